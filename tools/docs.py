@@ -35,14 +35,11 @@ from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
-from tools.schemas import documents_section
-from tools.schemas import files as schema_files
 from tools.screen import screen_picture
 from tools.time_docs import time_formulas
 
 FITS = DATA / "kernels" / "fits.json"
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
-    "json.md": {"documents": documents_section},
     "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
     "communication.md": {
         "algorithms": algorithms_table,
@@ -70,12 +67,11 @@ EXCERPT = "..."
 
 
 def generated() -> dict[Path, Callable[[], str]]:
-    """Every page, picture and schema with a generated part, and what makes it as it should be."""
+    """Every page and picture with a generated part, and what makes it as it should be."""
     makers: dict[Path, Callable[[], str]] = {
         DOCS / "formulas.md": formulas_page,
         DOCS / "memory.svg": memory_picture,
         DOCS / "screen.svg": screen_picture,
-        **{path: partial(str, text) for path, text in schema_files().items()},
     }
     for name, parts in MARKERS.items():
         makers[DOCS / name] = partial(filled, DOCS / name, parts)

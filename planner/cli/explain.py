@@ -25,13 +25,13 @@ def explain(
     """Print the memory and time trees of a plan, or one item with formula, inputs and source."""
     from planner.cost.estimate import estimate
     from planner.plans.plan_file import load_plan
-    from planner.report.documents import render
+    from planner.report.document import serialise
     from planner.report.explain_document import explain_body
 
     context, strategy, file = load_plan(plan)
     result = estimate(context, strategy)
     if output_format is options.TreeOrJson.json:
-        typer.echo(render("explain", explain_body(context, strategy, file, result, what)))
+        typer.echo(serialise("explain", explain_body(context, strategy, file, result, what)))
     else:
         _print(context, strategy, result, what)
     say_drift(result.iter_time_s, file)

@@ -19,7 +19,7 @@ def frameworks(
 ) -> None:
     """List frameworks and profiles, or show one profile with the source of every trait."""
     from planner.cli.output import console
-    from planner.report.documents import render
+    from planner.report.document import serialise
     from planner.report.frameworks import (
         framework_body,
         frameworks_body,
@@ -29,7 +29,7 @@ def frameworks(
 
     if output_format is options.TableOrJson.json:
         body = framework_body(name) if name else frameworks_body()
-        typer.echo(render("framework" if name else "frameworks", body))
+        typer.echo(serialise("framework" if name else "frameworks", body))
     elif name:
         print_framework(name, console())
     else:

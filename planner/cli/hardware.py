@@ -67,15 +67,15 @@ def _show(words: tuple[str, ...], *, as_json: bool) -> None:
     from planner.cli.output import console
     from planner.report.catalog import print_hardware, print_hardware_list
     from planner.report.catalog_documents import hardware_body, shown_document
-    from planner.report.documents import render
+    from planner.report.document import serialise
 
     name = one_name(words, is_hardware)
     if name and as_json:
-        typer.echo(render(*shown_document(name)))
+        typer.echo(serialise(*shown_document(name)))
     elif name:
         print_hardware(name, console())
     elif as_json:
-        typer.echo(render("hardware", hardware_body(find_hardware(words), words)))
+        typer.echo(serialise("hardware", hardware_body(find_hardware(words), words)))
     else:
         print_hardware_list(find_hardware(words), console())
 
@@ -138,7 +138,7 @@ def _write(machine: "Machine", out: Path | None, command: str, *, as_json: bool)
     from planner.cli.output import console
     from planner.report.catalog_documents import detected_body
     from planner.report.detected import print_detected
-    from planner.report.documents import render
+    from planner.report.document import serialise
     from planner.report.files import write_atomically
 
     text = cluster_text(machine, command)
@@ -147,7 +147,7 @@ def _write(machine: "Machine", out: Path | None, command: str, *, as_json: bool)
     if as_json:
         written = [] if out is None else [str(out)]
         body = detected_body(machine, command=command, written=written)
-        typer.echo(render("detected", body))
+        typer.echo(serialise("detected", body))
     elif out is None:
         typer.echo(text, nl=False)
     else:

@@ -25,16 +25,18 @@ def models(
     from planner.cli.output import console
     from planner.report.catalog import print_model, print_models
     from planner.report.catalog_documents import model_body, models_body
-    from planner.report.documents import render
+    from planner.report.document import serialise
 
     given = tuple(words or ())
     as_json = output_format is options.TableOrJson.json
     name = one_name(given, lambda word: is_model_file(word) or meant_name(word) is not None)
     if name:
-        typer.echo(render("model", model_body(name))) if as_json else print_model(name, console())
+        typer.echo(serialise("model", model_body(name))) if as_json else print_model(
+            name, console()
+        )
         return
     found = find_models(given)
     if as_json:
-        typer.echo(render("models", models_body(found, given)))
+        typer.echo(serialise("models", models_body(found, given)))
     else:
         print_models(found, console())

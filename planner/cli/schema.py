@@ -11,12 +11,14 @@ def schema(
     ] = "",
 ) -> None:
     """Print the JSON Schema of what a command writes with --format json, or list the schemas."""
-    from planner.report.documents import schema_commands, schema_text
+    import json
+
+    from planner.report import document
 
     if name:
-        typer.echo(schema_text(name), nl=False)
+        typer.echo(json.dumps(document.schema(name), indent=1, ensure_ascii=False))
         return
-    commands = schema_commands()
+    commands = document.commands()
     width = max(map(len, commands))
     for kind, command in commands.items():
         typer.echo(f"{kind:{width}}  {command}")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from planner.calibrate.fit import Calibration, Fitted, OwnErrors
 from planner.calibrate.machine import MeasuredMachine
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.spec.cluster import ClusterSpec
 
@@ -164,4 +164,4 @@ def _document(
         "own": [asdict(each) for each in own],
         "cluster_file": text,
     }
-    return render("calibrate", body)
+    return serialise("calibrate", body)

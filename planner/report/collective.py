@@ -10,7 +10,7 @@ from rich.console import Console
 from planner.collectives.cost import CollectiveCost
 from planner.collectives.hierarchy import GroupLevel, HierarchyCost, LevelCost
 from planner.plans.collective import CollectiveAnswer, curves
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.plot import line_chart
 from planner.report.table import Column, Table, fits, rich_table
 from planner.units import GB, format_bytes, format_seconds
@@ -145,7 +145,7 @@ def render_collective_json(answer: CollectiveAnswer) -> str:
             {"from_bytes": c.from_bytes, "algorithm": c.algorithm} for c in answer.crossovers
         ],
     }
-    return render("collective", data)
+    return serialise("collective", data)
 
 
 def _cost_dict(answer: CollectiveAnswer, cost: HierarchyCost) -> dict[str, Any]:

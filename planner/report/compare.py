@@ -12,7 +12,7 @@ from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Measured, Memory
 from planner.plans.differences import short_layout
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes
 
@@ -119,7 +119,7 @@ def _memory(one: Comparison) -> Iterator[tuple[str, str]]:
 
 def render_comparisons_json(found: Sequence[Comparison]) -> str:
     """The same as data, base units throughout."""
-    return render("compare", {"logs": [_dict(one) for one in found]})
+    return serialise("compare", {"logs": [_dict(one) for one in found]})
 
 
 def _dict(one: Comparison) -> dict[str, Any]:

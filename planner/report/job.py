@@ -11,7 +11,7 @@ from planner.notes import Note
 from planner.plans.job import Job
 from planner.plans.job_formulas import FAILING_GPUS, FAILURES
 from planner.query.objectives import ENERGY_INCLUDES
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.headline import layout_words
 from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
@@ -222,7 +222,7 @@ def render_job_json(job: Job, notes: Sequence[Note]) -> str:
         "peak_learning_rate": rates and {"deepseek": rates[0], "step_law": rates[1]},
         "plan": plan_dict(job.plan),
     }
-    return render("job", data)
+    return serialise("job", data)
 
 
 def _checkpoint_dict(job: Job) -> dict[str, Any]:

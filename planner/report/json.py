@@ -12,7 +12,7 @@ from planner.plans.evidence import evidence
 from planner.plans.plan import Answer, Plan
 from planner.query.objectives import OBJECTIVES
 from planner.report.assumptions import assumptions_dict
-from planner.report.documents import document, render
+from planner.report.document import document, serialise
 from planner.report.evidence import evidence_dict
 from planner.report.recipes import placed_dict
 from planner.report.sizing_words import option_text
@@ -173,4 +173,4 @@ def _answer_body(answer: Answer, beside: Beside) -> dict[str, Any]:
 
 def render_json(answer: Answer, beside: Beside) -> str:
     """The answer as indented JSON."""
-    return render("plan", _answer_body(answer, beside))
+    return serialise("plan", _answer_body(answer, beside))

@@ -11,7 +11,7 @@ from rich.text import Text
 from planner.answers.conflict import HBM, HOST
 from planner.answers.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
 from planner.report.assumptions import assumptions_line
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.headline import host_line, layout_words, memory_line
 from planner.report.json import plan_dict
 from planner.report.text import print_notes
@@ -155,4 +155,4 @@ def render_largest_json(answer: LargestAnswer) -> str:
             for one in answer.found
         ],
     }
-    return render("largest", body)
+    return serialise("largest", body)

@@ -12,7 +12,7 @@ from planner.cost.ledger_item import LedgerItem
 from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
 from planner.report.assumptions import assumptions_dict, assumptions_line
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.explain import host_line, print_memory
 from planner.report.table import Column, Table, rich_table
 from planner.spec.strategy import MOVED, Strategy
@@ -282,4 +282,4 @@ def render_memory_json(answer: MemoryAnswer) -> str:
         "savings": [asdict(saving) for saving in answer.savings],
         "notes": [str(note) for note in answer.notes],
     }
-    return render("memory", body)
+    return serialise("memory", body)

@@ -9,7 +9,7 @@ from rich.console import Console
 from planner.catalog.recipes import Recipe
 from planner.plans.recipe import Placed
 from planner.query.like import priced_problem, recipe_gpus
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.units import GIB, format_bytes
 
@@ -111,7 +111,7 @@ def recipe_dict(recipe: Recipe) -> dict[str, Any]:
 def render_recipes_json(recipes: Sequence[Recipe], words: Sequence[str]) -> str:
     """The list as JSON."""
     rows = [recipe_dict(recipe) for recipe in recipes]
-    return render("recipes", {"words": list(words), "recipes": rows})
+    return serialise("recipes", {"words": list(words), "recipes": rows})
 
 
 def _standing(found: Placed) -> str:

@@ -15,7 +15,7 @@ from planner.formats.finding import Finding
 from planner.limits import one_line
 from planner.plans.plan import Plan
 from planner.plans.repair import RECOMPUTE, FieldChange, RepairAnswer, Repaired, Value
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.search.near import MOST_CHANGES
 from planner.search.space.legality import LAYERS
@@ -355,7 +355,7 @@ def render_repair_json(
         "assumed": list(file.start.completed.assumed) if file else [],
         "diff": file.diff if file else [],
     }
-    return render("repair", body)
+    return serialise("repair", body)
 
 
 def _figures(plan: Plan) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.notes import Note
 from planner.plans.plan import Plan
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.json import plan_dict
 from planner.report.plot import line_chart
 from planner.report.table import Column, Table, rich_table
@@ -228,7 +228,7 @@ def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
         "batch_exhausted_from_gpus": result.exhausted_from(),
         "seconds": result.seconds,
     }
-    return render("scale", data)
+    return serialise("scale", data)
 
 
 def plot_scaling(result: Scaling, *, path: Path | None = None, force: bool = False) -> None:

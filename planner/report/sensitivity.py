@@ -11,7 +11,7 @@ from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
 from planner.notes import Note
 from planner.plans.plan import Plan
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.headline import layout_words, saving_words
 from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
@@ -269,4 +269,4 @@ def render_sensitivity_json(result: Sensitivity, notes: Sequence[Note], followin
         "searches": result.num_searches,
         "proved_optimal": result.is_proved,
     }
-    return render("sensitivity", data)
+    return serialise("sensitivity", data)

@@ -13,7 +13,7 @@ from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.query.objectives import AMOUNTS
 from planner.report.assumptions import assumptions_line
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.evidence import evidence_line, range_line
 from planner.report.headline import memory_lines, run_line, time_line, utilization_line
 from planner.report.json import plan_dict
@@ -284,4 +284,4 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
         "seconds": sizing.seconds,
         "proved_optimal": sizing.is_complete,
     }
-    return render("size", data)
+    return serialise("size", data)

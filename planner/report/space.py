@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from planner.notes import Note
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.report.text import print_notes
 from planner.search.space.count import SpaceCount
@@ -141,4 +141,4 @@ def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> s
         },
         "spaces": [_space_dict(space) for space in spaces],
     }
-    return render("space", data)
+    return serialise("space", data)

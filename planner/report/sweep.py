@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.table import Column, Table, csv_text, fitting_table
 from planner.sweep.cells import Row, Sweep
 from planner.sweep.results import ASKED, Results
@@ -254,9 +254,9 @@ def render_show_json(
         "along": changes.along if changes else None,
         "rows": rows,
     }
-    return render("sweep-show", body)
+    return serialise("sweep-show", body)
 
 
 def render_outcome(made: Mapping[str, Any]) -> str:
     """The document ``sweep``."""
-    return render("sweep", made)
+    return serialise("sweep", made)

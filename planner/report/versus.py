@@ -8,7 +8,7 @@ from rich.console import Console
 
 from planner.answers.versus import Ratio, Side, Versus, usd_per_token
 from planner.plans.plan import Plan
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.evidence import range_text
 from planner.report.headline import host_line, layout_words, over_words
 from planner.report.json import plan_dict
@@ -169,4 +169,4 @@ def render_versus_json(found: Versus) -> str:
         ratio = found.ratio(other)
         speed = None if ratio is None else {**asdict(ratio), "within_error": ratio.is_open}
         others.append({**_side_dict(other), "speed": speed, "verdict": verdict_line(found, other)})
-    return render("versus", {"asked": _side_dict(found.asked), "others": others})
+    return serialise("versus", {"asked": _side_dict(found.asked), "others": others})

@@ -14,7 +14,7 @@ from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAn
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import MIXED
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.formulas import item_title
 from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
@@ -385,4 +385,4 @@ def _nearest_dict(short: MissingMemory) -> dict[str, Any]:
 
 def render_why_json(answer: WhyAnswer) -> str:
     """The answer as indented JSON."""
-    return render("why", why_dict(answer))
+    return serialise("why", why_dict(answer))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from planner.check.result import FileResult, exit_code
-from planner.report.documents import render
+from planner.report.document import serialise
 from planner.report.findings.summary import counts
 
 
@@ -18,4 +18,4 @@ def render_json(results: Sequence[FileResult]) -> str:
             for result in results
         ],
     }
-    return render("check", body)
+    return serialise("check", body)

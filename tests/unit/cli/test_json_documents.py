@@ -14,7 +14,7 @@ from plan_document import plan_document
 from sweep_results import write_results
 
 from planner.cli.app import app
-from planner.report.documents import schema_names, schema_text
+from planner.report.document import KINDS, schema
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("gpt3-xl", "1xdgx-a100-640")
@@ -85,9 +85,6 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("explain", "plan.yaml", "optimizer"),
         ("explain", "stages.yaml", "pipeline.bubble"),
     ],
-    "exchange": [
-        ("exchange", "plan.yaml"),
-    ],
     "collective": [
         ("collective", "all-reduce", "1GB", "4xdgx-h100"),
         ("collective", "broadcast", "1GB", "4xdgx-h100"),
@@ -96,7 +93,6 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     "emit": [
         ("emit", "plan.yaml", "--to", "megatron"),
         ("emit", "plan.yaml", "--to", "megatron", "--out", "out", "--launcher", "slurm"),
-        ("emit", "plan.yaml", "--to", "accelerate"),
     ],
     "check": [
         ("check", "broken", "--model", "llama3-8b", "--cluster", "2xdgx-h100", "--no-advice"),
@@ -140,8 +136,6 @@ WRONG = [
     ("compare", "run.log", "--cluster", "nosuch"),
     ("job", "plan.yaml"),
     ("sensitivity", *SMALL, "--objective", "cost"),
-    ("exchange", "nowhere.yaml"),
-    ("exchange", "plan.yaml", "--way", "nosuch"),
     ("explain", "nowhere.yaml"),
     ("explain", "plan.yaml", "nosuch"),
     ("collective", "all-reduce", "1XB", "2xdgx-h100"),
@@ -207,12 +201,12 @@ def test_a_document_is_what_its_schema_says(
     found = read(run.out)
     assert list(found)[:3] == ["schema", "schema_version", "planner_version"]
     assert found["schema"] == kind
-    validator = Draft202012Validator(json.loads(schema_text(kind)))
+    validator = Draft202012Validator(schema(kind))
     assert [error.message for error in validator.iter_errors(found)] == []
 
 
 def test_every_kind_of_document_is_asked_for() -> None:
-    assert sorted(QUESTIONS) == schema_names()
+    assert sorted(QUESTIONS) == sorted(KINDS)
 
 
 @pytest.mark.parametrize("command", sorted(app_commands()))
@@ -244,7 +238,7 @@ def test_a_chart_is_not_drawn_into_a_document(planner: Any, question: tuple[str,
 
 def test_schema_prints_one_and_lists_all(planner: Callable[..., Any]) -> None:
     listed = [line.split()[0] for line in planner("schema").out.splitlines()]
-    assert listed == schema_names()
+    assert listed == sorted(KINDS)
     assert json.loads(planner("schema", "plan").out)["title"] == "planner plan --format json"
     run = planner("schema", "plans")
     assert (run.code, run.out) == (2, "")

@@ -1,0 +1,130 @@
+"""JSON documents of all commands: their common head, and the schemas of what is in them.
+
+The types of ``report/rows`` say what each document has; schemas are made of them at run time.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from planner import __version__
+from planner.catalog.names import did_you_mean
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of document."""
+
+    version: int
+    """Raised when a field changes its meaning or goes."""
+    question: str
+    """The command that writes it with ``--format json``."""
+    row: str
+    """The type of its body, as module and name under ``planner.report.rows``."""
+
+
+# In the order of the commands. Row types are named, not imported: an answer needs no schema.
+KINDS = {
+    "plan": Kind(2, "plan", "plans.PlanDocument"),
+    "versus": Kind(1, "plan --versus KEY=VALUE", "plans.VersusDocument"),
+    "space": Kind(1, "plan --space", "plans.SpaceDocument"),
+    "why": Kind(2, "why", "plans.WhyDocument"),
+    "largest": Kind(1, "largest", "sizes.LargestDocument"),
+    "scale": Kind(2, "scale", "sizes.ScaleDocument"),
+    "size": Kind(2, "size", "sizes.SizeDocument"),
+    "sweep": Kind(1, "sweep", "runs.SweepDocument"),
+    "sweep-show": Kind(1, "sweep show", "runs.SweepShowDocument"),
+    "job": Kind(1, "job", "layouts.JobDocument"),
+    "sensitivity": Kind(1, "sensitivity", "sizes.SensitivityDocument"),
+    "memory": Kind(1, "memory", "layouts.MemoryDocument"),
+    "explain": Kind(1, "explain", "layouts.ExplainDocument"),
+    "collective": Kind(1, "collective", "runs.CollectiveDocument"),
+    "emit": Kind(1, "emit", "files.EmitDocument"),
+    "check": Kind(1, "check", "files.CheckDocument"),
+    "repair": Kind(2, "check FILE --fix", "files.RepairDocument"),
+    "compare": Kind(1, "compare LOG", "runs.CompareDocument"),
+    "calibrate": Kind(1, "calibrate", "runs.CalibrateDocument"),
+    "models": Kind(1, "models", "catalog.ModelsDocument"),
+    "model": Kind(1, "models NAME", "catalog.ModelDocument"),
+    "hardware": Kind(1, "hardware", "catalog.HardwareDocument"),
+    "hardware-entry": Kind(1, "hardware NAME", "catalog.HardwareEntryDocument"),
+    "cluster": Kind(1, "hardware 4xNODE", "catalog.ClusterDocument"),
+    "detected": Kind(1, "hardware --detect", "catalog.DetectedDocument"),
+    "recipes": Kind(1, "recipes", "catalog.RecipesDocument"),
+    "frameworks": Kind(1, "frameworks", "catalog.FrameworksDocument"),
+    "framework": Kind(1, "frameworks NAME", "catalog.FrameworkDocument"),
+}
+
+
+def head(kind: str) -> dict[str, Any]:
+    """What every document begins with."""
+    return {
+        "schema": kind,
+        "schema_version": KINDS[kind].version,
+        "planner_version": __version__,
+    }
+
+
+def document(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> dict[str, Any]:
+    """A document as plain data: its head, and a body of plain data or a row."""
+    return head(kind) | (asdict(body) if is_dataclass(body) else dict(body))
+
+
+def serialise(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> str:
+    """A document as indented JSON; raises ValueError for what JSON has no word for."""
+    return json.dumps(document(kind, body), indent=2, allow_nan=False)
+
+
+def commands() -> dict[str, str]:
+    """The command that writes a document, by kind, sorted."""
+    return {kind: f"planner {KINDS[kind].question} --format json" for kind in sorted(KINDS)}
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a kind of document; raises InputError."""
+    if kind not in KINDS:
+        hint = did_you_mean(kind, KINDS) or f"known are {', '.join(sorted(KINDS))}"
+        raise InputError.single("command line", "NAME", f"no document {kind!r}; {hint}")
+    # pydantic takes a tenth of a second to import; only schemas need it.
+    from pydantic import TypeAdapter
+
+    module, name = KINDS[kind].row.split(".")
+    row = getattr(import_module(f"planner.report.rows.{module}"), name)
+    made = _closed(TypeAdapter(row).json_schema())
+    version = KINDS[kind].version
+    first = {
+        "schema": {"const": kind},
+        "schema_version": {"const": version},
+        "planner_version": {"type": "string"},
+    }
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:planner:{kind}:{version}",
+        **made,
+        "title": commands()[kind],
+        "properties": first | made["properties"],
+        "required": [*first, *made["required"]],
+    }
+
+
+def _closed(part: Any) -> Any:  # noqa: ANN401 - any part of a schema
+    """Objects of dataclasses closed to other fields; they have all of theirs, defaults too."""
+    if isinstance(part, list):
+        return [_closed(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    made = {key: _closed(value) for key, value in part.items()}
+    fields = made.get("properties")
+    if isinstance(fields, dict) and made.get("type") == "object":
+        always = made.get("required", [])
+        made["required"] = [name for name in fields if name in always or "default" in fields[name]]
+        made["additionalProperties"] = False
+    return made

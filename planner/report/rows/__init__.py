@@ -1,0 +1,1 @@
+"""Shapes of the JSON documents, made into JSON Schemas at run time."""

@@ -1,0 +1,235 @@
+"""Documents about sweeps and measurements."""
+
+from typing import Any, Literal
+
+from planner.calibrate.fit import OwnErrors
+from planner.compare.causes import Cause
+from planner.compare.compare import Published
+from planner.report.rows.base import Row
+from planner.report.rows.parts import CollectiveCostRow
+
+
+class SweepByStatus(Row):
+    """What ``by_status`` holds."""
+
+    plan: int
+    """Cells with a plan."""
+    nothing: int
+    """Cells where no layout fits or keeps the limits."""
+    refused: int
+    """Cells that are no question, such as a precision the accelerator lacks."""
+    failed: int
+    """Cells whose process ended or that met a defect; the next run asks them again."""
+
+
+class SweepDocument(Row):
+    """What came of a sweep; the answers themselves are in its results."""
+
+    results: str
+    """The Parquet file."""
+    cells: int
+    """Questions of the sweep."""
+    axes: dict[str, Any]
+    """Values of every option, by its name."""
+    by_status: SweepByStatus
+    known: int
+    """Answers that were there already."""
+    answered: int
+    """Questions that were asked now, each once."""
+    seconds: float
+    """In s."""
+    cells_per_s: float
+    """Of those asked now."""
+    executor: str
+    """Who answered."""
+
+
+class SweepShowDocument(Row):
+    """The best cells of a sweep, or the best along one of its options."""
+
+    results: str
+    """The Parquet file."""
+    cells: int
+    """Rows of the file."""
+    axes: dict[str, Any]
+    """Values of every option, by its column."""
+    conditions: list[str]
+    """That plans keep."""
+    plans: int
+    """Plans that keep them."""
+    measure: str
+    """The column by which the best are."""
+    per: list[str]
+    """Columns of what does not compete."""
+    choices: list[str]
+    """Columns of options that are chosen by being best."""
+    along: str | None
+    """The option that is walked along."""
+    rows: list[Any]
+    """Rows of the results with all their columns: with rank, from 1.
+
+    Along an option with is_change and lead, the fraction by which the next best other choice is
+    worse, and no more where no plan is left.
+    """
+
+
+class CompareLogMeasured(Row):
+    """Of the steps that count; null where rates need a batch that nothing says."""
+
+    iter_time_s: float
+    """Median."""
+    iter_time_s_low: float
+    """A tenth of the steps are faster."""
+    iter_time_s_high: float
+    """A tenth are slower."""
+    mean_s: float
+    num_steps: int
+    """Printed."""
+    num_left_out: int
+    """First ones."""
+    allocated_bytes: float | None
+    """Largest peak of the ranks that print it."""
+    reserved_bytes: float | None
+
+
+class CompareLogPredicted(Row):
+    """Null where the layout is not known, which unpriced says."""
+
+    model: str
+    cluster: str
+    framework: str
+    profile: str
+    gpus: int
+    layout: str
+    """In a line."""
+    global_batch: int
+    seq_len: int
+    iter_time_s: float
+    iter_time_s_lower: float
+    """Between this and the next lie 80 % of the published runs of its regime."""
+    iter_time_s_upper: float
+    regime: str
+    """Those runs in words."""
+    mfu: float
+    allocated_bytes: float | None
+    """As the allocator counts it on the fullest rank."""
+    reserved_bytes: float | None
+    assumed: list[str]
+    """What nobody said."""
+    unusual: list[str]
+    """What the run does that plans would not."""
+
+
+class CompareLog(Row):
+    """One entry of ``logs``."""
+
+    path: str
+    framework: str
+    """Whose lines the log has."""
+    verdict: str
+    """In a sentence."""
+    time_error: float | None
+    """Predicted over measured, minus one."""
+    unit: Literal["ms", "s", "samples/s", "tokens/s/GPU", "it/s"]
+    """Of printed."""
+    printed: float
+    """The median of the steps in the log's unit."""
+    is_usual: bool | None
+    """Measured between iter_time_s_lower and iter_time_s_upper."""
+    measured: CompareLogMeasured | None
+    predicted: CompareLogPredicted | None
+    published: Published | None
+    causes: list[Cause]
+    steps: list[Cause]
+    unpriced: list[str]
+    """Why there is no price."""
+    notes: list[str]
+
+
+class CompareDocument(Row):
+    """What training runs took, against what their layouts are priced at."""
+
+    logs: list[CompareLog]
+
+
+class CalibrateFigure(Row):
+    """One entry of ``figures``."""
+
+    key: str
+    """Of overrides in a cluster file."""
+    catalog: float | None
+    """In the unit of the key; null where it has none."""
+    basis: str
+    """How the catalog knows it."""
+    value: float
+    """Fitted."""
+    deviation: float
+    """Standard deviation of value."""
+    num_points: int
+    """That depend on it."""
+
+
+class CalibrateDocument(Row):
+    """A machine's own figures, fitted to measurements and held to the catalog's."""
+
+    cluster: str
+    accelerator: str
+    figures: list[CalibrateFigure]
+    own: list[OwnErrors]
+    cluster_file: str
+    """As --out writes it."""
+
+
+class CollectiveLevel(Row):
+    """Of the network, as far as the ranks use it."""
+
+    name: str
+    topology: str
+    units: int
+    """Members of a group."""
+    bytes_per_s: float
+    """Per rank and direction."""
+    latency_s: float
+    reduces_in_network: bool
+
+
+class CollectiveAlgorithmLevel(CollectiveCostRow):
+    """One entry of ``levels``."""
+
+    name: str
+
+
+class CollectiveAlgorithm(CollectiveCostRow):
+    """Fastest first."""
+
+    name: str
+    busbw_bytes_per_s: float
+    """Bus bandwidth as nccl-tests defines it."""
+    bottleneck: str
+    """The level that takes longest."""
+    levels: list[CollectiveAlgorithmLevel]
+
+
+class CollectiveCrossover(Row):
+    """Fastest algorithm by size."""
+
+    from_bytes: float
+    algorithm: str
+
+
+class CollectiveDocument(Row):
+    """What a collective takes, by algorithm and level."""
+
+    collective: str
+    bytes: float
+    """Vector, gathered vector or send buffer."""
+    cluster: str
+    ranks: int
+    note: str
+    levels: list[CollectiveLevel]
+    algorithms: list[CollectiveAlgorithm]
+    plan_s: float | None
+    """What plans take it to cost; null where none has it."""
+    plan_is_measured: bool
+    """From a measured curve."""
+    crossovers: list[CollectiveCrossover]
