@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
-from planner.catalog.names import did_you_mean
 from planner.errors import InputError
+from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
