@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 
-from planner.search.explaining.feasible import OutOfTimeError
+from planner.search.feasible import SearchTimeoutError
 
 
 def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
@@ -16,7 +16,7 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, in
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if holds(middle) else (middle, high)
-    except OutOfTimeError:
+    except SearchTimeoutError:
         pass
     return low, high
 

@@ -20,9 +20,9 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage import StageModel
 from planner.cost.subject import subject_of
-from planner.search.explaining.conflict import Conflict, Pattern, Witness, minimal_conflict
-from planner.search.explaining.feasible import Fit
-from planner.search.explaining.nearest import Limited, Nearest, Widened, nearest
+from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
+from planner.search.feasible import FeasiblePlan
+from planner.search.least_over_limit import LeastOverLimit, Limited, Widened, least_over_limit
 from planner.search.space.narrow import Narrowing, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
@@ -52,14 +52,14 @@ class Limits:
         """Every limit; a conflict is looked for among the first ones first."""
         return (HBM, GPUS, HOST, *self.parts)
 
-    def conflict(self) -> Conflict[Fit] | None:
+    def conflict(self) -> Conflict[FeasiblePlan] | None:
         """A minimal set of limits that no layout keeps; None where some layout keeps all.
 
-        Raises OutOfTimeError.
+        Raises SearchTimeoutError.
         """
         return minimal_conflict(self.names, self.probe)
 
-    def probe(self, kept: frozenset[str]) -> Witness[Fit] | None:
+    def probe(self, kept: frozenset[str]) -> Witness[FeasiblePlan] | None:
         """Some layout that keeps the limits named."""
         for context in self._sizes(kept):
             if HBM not in kept:
@@ -182,13 +182,13 @@ def missing_memory(
     }
     ends_s = deadline.ends_s if deadline else None
     for limit, (widened, limited) in ways.items():
-        found = nearest(narrowing, widened, limited, deadline=ends_s)
+        found = least_over_limit(narrowing, widened, limited, deadline=ends_s)
         if found is not None:
             return _lacking(context, found, limit)
     return None
 
 
-def _lacking(context: Context, found: Nearest, limit: str) -> MissingMemory:
+def _lacking(context: Context, found: LeastOverLimit, limit: str) -> MissingMemory:
     strategy = found.fit.strategy
     made = estimate(context, strategy)
     memory = made.memory

@@ -20,7 +20,7 @@ from planner.cost.subject import subjects_of
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.notes import Note
 from planner.plans.plan import Plan
-from planner.search.explaining.feasible import OutOfTimeError
+from planner.search.feasible import SearchTimeoutError
 from planner.search.search import Progress
 from planner.search.space.legality import violations
 from planner.search.space.narrow import narrowing_of
@@ -96,7 +96,10 @@ class _Quantity:
     """A layout that fits at the largest value that is known to fit."""
 
     def fits(self, value: int) -> bool:
-        """Whether a layout of this value fits: the one known, else any. Raises OutOfTimeError."""
+        """Whether a layout of this value fits: the one known, else any.
+
+        Raises SearchTimeoutError.
+        """
         if self.known is not None and self._holds(self.known, value):
             return True
         self.progress(f"looking for a {self.name} of {value:,}", 0.0)
@@ -137,7 +140,7 @@ class _Quantity:
         try:
             while high == len(values) and (row := self._doubled(values, low)) is not None:
                 low, high = (row, high) if self.fits(values[row]) else (low, row)
-        except OutOfTimeError:
+        except SearchTimeoutError:
             return values[low], None, True
         if high == len(values):
             return values[low], None, False
@@ -241,7 +244,7 @@ def _answered(
                 value, beyond, binds = inside, value, (BATCH,)
         if beyond is not None and not binds:
             binds = _binding(quantity, beyond)
-    except OutOfTimeError:
+    except SearchTimeoutError:
         beyond, is_cut = None, True
     plans = best(own.at(value), quantity.deadline).plans if value else ()
     return Largest(

@@ -14,8 +14,8 @@ from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
 from planner.plans.differences import short_layout
 from planner.plans.plan import Answer, Plan
-from planner.search.explaining.feasible import OutOfTimeError
-from planner.search.explaining.forbidden import Forbidding, forbidding
+from planner.search.conflicts import ConflictingRules, conflicting_rules
+from planner.search.feasible import SearchTimeoutError
 from planner.search.space.rule import Rule
 from planner.units import format_bytes, format_seconds
 
@@ -35,7 +35,7 @@ class NothingFits:
 
     case: Case
     """Its question."""
-    forbidding: Forbidding | None
+    forbidding: ConflictingRules | None
     """Rules that forbid every layout; None where some are legal."""
     conflict: tuple[str, ...]
     """Limits that no layout keeps together; none can be spared. Empty where time ran out."""
@@ -77,7 +77,7 @@ def explain_nothing(
     in_words = Limits(context=context, narrowing=case.narrowing).in_words
     return NothingFits(
         case=case.of(context),
-        forbidding=None if missing else forbidding(context, case.narrowing),
+        forbidding=None if missing else conflicting_rules(context, case.narrowing),
         conflict=conflict,
         limits=tuple(map(in_words, conflict)),
         missing=missing,
@@ -91,7 +91,7 @@ def _conflict(case: Case, deadline: Deadline) -> tuple[str, ...]:
     limits = Limits(context=case.context, narrowing=case.narrowing, deadline=deadline)
     try:
         found = limits.conflict()
-    except OutOfTimeError:
+    except SearchTimeoutError:
         return ()
     return found.limits if found else ()
 

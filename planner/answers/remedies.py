@@ -11,7 +11,7 @@ from planner.answers.resized import argument_of, more_nodes, of_size, with_nodes
 from planner.answers.whatif import Case, Change, Scale, best, fits
 from planner.cost.estimate import estimate
 from planner.plans.plan import Plan
-from planner.search.explaining.feasible import Fit, OutOfTimeError, smallest_fit
+from planner.search.feasible import FeasiblePlan, SearchTimeoutError, smallest_feasible
 
 MOST_PAIRS = 3
 
@@ -38,12 +38,12 @@ def best_within(case: Case, deadline: Deadline) -> Plan | None:
         return found.plan
     try:
         fit = fits(case, deadline.within(Deadline.PLAN_S))
-    except OutOfTimeError:
+    except SearchTimeoutError:
         return None
     return None if fit is None else _unproved(case, fit)
 
 
-def _unproved(case: Case, fit: Fit) -> Plan:
+def _unproved(case: Case, fit: FeasiblePlan) -> Plan:
     made = estimate(case.context, fit.strategy)
     return Plan(context=case.context, strategy=fit.strategy, estimate=made, is_optimal=False)
 
@@ -111,7 +111,7 @@ class Remedies:
                 change = self._least_step(changes)
             else:
                 change = next((each for each in changes if self._fits(each)), None)
-        except OutOfTimeError:
+        except SearchTimeoutError:
             return []
         plan = change and best_within(change.case, self.deadline)
         return [self.remedy(change, plan)] if change and plan else []
@@ -158,12 +158,12 @@ class Remedies:
         if whole is None:
             return []
         try:
-            found = smallest_fit(
+            found = smallest_feasible(
                 of_size(context, whole.num_accelerators),
                 self.case.narrowing,
                 deadline=self.deadline.ends_s,
             )
-        except OutOfTimeError:
+        except SearchTimeoutError:
             return []
         sizes = sorted({found[0].strategy.num_gpus, whole.num_accelerators}) if found else []
         for num_gpus in sizes:
@@ -187,7 +187,7 @@ class Remedies:
         try:
             for tried in dict.fromkeys((2 * own, *more_nodes(context))):
                 larger = with_nodes(context, tried)
-                found = smallest_fit(larger, self.case.narrowing, deadline=until.ends_s)
+                found = smallest_feasible(larger, self.case.narrowing, deadline=until.ends_s)
                 if found is None:
                     continue
                 fit, is_smallest = found
@@ -197,7 +197,7 @@ class Remedies:
                 words = f"{'' if is_smallest else 'at most '}{more:,} more GPUs"
                 plan = best_within(case, until) or _unproved(case, fit)
                 return [self._on(case, words, plan)]
-        except OutOfTimeError:
+        except SearchTimeoutError:
             pass
         return []
 

@@ -7,7 +7,7 @@ from planner.answers.deadline import Deadline
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.plans.plan import Plan, plans_of
-from planner.search.explaining.feasible import Fit, first_fit
+from planner.search.feasible import FeasiblePlan, first_feasible
 from planner.search.search import Progress, SearchResult, search
 from planner.search.space.legality import Violation, violations
 from planner.search.space.narrow import Narrowing
@@ -131,10 +131,10 @@ def without_margin(case: Case) -> Case:
     return case.with_each(lambda context: replace(context, margin_fraction=0.0))
 
 
-def fits(case: Case, deadline: Deadline) -> Fit | None:
-    """Some layout that fits; None where there is none. Raises OutOfTimeError."""
+def fits(case: Case, deadline: Deadline) -> FeasiblePlan | None:
+    """Some layout that fits; None where there is none. Raises SearchTimeoutError."""
     for context in case.contexts:
-        found = first_fit(context, case.narrowing, deadline=deadline.ends_s)
+        found = first_feasible(context, case.narrowing, deadline=deadline.ends_s)
         if found is not None:
             return found
     return None

@@ -11,8 +11,8 @@ from planner.answers.changes import with_usable
 from planner.answers.conflict import GPUS, HBM, HOST, Limits, missing_memory
 from planner.answers.resized import with_nodes
 from planner.cost.context import Context
-from planner.search.explaining.feasible import first_fit, smallest_fit
-from planner.search.explaining.forbidden import forbidding
+from planner.search.conflicts import conflicting_rules
+from planner.search.feasible import first_feasible, smallest_feasible
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import EVERYTHING, enumerate_space
@@ -47,12 +47,12 @@ def test_something_fits_where_the_search_finds_a_plan(
     context_of: Contexts, options: dict[str, list[str]], hbm_gib: float
 ) -> None:
     context, narrowing = small(context_of, hbm_gib), read_narrowing(**options)
-    found = first_fit(context, narrowing)
+    found = first_feasible(context, narrowing)
     assert (found is not None) == fits(context, narrowing)
     if found is not None:
         limits = Limits(context=context, narrowing=narrowing)
         assert limits.violated(found.strategy) == frozenset()
-        smallest = smallest_fit(context, narrowing)
+        smallest = smallest_feasible(context, narrowing)
         assert smallest is not None
         assert smallest[1]
         result = search(context, top=1, narrowing=narrowing)
@@ -119,11 +119,11 @@ def test_a_larger_cluster_holds_what_fits_in_a_smaller_one(
     """No assumption: its space holds theirs, and memory does not depend on the cluster."""
     context, narrowing = small(context_of, 2.0), read_narrowing(**options)
     for num_nodes in (1, 2, 3):
-        found = first_fit(with_nodes(context, num_nodes), narrowing)
+        found = first_feasible(with_nodes(context, num_nodes), narrowing)
         if found is not None:
             larger = Limits(context=with_nodes(context, num_nodes + 1), narrowing=narrowing)
             assert larger.violated(found.strategy) == frozenset()
-            assert first_fit(larger.context, narrowing) is not None
+            assert first_feasible(larger.context, narrowing) is not None
 
 
 ILLEGAL: tuple[dict[str, list[str]], ...] = (
@@ -142,7 +142,7 @@ def test_rules_that_forbid_are_minimal(
 ) -> None:
     context, narrowing = small(context_of, 80.0), read_narrowing(**options)
     assert len(enumerate_space(context, narrowing).strategy) == 0
-    found = forbidding(context, narrowing)
+    found = conflicting_rules(context, narrowing)
     assert found is not None
     assert found.rules
     names = [rule.name for rule in found.rules]
@@ -150,7 +150,7 @@ def test_rules_that_forbid_are_minimal(
     def is_empty(kept: list[str]) -> bool:
         rules = tuple(rule for rule in found.rules if rule.name in kept)
         monkeypatch.setattr("planner.search.space.space.RULES", rules)
-        return forbidding(context, narrowing) is not None
+        return conflicting_rules(context, narrowing) is not None
 
     assert is_empty(names)
     for name in names:
@@ -159,11 +159,11 @@ def test_rules_that_forbid_are_minimal(
 
 
 def test_nothing_forbids_a_legal_space(context_of: Contexts) -> None:
-    assert forbidding(small(context_of, 80.0), EVERYTHING) is None
+    assert conflicting_rules(small(context_of, 80.0), EVERYTHING) is None
 
 
 def test_values_that_are_not_searched_need_no_rule(context_of: Contexts) -> None:
-    found = forbidding(small(context_of, 80.0), read_narrowing(limit=["micro_batch >= 9"]))
+    found = conflicting_rules(small(context_of, 80.0), read_narrowing(limit=["micro_batch >= 9"]))
     assert found is not None
     assert found.rules == ()
 

@@ -18,7 +18,7 @@ from planner.answers.largest import (
 from planner.answers.whatif import Case
 from planner.query.query import Query
 from planner.query.resolve import resolve
-from planner.search.explaining.feasible import first_fit
+from planner.search.feasible import first_feasible
 from planner.search.space.narrow import narrowing_of
 
 LAYOUT = ("tp=2", "pp=1", "dp=1", "cp=1", "recompute=none", "offload=none")
@@ -41,7 +41,7 @@ def fits(answer: LargestAnswer, micro_batch: int, seq_len: int) -> bool:
     batch = micro_batch * context.cluster.num_accelerators * 4
     job = replace(context.job, global_batch=batch, seq_len=seq_len)
     texts = (*answer.case.narrowing.texts, f"--fix micro_batch={micro_batch}")
-    return first_fit(replace(context, job=job), narrowing_of(texts)) is not None
+    return first_feasible(replace(context, job=job), narrowing_of(texts)) is not None
 
 
 @pytest.mark.parametrize("fix", [LAYOUT, ("tp=2", "pp=1", "recompute=full"), ()])

@@ -13,7 +13,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.layer_table import LayerTable
 from planner.cost.stage import StageModel
-from planner.search.explaining.feasible import Fit, OutOfTimeError, first_of
+from planner.search.feasible import FeasiblePlan, SearchTimeoutError, first_of
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import loosest, policies_of
@@ -23,13 +23,11 @@ from planner.search.stages.bounds import by_pipeline, feasible
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
 from planner.units import Array, Index, Mask
 
-NUM_BISECTIONS = 16
-MOST_FACTOR = 2.0**12
-"""Of the limit; what needs more is not looked for."""
-FIRST_SHAPES = 128
-CHUNK_ROWS = 2**13
-CLOSE = 0.02
-"""Of the gap, up to which the least is looked for."""
+NUM_BISECTIONS = 16  # halvings of log(MOST_FACTOR): the factor to 0.013 %
+MOST_FACTOR = 2.0**12  # times the limit; what needs more is not looked for
+FIRST_SHAPES = 128  # whose layouts bound the factor from above at first
+CHUNK_ROWS = 2**13  # strategies bounded at once, so that memory stays bounded
+CLOSE = 0.02  # of the gap, up to which the least is looked for
 
 Widened = Callable[[float], Context]
 """The context with so many times the limit."""
@@ -38,18 +36,18 @@ Limited = Callable[[StageModel, Array], StageModel]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nearest:
+class LeastOverLimit:
     """A layout that fits with ``factor`` times the limit."""
 
-    fit: Fit
+    fit: FeasiblePlan
     factor: float
     is_least: bool
     """Without CLOSE of what is missing no other layout fits."""
 
 
-def nearest(
+def least_over_limit(
     narrowing: Narrowing, widened: Widened, limited: Limited, *, deadline: float | None = None
-) -> Nearest | None:
+) -> LeastOverLimit | None:
     """The layout that fits with the least more of a limit; None where none does.
 
     Nothing must fit with the limit as it is. After the deadline, the least of a sample.
@@ -73,7 +71,7 @@ def nearest(
         possible = take(shapes, np.flatnonzero(bounds.can_fit))
         try:
             strategy, factors = _Most(enumeration, limited, deadline).least(possible)
-        except OutOfTimeError:
+        except SearchTimeoutError:
             found = ascending(*sample).bounded(MOST_FACTOR)
             return found and replace(found, is_least=False)
         found = ascending(strategy, factors).exact(upper, deadline)
@@ -99,7 +97,7 @@ class _Most:
         num_layers = self.enumeration.context.model.num_blocks
         for rows in _chunks(len(strategy)):
             if self.deadline is not None and time.monotonic() > self.deadline:
-                raise OutOfTimeError
+                raise SearchTimeoutError
             model = self.pricing.model(strategy.take(rows))
             model = self.pricing.price(model, self.policy, np.ones(len(model))).bound
             for num_stages, index in by_pipeline(model.strategy):
@@ -151,7 +149,9 @@ class _Ascending:
                 return
             step *= 2.0
 
-    def at(self, factor: float, *, solves: bool, deadline: float | None = None) -> Fit | None:
+    def at(
+        self, factor: float, *, solves: bool, deadline: float | None = None
+    ) -> FeasiblePlan | None:
         """A layout within a factor; only as bounds find them, or every strategy decided."""
         rows = np.flatnonzero(self.factors <= factor)
         order = rows[np.argsort(self.factors[rows], kind="stable")]
@@ -163,16 +163,16 @@ class _Ascending:
             deadline=deadline,
         )
 
-    def bounded(self, upper: float) -> Nearest | None:
+    def bounded(self, upper: float) -> LeastOverLimit | None:
         """The first layout that bounds come upon; None up to ``upper``."""
         for factor in self.tried(upper):
             fit = self.at(factor, solves=False)
             if fit is not None:
                 is_least = factor - self.lowest <= CLOSE * (factor - 1.0)
-                return Nearest(fit=fit, factor=factor, is_least=is_least)
+                return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
         return None
 
-    def exact(self, upper: float, deadline: float | None) -> Nearest | None:
+    def exact(self, upper: float, deadline: float | None) -> LeastOverLimit | None:
         """The first layout there is; that of bounds where it is as near, or time runs out."""
         first, proved = self.bounded(upper), self.lowest
         if first is not None and first.is_least:
@@ -182,8 +182,8 @@ class _Ascending:
                 fit = self.at(factor, solves=True, deadline=deadline)
                 if fit is not None:
                     is_least = factor - proved <= CLOSE * (factor - 1.0)
-                    return Nearest(fit=fit, factor=factor, is_least=is_least)
+                    return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
                 proved = factor
-        except OutOfTimeError:
+        except SearchTimeoutError:
             pass
         return first

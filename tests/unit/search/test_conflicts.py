@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.search.explaining.conflict import Pattern, Witness, minimal_conflict, minimal_core
+from planner.search.conflicts import Pattern, Witness, minimal_conflict, minimal_core
 
 LIMITS = ("a", "b", "c", "d", "e")
 PATTERNS = st.lists(st.frozensets(st.sampled_from(LIMITS)), max_size=12)

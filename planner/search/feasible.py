@@ -17,28 +17,28 @@ from planner.search.space.space import EVERYTHING, Enumeration
 from planner.spec.strategy import Strategy, StrategyColumns, gpus_of
 from planner.units import Index
 
-FIRST_SHAPES, MOST_SHAPES = 16, 128
-BATCH_ROWS = 1024
+FIRST_SHAPES, MOST_SHAPES = 16, 128  # opened at once; doubled from the first to the most
+BATCH_ROWS = 1024  # strategies refined before the first that fits is looked for
 
 
-class OutOfTimeError(Exception):
+class SearchTimeoutError(Exception):
     """The deadline passed before the answer was known."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class FeasiblePlan:
     """A complete layout that fits, and its time under the model."""
 
     strategy: Strategy
     iteration_s: float
 
 
-def first_fit(
+def first_feasible(
     context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
-) -> Fit | None:
+) -> FeasiblePlan | None:
     """Some layout that fits; None where there is none.
 
-    Raises OutOfTimeError after ``deadline``, of time.monotonic().
+    Raises SearchTimeoutError after ``deadline``, of time.monotonic().
     """
     exploration = _explored(context, narrowing, deadline)
     shapes, gpus = exploration.shapes.columns, gpus_of(exploration.shapes.columns)
@@ -46,13 +46,13 @@ def first_fit(
     return _decided(exploration, _opened(exploration, order, deadline), deadline)
 
 
-def smallest_fit(
+def smallest_feasible(
     context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
-) -> tuple[Fit, bool] | None:
+) -> tuple[FeasiblePlan, bool] | None:
     """Some layout of those with the fewest GPUs that fit; None where none fits.
 
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
-    decided any more. Raises OutOfTimeError where nothing was found by then.
+    decided any more. Raises SearchTimeoutError where nothing was found by then.
     """
     exploration = _explored(context, narrowing, deadline)
     all_shapes = exploration.shapes
@@ -60,10 +60,10 @@ def smallest_fit(
     for group in range(len(all_shapes.gpus)):
         shapes = np.flatnonzero(all_shapes.group == group)
         found = _opened(exploration, shapes, deadline)
-        if isinstance(found, Fit):
+        if isinstance(found, FeasiblePlan):
             try:
                 smaller = _decided(exploration, unsure, deadline)
-            except OutOfTimeError:
+            except SearchTimeoutError:
                 return found, False
             return smaller or found, True
         unsure += found
@@ -75,7 +75,7 @@ def _explored(context: Context, narrowing: Narrowing, deadline: float | None) ->
     enumeration = Enumeration(context=context, narrowing=narrowing)
     exploration, _ = explored(enumeration, deadline=deadline)
     if enumeration.is_cut:
-        raise OutOfTimeError
+        raise SearchTimeoutError
     return exploration
 
 
@@ -86,7 +86,7 @@ def first_of(
     *,
     solves: bool = True,
     deadline: float | None = None,
-) -> Fit | None:
+) -> FeasiblePlan | None:
     """A layout of one of the strategies given, all of them legal; None where none fits.
 
     Without ``solves`` only a layout that bounds come upon.
@@ -95,11 +95,13 @@ def first_of(
     exploration = of_strategies(enumeration, strategy)
     found = _refined(exploration, np.arange(len(exploration.candidates.strategy)), deadline)
     if not solves:
-        return found if isinstance(found, Fit) else None
+        return found if isinstance(found, FeasiblePlan) else None
     return _decided(exploration, found, deadline)
 
 
-def _opened(exploration: Exploration, shapes: Index, deadline: float | None) -> Fit | list[int]:
+def _opened(
+    exploration: Exploration, shapes: Index, deadline: float | None
+) -> FeasiblePlan | list[int]:
     """Open shapes in order, more and more at once: a layout that bounds come upon, or open rows."""
     unsure: list[int] = []
     start, number = 0, FIRST_SHAPES
@@ -110,14 +112,16 @@ def _opened(exploration: Exploration, shapes: Index, deadline: float | None) -> 
         first = len(candidates.lower_s)
         exploration.open(shapes[start : start + number], limits)
         found = _refined(exploration, np.arange(first, len(candidates.lower_s)), deadline)
-        if isinstance(found, Fit):
+        if isinstance(found, FeasiblePlan):
             return found
         unsure += found
         start, number = start + number, min(2 * number, MOST_SHAPES)
     return unsure
 
 
-def _refined(exploration: Exploration, rows: Index, deadline: float | None) -> Fit | list[int]:
+def _refined(
+    exploration: Exploration, rows: Index, deadline: float | None
+) -> FeasiblePlan | list[int]:
     """The first layout that bounds come upon, else the rows of which they leave it open."""
     candidates, unsure = exploration.candidates, list[int]()
     for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
@@ -131,10 +135,10 @@ def _refined(exploration: Exploration, rows: Index, deadline: float | None) -> F
 
 
 def _decided(
-    exploration: Exploration, found: Fit | list[int], deadline: float | None
-) -> Fit | None:
+    exploration: Exploration, found: FeasiblePlan | list[int], deadline: float | None
+) -> FeasiblePlan | None:
     """Solve the rows left open, one after the other, until one has a layout."""
-    if isinstance(found, Fit):
+    if isinstance(found, FeasiblePlan):
         return found
     splits = exploration.candidates.splits
     for row in found:
@@ -152,11 +156,11 @@ def _decided(
 
 def _check(deadline: float | None) -> None:
     if deadline is not None and time.monotonic() > deadline:
-        raise OutOfTimeError
+        raise SearchTimeoutError
 
 
-def _fit(exploration: Exploration, row: int) -> Fit:
+def _fit(exploration: Exploration, row: int) -> FeasiblePlan:
     candidates = exploration.candidates
     split = candidates.splits[row]
     strategy = to_strategy(candidates.strategy, Ranked(row=row, split=split))
-    return Fit(strategy=strategy, iteration_s=split.iteration_s / split.weight)
+    return FeasiblePlan(strategy=strategy, iteration_s=split.iteration_s / split.weight)

@@ -1,1 +1,0 @@
-"""Why nothing fits or is left: minimal conflicts, nearest changes."""
