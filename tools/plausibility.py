@@ -24,7 +24,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.module_sets import module_sets
 from planner.documents.file import read_text
-from planner.documents.yaml_text import parsed
+from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT, load_traits
@@ -94,7 +94,7 @@ def read_set_ups(path: Path) -> list[SetUp]:
     """Rows of the file; InputError carries the problems of all."""
     problems: list[Problem] = []
     found: list[SetUp] = []
-    for number, raw in enumerate(parsed(str(path), read_text(path)).value, start=1):
+    for number, raw in enumerate(parsed_yaml(str(path), read_text(path)).value, start=1):
         try:
             row = SetUp.model_validate(raw)
         except ValidationError as error:

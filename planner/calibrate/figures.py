@@ -12,7 +12,7 @@ from planner.catalog.cluster_file import OVERRIDES
 from planner.catalog.clusters import load_cluster, split_host_memory
 from planner.catalog.hardware import Kind, find_file, is_path
 from planner.catalog.paths import hwdb_dir
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
 from planner.units import GB

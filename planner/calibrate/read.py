@@ -29,7 +29,7 @@ from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
 from planner.documents.file import read_printed
-from planner.documents.json_text import load_json
+from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.layers.op import FlashAttention
 from planner.limits import MAX_LOG_BYTES, brief

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from planner.calibrate.points import Place, Point, check_devices, collective_point, link_point
 from planner.collectives.cost import busbw_factor
-from planner.documents.json_text import load_json
+from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.limits import brief
 from planner.plans.collective import most_whole_ranks

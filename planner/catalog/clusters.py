@@ -28,7 +28,7 @@ from planner.catalog.hardware_file import NodeFile
 from planner.catalog.level_rules import level_problems
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, brief, name_of, short
 from planner.notes import Note, NoteKind

@@ -22,7 +22,7 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
 from planner.catalog.observe import Observation, SlurmNodes, Source
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import one_line
 from planner.spelling import nearest

@@ -30,7 +30,7 @@ from planner.catalog.hardware_file import (
 from planner.catalog.level_rules import level_problems, scale_up_problems
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import is_file
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec, NodeSpec

@@ -28,7 +28,7 @@ from planner.catalog.model_file import ModelFile, MoeSection
 from planner.catalog.model_rules import broken_rules
 from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec

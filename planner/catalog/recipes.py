@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import read_text
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.job import Precision
 from planner.spec.training import FULL, Target, Training, read_targets

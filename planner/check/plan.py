@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.check.layout import Layout, Place, Places
 from planner.check.result import finding_of
-from planner.documents.yaml_text import parsed
+from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
 from planner.formats.finding import Finding
 from planner.formats.format import SourceText
@@ -63,7 +63,7 @@ def placed(finding: Finding, lines: dict[str, int]) -> Finding:
 def key_lines(source: SourceText) -> dict[str, int]:
     """The line of every key by its dotted path; raises InputError where the text is no YAML."""
     lines: dict[str, int] = {}
-    for path, entry in parsed(source.path, source.text).entries.items():
+    for path, entry in parsed_yaml(source.path, source.text).entries.items():
         if isinstance(path[-1], str):
             lines[".".join(name for name in path if isinstance(name, str))] = entry.line
     return lines

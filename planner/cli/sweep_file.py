@@ -20,7 +20,7 @@ MOST_VARIED = 24
 
 def read_sweep(path: Path) -> Sweep:
     """The sweep of a file; raises InputError with every unknown key and every value of no use."""
-    from planner.documents.yaml_text import load_yaml
+    from planner.documents.tree import load_yaml
 
     reader = _Reader(str(path))
     sweep = reader.read(load_yaml(path))

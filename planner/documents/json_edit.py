@@ -5,7 +5,10 @@ import re
 from collections.abc import Mapping
 
 from planner.documents.file import REMOVED
-from planner.documents.json_text import Member, Node, Path, Plain, parse_json, parse_object
+from planner.documents.json_nodes import SPACE, Plain, parse_json
+from planner.documents.nodes import Node
+from planner.documents.schema import Path
+from planner.errors import InputError
 
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?://|#)[^\r\n]*|(?:/\*[^\r\n]*?\*/[ \t]*)?)(?=\r?\n)")
 STEP = "  "
@@ -32,7 +35,7 @@ def written(values: Mapping[str, Plain]) -> str:
     return json_text(root) + "\n"
 
 
-def edited(text: str, changes: Mapping[Path, Plain], where: str) -> str:
+def edited(where: str, text: str, changes: Mapping[Path, Plain]) -> str:
     """Return the text with values at paths of keys replaced, inserted or REMOVED.
 
     Missing objects on the way are made, and values that are no objects replaced by them. The
@@ -40,22 +43,30 @@ def edited(text: str, changes: Mapping[Path, Plain], where: str) -> str:
     replaced, and all are removed. Raises InputError where the text is not an object.
     """
     for path, value in changes.items():
-        root = parse_object(text, where)
-        text = _removed(text, path, where) if value is REMOVED else _set(text, root, path, value)
+        root = _object(where, text)
+        text = _removed(where, text, path) if value is REMOVED else _set(text, root, path, value)
     return text
+
+
+def _object(where: str, text: str) -> Node:
+    root = parse_json(where, text)
+    if root.kind != "mapping":
+        raise InputError.single(where, "line 1", "an object in braces is needed")
+    return root
 
 
 def _set(text: str, root: Node, path: Path, value: Plain) -> str:
     parent = root
-    for depth, key in enumerate(path):
-        found = parent.find(key)
+    for depth, name in enumerate(path):
+        found = parent.find(name)
         rest = path[depth + 1 :]
         if found is None:
-            return _inserted(text, parent, key, _nested(rest, value))
-        if not rest or found.node.members is None:
-            written = _written(text, found, _nested(rest, value))
-            return text[: found.node.start] + written + text[found.node.end :]
-        parent = found.node
+            return _inserted(text, parent, name, _nested(rest, value))
+        key, item = found
+        if not rest or item.kind != "mapping":
+            new = _written(text, key, _nested(rest, value))
+            return text[: item.start] + new + text[item.end :]
+        parent = item
     return text
 
 
@@ -76,48 +87,58 @@ def _indent_of(text: str, position: int) -> str | None:
     return before if start and not before.strip(" \t") else None
 
 
-def _written(text: str, member: Member, value: Plain) -> str:
-    indent = _indent_of(text, member.start)
+def _comma_behind(text: str, node: Node) -> int:
+    """Where the comma behind a value stands; -1: there is none."""
+    space = SPACE.match(text, node.end)
+    at = space.end() if space else node.end
+    return at if text.startswith(",", at) else -1
+
+
+def _written(text: str, key: Node, value: Plain) -> str:
+    indent = _indent_of(text, key.start)
     return json.dumps(value) if indent is None else json_text(value, indent, _newline(text))
 
 
-def _inserted(text: str, parent: Node, key: str, value: Plain) -> str:
+def _inserted(text: str, parent: Node, name: str, value: Plain) -> str:
     """The member behind the last one, on a line of its own where that has one."""
-    assert parent.members is not None
-    name = f"{json.dumps(key)}: "
-    if not parent.members:
+    key = f"{json.dumps(name)}: "
+    if not parent.pairs:
         at = parent.start + 1
-        return text[:at] + name + json.dumps(value) + text[at:]
-    last = parent.members[-1]
-    end = last.node.end if last.comma < 0 else last.comma + 1
-    comma = "," if last.comma < 0 else ""
-    indent = _indent_of(text, parent.members[0].start)
+        return text[:at] + key + json.dumps(value) + text[at:]
+    last = parent.pairs[-1][1]
+    place = _comma_behind(text, last)
+    end, comma = (last.end, ",") if place < 0 else (place + 1, "")
+    indent = _indent_of(text, parent.pairs[0][0].start)
     if indent is None:
-        return f"{text[:end]}{comma} {name}{json.dumps(value)}{text[end:]}"
+        return f"{text[:end]}{comma} {key}{json.dumps(value)}{text[end:]}"
     newline = _newline(text)
     rest = _REST_OF_LINE.match(text, end)
     until = rest.end() if rest else end
-    line = f"{newline}{indent}{name}{json_text(value, indent, newline)}"
+    line = f"{newline}{indent}{key}{json_text(value, indent, newline)}"
     return f"{text[:end]}{comma}{text[end:until]}{line}{text[until:]}"
 
 
-def _removed(text: str, path: Path, where: str) -> str:
+def _removed(where: str, text: str, path: Path) -> str:
     """Without the member, its comma and its line, where nothing else stands there."""
     while True:
-        parent: Node | None = parse_json(text, where)
-        for key in path[:-1]:
-            found = parent.find(key) if parent else None
-            parent = found.node if found else None
-        gone = parent.find(path[-1]) if parent else None
-        if parent is None or parent.members is None or gone is None:
+        parent = parse_json(where, text)
+        for name in path[:-1]:
+            found = parent.find(name)
+            if found is None:
+                return text
+            parent = found[1]
+        pair = parent.find(path[-1])
+        if pair is None:
             return text
-        spans = [_whole_line(text, gone.start, gone.node.end, gone.comma)]
-        index = parent.members.index(gone)
-        if gone.comma < 0 and index:
-            comma = parent.members[index - 1].comma
+        key, item = pair
+        own = _comma_behind(text, item)
+        spans = [_whole_line(text, key.start, item.end, own)]
+        index = parent.pairs.index(pair)
+        if own < 0 and index:
+            comma = _comma_behind(text, parent.pairs[index - 1][1])
             spans.append((comma, comma + 1))
-        elif gone.comma >= spans[0][1]:
-            spans.append((gone.comma, gone.comma + 1))
+        elif own >= spans[0][1]:
+            spans.append((own, own + 1))
         for start, end in sorted(spans, reverse=True):
             text = text[:start] + text[end:]
 

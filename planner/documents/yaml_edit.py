@@ -7,7 +7,9 @@ from typing import Any
 import yaml
 
 from planner.documents.file import REMOVED
-from planner.documents.yaml_text import BREAK, Node, Path, YamlText, parsed
+from planner.documents.nodes import Node, Path
+from planner.documents.tree import Tree, parsed_yaml
+from planner.documents.yaml_nodes import BREAK
 from planner.errors import InputError
 
 Splice = tuple[int, int, str]
@@ -22,7 +24,7 @@ def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
     and mappings that are missing are made. Paths are of mappings. InputError where the text cannot
     be read, or a change cannot be made without touching what it does not name.
     """
-    now = parsed(where, text)
+    now = parsed_yaml(where, text)
     at_once = _at_once(where, text, now, changes)
     if at_once is not None:
         return at_once
@@ -33,7 +35,7 @@ def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
     return text
 
 
-def _at_once(where: str, text: str, now: YamlText, changes: Mapping[Path, Any]) -> str | None:
+def _at_once(where: str, text: str, now: Tree, changes: Mapping[Path, Any]) -> str | None:
     """All changes in one reading; None where one of them stands in the way of another."""
     open_ones = {path: value for path, value in changes.items() if not _is_done(now, path, value)}
     try:
@@ -42,14 +44,14 @@ def _at_once(where: str, text: str, now: YamlText, changes: Mapping[Path, Any]) 
         if any(left[1] > right[0] for left, right in pairwise(found)):
             return None
         made = _spliced(text, *found)
-        after = parsed(where, made)
+        after = parsed_yaml(where, made)
     except InputError:
         return None
     is_done = all(_is_done(after, path, value) for path, value in changes.items())
     return made if is_done and _others(now, *open_ones) == _others(after, *open_ones) else None
 
 
-def _is_done(text: YamlText, path: Path, value: object) -> bool:
+def _is_done(text: Tree, path: Path, value: object) -> bool:
     return path not in text.entries if value is REMOVED else _is(text, path, value)
 
 
@@ -62,14 +64,14 @@ def _spliced(text: str, *splices: Splice) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _is(text: YamlText, path: Path, value: object) -> bool:
+def _is(text: Tree, path: Path, value: object) -> bool:
     entry = text.entries.get(path)
     return entry is not None and type(entry.value) is type(value) and bool(entry.value == value)
 
 
-def _checked(where: str, before: YamlText, text: str, path: Path, value: object) -> YamlText:
+def _checked(where: str, before: Tree, text: str, path: Path, value: object) -> Tree:
     """Read the changed text; InputError where more than the path changed, or nothing did."""
-    now = parsed(where, text)
+    now = parsed_yaml(where, text)
     again = value is REMOVED and len(now.duplicates) < len(before.duplicates)
     is_done = again or _is_done(now, path, value)
     if not is_done or _others(before, path) != _others(now, path):
@@ -80,7 +82,7 @@ def _checked(where: str, before: YamlText, text: str, path: Path, value: object)
     return now
 
 
-def _others(text: YamlText, *paths: Path) -> dict[Path, str]:
+def _others(text: Tree, *paths: Path) -> dict[Path, str]:
     """Everything but some paths, what they hold and what holds them."""
     above = {path[:size] for path in paths for size in range(len(path) + 1)}
     named = set(paths)
@@ -104,21 +106,13 @@ def _with(where: str, text: str, root: Node | None, path: Path, value: object) -
             raise InputError.single(
                 f"{where}:{parent.line}", ".".join(map(str, path[:depth])), "is no mapping"
             )
-        pair = _find(parent, str(name))
+        pair = parent.find(str(name))
         if pair is None:
             return _NOTHING if value is REMOVED else _added(text, parent, path[depth:], value)
         if depth == len(path) - 1:
             return _without(text, parent, pair) if value is REMOVED else _set(text, pair, value)
         parent = pair[1]
     return _NOTHING
-
-
-def _find(mapping: Node, name: str) -> tuple[Node, Node] | None:
-    """The pair that counts: the last of its name."""
-    for key, item in reversed(mapping.pairs):
-        if key.resolved.text == name and not key.is_merge:
-            return key, item
-    return None
 
 
 def _is_empty(node: Node) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.cost.context import Context
-from planner.documents.json_text import parse_object
+from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
 from planner.formats.format import Decided, OutputFile, SourceText
 from planner.spec.job import Precision
@@ -87,7 +87,7 @@ def read_adapters(source: SourceText) -> Training:
 
     ``lora_dropout`` is read over: what it keeps is not counted.
     """
-    content = parse_object(source.text, source.path).value
+    content = parsed_object(source.path, source.text).value
     lora = content.get("lora")
     lora = lora if isinstance(lora, dict) else {}
     rank, (targets, unknown) = lora.get("r"), _targets(lora.get("target_modules"))

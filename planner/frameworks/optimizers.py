@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, get_args
 
-from planner.documents.yaml_text import load_data
+from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.spec.optimizer import OptimizerSpec, TensorKind, TensorStates
 
@@ -16,7 +16,7 @@ _OPTION = "--optimizer"
 
 @cache
 def _read_optimizers() -> dict[str, dict[str, Any]]:
-    optimizers: dict[str, dict[str, Any]] = load_data(__package__, "optimizers.yaml")
+    optimizers: dict[str, dict[str, Any]] = load_own(__package__, "optimizers.yaml")
     return optimizers
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, get_type_hints
 
-from planner.documents.yaml_text import load_data
+from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, load_optimizer
 from planner.frameworks.saved_tables import load_saved_tables
@@ -40,7 +40,7 @@ _SECTIONS: dict[str, type[Any]] = {
 
 @cache
 def _read(*path: str) -> dict[str, dict[str, Any]]:
-    figures: dict[str, dict[str, Any]] = load_data(__package__, *path)
+    figures: dict[str, dict[str, Any]] = load_own(__package__, *path)
     return figures
 
 
@@ -142,14 +142,14 @@ def _values(section: str, figures: dict[str, Any]) -> dict[str, Any]:
 @cache
 def memory_uncertainty_fraction(framework: str) -> float:
     """How far peaks were off on published runs, from uncertainty.yaml."""
-    figures: dict[str, Any] = load_data(__package__, "uncertainty.yaml")
+    figures: dict[str, Any] = load_own(__package__, "uncertainty.yaml")
     return float(figures[framework]["memory_percent"]) / 100.0
 
 
 @cache
 def time_ranges() -> dict[RunClass, TimeRange]:
     """How far times were off on published runs, by class, from time_uncertainty.yaml."""
-    regimes: list[dict[str, Any]] = load_data(__package__, "time_uncertainty.yaml")
+    regimes: list[dict[str, Any]] = load_own(__package__, "time_uncertainty.yaml")
     return {(each.get("kind", ""), each.get("place", "")): _time_range(each) for each in regimes}
 
 
@@ -166,7 +166,7 @@ def _time_range(regime: Mapping[str, Any]) -> TimeRange:
 @cache
 def ratio_figures() -> Mapping[str, Mapping[str, float]]:
     """How far ratios of times were off on pairs of published runs, by what they differ in."""
-    pairs: dict[str, dict[str, float]] = load_data(__package__, "ratio_errors.yaml")["pairs"]
+    pairs: dict[str, dict[str, float]] = load_own(__package__, "ratio_errors.yaml")["pairs"]
     return pairs
 
 

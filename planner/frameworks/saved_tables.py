@@ -5,7 +5,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from planner.documents.yaml_text import load_data
+from planner.documents.tree import load_own
 from planner.spec.saved import CONDITIONS, WIDTHS, SavedEntry, SavedTables
 
 LOSS = "loss"
@@ -27,7 +27,7 @@ def loss_names() -> list[str]:
 @cache
 def saved_figures(name: str) -> dict[str, Any]:
     """Return a table file as it stands, sources included."""
-    figures: dict[str, Any] = load_data(__package__, "saved", f"{name}.yaml")
+    figures: dict[str, Any] = load_own(__package__, "saved", f"{name}.yaml")
     return figures
 
 

@@ -13,7 +13,7 @@ from planner.catalog.figures import Strict, validate
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from planner.catalog.models import catalog_name, load_model
 from planner.documents.file import is_file
-from planner.documents.json_text import parse_json
-from planner.documents.yaml_text import compose
+from planner.documents.json_nodes import parse_json
+from planner.documents.yaml_nodes import compose
 from planner.errors import InputError, Problem
 from planner.formats import registry as formats
 from planner.formats.foreign import program_of
@@ -53,7 +53,7 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
         return InputError.single(source.path, "file", message).problems
     try:
         if source.text.lstrip().startswith("{"):
-            parse_json(source.text, source.path)
+            parse_json(source.path, source.text)
         elif source.path.endswith(YAML_ENDS):
             compose(source.path, source.text)
     except InputError as error:

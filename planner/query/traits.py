@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from planner.documents.yaml_text import parsed
+from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import CURRENT, profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
@@ -195,7 +195,7 @@ def _parsed(text: str) -> tuple[str, str, object]:
         hint = f"; did you mean {ROOT}.{text}?" if root in trait_types() else ""
         raise ValueError(f"must be {ROOT}.SECTION.KEY=VALUE; given {text!r}{hint}")
     try:
-        return section, name, parsed(COMMAND_LINE, value).value
+        return section, name, parsed_yaml(COMMAND_LINE, value).value
     except InputError:
         raise ValueError(f"the value is not YAML; given {value!r}") from None
 

@@ -10,7 +10,7 @@ from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.documents.yaml_text import parsed
+from planner.documents.tree import parsed_yaml
 from planner.errors import ExpressError, InputError
 from planner.formats.accelerate.format import FORMAT
 from planner.formats.format import SourceText, World
@@ -110,7 +110,7 @@ def test_a_plan_written_into_a_file_reads_back_and_foreign_lines_stay(plans: lis
         ]
         lines = text.splitlines()
         assert [line for line in lines if line in kept] == kept
-        assert parsed("f", text).value["fsdp_config"]["fsdp_state_dict_type"] == (
+        assert parsed_yaml("f", text).value["fsdp_config"]["fsdp_state_dict_type"] == (
             "SHARDED_STATE_DICT"
         )
 

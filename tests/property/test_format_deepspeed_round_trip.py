@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ from drawn_deepspeed import canonical, draw, expressible, strategy_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents.json_text import parse_json, walk
+from planner.documents.json_nodes import parse_json
+from planner.documents.nodes import Node
 from planner.errors import ExpressError, InputError
 from planner.formats.deepspeed.emit import emit, write_into
 from planner.formats.deepspeed.read import read, recognise
@@ -24,6 +26,13 @@ SEEDS = st.integers(0, 10**6)
 
 def source(text: str) -> SourceText:
     return SourceText(path="ds.json", text=text)
+
+
+def spans_of(node: Node, above: str = "") -> Iterator[tuple[str, tuple[int, int]]]:
+    """Where every key with its value stands, by its dotted path."""
+    for key, item in node.pairs:
+        yield f"{above}{key.text}", (key.start, item.end)
+        yield from spans_of(item, f"{above}{key.text}.")
 
 
 @given(SEEDS)
@@ -116,8 +125,8 @@ def test_writing_into_a_file_keeps_foreign_keys_and_gives_the_strategy(
         assert reading.decisions["optimizer"].value == context.traits.optimizer.name
     kept = [name for name in FOREIGN if name in before]
     assert {name: after[name].value for name in kept} == {name: before[name].value for name in kept}
-    spans = {".".join(p): m for p, m in walk(parse_json(text, "f"))}
-    pieces = [text[spans[name].start : spans[name].node.end] for name in before if name in kept]
+    spans = dict(spans_of(parse_json("f", text)))
+    pieces = [text[slice(*spans[name])] for name in before if name in kept]
     place = 0
     for piece in pieces:
         place = written.find(piece, place)

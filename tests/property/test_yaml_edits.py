@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.documents.file import REMOVED
+from planner.documents.tree import parsed_yaml
 from planner.documents.yaml_edit import edited
-from planner.documents.yaml_text import parsed
 from planner.errors import InputError
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "no", "8", "a b", "delta: x"])
@@ -76,14 +76,14 @@ def comments(text: str) -> list[str]:
 def test_changes_do_what_they_say_and_nothing_else(
     text: str, changes: dict[tuple[str, ...], Any]
 ) -> None:
-    before = parsed("f", text)
+    before = parsed_yaml("f", text)
     expected = applied(before.value or {}, changes)
     if expected is None:
         with suppress(InputError):
             edited("f", text, changes)
         return
     after = edited("f", text, changes)
-    assert pruned(parsed("f", after).value or {}) == pruned(expected)
+    assert pruned(parsed_yaml("f", after).value or {}) == pruned(expected)
     assert comments(after) == comments(text)
 
 
@@ -101,6 +101,6 @@ def test_a_value_set_leaves_every_line_but_its_own(text: str, value: Any) -> Non
 )
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(InputError):
-        parsed("f", text)
+        parsed_yaml("f", text)
     with suppress(InputError):
         edited("f", text, {("a", "b"): 1})

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.subject import iteration_of, subject_of
-from planner.documents.yaml_text import load_data
+from planner.documents.tree import load_own
 from planner.units import Array, Mask
 from tools.validation.mapping import Run, to_run
 from tools.validation.records import Record
@@ -97,7 +97,7 @@ def load_constants() -> tuple[Constant, ...]:
             high=float(entry["range"][1]),
             source=entry["source"],
         )
-        for name, entry in load_data(__package__, "constants.yaml").items()
+        for name, entry in load_own(__package__, "constants.yaml").items()
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from planner.catalog.figures import Positive, validation_problems
 from planner.catalog.model_file import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
 from planner.documents.file import read_text
-from planner.documents.json_text import parse_json
+from planner.documents.tree import parsed_json
 from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
 from planner.plans.splits import layout_chunks
@@ -340,7 +340,7 @@ class Runs:
 def _parse(line: str, where: str) -> Record | Unread:
     name = where
     try:
-        parsed = parse_json(line, where, is_plain=True).value
+        parsed = parsed_json(where, line, is_plain=True).value
         if isinstance(parsed, dict):
             name = str(parsed.get("id") or where)
             parsed = spelled_alike(parsed)

@@ -10,7 +10,7 @@ from typing import Any
 from planner.catalog.hardware import check_accelerator, find_file, list_names, resolve_alias
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
-from planner.documents.yaml_text import load_data, load_yaml
+from planner.documents.tree import load_own, load_yaml
 
 Part = dict[str, Any]
 
@@ -131,7 +131,7 @@ def _known(record: Mapping[str, Any]) -> dict[str, Part]:
 
 @cache
 def _stated() -> list[Part]:
-    found: list[Part] = load_data(__package__, "stated.yaml")
+    found: list[Part] = load_own(__package__, "stated.yaml")
     return found
 
 
@@ -154,7 +154,7 @@ def _spell_memory(memory: Any) -> None:  # noqa: ANN401
 
 @cache
 def _frameworks() -> Mapping[str, list[Part]]:
-    found: Mapping[str, list[Part]] = load_data(__package__, "software.yaml")
+    found: Mapping[str, list[Part]] = load_own(__package__, "software.yaml")
     return found
 
 

@@ -29,7 +29,7 @@ from planner.catalog.model_file import (
     Width,
 )
 from planner.catalog.model_rules import Finding
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.spelling import did_you_mean
 

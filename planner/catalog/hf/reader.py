@@ -13,7 +13,7 @@ from planner.catalog.hf.family import Family, Raw, families
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
 from planner.documents.file import is_file
-from planner.documents.json_text import load_json
+from planner.documents.tree import load_json
 from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spelling import did_you_mean

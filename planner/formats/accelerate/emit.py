@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
+from planner.documents.nodes import Path
 from planner.documents.yaml_edit import edited
-from planner.documents.yaml_text import Path
 from planner.errors import ExpressError
 from planner.formats.accelerate import keys, script
 from planner.formats.accelerate.decisions import FSDP1, SECTIONS, carrier, section_of

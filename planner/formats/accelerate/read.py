@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from planner.documents.schema import Schema, wrongs
-from planner.documents.yaml_text import YamlText, parsed
+from planner.documents.tree import Tree, parsed_yaml
 from planner.errors import InputError
 from planner.formats.accelerate import keys, script
 from planner.formats.accelerate.decisions import section_of
@@ -25,7 +25,7 @@ def recognise(source: SourceText) -> bool:
     if not _TELLING.search(source.text):
         return False
     try:
-        value = parsed(source.path, source.text).value
+        value = parsed_yaml(source.path, source.text).value
     except InputError:
         return False
     return isinstance(value, dict) and bool({"distributed_type", "compute_environment"} & {*value})
@@ -33,7 +33,7 @@ def recognise(source: SourceText) -> bool:
 
 def read(source: SourceText) -> Reading:
     """Read a file; InputError where it is no YAML mapping, or SageMaker's."""
-    text = parsed(source.path, source.text)
+    text = parsed_yaml(source.path, source.text)
     if not isinstance(text.value, dict):
         message = f"is no mapping of keys; given {type(text.value).__name__}"
         raise InputError.single(source.path, "text", message)
@@ -74,7 +74,7 @@ def read(source: SourceText) -> Reading:
     )
 
 
-def _duplicates(path: str, text: YamlText) -> Iterator[Finding]:
+def _duplicates(path: str, text: Tree) -> Iterator[Finding]:
     for each in text.duplicates:
         place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
         message = "given twice; the last one counts"

@@ -96,7 +96,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     found = {key: value for key, value in found.items() if key not in left}
     _refuse_what_trainer_ignores(found, reading)
     paths = {path_of(settings, key): value for key, value in found.items()}
-    return edited(source.text, paths, source.path)
+    return edited(source.path, source.text, paths)
 
 
 def _left_to_script(reading: Reading) -> Iterator[str]:

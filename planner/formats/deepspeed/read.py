@@ -1,11 +1,11 @@
 """Reads a DeepSpeed JSON file: every key with its line, what it decides, what is wrong."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from planner.documents.json_text import Node, Path, duplicates, keys_at_top, parse_object, walk
-from planner.documents.schema import entry_of, wrongs
+from planner.documents.schema import Path, entry_of, wrongs
+from planner.documents.tree import Tree, keys_at_top, parsed_object
 from planner.formats.decision import decided_in
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
@@ -44,7 +44,7 @@ _MISSPELT = 0.83
 def recognise(source: SourceText) -> bool:
     """Whether the text is a JSON object with a key that only DeepSpeed's files have."""
     is_json = source.text.lstrip()[:1] in ("{", "/", "#")
-    return is_json and bool(_TELLING & keys_at_top(source.text, source.path))
+    return is_json and bool(_TELLING & keys_at_top(source.path, source.text))
 
 
 def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
@@ -52,10 +52,10 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
 
     Raises InputError where the text is no JSON object.
     """
-    root = parse_object(source.text, source.path)
-    places = {path: _place(path, member.line, member.node.value) for path, member in walk(root)}
-    settings = {".".join(_new_name(root, path)): place for path, place in places.items()}
-    findings = [*_duplicates(source.path, root), *_wrong(source.path, root.value, places)]
+    tree = parsed_object(source.path, source.text)
+    places = {path: _place(path, each.line, each.value) for path, each in tree.members.items()}
+    settings = {".".join(_new_name(places, path)): place for path, place in places.items()}
+    findings = [*_duplicates(source.path, tree), *_wrong(source.path, tree.value, places)]
     findings += [] if fills_auto else _left_open(source.path, places)
     findings.sort(key=lambda finding: finding.line)
     return Reading(
@@ -67,18 +67,18 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
     )
 
 
-def _place(path: Path, line: int, value: object = None) -> Value:
-    return Value(value=value, key=".".join(path), line=line)
+def _place(path: Iterable[object], line: int, value: object = None) -> Value:
+    return Value(value=value, key=".".join(map(str, path)), line=line)
 
 
-def _new_name(root: Node, path: Path) -> Path:
+def _new_name(places: Mapping[Path, Value], path: Path) -> Path:
     """DeepSpeed reads ``bfloat16`` where there is no ``bf16``."""
-    is_old = path[0] == "bfloat16" and root.find("bf16") is None
+    is_old = path[0] == "bfloat16" and ("bf16",) not in places
     return ("bf16", *path[1:]) if is_old else path
 
 
-def _duplicates(where: str, root: Node) -> Iterator[Finding]:
-    for found in duplicates(root):
+def _duplicates(where: str, tree: Tree) -> Iterator[Finding]:
+    for found in tree.duplicates:
         message = f"stands twice, first on line {found.first_line}; DeepSpeed refuses that"
         yield finding_at("deepspeed.duplicate_key", where, _place(found.path, found.line), message)
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from planner.documents.json_text import duplicates, parse_object, walk
-from planner.documents.yaml_text import parsed
+from planner.documents.tree import Entry, Tree, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.finding import Finding, Severity
 from planner.formats.format import SourceText, Value
@@ -62,27 +61,26 @@ def content_of(source: SourceText, tool: Tool) -> Content:
 
 
 def _of_json(source: SourceText, tool: Tool) -> Content:
-    root = parse_object(source.text, source.path)
-    places = {
-        ".".join(path): Value(value=each.node.value, key=".".join(path), line=each.line)
-        for path, each in walk(root)
-    }
-    twice = ((each.path, each.line) for each in duplicates(root))
-    return Content(values=root.value, places=places, findings=tuple(_doubles(source, tool, twice)))
+    tree = parsed_object(source.path, source.text)
+    return _of_entries(source, tool, tree, tree.members)
 
 
 def _of_yaml(source: SourceText, tool: Tool) -> Content:
-    text = parsed(source.path, source.text)
-    if not isinstance(text.value, dict):
+    tree = parsed_yaml(source.path, source.text)
+    if not isinstance(tree.value, dict):
         raise InputError.single(source.path, "line 1", "keys with values are needed")
+    return _of_entries(source, tool, tree, tree.entries)
+
+
+def _of_entries(
+    source: SourceText, tool: Tool, tree: Tree, entries: Mapping[Any, Entry]
+) -> Content:
+    names = {".".join(map(str, path)): entry for path, entry in entries.items()}
     places = {
-        ".".join(map(str, path)): Value(
-            value=each.value, key=".".join(map(str, path)), line=each.line
-        )
-        for path, each in text.entries.items()
+        name: Value(value=entry.value, key=name, line=entry.line) for name, entry in names.items()
     }
-    twice = ((each.path, each.line) for each in text.duplicates)
-    return Content(values=text.value, places=places, findings=tuple(_doubles(source, tool, twice)))
+    twice = ((each.path, each.line) for each in tree.duplicates)
+    return Content(values=tree.value, places=places, findings=tuple(_doubles(source, tool, twice)))
 
 
 def _doubles(
@@ -179,7 +177,7 @@ def _scalar(text: str) -> Any:  # noqa: ANN401
     if text.lstrip()[:1] in ("", "&", "*", "!", "|", ">", "'", '"', "%", "@", "`", "#"):
         return text
     try:
-        value = parsed("word", text).value
+        value = parsed_yaml("word", text).value
     except InputError:
         return text
     return text if value is None else value

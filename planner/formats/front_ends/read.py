@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from planner.documents.json_text import keys_at_top
-from planner.documents.yaml_text import parsed
+from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.errors import InputError
 from planner.formats.decision import decided_in
 from planner.formats.finding import Finding, listed
@@ -40,7 +39,7 @@ OPEN = 6
 def recognise(source: SourceText, tool: Tool) -> bool:
     """Whether a file, from its keys, or a command in it, is the program's."""
     if is_json(source):
-        return is_of(tool, keys_at_top(source.text, source.path))
+        return is_of(tool, keys_at_top(source.path, source.text))
     if not source.path.lower().endswith(FILES) and is_script(source, tool):
         try:
             return bool(content_of(source, tool).values)
@@ -49,7 +48,7 @@ def recognise(source: SourceText, tool: Tool) -> bool:
     if not any(all(key in source.text for key in group) for group in tool.tells):
         return False
     try:
-        value = parsed(source.path, source.text).value
+        value = parsed_yaml(source.path, source.text).value
     except InputError:
         return False
     return isinstance(value, dict) and is_of(tool, {*map(str, value)})

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from planner.documents.yaml_text import load_data
+from planner.documents.tree import load_own
 
 SUFFIX = ".yaml"
 
@@ -88,7 +88,7 @@ def tool_names() -> tuple[str, ...]:
 @cache
 def load_tool(name: str) -> Tool:
     """The table of a program."""
-    table: dict[str, Any] = load_data(__package__, f"{name}{SUFFIX}")
+    table: dict[str, Any] = load_own(__package__, f"{name}{SUFFIX}")
     lists = ("model", "but_not", "lengths", "unpriced", "liger_plugins", "batching")
     table |= {key: tuple(table[key]) for key in lists if key in table}
     table |= {key: tuple(map(tuple, table[key])) for key in ("tells", "commands")}

@@ -135,9 +135,9 @@ def _add_fsdp(made: Translation) -> None:
 
 
 def _object(source: SourceText) -> Mapping[str, Any]:
-    from planner.documents.json_text import parse_object
+    from planner.documents.tree import parsed_object
 
-    found: Mapping[str, Any] = parse_object(source.text, source.path).value
+    found: Mapping[str, Any] = parsed_object(source.path, source.text).value
     return found
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.json_edit import edited as edited_json
+from planner.documents.nodes import Path
 from planner.documents.yaml_edit import edited as edited_yaml
-from planner.documents.yaml_text import Path
 from planner.errors import ExpressError
 from planner.formats.decision import changes, lines_of
 from planner.formats.format import Reading, SourceText
@@ -44,7 +44,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: T
     }
     if is_json(source):
         keyed = {tuple(map(str, path)): value for path, value in found.items()}
-        text = edited_json(source.text, keyed, source.path)
+        text = edited_json(source.path, source.text, keyed)
     else:
         text = edited_yaml(source.path, source.text, found)
     reasons = [*_unsaid(read(SourceText(path=source.path, text=text), tool), strategy)]

@@ -74,7 +74,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if "optimizer" not in reading.decisions and word(settings, keys.OPTIM) in keys.optimizers():
         found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
     paths = {path_of(settings, key): value for key, value in found.items()}
-    return edited(source.text, paths, source.path)
+    return edited(source.path, source.text, paths)
 
 
 def _refuse_what_is_elsewhere(

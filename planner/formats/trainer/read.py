@@ -5,16 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.documents.json_text import (
-    Path,
-    duplicates,
-    keys_at_top,
-    parse_json,
-    parse_object,
-    walk,
-)
-from planner.documents.schema import wrongs
-from planner.documents.yaml_text import parsed
+from planner.documents.json_nodes import parse_json
+from planner.documents.schema import Path, wrongs
+from planner.documents.tree import keys_at_top, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.decision import decided_in
 from planner.formats.finding import Finding, listed
@@ -53,7 +46,7 @@ def recognise(source: SourceText) -> bool:
         except InputError:
             return False
         return keys.BATCH in names and tool_of(names) is None
-    names = keys_at_top(source.text, source.path)
+    names = keys_at_top(source.path, source.text)
     if tool_of(names) is not None:
         return False
     return keys.BATCH in names or ("output_dir" in names and len(names & {*keys.known()}) > 1)
@@ -95,13 +88,13 @@ def _batching(settings: Settings) -> Value | None:
 def _content(source: SourceText) -> tuple[dict[str, Any], dict[Path, Value]]:
     """The object of a file, and every value by its path; raises InputError."""
     if _is_json(source):
-        root = parse_object(source.text, source.path)
+        tree = parsed_object(source.path, source.text)
         places = {
-            path: Value(value=member.node.value, key=".".join(path), line=member.line)
-            for path, member in walk(root)
+            path: Value(value=entry.value, key=".".join(path), line=entry.line)
+            for path, entry in tree.members.items()
         }
-        return root.value, places
-    text = parsed(source.path, source.text)
+        return tree.value, places
+    text = parsed_yaml(source.path, source.text)
     if not isinstance(text.value, dict):
         raise InputError.single(source.path, "line 1", "keys with values are needed")
     entries = {tuple(map(str, path)): entry for path, entry in text.entries.items()}
@@ -151,18 +144,17 @@ def _in_full(path: Path) -> Path:
 def _texts(source: SourceText) -> Iterator[Finding]:
     """Duplicate keys, and what is no plain JSON, which is all HfArgumentParser reads."""
     if not _is_json(source):
-        for double in parsed(source.path, source.text).duplicates:
+        for double in parsed_yaml(source.path, source.text).duplicates:
             place = Value(value=None, key=".".join(map(str, double.path)), line=double.line)
             message = "given twice; the last one counts"
             yield finding_at("trainer.duplicate_key", source.path, place, message)
         return
-    root = parse_object(source.text, source.path)
-    for each in duplicates(root):
-        place = Value(value=None, key=".".join(each.path), line=each.line)
+    for each in parsed_object(source.path, source.text).duplicates:
+        place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
         message = f"given twice, first in line {each.first_line}; the last one counts"
         yield finding_at("trainer.duplicate_key", source.path, place, message)
     try:
-        parse_json(source.text, source.path, is_plain=True)
+        parse_json(source.path, source.text, is_plain=True)
     except InputError as error:
         (problem,) = error.problems
         place = Value(value=None, key="", line=int(problem.key.removeprefix("line ")))

@@ -5,7 +5,7 @@ import pytest
 from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
 from planner.catalog.hardware import aliases
 from planner.catalog.paths import hwdb_dir
-from planner.documents import yaml_text
+from planner.documents import tree
 from planner.documents.file import read_text
 from planner.errors import InputError
 
@@ -158,7 +158,7 @@ def test_loading_a_cluster_reads_only_the_files_it_needs(monkeypatch: pytest.Mon
         read.append(path.relative_to(hwdb_dir()).as_posix())
         return read_text(path)
 
-    monkeypatch.setattr(yaml_text, "read_text", read_and_note)
+    monkeypatch.setattr(tree, "read_text", read_and_note)
     aliases.cache_clear()
     load_cluster("512xh100-sxm")
     assert set(read) == {

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.figures import Figure, Source, Strict, implausible, validate
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spelling import nearest
 

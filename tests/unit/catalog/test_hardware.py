@@ -19,7 +19,7 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_convert import FabricSpec, to_fabric
 from planner.catalog.observe import MAX_PCIE_GENERATION
 from planner.catalog.paths import hwdb_dir
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec
 

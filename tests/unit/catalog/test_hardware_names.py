@@ -10,7 +10,7 @@ import pytest
 import planner
 from planner.catalog.hardware import KINDS, aliases, list_names
 from planner.catalog.paths import hwdb_dir
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 
 ROOT = Path(planner.__file__).parent
 NAMES = {name for kind in KINDS[:2] for name in (*list_names(kind), *aliases()[kind])}

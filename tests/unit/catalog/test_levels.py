@@ -8,7 +8,7 @@ import pytest
 from planner.catalog.clusters import load_cluster
 from planner.catalog.hardware import check_fabric, check_node, list_names
 from planner.catalog.paths import hwdb_dir
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
 

@@ -17,7 +17,7 @@ from planner.catalog.models import (
     model_file,
 )
 from planner.catalog.paths import list_models, models_dir
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError
 
 MINIMAL = {

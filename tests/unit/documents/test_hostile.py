@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.documents.json_text import load_json
-from planner.documents.yaml_text import load_yaml
+from planner.documents.tree import load_json, load_yaml
 from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_FILE_BYTES, MAX_VALUES
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog.hf.reader import config_path, read_config
-from planner.documents.json_text import load_json
+from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.limits import MAX_DEPTH
 

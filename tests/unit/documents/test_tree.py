@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from planner.documents.file import REMOVED
+from planner.documents.tree import load_yaml, parsed_yaml
 from planner.documents.yaml_edit import edited
-from planner.documents.yaml_text import load_yaml, parsed
 from planner.errors import InputError
 
 TEXT = """\
@@ -25,7 +25,7 @@ items: [1, {a: 2}]
 
 
 def test_values_are_those_of_safe_load_with_their_lines() -> None:
-    found = parsed("f.yaml", TEXT)
+    found = parsed_yaml("f.yaml", TEXT)
     assert found.value == yaml.safe_load(TEXT)
     assert found.entries[("fsdp_config", "fsdp_offload_params")].value is False
     assert found.entries[("fsdp_config", "fsdp_offload_params")].line == 6
@@ -79,12 +79,12 @@ def test_a_text_without_a_last_line_end_keeps_none() -> None:
 def test_a_block_scalar_before_the_new_key_keeps_its_text() -> None:
     text = "a:\n  b: |\n    one\n\n    two\n# end\n"
     changed = edited("f", text, {("a", "c"): 1})
-    assert parsed("f", changed).value == {"a": {"b": "one\n\ntwo\n", "c": 1}}
+    assert parsed_yaml("f", changed).value == {"a": {"b": "one\n\ntwo\n", "c": 1}}
     assert changed.endswith("# end\n")
 
 
 def test_duplicates_are_noted_and_the_last_one_counts() -> None:
-    found = parsed("f", "a: 1\nb: 2\na: 3\n")
+    found = parsed_yaml("f", "a: 1\nb: 2\na: 3\n")
     assert found.value == {"a": 3, "b": 2}
     assert [(each.path, each.line) for each in found.duplicates] == [(("a",), 3)]
     assert edited("f", "a: 1\nb: 2\na: 3\n", {("a",): REMOVED}) == "b: 2\n"
@@ -92,7 +92,7 @@ def test_duplicates_are_noted_and_the_last_one_counts() -> None:
 
 def test_merge_keys_and_aliases_read_as_safe_load_reads_them() -> None:
     text = "base: &b {x: 1, y: 2}\nown:\n  <<: *b\n  y: 3\nsame: *b\n"
-    assert parsed("f", text).value == yaml.safe_load(text)
+    assert parsed_yaml("f", text).value == yaml.safe_load(text)
     changed = edited("f", text, {("own", "x"): 7, ("same",): 5})
     assert changed == "base: &b {x: 1, y: 2}\nown:\n  <<: *b\n  y: 3\n  x: 7\nsame: 5\n"
 
@@ -130,12 +130,12 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: repr(text[:20]))
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=REFUSED[text]):
-        parsed("f.yaml", text)
+        parsed_yaml("f.yaml", text)
 
 
 def test_the_line_of_a_mistake_is_named() -> None:
     with pytest.raises(InputError, match=r"f\.yaml::line 3: "):
-        parsed("f.yaml", "a: 1\nb: 2\n  c: [\n")
+        parsed_yaml("f.yaml", "a: 1\nb: 2\n  c: [\n")
 
 
 def test_a_file_that_is_read_again_gives_values_of_its_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import hjson
@@ -12,8 +13,20 @@ from hypothesis import strategies as st
 
 from planner.documents.file import REMOVED
 from planner.documents.json_edit import edited
-from planner.documents.json_text import duplicates, parse_json, walk
+from planner.documents.nodes import Node
+from planner.documents.tree import parsed_json
 from planner.errors import InputError
+
+
+def pairs(
+    node: Node | None, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Node, Node]]:
+    """Every pair of every object, in the order of the text; arrays are not entered."""
+    for key, item in node.pairs if node else ():
+        path = (*above, key.text)
+        yield path, key, item
+        yield from pairs(item, path)
+
 
 KEYS = st.sampled_from(["a", "b", "stage", "zero optimization", "ä", 'q"uote', "//"])
 SCALARS = (
@@ -59,12 +72,12 @@ def commented(value: Any, pick: random.Random) -> str:
 @given(VALUES, INDENTS)
 def test_valid_json_has_the_values_that_json_gives_it(value: Any, indent: Any) -> None:
     text = json.dumps(value, indent=indent)
-    assert parse_json(text, "f").value == json.loads(text)
+    assert parsed_json("f", text).value == json.loads(text)
 
 
 @given(OBJECTS, st.randoms(use_true_random=False))
 def test_comments_change_no_value(value: dict[str, Any], pick: random.Random) -> None:
-    assert parse_json(commented(value, pick), "f").value == value
+    assert parsed_json("f", commented(value, pick)).value == value
 
 
 HJSON_SAFE = st.recursive(
@@ -79,7 +92,7 @@ def test_commented_texts_have_the_values_that_hjson_gives_them(
     value: dict[str, Any], pick: random.Random
 ) -> None:
     text = commented(value, pick)
-    assert parse_json(text, "f").value == hjson.loads(text)
+    assert parsed_json("f", text).value == hjson.loads(text)
 
 
 @given(st.text(alphabet='{}[],:"\\/*#01e.-tn \n\r\x00ä', max_size=60))
@@ -88,20 +101,20 @@ def test_what_python_json_takes_is_taken_and_the_rest_is_input_error(text: str) 
         expected = json.loads(text)
     except ValueError:
         with contextlib.suppress(InputError):
-            parse_json(text, "f")
+            parsed_json("f", text)
         return
-    assert parse_json(text, "f").value == expected
+    assert parsed_json("f", text).value == expected
 
 
 @pytest.mark.parametrize("count", [65, 1000, 200_000])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_deep_nesting_is_input_error(count: int, opening: str) -> None:
     with pytest.raises(InputError, match="deeper than 64"):
-        parse_json(opening * count, "f")
+        parsed_json("f", opening * count)
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:
-    assert parse_json("[" * 65 + "]" * 65, "f").value
+    assert parsed_json("f", "[" * 65 + "]" * 65).value
 
 
 @pytest.mark.parametrize(
@@ -109,27 +122,27 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 )
 def test_what_is_no_json_names_its_line(text: str) -> None:
     with pytest.raises(InputError, match=r"f::line 2: not JSON"):
-        parse_json("\n" + text, "f")
+        parsed_json("f", "\n" + text)
 
 
 def test_a_long_text_of_comment_starts_is_quick() -> None:
     with pytest.raises(InputError):
-        parse_json("/*" * 200_000, "f")
+        parsed_json("f", "/*" * 200_000)
     with pytest.raises(InputError):
-        parse_json("{" + "#\n" * 200_000, "f")
+        parsed_json("f", "{" + "#\n" * 200_000)
 
 
 def test_lines_and_duplicates_are_noted() -> None:
     text = '{\n "a": 1, // x\n "b": {"c": 2,\n  "c": 3},\n "d": [{"e": 1, "e": 2}]\n}'
-    root = parse_json(text, "f")
-    assert {path: member.line for path, member in walk(root)} == {
+    tree = parsed_json("f", text)
+    assert {path: member.line for path, member in tree.members.items()} == {
         ("a",): 2, ("b",): 3, ("b", "c"): 4, ("d",): 5,
     }  # fmt: skip
     found = [
-        (duplicate.path, duplicate.line, duplicate.first_line) for duplicate in duplicates(root)
+        (duplicate.path, duplicate.line, duplicate.first_line) for duplicate in tree.duplicates
     ]
-    assert found == [(("b", "c"), 4, 3), (("d", "0", "e"), 5, 5)]
-    assert root.value == {"a": 1, "b": {"c": 3}, "d": [{"e": 2}]}
+    assert found == [(("b", "c"), 4, 3), (("d", 0, "e"), 5, 5)]
+    assert tree.value == {"a": 1, "b": {"c": 3}, "d": [{"e": 2}]}
 
 
 PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
@@ -158,7 +171,7 @@ def with_changes(value: dict[str, Any], changes: dict[tuple[str, ...], Any]) -> 
 def test_edits_of_json_are_json_with_the_edited_values(
     value: dict[str, Any], changes: dict[tuple[str, ...], Any], indent: Any
 ) -> None:
-    text = edited(json.dumps(value, indent=indent), changes, "f")
+    text = edited("f", json.dumps(value, indent=indent), changes)
     assert json.loads(text) == with_changes(value, changes)
 
 
@@ -166,8 +179,8 @@ def test_edits_of_json_are_json_with_the_edited_values(
 def test_edits_of_commented_texts_have_the_edited_values(
     value: dict[str, Any], changes: dict[tuple[str, ...], Any], pick: random.Random
 ) -> None:
-    text = edited(commented(value, pick), changes, "f")
-    assert parse_json(text, "f").value == with_changes(value, changes)
+    text = edited("f", commented(value, pick), changes)
+    assert parsed_json("f", text).value == with_changes(value, changes)
 
 
 @given(OBJECTS, PATHS, VALUES, st.randoms(use_true_random=False))
@@ -175,10 +188,10 @@ def test_a_replaced_value_leaves_the_text_around_it(
     value: dict[str, Any], path: tuple[str, ...], new: Any, pick: random.Random
 ) -> None:
     text = commented(value, pick)
-    at = {found: member.node for found, member in walk(parse_json(text, "f"))}
+    at = {found: item for found, _, item in pairs(parsed_json("f", text).root)}
     if path not in at:
         return
-    after = edited(text, {path: new}, "f")
+    after = edited("f", text, {path: new})
     assert after.startswith(text[: at[path].start])
     assert after.endswith(text[at[path].end :])
 
@@ -190,11 +203,11 @@ def test_comments_and_other_keys_stay_in_their_order(
     text = commented(value, pick)
     heads = {path[0] for path in changes}
     spans = [
-        text[member.start : member.node.end]
-        for path, member in walk(parse_json(text, "f"))
+        text[key.start : item.end]
+        for path, key, item in pairs(parsed_json("f", text).root)
         if len(path) == 1 and path[0] not in heads
     ]
-    after, position = edited(text, changes, "f"), 0
+    after, position = edited("f", text, changes), 0
     for span in spans:
         position = after.find(span, position)
         assert position >= 0, span
@@ -204,16 +217,16 @@ def test_comments_and_other_keys_stay_in_their_order(
 def test_an_edit_keeps_comments_indentation_and_line_ends() -> None:
     text = '{\r\n    // batch\r\n    "a": 1, // one\r\n    "b": {"c": 2} // last\r\n}\r\n'
     changes = {("a",): 5, ("b", "d"): [1, 2], ("e", "f"): True}
-    assert edited(text, changes, "f") == (
+    assert edited("f", text, changes) == (
         '{\r\n    // batch\r\n    "a": 5, // one\r\n    "b": {"c": 2, "d": [1, 2]}, // last\r\n'
         '    "e": {\r\n      "f": true\r\n    }\r\n}\r\n'
     )
-    assert edited(text, {("b",): REMOVED}, "f") == (
+    assert edited("f", text, {("b",): REMOVED}) == (
         '{\r\n    // batch\r\n    "a": 1 // one\r\n     // last\r\n}\r\n'
     )
-    assert edited(text, {("a",): REMOVED}, "f").startswith("{\r\n    // batch\r\n     // one")
+    assert edited("f", text, {("a",): REMOVED}).startswith("{\r\n    // batch\r\n     // one")
 
 
 def test_an_array_cannot_be_edited_by_keys() -> None:
     with pytest.raises(InputError, match="object in braces"):
-        edited("[]", {("a",): 1}, "f")
+        edited("f", "[]", {("a",): 1})

@@ -1,0 +1,227 @@
+"""Documents as values with places, whatever they are written in: YAML, JSON, JSON with comments."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from planner.documents.file import read_text
+from planner.documents.json_nodes import parse_json
+from planner.documents.nodes import Node, Path
+from planner.documents.yaml_nodes import TOO_DEEP, compose
+from planner.errors import InputError, Problem
+from planner.limits import MAX_DEPTH, MAX_VALUES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A value with its line; of a value under a key, the key's."""
+
+    value: Any
+    line: int
+    inner: "Mapping[str | int, Entry]" = field(default_factory=dict)
+    """What a mapping or list holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicate:
+    """A key given twice in one mapping; the last one counts."""
+
+    path: Path
+    line: int
+    first_line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A text that was read."""
+
+    top: Entry
+    duplicates: tuple[Duplicate, ...]
+    root: Node | None
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401
+        """As ``safe_load`` or Python's json has it, every key a string; None of an empty text."""
+        return self.top.value
+
+    @cached_property
+    def entries(self) -> Mapping[Path, Entry]:
+        """Every value by its path; mappings and sequences beside what they hold."""
+        return dict(_entries(self.top, ()))
+
+    @cached_property
+    def members(self) -> Mapping[tuple[str, ...], Entry]:
+        """Values by their keys: of the entries, those that are in no list."""
+        return dict(_members(self.top, ()))
+
+
+def _entries(entry: Entry, path: Path) -> Iterator[tuple[Path, Entry]]:
+    for name, inner in entry.inner.items():
+        yield (*path, name), inner
+        yield from _entries(inner, (*path, name))
+
+
+def _members(entry: Entry, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Entry]]:
+    for name, inner in entry.inner.items():
+        if isinstance(name, str):
+            yield (*path, name), inner
+            yield from _members(inner, (*path, name))
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """Collects values and duplicate keys while the nodes are visited."""
+
+    where: str
+    duplicates: list[Duplicate] = field(default_factory=list)
+    num_values: int = 0
+    num_merging: int = 0
+    """Merge keys at work, one inside the other."""
+
+    def refuse(self, node: Node, message: str) -> InputError:
+        return InputError.single(self.where, f"line {node.line}", message)
+
+    def count(self, node: Node, path: Path) -> None:
+        """Note one more value; InputError beyond the limits."""
+        self.num_values += 1
+        if self.num_values > MAX_VALUES:
+            raise self.refuse(node, f"more than {MAX_VALUES:,} values, aliases written out")
+        if len(path) + self.num_merging > MAX_DEPTH:
+            raise self.refuse(node, f"{TOO_DEEP}, aliases written out")
+
+    def visit(self, node: Node, path: Path, line: int) -> Entry:
+        """Return a node's plain value and everything in it."""
+        self.count(node, path)
+        target = node.resolved
+        if target.kind == "mapping":
+            inner = self._mapping(target, path)
+            return Entry(value={k: each.value for k, each in inner.items()}, line=line, inner=inner)
+        if target.kind == "sequence":
+            items = [self.visit(item, (*path, i), item.line) for i, item in enumerate(target.items)]
+            return Entry(
+                value=[each.value for each in items], line=line, inner=dict(enumerate(items))
+            )
+        return Entry(value=target.value, line=line)
+
+    def _mapping(self, node: Node, path: Path) -> dict[str | int, Entry]:
+        found: dict[str | int, Entry] = {}
+        for key, item in reversed(node.pairs):
+            if key.is_merge:
+                found |= self._merged(item, path)
+        own: dict[str, int] = {}
+        for key, item in node.pairs:
+            if key.is_merge:
+                continue
+            name = self._name(key)
+            if name in own:
+                self.duplicates.append(
+                    Duplicate(path=(*path, name), line=key.line, first_line=own[name])
+                )
+            own.setdefault(name, key.line)
+            found.pop(name, None)
+            found[name] = self.visit(item, (*path, name), key.line)
+        return found
+
+    def _merged(self, node: Node, path: Path) -> dict[str | int, Entry]:
+        """What a merge key brings in; of several mappings the first one counts."""
+        self.num_merging += 1
+        target = node.resolved
+        found: dict[str | int, Entry] = {}
+        for source in reversed(target.items if target.kind == "sequence" else (target,)):
+            self.count(node, path)
+            if source.resolved.kind != "mapping":
+                raise self.refuse(node, "a merge key takes a mapping or a list of mappings")
+            found |= self._mapping(source.resolved, path)
+        self.num_merging -= 1
+        return found
+
+    def _name(self, key: Node) -> str:
+        if key.resolved.kind != "scalar":
+            raise self.refuse(key, "a mapping or a list as key; allowed are plain words")
+        return key.resolved.text
+
+
+def parsed_yaml(where: str, text: str) -> Tree:
+    """Read a text; InputError, with the line, where it is no YAML or beyond the limits."""
+    return _tree(where, compose(where, text))
+
+
+def parsed_json(where: str, text: str, *, is_plain: bool = False) -> Tree:
+    """Read a text; InputError, with the line, where it is no JSON or beyond the limits.
+
+    ``is_plain``: as Python's json reads it, without comments.
+    """
+    return _tree(where, parse_json(where, text, is_plain=is_plain))
+
+
+def _tree(where: str, root: Node | None) -> Tree:
+    walk = _Walk(where=where)
+    top = walk.visit(root, (), root.line) if root else Entry(value=None, line=1)
+    return Tree(top=top, duplicates=tuple(walk.duplicates), root=root)
+
+
+def parsed_object(where: str, text: str) -> Tree:
+    """Read a text of JSON that must be an object of keys; InputError where it is none."""
+    found = parsed_json(where, text)
+    if not isinstance(found.value, dict):
+        raise InputError.single(where, "line 1", "an object in braces is needed")
+    return found
+
+
+def keys_at_top(where: str, text: str) -> set[str]:
+    """The keys of an object of JSON; none where the text is no object."""
+    try:
+        root = parse_json(where, text)
+    except InputError:
+        return set()
+    return {key.text for key, _ in root.pairs}
+
+
+def load_yaml(path: str | FilePath) -> dict[str, Any]:
+    """Return the mapping a file holds; what cannot be read raises ``file::line N: ...``."""
+    where = str(path)
+    found = _unambiguous(where, parsed_yaml(where, read_text(path)), "mapping")
+    if not isinstance(found.value, dict):
+        kind = type(found.value).__name__
+        raise InputError.single(where, "line 1", f"must be a mapping of keys, is a {kind}")
+    for key, _ in found.root.resolved.pairs if found.root else ():
+        if not isinstance(key.resolved.value, str):
+            given = repr(key.resolved.value)
+            raise InputError.single(where, given, "keys must be words, quote it if it is one")
+    mapping: dict[str, Any] = found.value
+    return mapping
+
+
+def load_json(path: str | FilePath) -> dict[str, Any]:
+    """Return the object in a plain JSON file; what cannot be read raises ``file::line N: ...``."""
+    where = str(path)
+    found = parsed_json(where, read_text(path), is_plain=True)
+    if not isinstance(found.value, dict):
+        kind = type(found.value).__name__
+        raise InputError.single(where, "line 1", f"must be an object of keys, is a {kind}")
+    mapping: dict[str, Any] = _unambiguous(where, found, "object").value
+    return mapping
+
+
+def load_own(package: str, *names: str) -> Any:  # noqa: ANN401
+    """Return what a YAML file that ships in a package holds: it is trusted, places are not kept."""
+    text = resources.files(package).joinpath(*names).read_text(encoding="utf-8")
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _unambiguous(where: str, found: Tree, kind: str) -> Tree:
+    if found.duplicates:
+        raise InputError(
+            Problem(
+                where=where,
+                key=f"line {each.line}",
+                message=f"key {str(each.path[-1])[:60]!r} is given twice in one {kind}",
+            )
+            for each in found.duplicates
+        )
+    return found
