@@ -25,11 +25,13 @@ from planner.formats import registry as formats
 from planner.formats.source import read_source
 from planner.plans.plan_file import load_plan
 from planner.query.from_file import AUTO
-from planner.report.findings.github import render_github
-from planner.report.findings.json import render_json
-from planner.report.findings.junit import render_junit
-from planner.report.findings.sarif import render_sarif
-from planner.report.findings.text import render_text
+from planner.report.findings import (
+    render_github,
+    render_json,
+    render_junit,
+    render_sarif,
+    render_text,
+)
 from planner.spec.strategy import Strategy
 from tools.validation.compare import compare_all
 from tools.validation.records import read_runs

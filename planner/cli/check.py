@@ -210,7 +210,7 @@ def _request(name: str, given: _Given) -> "Request":
 
 def _print(results: "list[FileResult]", output_format: Format) -> None:
     from planner.cli.output import console
-    from planner.report.findings.text import print_findings
+    from planner.report.findings import print_findings
 
     if output_format is Format.text:
         print_findings(results, console())
@@ -220,18 +220,7 @@ def _print(results: "list[FileResult]", output_format: Format) -> None:
 
 def _text(results: "list[FileResult]", output_format: Format) -> str:
     """The findings in a form that is the same on every terminal."""
-    from planner.report.findings.github import render_github
-    from planner.report.findings.json import render_json
-    from planner.report.findings.junit import render_junit
-    from planner.report.findings.sarif import render_sarif
-    from planner.report.findings.text import render_text
+    from planner.report.findings import RENDERERS
 
-    renderers = {
-        Format.text: render_text,
-        Format.json: render_json,
-        Format.sarif: render_sarif,
-        Format.github: render_github,
-        Format.junit: render_junit,
-    }
-    text = renderers[output_format](results)
+    text = RENDERERS[output_format](results)
     return f"{text}\n" if text else ""

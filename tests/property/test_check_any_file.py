@@ -18,11 +18,13 @@ from planner.errors import InputError
 from planner.formats.format import Format
 from planner.formats.source import read_source
 from planner.limits import MAX_DIGITS
-from planner.report.findings.github import render_github
-from planner.report.findings.json import render_json
-from planner.report.findings.junit import render_junit
-from planner.report.findings.sarif import render_sarif
-from planner.report.findings.text import render_text
+from planner.report.findings import (
+    render_github,
+    render_json,
+    render_junit,
+    render_sarif,
+    render_text,
+)
 
 JOB = Request(model="llama3-8b", cluster="2xdgx-h100", with_advice=False)
 NUMBERS = st.one_of(

@@ -10,11 +10,13 @@ import pytest
 from results import RESULTS
 
 from planner.check.result import FileResult
-from planner.report.findings.github import render_github
-from planner.report.findings.json import render_json
-from planner.report.findings.junit import render_junit
-from planner.report.findings.sarif import render_sarif
-from planner.report.findings.text import render_text
+from planner.report.findings import (
+    render_github,
+    render_json,
+    render_junit,
+    render_sarif,
+    render_text,
+)
 
 FOLDER = Path(__file__).parent
 FORMS: dict[str, Callable[[Sequence[FileResult]], str]] = {

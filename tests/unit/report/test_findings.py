@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from planner.check.result import UNREADABLE, FileResult
 from planner.formats.finding import SEVERITIES, Finding
 from planner.formats.format import Format
-from planner.report.findings.github import render_github
-from planner.report.findings.json import render_json
-from planner.report.findings.junit import render_junit
-from planner.report.findings.sarif import render_sarif
-from planner.report.findings.summary import summary
-from planner.report.findings.text import render_text
+from planner.report.findings import (
+    render_github,
+    render_json,
+    render_junit,
+    render_sarif,
+    render_text,
+    summary,
+)
 
 STRUCTURE: dict[str, Any] = json.loads(
     (Path(__file__).parent / "sarif-2.1.0.json").read_text(encoding="utf-8")

@@ -1,0 +1,280 @@
+"""Findings of a check as text, JSON, SARIF, GitHub annotations and JUnit XML.
+
+Sources: OASIS Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13
+(log file), 3.19 (tool component), 3.27 (result), 3.29 (physical location), 3.49 (rule); GitHub's
+actions/toolkit, packages/core/src/command.ts (which characters are escaped); the XML that Jenkins'
+JUnit plugin and GitLab read (testsuites, testsuite, testcase with failure, error or system-out).
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from planner import __version__
+from planner.check.result import UNREADABLE, FileResult, exit_code
+from planner.formats.finding import SEVERITIES, Finding
+from planner.report.document import serialise
+from planner.units import format_bytes, format_seconds, format_stage
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
+    from rich.console import Console
+    from rich.text import Text
+
+STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+WIDTH = 100
+
+SARIF_SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+GITHUB_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+GITHUB_TEXT = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+GITHUB_PROPERTY = GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
+# Characters that XML 1.0 cannot hold, escaped or not.
+NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def counts(results: Sequence[FileResult]) -> dict[str, int]:
+    """Findings by severity, worst first."""
+    found = Counter(finding.severity for result in results for finding in result.findings)
+    return {severity: found[severity] for severity in SEVERITIES}
+
+
+def summary(results: Sequence[FileResult]) -> str:
+    """``3 findings in 2 files: 2 errors, 1 note``."""
+    files = _plural(len(results), "file")
+    numbers = counts(results)
+    ignored = sum(result.num_ignored for result in results)
+    left = f"; {ignored} ignored" if ignored else ""
+    if not any(numbers.values()):
+        return f"nothing found in {files}{left}"
+    total = _plural(sum(numbers.values()), "finding")
+    return f"{total} in {files}: {_by_severity(numbers)}{left}"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _by_severity(numbers: dict[str, int]) -> str:
+    return ", ".join(_plural(number, severity) for severity, number in numbers.items() if number)
+
+
+def _style(numbers: dict[str, int]) -> str:
+    """The style of the worst severity found."""
+    found = (STYLES[severity] for severity, number in numbers.items() if number)
+    return next(found, "bold green")
+
+
+def print_findings(results: Sequence[FileResult], console: "Console") -> None:
+    """Print every file's findings with its figures, and how many there are in all."""
+    from rich.text import Text
+
+    for result in results:
+        console.print(_title(result))
+        for finding in result.findings:
+            place = f"{finding.path}:{finding.line}" if finding.line else finding.path
+            line = Text(f"  {place} ")
+            line.append(finding.severity, style=STYLES[finding.severity])
+            line.append(f" {finding.rule}", style="bold")
+            line.append(f" {finding.key}" if finding.key else "")
+            console.print(line, soft_wrap=True)
+            _print_indented(Text(finding.message), 4, console)
+        for text in _figures(result):
+            _print_indented(Text(text, style="dim"), 2, console)
+    console.print(Text(summary(results), style=_style(counts(results))))
+
+
+def render_text(results: Sequence[FileResult]) -> str:
+    """The same without colours, for a file."""
+    from planner.report.table import Screen
+
+    console = Screen(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
+    with console.capture() as captured:
+        print_findings(results, console)
+    return captured.get().removesuffix("\n")
+
+
+def _title(result: FileResult) -> "Text":
+    """The file, what it is, and how many findings of each severity it has."""
+    from rich.text import Text
+
+    title = Text(result.path, style="bold")
+    parts = [result.format, result.model, result.cluster]
+    parts += [f"{result.num_gpus:,} GPUs"] if result.num_gpus else []
+    words = ", ".join(part for part in parts if part)
+    title.append(f"  {words}" if words else "", style="dim")
+    numbers = counts([result])
+    title.append(": ")
+    title.append(_by_severity(numbers) or "nothing found", style=_style(numbers))
+    return title
+
+
+def _print_indented(text: "Text", indent: int, console: "Console") -> None:
+    """Wrapped to the console's width, without blanks behind a line."""
+    from rich.text import Text
+
+    for line in text.wrap(console, max(console.width - indent, 1)):
+        line.rstrip()
+        console.print(Text(" " * indent).append_text(line), soft_wrap=True)
+
+
+def _figures(result: FileResult) -> list[str]:
+    """What was assumed, time and memory, where the layout is legal."""
+    made = result.figures
+    if made is None:
+        return []
+    assumed = [f"assumed: {', '.join(result.assumed)}"] if result.assumed else []
+    layout = (
+        f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} tokens/s, "
+        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on "
+        f"{format_stage(made.peak_stage, made.num_stages)}"
+    )
+    return [*assumed, layout]
+
+
+def render_json(results: Sequence[FileResult]) -> str:
+    """Every file with its findings and figures, base units throughout."""
+    files = [
+        asdict(result) | {"readable": result.is_readable, "fails": result.fails}
+        for result in results
+    ]
+    body = {"exit_code": exit_code(results), "counts": counts(results), "files": files}
+    return serialise("check", body)
+
+
+def render_github(results: Sequence[FileResult]) -> str:
+    """A workflow command of GitHub Actions per finding, which annotates the change."""
+    lines = []
+    for finding in (each for result in results for each in result.findings):
+        given = {"file": finding.path, "line": str(finding.line or ""), "title": finding.rule}
+        properties = ",".join(
+            f"{name}={value.translate(GITHUB_PROPERTY)}" for name, value in given.items() if value
+        )
+        command = GITHUB_COMMANDS[finding.severity]
+        text = _with_key(finding).translate(GITHUB_TEXT)
+        lines.append(f"::{command} {properties}::{text}")
+    return "\n".join(lines)
+
+
+def _with_key(finding: Finding) -> str:
+    return f"{finding.key}: {finding.message}" if finding.key else finding.message
+
+
+def render_sarif(results: Sequence[FileResult]) -> str:
+    """One SARIF run with the rules that were broken, and a result per finding."""
+    findings = [finding for result in results for finding in result.findings]
+    rules = list(dict.fromkeys(finding.rule for finding in findings))
+    files = dict.fromkeys(_uri(result.path) for result in results)
+    driver = {
+        "name": "planner",
+        "version": __version__,
+        "rules": [_sarif_rule(name) for name in rules],
+    }
+    is_read = not any(one.rule == UNREADABLE for one in findings)
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": is_read}],
+        "artifacts": [{"location": {"uri": uri}} for uri in files],
+        "results": [_sarif_result(finding, rules.index(finding.rule)) for finding in findings],
+        "columnKind": "unicodeCodePoints",
+    }
+    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _sarif_rule(name: str) -> dict[str, Any]:
+    from planner.check.rules import describe
+
+    info = describe(name)
+    rule: dict[str, Any] = {
+        "id": info.name,
+        "shortDescription": {"text": info.description},
+        "defaultConfiguration": {"level": info.severity},
+    }
+    if info.source:
+        rule["fullDescription"] = {"text": f"{info.description}. Source: {info.source}"}
+    return rule
+
+
+def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
+    if finding.line:
+        place["region"] = {"startLine": finding.line}
+    location: dict[str, Any] = {"physicalLocation": place}
+    if finding.key:
+        location["logicalLocations"] = [{"fullyQualifiedName": finding.key, "kind": "member"}]
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": rule_index,
+        "level": finding.severity,
+        "message": {"text": _with_key(finding)},
+        "locations": [location],
+    }
+
+
+def _uri(path: str) -> str:
+    """A reference relative to the present folder, or a file URI."""
+    if PurePath(path).is_absolute():
+        return Path(path).as_uri()
+    return quote(PurePath(path).as_posix())
+
+
+def render_junit(results: Sequence[FileResult]) -> str:
+    """A suite per file, a case per finding, one that passes where none is.
+
+    Findings severe enough to fail the check are failures; unreadable files are errors.
+    """
+    from xml.etree import ElementTree
+
+    root = ElementTree.Element("testsuites", name="planner check")
+    for result in results:
+        path = _in_xml(result.path)
+        suite = ElementTree.SubElement(root, "testsuite", name=path)
+        if not result.findings:
+            ElementTree.SubElement(suite, "testcase", name="check", classname=path)
+        for finding in result.findings:
+            name = _in_xml(f"{finding.rule} {finding.key}".strip())
+            case = ElementTree.SubElement(suite, "testcase", name=name, classname=path)
+            if finding.line:
+                case.set("line", str(finding.line))
+            text = _in_xml(str(finding))
+            if result.fails_for(finding):
+                kind = "error" if finding.rule == UNREADABLE else "failure"
+                detail = ElementTree.SubElement(case, kind, type=finding.severity)
+                detail.set("message", _in_xml(finding.message))
+                detail.text = text
+            else:
+                said = ElementTree.SubElement(case, "system-out")
+                said.text = f"{finding.severity}: {text}"
+        _set_counts(suite, suite.findall("testcase"))
+    _set_counts(root, root.findall("testsuite/testcase"))
+    ElementTree.indent(root)
+    body: str = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}'
+
+
+def _set_counts(element: "ElementTree.Element", cases: "Sequence[ElementTree.Element]") -> None:
+    element.set("tests", str(len(cases)))
+    for name, kind in (("failures", "failure"), ("errors", "error")):
+        element.set(name, str(sum(case.find(kind) is not None for case in cases)))
+
+
+def _in_xml(text: str) -> str:
+    return NOT_IN_XML.sub("\ufffd", text)
+
+
+# By the words of --format.
+RENDERERS = {
+    "text": render_text,
+    "json": render_json,
+    "sarif": render_sarif,
+    "github": render_github,
+    "junit": render_junit,
+}
