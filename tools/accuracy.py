@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from planner.spec.time_range import broader, class_words
+from planner.spec.items import broader, class_words
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs

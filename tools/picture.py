@@ -5,7 +5,7 @@ from planner.catalog.models import load_model
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.frameworks.registry import load_traits
 from planner.plans.layout import requested, resolve
 from planner.spec.job import JobSpec

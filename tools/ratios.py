@@ -13,8 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from planner.plans.ratio_error import KINDS, MIXED
-from planner.spec.decision import KINDS_OF_DIFFERENCE
-from planner.spec.strategy import COLUMNS
+from planner.spec.strategy import COLUMNS, KINDS_OF_DIFFERENCE
 from planner.units import Array
 from tools.validation.compare import Comparison
 from tools.validation.records import Parallel

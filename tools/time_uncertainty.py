@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.spec.time_range import RunClass, TimeRange, broader, narrowest
+from planner.spec.items import RunClass, TimeRange, broader, narrowest
 from tools.validation.compare import Comparison
 from tools.validation.setup import to_cluster
 from tools.validation.summary import weighted_quantile

@@ -23,7 +23,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapter_sizes import training_problem
+from planner.layers.adapters import training_problem
 from planner.limits import MAX_SEQ_LEN
 from planner.query.traits import profile_problem
 from planner.search.space.interleaving import default_layers

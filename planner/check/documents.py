@@ -6,7 +6,7 @@ from planner.check.job import Job
 from planner.check.layout import Place
 from planner.check.values import Values
 from planner.errors import InputError
-from planner.spec.documents import Documents, read_documents
+from planner.spec.job import Documents, read_documents
 
 
 def documents_of(values: Values, job: Job, seq_len: int) -> Documents | None:

@@ -6,7 +6,7 @@ from planner.check.layout import Place, Places
 from planner.formats.finding import Finding
 from planner.formats.format import ALL, PerChunk, Reading
 from planner.limits import MAX_GPUS
-from planner.spec.decision import Decision
+from planner.spec.strategy import Decision
 
 
 class Values:

@@ -39,7 +39,7 @@ def _check(plan: "Plan", place: str, *, is_folder: bool) -> None:
 
 
 def _write_folder(plan: "Plan", place: str, out: Path, *, force: bool) -> None:
-    from planner.cost.subject import subject_of
+    from planner.cost.priced import subject_of
     from planner.cost.timeline import timeline
     from planner.report.astra_sim import TRACES, folder_files
     from planner.report.folder import write_folder

@@ -52,7 +52,7 @@ def sharp_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collec
 def nvls_tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
     """Trees of domains that each add inside: ``2 ⌈log2 n⌉ α + 2(n-1)/n · S/B`` for n domains.
 
-    Source: NCCL, src/graph/tuning.cc (NVLSTree); bytes as planner.cost.collectives has them.
+    Source: NCCL, src/graph/tuning.cc (NVLSTree); bytes as planner.cost.network has them.
     """
     sent = busbw_factor("all_reduce", num_ranks) * num_bytes
     rounds = 2.0 * log2_up(num_ranks)

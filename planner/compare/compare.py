@@ -10,7 +10,7 @@ from planner.compare.causes import Case, Cause, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.errors import InputError
 from planner.plans.evidence import published_runs
 

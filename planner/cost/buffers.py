@@ -4,14 +4,14 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import gathered_weight_bytes, weight_bytes
-from planner.cost.memory import (
+from planner.cost.stage_parts import Parts
+from planner.cost.states import (
     copied_in_groups,
     kept_whole,
     offloaded_fraction,
     offloads,
     reduced_gradient_bytes,
 )
-from planner.cost.parts import Parts
 from planner.layers.op import ZERO
 from planner.spec.items import item
 from planner.spec.job import element_bytes

@@ -20,28 +20,28 @@ from planner.cost.buffers import (
     transient_layer_bytes,
     workspace_bytes,
 )
-from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
-from planner.cost.context import Context
+from planner.cost.context import Context, columns_but, first_rows
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
-from planner.cost.distinct import columns_but, first_rows
 from planner.cost.host_states import (
     gradient_offload_s,
     hidden_step_s,
     optimizer_s_per_param,
 )
-from planner.cost.layer_times import LayerTimes, interference_of, layer_times
-from planner.cost.memory import kept_whole, offloads
+from planner.cost.layer_passes import LayerTimes, interference_of, layer_times
+from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.overlap import (
     bucket_pieces,
     exposed_beside_s,
+    gradient_pass_s,
     interference_fraction,
+    synchronisation_factor,
     unpaired_micro_batches,
 )
-from planner.cost.parts import Parts, build_parts
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import policy_costs
 from planner.cost.stage import StageModel
-from planner.cost.stalls import gradient_pass_s, synchronisation_factor
+from planner.cost.stage_parts import Parts, build_parts
+from planner.cost.states import kept_whole, offloads
 from planner.cost.topology import Group, group_of
 from planner.layers.op import ZERO
 from planner.spec.items import FABRIC, item
@@ -53,7 +53,7 @@ HOST_USABLE_FRACTION = 0.9
 
 
 def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
-    """:func:`stalls.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
+    """:func:`overlap.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
     traits = context.traits
     sharded = (strategy.zero_stage >= 2) & ~kept_whole(strategy, traits.states)
     overheads = traits.overheads

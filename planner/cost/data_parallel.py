@@ -4,10 +4,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.cost.collectives import broadcasts_s, collective_s
 from planner.cost.context import Context
 from planner.cost.kernels import memory_bound_s
-from planner.cost.memory import kept_whole, reduced_gradient_bytes
+from planner.cost.network import broadcasts_s, collective_s
+from planner.cost.states import kept_whole, reduced_gradient_bytes
 from planner.cost.topology import Group, group_of
 from planner.layers.parameters import count_layer_tensors
 from planner.spec.cluster import ClusterSpec, Collective

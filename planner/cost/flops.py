@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from planner.cost.kernels import peak_flops_per_s, usual_precision
-from planner.layers.block import layer_groups
-from planner.layers.mtp import block_kinds
+from planner.layers.block import block_kinds, layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec

@@ -4,8 +4,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.kernels import memory_bound_s
-from planner.cost.layer_times import LayerTimes
-from planner.cost.memory import offloaded_fraction, offloads, reduced_gradient_bytes
+from planner.cost.layer_passes import LayerTimes
 from planner.cost.offload import (
     exposed_gradient_offload_s,
     host_bytes_per_s,
@@ -16,7 +15,8 @@ from planner.cost.offload import (
     slot_share,
     state_transfer_s,
 )
-from planner.cost.parts import Parts
+from planner.cost.stage_parts import Parts
+from planner.cost.states import offloaded_fraction, offloads, reduced_gradient_bytes
 from planner.spec.items import HBM, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array

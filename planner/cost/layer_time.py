@@ -10,7 +10,6 @@ from planner.cost.attention_kernels import (
     flash_attention_backward_s,
     flash_attention_forward_s,
 )
-from planner.cost.collectives import COLLECTIVE_FORMULAS, collective_s, exchange_start_s
 from planner.cost.kernels import (
     element_wise_s,
     gemm_backward_s,
@@ -31,6 +30,7 @@ from planner.cost.launches import (
     router_launches_s,
     segmented_waits_s,
 )
+from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, exchange_start_s
 from planner.cost.overlap import (
     exposed_all_to_all_s,
     exposed_beside_s,

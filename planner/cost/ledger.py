@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost import buffers
 from planner.cost.layer import layer_shape
 from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
-from planner.cost.memory import keeps_no_copies, kept_whole
+from planner.cost.priced import Subject
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -18,11 +18,17 @@ from planner.cost.stage import (
     stage_held_bytes,
     transient_bytes,
 )
-from planner.cost.subject import Subject
-from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
-from planner.layers.mtp import block_kinds, mtp_ops
+from planner.cost.states import keeps_no_copies, kept_whole
+from planner.layers.block import (
+    LayerGroup,
+    block_kinds,
+    embedding_op,
+    head_op,
+    layer_groups,
+    mtp_ops,
+)
 from planner.layers.op import LayerShape
-from planner.layers.optimizer_states import mean_states
+from planner.layers.weights import mean_states
 from planner.spec.items import SHAPE, item
 from planner.spec.job import WHOLE
 from planner.spec.precision import under_precision

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Literal
 
 from planner.cost.ledger import StageLedger, stage_ledger
+from planner.cost.priced import Subject
 from planner.cost.stage import fits, stage_host_bytes, stage_peak_bytes
-from planner.cost.subject import Subject
 
 Verdict = Literal["fits", "tight", "does not fit"]
 

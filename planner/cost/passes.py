@@ -7,13 +7,13 @@ import numpy as np
 
 from planner.cost.build import exposed_link_s, link_seconds, slowest_pace
 from planner.cost.layer import EndPasses
+from planner.cost.layer_passes import LayerTimes, layer_times
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
-from planner.cost.layer_times import LayerTimes, layer_times
+from planner.cost.pipeline import layer_weight_gradient_s
+from planner.cost.priced import Subject
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
-from planner.cost.subject import Subject
-from planner.cost.weight_gradient import layer_weight_gradient_s
 from planner.schedules.closed_form import chunk_layers
-from planner.schedules.simulate import num_chunks
+from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.strategy import V_SHAPED
 from planner.units import Array
 
@@ -182,3 +182,36 @@ def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
             )
         )
     return tuple(found)
+
+
+def _work_s(seconds: Seconds) -> float:
+    return sum(seconds.values()) - seconds.get(TRANSFER, 0.0)
+
+
+def chunk_times(subject: Subject) -> ChunkTimes:
+    """Seconds of every chunk (:func:`passes.chunk_passes`); a transfer is one boundary's crossing.
+
+    Transfers occupy nobody here: they delay who waits for them.
+    """
+    passes = chunk_passes(subject)
+    crossings = 2.0 * subject.strategy.vpp
+    return ChunkTimes(
+        forward_s=[_work_s(each.forward) for each in passes],
+        backward_s=[_work_s(each.backward) for each in passes],
+        weight_s=[_work_s(each.weight) for each in passes],
+        p2p_s=float(link_seconds(subject.context, subject.columns, subject.parts)[0]) / crossings,
+    )
+
+
+def simulated_makespan_s(subject: Subject) -> float:
+    """Seconds from the first forward to the last backward, from the schedule's own order.
+
+    Where the optimizer does not wait for all stages, the longest a stage needs. Unlike the closed
+    form it knows which stage is slow and how long its forward is, and transfers delay only who
+    waits for them. Excludes what sending and receiving cost the sender.
+    """
+    strategy = subject.strategy
+    orders = device_orders(strategy.schedule, strategy.pp, strategy.num_micro_batches, strategy.vpp)
+    run = simulate(orders, chunk_times(subject))
+    in_step = subject.context.traits.overlap.optimizer_waits_for_all_stages
+    return run.makespan_s if in_step else run.span_s

@@ -6,11 +6,11 @@ import numpy as np
 
 from planner.cost.buffers import offload_buffer_bytes
 from planner.cost.context import Context
-from planner.cost.layer_times import LayerTimes
+from planner.cost.layer_passes import LayerTimes
 from planner.cost.module_sets import SelectiveCosts
 from planner.cost.offload import host_transfer_s
-from planner.cost.parts import Parts
 from planner.cost.stage import FULL, SELECTIVE, PolicyCosts, StageModel
+from planner.cost.stage_parts import Parts
 from planner.spec.items import item
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask

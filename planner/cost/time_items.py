@@ -14,11 +14,11 @@ from planner.cost.build import (
     link_seconds,
     slowest_pace,
 )
-from planner.cost.collectives import point_to_point_s
 from planner.cost.context import Context
 from planner.cost.host_states import gradient_offload_s, hidden_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
-from planner.cost.layer import EndPasses, LayerCosts
+from planner.cost.layer import EndPasses, LayerCosts, mtp_costs
+from planner.cost.layer_passes import layer_times
 from planner.cost.layer_time import (
     COMM_ITEMS,
     Duration,
@@ -28,17 +28,14 @@ from planner.cost.layer_time import (
     kernel_items,
     scale_items,
 )
-from planner.cost.layer_times import layer_times
-from planner.cost.mtp import mtp_costs
-from planner.cost.pipeline import bubble_filled_s, makespan_s
+from planner.cost.network import point_to_point_s
+from planner.cost.overlap import gradient_pass_s
+from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
 from planner.cost.policies import activation_transfer_s
+from planner.cost.priced import Subject
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_tail_s, stage_time_s
-from planner.cost.stalls import gradient_pass_s
-from planner.cost.subject import Subject
-from planner.cost.weight_gradient import layer_weight_gradient_s
-from planner.layers.block import embedding_op, head_op
-from planner.layers.mtp import projection_op
-from planner.layers.selective import with_spared_product
+from planner.layers.block import embedding_op, head_op, projection_op
+from planner.layers.saved import with_spared_product
 from planner.schedules import dualpipe, zero_bubble
 from planner.schedules.closed_form import (
     gpipe_makespan_s,

@@ -13,10 +13,10 @@ from planner.cost.build import boundary_message_bytes, frozen_updates, tied_grad
 from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weight_bytes
 from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS, TimeItems
-from planner.cost.memory import reduced_gradient_bytes
 from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
+from planner.cost.priced import Subject
 from planner.cost.stage import FULL, SELECTIVE
-from planner.cost.subject import Subject
+from planner.cost.states import reduced_gradient_bytes
 from planner.cost.topology import extent_of
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op

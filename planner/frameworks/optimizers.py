@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
-from planner.spec.optimizer import OptimizerSpec, TensorKind, TensorStates
+from planner.spec.training import OptimizerSpec, TensorKind, TensorStates
 
 ADAM = "adam"
 Figures = dict[str, dict[str, Any]]

@@ -9,7 +9,7 @@ from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.frameworks.optimizers import ADAM, load_optimizer
 from planner.frameworks.saved_tables import load_saved_tables
-from planner.spec.time_range import RunClass, TimeRange, class_words
+from planner.spec.items import RunClass, TimeRange, class_words
 from planner.spec.traits import (
     FrameworkTraits,
     KernelTraits,

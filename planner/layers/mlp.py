@@ -3,8 +3,16 @@
 from dataclasses import replace
 
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
-from planner.layers.capacity import received_share, sent_share
-from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, total_bytes
+from planner.layers.op import (
+    ZERO,
+    Comm,
+    Gemm,
+    LayerShape,
+    Op,
+    received_share,
+    sent_share,
+    total_bytes,
+)
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
 from planner.spec.cluster import Collective

@@ -8,6 +8,8 @@ Shapes are written (out, in) as in ``torch.nn.Linear``; letters as in that modul
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
 from typing import Literal, TypeAlias
 
 from planner.layers.parameters import (
@@ -22,6 +24,7 @@ from planner.layers.parameters import (
     moe_params,
 )
 from planner.spec.model import ModelSpec
+from planner.spec.training import OptimizerSpec, TensorKind, state_bytes
 
 Part: TypeAlias = LayerKind | Literal["embedding", "final_norm", "head", "extra"]
 """One layer of a kind, or one of the ends; ``extra`` is the model's named extras."""
@@ -207,3 +210,47 @@ def layer_kinds(model: ModelSpec) -> list[LayerKind]:
         for index in range(first + step - 1, model.num_layers, step):
             kinds[index] = "moe"
     return kinds + ["cross"] * model.num_decoder_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanStates:
+    """Bytes per parameter, without master weights."""
+
+    layer: float
+    first: float
+    """Embeddings."""
+    last: float
+    """Vocabulary head and final norm."""
+
+
+def _bytes_of(optimizer: OptimizerSpec, weight: Weight, matrix: TensorKind) -> float:
+    """States of one tensor; the leading dimensions of stacked experts count as copies."""
+    if len(weight.shape) == 1:
+        return weight.count * state_bytes(optimizer, "vector", weight.shape[0])
+    *copies, rows, columns = weight.shape
+    return weight.count * prod(copies) * state_bytes(optimizer, matrix, rows, columns)
+
+
+def _mean(optimizer: OptimizerSpec, weights: list[Weight], matrix: TensorKind) -> float:
+    num_params = sum(weight.count * prod(weight.shape) for weight in weights)
+    total = sum(_bytes_of(optimizer, weight, matrix) for weight in weights)
+    return total / num_params if num_params else optimizer.states(matrix).element_bytes
+
+
+@cache
+def mean_states(model: ModelSpec, optimizer: OptimizerSpec) -> MeanStates:
+    """State bytes over parameters, tensor by tensor (planner.spec.training.state_bytes).
+
+    Layers of several kinds are averaged. Excludes what sharding does to small tensors: shards
+    below ``min_quantised_elements``, and factors that follow a shard's shape.
+    """
+    layers = [weight for kind in layer_kinds(model) for weight in weight_shapes(model, kind)]
+    embedding = list(weight_shapes(model, "embedding"))
+    head = [*weight_shapes(model, "head"), *weight_shapes(model, "final_norm")]
+    if model.tied_embeddings:
+        head = embedding
+    return MeanStates(
+        layer=_mean(optimizer, layers, "matrix"),
+        first=_mean(optimizer, embedding, "embedding"),
+        last=_mean(optimizer, head, "embedding" if model.tied_embeddings else "head"),
+    )

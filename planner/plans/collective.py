@@ -10,8 +10,7 @@ from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.cost import busbw_factor
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.hierarchy import GroupLevel, HierarchyCost, on_levels, unsuitable
-from planner.cost.collectives import collective_s, point_to_point_s
-from planner.cost.domain import link_share
+from planner.cost.network import collective_s, link_share, point_to_point_s
 from planner.cost.topology import Group
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelSpec
@@ -68,7 +67,7 @@ class CollectiveAnswer:
 def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]:
     """Levels that the first ``num_ranks`` ranks span, with what one rank achieves through each.
 
-    Fully connected levels and hybrid meshes give a part of a rank's links (planner.cost.domain);
+    Fully connected levels and hybrid meshes give a part of a rank's links (planner.cost.network);
     a torus becomes a slice. Raises InputError for a group that does not fill whole units.
     """
     found: list[GroupLevel] = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.cost.passes import RECOMPUTE, TRANSFER, chunk_stages
-from planner.cost.subject import Subject, subject_of
+from planner.cost.priced import Subject, subject_of
 from planner.cost.timeline import WAIT, Slice, Timeline
 from planner.cost.traffic import Message, Traffic, traffic_of, why_no_traffic
 from planner.plans.plan import Plan

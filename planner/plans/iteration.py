@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from planner.cost.ledger import stage_ledgers
-from planner.cost.memory_curve import MemoryCurve, memory_curve
-from planner.cost.subject import subject_of
-from planner.cost.timeline import Timeline, timeline
+from planner.cost.priced import subject_of
+from planner.cost.timeline import MemoryCurve, Timeline, memory_curve, timeline
 from planner.plans.plan import Plan
 from planner.schedules.simulate import num_chunks
 from planner.spec.strategy import Strategy

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.errors import InputError
-from planner.layers.adapter_sizes import adapter_params
-from planner.layers.optimizer_states import mean_states
+from planner.layers.adapters import adapter_params
 from planner.layers.parameters import (
     Parts,
     count_active_parameters,
@@ -14,6 +13,7 @@ from planner.layers.parameters import (
     embedding_params,
     head_params,
 )
+from planner.layers.weights import mean_states
 from planner.plans.job_formulas import (
     RESTART_S,
     STORAGE_BYTES_PER_S_PER_GPU,

@@ -6,7 +6,7 @@ from planner.answers.savings import Saving, savings
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.notes import Note
 from planner.spec.strategy import Strategy
 

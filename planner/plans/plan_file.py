@@ -22,16 +22,21 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapter_sizes import training_problem
+from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
 from planner.plans.plan import Plan
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
-from planner.spec.decision import Decision
-from planner.spec.documents import Documents, read_documents
-from planner.spec.job import MAX_IMBALANCE, MAX_MTP_LAYERS, JobSpec, Precision
+from planner.spec.job import (
+    MAX_IMBALANCE,
+    MAX_MTP_LAYERS,
+    Documents,
+    JobSpec,
+    Precision,
+    read_documents,
+)
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import COLUMNS, FIELDS, Strategy
+from planner.spec.strategy import COLUMNS, FIELDS, Decision, Strategy
 from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 

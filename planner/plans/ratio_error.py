@@ -5,8 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from planner.frameworks.registry import ratio_figures
-from planner.spec.decision import KINDS_OF_DIFFERENCE
-from planner.spec.strategy import FIELDS, Strategy
+from planner.spec.strategy import FIELDS, KINDS_OF_DIFFERENCE, Strategy
 
 KINDS = dict(
     sorted(

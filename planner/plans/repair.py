@@ -7,8 +7,8 @@ from pathlib import Path
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate, estimates
+from planner.cost.priced import subject_of
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
-from planner.cost.subject import subject_of
 from planner.errors import InputError
 from planner.plans.plan import Plan
 from planner.plans.plan_file import read_plan

@@ -13,14 +13,15 @@ from planner.notes import COMMAND_LINE, NoteKind, Problems
 from planner.query.query import Query
 from planner.query.software import meant
 from planner.spec.cluster import ClusterSpec
-from planner.spec.documents import Documents, read_documents
 from planner.spec.job import (
     MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
     USUAL_SEQ_LEN,
     WHOLE,
+    Documents,
     JobSpec,
     Precision,
+    read_documents,
     usual_seq_len,
 )
 from planner.spec.model import ModelSpec

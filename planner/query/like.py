@@ -12,8 +12,8 @@ from planner.documents.file import is_file
 from planner.errors import InputError
 from planner.formats.format import Format, Reading
 from planner.frameworks.registry import load_traits
-from planner.frameworks.runtime import runtime_settings
-from planner.layers.adapter_sizes import training_problem
+from planner.frameworks.settings import runtime_settings
+from planner.layers.adapters import training_problem
 from planner.notes import COMMAND_LINE
 from planner.query.from_file import AUTO, format_of, source_of, with_model
 from planner.query.query import Query

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from planner.limits import brief
 from planner.query.words import length
-from planner.spec.decision import Decision
-from planner.spec.strategy import COLUMNS, DECIDED, RECOMPUTE_WORDS
+from planner.spec.strategy import COLUMNS, DECIDED, RECOMPUTE_WORDS, Decision
 from planner.spec.training import ALL_LINEAR, TARGET_GROUPS, USUAL_RANK
 from planner.spelling import did_you_mean
 

@@ -14,7 +14,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapter_sizes import training_problem
+from planner.layers.adapters import training_problem
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.notes import NoteKind, Problems

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from planner import __version__
-from planner.cost.ranks import Ranks, groups_of, pairs_of, stage_ranks
 from planner.cost.timeline import Timeline
+from planner.cost.topology import Ranks, groups_of, pairs_of, stage_ranks
 from planner.cost.traffic import ENDS
 from planner.errors import InputError
 from planner.formats.format import OutputFile

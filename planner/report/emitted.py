@@ -15,7 +15,7 @@ from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.left_open import left_open
 from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
-from planner.layers.adapter_sizes import adapter_params
+from planner.layers.adapters import adapter_params
 from planner.limits import printable
 from planner.query.traits import software_options
 from planner.report.evidence import range_line

@@ -6,8 +6,8 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
-from planner.cost.simulated import simulated_makespan_s
-from planner.cost.subject import subject_of
+from planner.cost.passes import simulated_makespan_s
+from planner.cost.priced import subject_of
 from planner.frameworks.registry import trait_figures
 from planner.plans.evidence import evidence
 from planner.plans.plan_file import PlanFile

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from planner import __version__
-from planner.cost.memory_curve import MemoryCurve
-from planner.cost.ranks import stage_ranks
-from planner.cost.timeline import PASSES, WAIT, Slice, Timeline
+from planner.cost.timeline import PASSES, WAIT, MemoryCurve, Slice, Timeline
+from planner.cost.topology import stage_ranks
 from planner.plans.iteration import Iteration
 from planner.plans.plan import Plan
 from planner.report.formulas import item_title

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.memory_items import memory_estimate
-from planner.cost.subject import subjects_of
+from planner.cost.priced import subjects_of
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.rank import Ranked, frontier
 from planner.search.search import Found, Progress, SearchResult, to_strategy

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.layer_table import LayerTable
+from planner.cost.module_sets import LayerTable
 from planner.cost.stage import StageModel
 from planner.search.feasible import FeasiblePlan, SearchTimeoutError, first_of
 from planner.search.ranking.pricing import Pricing

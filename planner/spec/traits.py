@@ -10,10 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from planner.spec.optimizer import OptimizerSpec
+from planner.spec.items import RunClass, TimeRange, narrowest
 from planner.spec.saved import SavedTables
-from planner.spec.time_range import RunClass, TimeRange, narrowest
-from planner.spec.training import FULL, Dequantisation, Training
+from planner.spec.training import FULL, Dequantisation, OptimizerSpec, Training
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]

@@ -21,7 +21,7 @@ import yaml
 import planner
 from planner.cost.ledger import stage_ledgers
 from planner.cost.ledger_item import LedgerItem
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.cost.timeline import timeline
 from planner.plans.execution import FLUSH, execution
 from planner.plans.plan import Plan

@@ -1,7 +1,7 @@
 """Exact bytes per rank of sharded weights, gradients and optimizer states, padding included.
 
 What each framework allocates, tensor by tensor, with bf16 compute, fp32 master weights and
-Adam. ``planner.cost.memory`` prices the same states as bytes per parameter over the number
+Adam. ``planner.cost.states`` prices the same states as bytes per parameter over the number
 of shards. Rules are those of torch 2.13 and DeepSpeed 0.19; test_zero_shards.py runs both.
 
 The scalar step counters of Adam, buckets and gathered weights are not in here.

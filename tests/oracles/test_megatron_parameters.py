@@ -11,10 +11,10 @@ from rank_parameters import RankParameters, rank_parameters
 
 from planner.catalog.models import load_model_details
 from planner.cost.context import Context
-from planner.cost.parts import build_parts
+from planner.cost.stage_parts import build_parts
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapter_sizes import adapter_params
+from planner.layers.adapters import adapter_params
 from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import StrategyColumns

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.frameworks.optimizers import load_optimizer
-from planner.spec.optimizer import state_bytes
+from planner.spec.training import state_bytes
 
 MakeOptimizer = Callable[[Any, list[Any]], Any]
 REAL: dict[str, MakeOptimizer] = {

@@ -16,7 +16,6 @@ from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.kernels import sustained_flops_per_s
-from planner.cost.memory import shard_degree, state_bytes
 from planner.cost.stage import (
     FULL,
     OFFLOADED,
@@ -27,6 +26,7 @@ from planner.cost.stage import (
     iteration_s,
     stage_peak_bytes,
 )
+from planner.cost.states import shard_degree, state_bytes
 from planner.search.ranking.rank import Ranked
 from planner.search.search import to_strategy
 from planner.search.space.space import enumerate_space

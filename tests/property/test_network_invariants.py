@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.catalog.clusters import load_cluster
-from planner.cost.collectives import collective_s, point_to_point_s
+from planner.cost.network import collective_s, point_to_point_s
 from planner.cost.topology import Group, group_of
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
 from planner.spec.strategy import StrategyColumns

@@ -36,9 +36,9 @@ from hypothesis import strategies as st
 from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate
-from planner.cost.layer_table import LayerTable
+from planner.cost.module_sets import LayerTable
+from planner.cost.priced import iteration_of, subject_of
 from planner.cost.stage import StageModel, fits, iteration_s
-from planner.cost.subject import iteration_of, subject_of
 from planner.search.ranking import candidates, solving
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText, World
 from planner.formats.trainer.format import FORMAT
-from planner.spec.documents import read_documents
+from planner.spec.job import read_documents
 
 FOREIGN = """{
   "output_dir": "runs/1",

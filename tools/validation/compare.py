@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.cost.estimate import Estimate, estimate
-from planner.cost.iteration_range import Ends, class_of
+from planner.cost.estimate import Ends, Estimate, class_of, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.errors import InputError
-from planner.spec.time_range import RunClass
+from planner.spec.items import RunClass
 from planner.units import GB, GIB, MIB
 from tools.validation.mapping import to_run
 from tools.validation.records import Memory, Record

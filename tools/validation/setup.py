@@ -6,9 +6,15 @@ from functools import cache
 from planner.catalog.clusters import load_cluster, part_of_node
 from planner.errors import InputError
 from planner.frameworks.registry import load_traits
-from planner.frameworks.runtime import captured_fraction, runtime_settings, with_settings
-from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
-from planner.layers.adapter_sizes import adapter_params, training_problem
+from planner.frameworks.settings import (
+    captured_fraction,
+    runtime_settings,
+    with_optimizer,
+    with_recompute_modules,
+    with_settings,
+    with_training,
+)
+from planner.layers.adapters import adapter_params, training_problem
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training, read_targets
@@ -118,7 +124,7 @@ def to_setup(record: Record) -> Setup:
 
 
 def _runtime_notes(runtime: Runtime) -> list[str]:
-    """What :func:`planner.frameworks.runtime.runtime_settings` took from the record, in words."""
+    """What :func:`planner.frameworks.settings.runtime_settings` took from the record, in words."""
     said = {
         "the host waits for every kernel": runtime.launch_blocking,
         "asynchronous tensor parallelism": runtime.tp_overlap,

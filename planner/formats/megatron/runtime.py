@@ -8,7 +8,7 @@ from planner.formats.format import Value
 from planner.formats.megatron.rows import chosen
 from planner.formats.megatron.settings import is_on
 from planner.formats.settings import Settings, as_number, decided, given, word
-from planner.frameworks.runtime import capacity_settings
+from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from planner.cost.memory_curve import GROUPS as MEMORY_GROUPS
-from planner.cost.memory_curve import MemoryCurve
+from planner.cost.timeline import GROUPS as MEMORY_GROUPS
+from planner.cost.timeline import MemoryCurve
 from planner.plans.iteration import Iteration
 from planner.plans.plan import Plan
 from planner.report.page.charts import COLOURS, drawn_svg, figure, legend, rectangles

@@ -4,7 +4,7 @@ from importlib import resources
 
 from planner import __version__
 from planner.cost.ledger import stage_ledger
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.plans.iteration import Iteration, iteration, too_long
 from planner.report.page.bars import frontier_chart, memory_bars, time_bars, waiting_text
 from planner.report.page.charts import style

@@ -4,7 +4,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from planner.cost.memory_curve import MemoryCurve
 from planner.cost.passes import (
     ACTIVATIONS,
     COMPUTE,
@@ -13,7 +12,7 @@ from planner.cost.passes import (
     SHARDING,
     TRANSFER,
 )
-from planner.cost.timeline import WAIT, Slice
+from planner.cost.timeline import WAIT, MemoryCurve, Slice
 from planner.plans.iteration import Iteration
 from planner.report.page.charts import COLOURS, drawn_svg, figure, legend, rectangles
 from planner.report.page.html import Html

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
-from planner.spec.decision import Decision
+from planner.spec.strategy import Decision
 
 # Docstrings of fields are their descriptions in the schema; other fields are refused.
 CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True)

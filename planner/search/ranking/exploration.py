@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.layer_table import LayerTable
+from planner.cost.module_sets import LayerTable
 from planner.search.ranking.candidates import Bounded, Candidates
 from planner.search.ranking.handicaps import degree_handicap
 from planner.search.ranking.pricing import Pricing

@@ -12,11 +12,11 @@ import numpy as np
 from planner.cost.build import slowest_pace
 from planner.cost.context import Context
 from planner.cost.layer import LayerCosts
-from planner.cost.layer_table import LayerTable
-from planner.cost.memory import expert_shard_degree, shard_degree, state_bytes
+from planner.cost.module_sets import LayerTable
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
-from planner.layers.optimizer_states import mean_states
+from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
+from planner.layers.weights import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
 from planner.search.space.space import Columns, take
 from planner.spec.strategy import COLUMNS, GPU_DEGREES, STATES, StrategyColumns

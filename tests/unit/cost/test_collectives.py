@@ -9,14 +9,14 @@ import pytest
 
 from planner.collectives.cost import busbw_factor
 from planner.collectives.flat import ring_s, tree_all_reduce_s
-from planner.cost.collectives import (
+from planner.cost.context import Context
+from planner.cost.network import (
     broadcasts_s,
     collective_s,
+    domain_s,
     fabric_bytes_per_s,
     point_to_point_s,
 )
-from planner.cost.context import Context
-from planner.cost.domain import domain_s
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, CollectiveFit, LevelSpec
 

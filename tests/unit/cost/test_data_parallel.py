@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.collectives import collective_s
 from planner.cost.context import Context
 from planner.cost.data_parallel import (
     DataParallelCosts,
@@ -15,8 +14,9 @@ from planner.cost.data_parallel import (
     gradient_copy_bytes,
 )
 from planner.cost.kernels import memory_bound_s
-from planner.cost.layer_times import layer_times
-from planner.cost.parts import build_parts
+from planner.cost.layer_passes import layer_times
+from planner.cost.network import collective_s
+from planner.cost.stage_parts import build_parts
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision

@@ -11,9 +11,8 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.frameworks.registry import load_traits
-from planner.frameworks.runtime import with_settings
-from planner.spec.documents import read_documents
-from planner.spec.job import JobSpec
+from planner.frameworks.settings import with_settings
+from planner.spec.job import JobSpec, read_documents
 from planner.spec.strategy import Strategy, counts_under, split_values
 
 LONGEST = 8192

@@ -6,7 +6,7 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.collectives import collective_s, exchange_start_s
+from planner.cost.network import collective_s, exchange_start_s
 from planner.cost.topology import Group
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import moe_ops

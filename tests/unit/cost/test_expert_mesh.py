@@ -14,8 +14,8 @@ from rank_parameters import rank_parameters
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.layer import layer_costs
-from planner.cost.memory import expert_shard_degree, shard_degree
-from planner.cost.parts import build_parts
+from planner.cost.stage_parts import build_parts
+from planner.cost.states import expert_shard_degree, shard_degree
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import exchange_op, expert_ops

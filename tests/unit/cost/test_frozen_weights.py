@@ -12,7 +12,7 @@ from planner.cost.kernels import gemm_backward_s, gemm_s
 from planner.cost.launches import launch_floors_s
 from planner.cost.layer import layer_shape
 from planner.frameworks.settings import with_training
-from planner.layers.adapter_sizes import adapter_params
+from planner.layers.adapters import adapter_params
 from planner.layers.block import layer_groups
 from planner.layers.op import ONE, Gemm
 from planner.layers.parameters import count_parameters

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
-from planner.cost.iteration_range import class_of, with_host_rate, with_products
+from planner.cost.estimate import class_of, estimate, with_host_rate, with_products
 from planner.plans.layout import requested, resolve
+from planner.spec.items import TimeRange
 from planner.spec.strategy import Strategy
-from planner.spec.time_range import TimeRange
 from planner.spec.training import Training
 
 Contexts = Callable[..., Context]

@@ -8,8 +8,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.cost.layer import layer_costs
-from planner.cost.layer_table import LayerTable
-from planner.cost.module_sets import SelectiveCosts, module_sets, selective_options
+from planner.cost.module_sets import LayerTable, SelectiveCosts, module_sets, selective_options
 from planner.spec.strategy import StrategyColumns
 
 Contexts = Callable[..., Context]

@@ -10,9 +10,9 @@ import pytest
 from planner.cost.context import Context
 from planner.cost.ledger import StageLedger, stage_ledger
 from planner.cost.ledger_item import LedgerItem
+from planner.cost.priced import subject_of
 from planner.cost.stage import stage_peak_bytes
-from planner.cost.subject import subject_of
-from planner.frameworks.runtime import with_settings
+from planner.frameworks.settings import with_settings
 from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]

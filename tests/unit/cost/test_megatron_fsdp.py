@@ -9,7 +9,7 @@ import pytest
 from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
 from planner.cost.build import stage_model
 from planner.cost.context import Context
-from planner.cost.parts import Parts, build_parts
+from planner.cost.stage_parts import Parts, build_parts
 from planner.frameworks.registry import load_traits
 from planner.search.space.rules import RULES
 from planner.spec.strategy import StrategyColumns

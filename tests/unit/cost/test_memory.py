@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.memory import shard_degree, state_bytes
+from planner.cost.states import shard_degree, state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.traits import StateTraits

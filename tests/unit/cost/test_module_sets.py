@@ -8,8 +8,8 @@ import pytest
 
 from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context, with_modules
-from planner.cost.layer_table import LayerTable
 from planner.cost.module_sets import (
+    LayerTable,
     ModuleSet,
     Relaxed,
     SelectiveCosts,

@@ -7,8 +7,15 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.collectives.cost import busbw_factor
-from planner.cost.collectives import collective_s, fabric_bytes_per_s, point_to_point_s
-from planner.cost.domain import domain_bytes_per_s, domain_hops_s, link_share, num_rings
+from planner.cost.network import (
+    collective_s,
+    domain_bytes_per_s,
+    domain_hops_s,
+    fabric_bytes_per_s,
+    link_share,
+    num_rings,
+    point_to_point_s,
+)
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
 

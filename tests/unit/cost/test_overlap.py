@@ -28,7 +28,7 @@ from planner.cost.overlap import (
     prefetch_fill_s,
     unpaired_micro_batches,
 )
-from planner.cost.parts import build_parts
+from planner.cost.stage_parts import build_parts
 from planner.spec.strategy import Strategy, StrategyColumns
 
 Contexts = Callable[..., Context]

@@ -11,9 +11,8 @@ from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate, estimates
 from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param
-from planner.cost.layer_times import layer_times
+from planner.cost.layer_passes import layer_times
 from planner.cost.offload import host_transfer_s
-from planner.cost.parts import build_parts
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import (
     OFFLOADED,
@@ -27,6 +26,7 @@ from planner.cost.stage import (
     transient_bytes,
     workspace_bytes,
 )
+from planner.cost.stage_parts import build_parts
 from planner.plans.layout import requested, resolve
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 from planner.units import Array

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.ranks import groups_of, pairs_of, stage_ranks
-from planner.cost.topology import group_of
+from planner.cost.topology import group_of, groups_of, pairs_of, stage_ranks
 from planner.plans.layout import requested, resolve
 from planner.spec.strategy import Strategy
 

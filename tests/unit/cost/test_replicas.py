@@ -10,8 +10,8 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.ledger import HELD, StageLedger, stage_ledgers
-from planner.cost.memory import state_bytes
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
+from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision
 from planner.spec.precision import under_precision

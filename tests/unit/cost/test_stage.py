@@ -12,8 +12,6 @@ from planner.cost.context import Context
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
-from planner.cost.memory import offloads
-from planner.cost.parts import build_parts
 from planner.cost.stage import (
     FULL,
     SELECTIVE,
@@ -26,6 +24,8 @@ from planner.cost.stage import (
     stage_peak_bytes,
     stage_time_s,
 )
+from planner.cost.stage_parts import build_parts
+from planner.cost.states import offloads
 from planner.cost.topology import group_of
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns

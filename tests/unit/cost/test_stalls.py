@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.stalls import gradient_pass_s, synchronisation_factor
+from planner.cost.overlap import gradient_pass_s, synchronisation_factor
 
 
 def test_gradient_passes_move_what_is_held_and_what_is_owned(

@@ -8,11 +8,18 @@ import pytest
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
-from planner.cost.memory_curve import ACTIVATIONS, OUTPUTS, TRANSIENT, MemoryCurve, memory_curve
 from planner.cost.passes import chunk_passes
+from planner.cost.priced import Subject, subject_of
 from planner.cost.stage import stage_peak_bytes, stage_time_s
-from planner.cost.subject import Subject, subject_of
-from planner.cost.timeline import WAIT, timeline
+from planner.cost.timeline import (
+    ACTIVATIONS,
+    OUTPUTS,
+    TRANSIENT,
+    WAIT,
+    MemoryCurve,
+    memory_curve,
+    timeline,
+)
 from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]

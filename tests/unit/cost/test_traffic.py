@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.subject import Subject, subject_of
+from planner.cost.priced import Subject, subject_of
 from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
 from planner.plans.layout import requested, resolve
 

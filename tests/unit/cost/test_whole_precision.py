@@ -18,7 +18,7 @@ from planner.cost.kernels import (
     product_s,
     sustained_flops_per_s,
 )
-from planner.cost.memory import state_bytes
+from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.layers.op import FlashAttention, Gemm
 from planner.spec.job import JobSpec, Precision, element_bytes

@@ -9,7 +9,7 @@ from planner.frameworks.optimizers import (
     optimizer_names,
 )
 from planner.frameworks.registry import FRAMEWORKS
-from planner.spec.optimizer import state_bytes
+from planner.spec.training import state_bytes
 
 OFFERED = [(name, framework) for framework in FRAMEWORKS for name in optimizer_names(framework)]
 ALL = [(name, None) for name in optimizer_names()] + OFFERED

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.frameworks.registry import load_traits
-from planner.frameworks.runtime import captured_fraction, runtime_settings, with_settings
+from planner.frameworks.settings import captured_fraction, runtime_settings, with_settings
 
 
 @pytest.mark.parametrize(

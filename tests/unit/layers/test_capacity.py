@@ -8,9 +8,8 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
-from planner.layers.capacity import received_share, sent_share
 from planner.layers.mlp import moe_ops
-from planner.layers.op import LayerShape, Op
+from planner.layers.op import LayerShape, Op, received_share, sent_share
 from planner.spec.traits import KernelTraits
 
 Shapes = Callable[..., LayerShape]

@@ -6,8 +6,7 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
-from planner.layers.block import head_op, layer_groups
-from planner.layers.mtp import block_kinds, mtp_ops
+from planner.layers.block import block_kinds, head_op, layer_groups, mtp_ops
 from planner.layers.op import LayerShape, Op, total_bytes
 from planner.layers.parameters import count_mtp_parameters, count_parameters, mtp_params
 from planner.spec.model import ModelSpec

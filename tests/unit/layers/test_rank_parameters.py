@@ -9,7 +9,7 @@ from rank_parameters import RankParameters, layer_kind, rank_parameters, stage_l
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
 from planner.cost.context import Context
-from planner.cost.parts import build_parts
+from planner.cost.stage_parts import build_parts
 from planner.layers.parameters import count_parameters, layer_counts
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import StrategyColumns

@@ -9,7 +9,7 @@ import pytest
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapter_sizes import adapter_params, training_problem
+from planner.layers.adapters import adapter_params, training_problem
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.precision import under_precision

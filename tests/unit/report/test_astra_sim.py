@@ -22,7 +22,7 @@ from chakra_traces import (
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.cost.subject import subject_of
+from planner.cost.priced import subject_of
 from planner.cost.timeline import timeline
 from planner.errors import InputError
 from planner.plans.layout import requested, resolve

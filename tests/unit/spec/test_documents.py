@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.spec.documents import read_documents
+from planner.spec.job import read_documents
 
 
 def test_lengths_about_half_the_longest_are_uniform() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.frameworks.registry import load_traits
-from planner.spec.time_range import KINDS, UNSEEN_HIGH, UNSEEN_LOW, TimeRange, broader
+from planner.spec.items import KINDS, UNSEEN_HIGH, UNSEEN_LOW, TimeRange, broader
 
 OWN = TimeRange(low=0.97, high=1.05, regime="own", accelerators=("b200-sxm",))
 OTHERS = TimeRange(low=0.9, high=1.2, regime="others", accelerators=("a100-sxm-80", "b200-sxm"))

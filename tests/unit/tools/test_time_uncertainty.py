@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from planner.spec.time_range import RunClass
+from planner.spec.items import RunClass
 from tools import time_uncertainty
 from tools.time_uncertainty import (
     ALL,

@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
-from planner.frameworks.runtime import capacity_settings
+from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 
 FILES = {

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from planner.cost import distinct
-from planner.cost.distinct import columns_but, first_rows
+from planner.cost import context
+from planner.cost.context import columns_but, first_rows
 from planner.spec.strategy import COLUMNS, StrategyColumns
 
 Columns = Callable[..., StrategyColumns]
@@ -22,7 +22,7 @@ def test_every_row_is_mapped_to_one_with_its_own_values(
     columns_of: Columns, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
     """Also where the digits do not fit into one number."""
-    monkeypatch.setattr(distinct, "LARGEST_KEY", largest)
+    monkeypatch.setattr(context, "LARGEST_KEY", largest)
     rng, names = np.random.default_rng(1), ("tp", "pp", "dp", "cp", "zero_stage")
     columns = columns_of(**{name: rng.integers(0, 5, size=600) * 3 for name in names})
     first, index = first_rows(columns, names)

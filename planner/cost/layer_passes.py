@@ -11,10 +11,10 @@ from planner.cost.data_parallel import (
     gather_elements,
     gradient_copy_bytes,
 )
-from planner.cost.memory import offloads
 from planner.cost.offload import parameter_fetch_s, slot_share
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
-from planner.cost.parts import Parts
+from planner.cost.stage_parts import Parts
+from planner.cost.states import offloads
 from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES

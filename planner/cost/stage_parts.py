@@ -5,16 +5,15 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from planner.cost.context import Context
+from planner.cost.context import Context, columns_but, first_rows
 from planner.cost.data_parallel import (
     DataParallelCosts,
     blended,
     data_parallel_costs,
     weight_bytes,
 )
-from planner.cost.distinct import columns_but, first_rows
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
-from planner.cost.memory import (
+from planner.cost.states import (
     FrozenShares,
     StateBytes,
     expert_shard_degree,
@@ -23,7 +22,7 @@ from planner.cost.memory import (
     state_bytes,
 )
 from planner.cost.topology import group_of
-from planner.layers.optimizer_states import mean_states
+from planner.layers.weights import mean_states
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES
 from planner.units import Array, Rows
