@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from planner.errors import InputError
@@ -108,17 +107,6 @@ def test_one_eight_bit_moment_costs_half_of_two() -> None:
     for columns in (40, 41, 4096):
         of_adam = state_bytes(adam, "matrix", 100, columns)
         assert state_bytes(lion, "matrix", 100, columns) == of_adam / 2
-
-
-def test_columns_of_shapes_are_priced_at_once() -> None:
-    rows, columns = np.array([256, 100, 100]), np.array([384, 41, 40])
-    for name in optimizer_names():
-        optimizer = load_optimizer(name)
-        at_once = state_bytes(optimizer, "matrix", rows, columns)
-        single = [
-            state_bytes(optimizer, "matrix", r, c) for r, c in zip(rows, columns, strict=True)
-        ]
-        assert at_once.tolist() == [float(one) for one in single]
 
 
 def test_a_framework_lays_its_own_figures_over_the_general_ones() -> None:
