@@ -20,7 +20,6 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.priced import subject_of
 from planner.cost.stage import StageModel
-from planner.cost.priced import subject_of
 from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.feasible import FeasiblePlan
 from planner.search.least_over_limit import LeastOverLimit, Limited, Widened, least_over_limit

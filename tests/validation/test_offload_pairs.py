@@ -11,8 +11,7 @@ from own_host import alone_on
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
-from planner.cost.estimate import with_host_rate
+from planner.cost.estimate import estimate, with_host_rate
 from planner.documents.tree import load_yaml
 from planner.frameworks.registry import load_traits
 from planner.plans.layout import requested, resolve
