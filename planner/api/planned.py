@@ -51,9 +51,10 @@ class Planned:
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``planner plan --format json``."""
         from planner.answers.beside import beside_document
-        from planner.report.json import answer_dict
+        from planner.report.document import document
+        from planner.report.plan import plan_document
 
-        return answer_dict(self.answer, beside_document(self.answer))
+        return document("plan", plan_document(self.answer, beside_document(self.answer)))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """A row per plan, ladder and frontier, with the columns of ``--format csv``."""

@@ -38,10 +38,10 @@ def explain(
 
 
 def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: str) -> None:
+    from planner.answers.software import assumptions_line
     from planner.cli.output import console
     from planner.cost.passes import simulated_makespan_s
     from planner.cost.priced import subject_of
-    from planner.report.assumptions import assumptions_line
     from planner.report.evidence import evidence_line, range_line
     from planner.report.explain import print_item, print_memory, print_simulation, print_time
 

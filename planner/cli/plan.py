@@ -222,9 +222,10 @@ def _render(result: "Answer", output_format: Format) -> None:
     """Write the answer for programs."""
     if output_format is Format.json:
         from planner.answers.beside import beside_document
-        from planner.report.json import render_json
+        from planner.report.document import serialise
+        from planner.report.plan import plan_document
 
-        typer.echo(render_json(result, beside_document(result)))
+        typer.echo(serialise("plan", plan_document(result, beside_document(result))))
     else:
         from planner.report.tables import render_csv
 

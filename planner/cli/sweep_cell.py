@@ -152,15 +152,15 @@ def _why_nothing(found: "Answer", asked: "Resolved") -> str:
 def _figures(plan: "Plan", found: "Answer") -> dict[str, Any]:
     """What a plan is and comes to: the columns of ``planner plan --format csv``, and rates."""
     from planner.report.headline import layout_words
-    from planner.report.tables import plan_row
+    from planner.report.tables import csv_row
 
     job = plan.context.job
-    row = plan_row(plan)
+    row = csv_row(plan)
     hours, amounts = plan.gpu_hours(), plan.amounts()
     if job.total_tokens is None:
         row |= dict.fromkeys(("gpu_hours", "days", *amounts))
     return {
-        **{name: None if value == "" and name in amounts else value for name, value in row.items()},
+        **row,
         "layout": layout_words(plan),
         "tokens_per_iteration": job.tokens_per_iteration,
         "total_tokens": job.total_tokens,

@@ -1,6 +1,7 @@
 """JSON documents of all commands: their common head, and the schemas of what is in them.
 
-The types of ``report/rows`` say what each document has; schemas are made of them at run time.
+Row types (``answers/rows.py``, ``report/rows``) say what each document has; schemas are made of
+them at run time.
 """
 
 import json
@@ -28,39 +29,39 @@ class Kind:
     question: str
     """The command that writes it with ``--format json``."""
     row: str
-    """The type of its body, as module and name under ``planner.report.rows``."""
+    """The type of its body, as module and name under ``planner``."""
 
 
 # In the order of the commands. Row types are named, not imported: an answer needs no schema.
 KINDS = {
-    "plan": Kind(2, "plan", "plans.PlanDocument"),
-    "versus": Kind(1, "plan --versus KEY=VALUE", "plans.VersusDocument"),
-    "space": Kind(1, "plan --space", "plans.SpaceDocument"),
-    "why": Kind(2, "why", "plans.WhyDocument"),
-    "largest": Kind(1, "largest", "sizes.LargestDocument"),
-    "scale": Kind(2, "scale", "sizes.ScaleDocument"),
-    "size": Kind(2, "size", "sizes.SizeDocument"),
-    "sweep": Kind(1, "sweep", "runs.SweepDocument"),
-    "sweep-show": Kind(1, "sweep show", "runs.SweepShowDocument"),
-    "job": Kind(1, "job", "layouts.JobDocument"),
-    "sensitivity": Kind(1, "sensitivity", "sizes.SensitivityDocument"),
-    "memory": Kind(1, "memory", "layouts.MemoryDocument"),
-    "explain": Kind(1, "explain", "layouts.ExplainDocument"),
-    "collective": Kind(1, "collective", "runs.CollectiveDocument"),
-    "emit": Kind(1, "emit", "files.EmitDocument"),
-    "check": Kind(1, "check", "files.CheckDocument"),
-    "repair": Kind(2, "check FILE --fix", "files.RepairDocument"),
-    "compare": Kind(1, "compare LOG", "runs.CompareDocument"),
-    "calibrate": Kind(1, "calibrate", "runs.CalibrateDocument"),
-    "models": Kind(1, "models", "catalog.ModelsDocument"),
-    "model": Kind(1, "models NAME", "catalog.ModelDocument"),
-    "hardware": Kind(1, "hardware", "catalog.HardwareDocument"),
-    "hardware-entry": Kind(1, "hardware NAME", "catalog.HardwareEntryDocument"),
-    "cluster": Kind(1, "hardware 4xNODE", "catalog.ClusterDocument"),
-    "detected": Kind(1, "hardware --detect", "catalog.DetectedDocument"),
-    "recipes": Kind(1, "recipes", "catalog.RecipesDocument"),
-    "frameworks": Kind(1, "frameworks", "catalog.FrameworksDocument"),
-    "framework": Kind(1, "frameworks NAME", "catalog.FrameworkDocument"),
+    "plan": Kind(2, "plan", "answers.rows.PlanDocument"),
+    "versus": Kind(1, "plan --versus KEY=VALUE", "answers.rows.VersusDocument"),
+    "space": Kind(1, "plan --space", "answers.rows.SpaceDocument"),
+    "why": Kind(2, "why", "report.rows.plans.WhyDocument"),
+    "largest": Kind(1, "largest", "answers.rows.LargestDocument"),
+    "scale": Kind(2, "scale", "report.rows.sizes.ScaleDocument"),
+    "size": Kind(2, "size", "report.rows.sizes.SizeDocument"),
+    "sweep": Kind(1, "sweep", "report.rows.runs.SweepDocument"),
+    "sweep-show": Kind(1, "sweep show", "report.rows.runs.SweepShowDocument"),
+    "job": Kind(1, "job", "report.rows.layouts.JobDocument"),
+    "sensitivity": Kind(1, "sensitivity", "report.rows.sizes.SensitivityDocument"),
+    "memory": Kind(1, "memory", "report.rows.layouts.MemoryDocument"),
+    "explain": Kind(1, "explain", "report.rows.layouts.ExplainDocument"),
+    "collective": Kind(1, "collective", "report.rows.runs.CollectiveDocument"),
+    "emit": Kind(1, "emit", "report.rows.files.EmitDocument"),
+    "check": Kind(1, "check", "report.rows.files.CheckDocument"),
+    "repair": Kind(2, "check FILE --fix", "report.rows.files.RepairDocument"),
+    "compare": Kind(1, "compare LOG", "report.rows.runs.CompareDocument"),
+    "calibrate": Kind(1, "calibrate", "report.rows.runs.CalibrateDocument"),
+    "models": Kind(1, "models", "report.rows.catalog.ModelsDocument"),
+    "model": Kind(1, "models NAME", "report.rows.catalog.ModelDocument"),
+    "hardware": Kind(1, "hardware", "report.rows.catalog.HardwareDocument"),
+    "hardware-entry": Kind(1, "hardware NAME", "report.rows.catalog.HardwareEntryDocument"),
+    "cluster": Kind(1, "hardware 4xNODE", "report.rows.catalog.ClusterDocument"),
+    "detected": Kind(1, "hardware --detect", "report.rows.catalog.DetectedDocument"),
+    "recipes": Kind(1, "recipes", "report.rows.catalog.RecipesDocument"),
+    "frameworks": Kind(1, "frameworks", "report.rows.catalog.FrameworksDocument"),
+    "framework": Kind(1, "frameworks NAME", "report.rows.catalog.FrameworkDocument"),
 }
 
 
@@ -80,7 +81,7 @@ def document(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> dict[s
 
 def serialise(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> str:
     """A document as indented JSON; raises ValueError for what JSON has no word for."""
-    return json.dumps(document(kind, body), indent=2, allow_nan=False)
+    return json.dumps(document(kind, body), indent=2, allow_nan=False, default=asdict)
 
 
 def commands() -> dict[str, str]:
@@ -96,8 +97,8 @@ def schema(kind: str) -> dict[str, Any]:
     # pydantic takes a tenth of a second to import; only schemas need it.
     from pydantic import TypeAdapter
 
-    module, name = KINDS[kind].row.split(".")
-    row = getattr(import_module(f"planner.report.rows.{module}"), name)
+    module, _, name = KINDS[kind].row.rpartition(".")
+    row = getattr(import_module(f"planner.{module}"), name)
     made = _closed(TypeAdapter(row).json_schema())
     version = KINDS[kind].version
     first = {

@@ -1,11 +1,8 @@
 """What a plan's estimate rests on: the range of its regime, and the nearest published runs."""
 
-from dataclasses import asdict
-from typing import Any
-
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
-from planner.plans.evidence import Evidence, PublishedRun, evidence
+from planner.plans.evidence import PublishedRun, evidence
 from planner.spec.strategy import Strategy
 from planner.units import format_seconds
 
@@ -52,14 +49,3 @@ def evidence_line(context: Context, strategy: Strategy) -> str:
         runs = "; ".join(_run_text(near.run, context) for near in found.runs)
         parts.append(f"nearest published runs, predicted over measured: {runs}")
     return f"evidence: {'; '.join(parts)}"
-
-
-def evidence_dict(found: Evidence) -> dict[str, Any]:
-    """The same as plain data, with the sources."""
-    return {
-        "note": found.note,
-        "runs": [
-            {**asdict(near.run), "time_error": near.run.time_error, "octaves": near.octaves}
-            for near in found.runs
-        ],
-    }

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from planner.answers.rows import EvidenceRow, SoftwareRow, layout_row, time_figures
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.cost.passes import simulated_makespan_s
 from planner.cost.priced import subject_of
 from planner.frameworks.registry import trait_figures
-from planner.plans.evidence import evidence
 from planner.plans.plan_file import PlanFile
-from planner.report.assumptions import assumptions_dict
-from planner.report.evidence import evidence_dict
 from planner.report.explain import item_leaves, pipeline_s
 from planner.report.formulas import (
     formula_of,
@@ -22,7 +20,6 @@ from planner.report.formulas import (
     summary_of,
     trait_source,
 )
-from planner.report.json import time_figures
 from planner.spec.strategy import Strategy
 
 
@@ -36,12 +33,12 @@ def explain_body(
         "cluster": context.cluster.name,
         "framework": context.traits.name,
         "profile": context.traits.profile,
-        "strategy": asdict(strategy) | {"recompute": strategy.recompute},
+        "strategy": layout_row(strategy),
         "memory": _memory(estimate) if what in ("", "memory") else None,
         "time": _time(context, strategy, estimate) if what in ("", "time") else None,
         "item": _item(what, context, strategy, estimate) if is_item else None,
-        "evidence": evidence_dict(evidence(context, strategy)),
-        "assumptions": assumptions_dict(context.traits),
+        "evidence": EvidenceRow.of(context, strategy),
+        "assumptions": SoftwareRow.of(context.traits),
         "saved": {
             "planner_version": file.planner_version,
             "iter_time_s": file.estimate.iter_time_s,

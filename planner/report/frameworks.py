@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.software import differences, phrases, shown_value
 from planner.catalog.paths import unknown_name
 from planner.errors import InputError
 from planner.frameworks.registry import (
@@ -17,7 +18,6 @@ from planner.frameworks.registry import (
     trait_figures,
 )
 from planner.query.traits import RECOMPUTE, profile_problem
-from planner.report.assumptions import differences, phrases, shown_value
 from planner.report.table import Column, Table, rich_table
 
 

@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.rows import PlanRow
 from planner.notes import Note
 from planner.plans.job import Job
 from planner.plans.job_formulas import FAILING_GPUS, FAILURES
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.document import serialise
 from planner.report.headline import layout_words
-from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import days
 from planner.report.text import print_notes
@@ -220,7 +220,7 @@ def render_job_json(job: Job, notes: Sequence[Note]) -> str:
             "bytes_per_s": job.input_bytes_per_s,
         },
         "peak_learning_rate": rates and {"deepseek": rates[0], "step_law": rates[1]},
-        "plan": plan_dict(job.plan),
+        "plan": PlanRow.of(job.plan),
     }
     return serialise("job", data)
 

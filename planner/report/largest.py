@@ -10,10 +10,10 @@ from rich.text import Text
 
 from planner.answers.conflict import HBM, HOST
 from planner.answers.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
-from planner.report.assumptions import assumptions_line
+from planner.answers.rows import InputsRow, LargestDocument, LargestRow, PlanRow, ResidentRow
+from planner.answers.software import assumptions_line
 from planner.report.document import serialise
 from planner.report.headline import host_line, layout_words, memory_line
-from planner.report.json import plan_dict
 from planner.report.text import print_notes
 from planner.spec.strategy import gpus_of_replica
 from planner.units import format_count
@@ -118,7 +118,7 @@ def print_largest(
         console.print(text, style="dim")
 
 
-def _largest_dict(one: Largest) -> dict[str, Any]:
+def _largest(one: Largest) -> dict[str, Any]:
     return {
         "quantity": one.quantity,
         "value": one.value,
@@ -127,32 +127,21 @@ def _largest_dict(one: Largest) -> dict[str, Any]:
         "beyond": one.beyond,
         "binds": [MEMORIES.get(name, name) for name in one.binds],
         "complete": not one.is_cut,
-        "plan": plan_dict(one.plan) if one.plan else None,
+        "plan": PlanRow.of(one.plan) if one.plan else None,
     }
+
+
+def _largest_row(one: Largest) -> LargestRow:
+    resident = ResidentRow(**_largest(one.resident)) if one.resident else None
+    return LargestRow(**_largest(one), resident=resident)
 
 
 def render_largest_json(answer: LargestAnswer) -> str:
     """The answer as indented JSON."""
-    context = answer.case.context
-    body = {
-        "inputs": {
-            "model": context.model.name,
-            "cluster": context.cluster.name,
-            "accelerator": context.cluster.accelerator.name,
-            "gpus": context.cluster.num_accelerators,
-            "frameworks": [each.traits.name for each in answer.case.contexts],
-            "precision": context.job.precision,
-            **context.traits.training.inputs,
-            "narrowing": list(answer.case.narrowing.texts),
-            "assumed": [str(note) for note in answer.notes],
-        },
-        "tight": answer.is_tight,
-        "largest": [
-            {
-                **_largest_dict(one),
-                "resident": _largest_dict(one.resident) if one.resident else None,
-            }
-            for one in answer.found
-        ],
-    }
+    case = answer.case
+    body = LargestDocument(
+        inputs=InputsRow.of(tuple(case.contexts), case.narrowing, answer.notes),
+        tight=answer.is_tight,
+        largest=[_largest_row(one) for one in answer.found],
+    )
     return serialise("largest", body)

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.rows import SoftwareRow
 from planner.answers.savings import Saving
+from planner.answers.software import assumptions_line
 from planner.cost.ledger import StageLedger
 from planner.cost.ledger_item import LedgerItem
 from planner.cost.memory_items import MemoryEstimate
 from planner.plans.memory import MemoryAnswer
-from planner.report.assumptions import assumptions_dict, assumptions_line
 from planner.report.document import serialise
 from planner.report.explain import host_line, print_memory
 from planner.report.table import Column, Table, rich_table
@@ -259,7 +260,7 @@ def render_memory_json(answer: MemoryAnswer) -> str:
         "cluster": answer.context.cluster.name,
         "framework": answer.context.traits.name,
         "profile": answer.context.traits.profile,
-        "assumptions": assumptions_dict(answer.context.traits),
+        "assumptions": SoftwareRow.of(answer.context.traits),
         "strategy": asdict(answer.strategy),
         "verdict": memory.verdict,
         "peak_bytes": memory.peak_bytes,

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.rows import RecipeRow
 from planner.catalog.recipes import Recipe
 from planner.plans.recipe import Placed
 from planner.query.like import priced_problem, recipe_gpus
@@ -151,22 +152,20 @@ def placed_line(found: Placed) -> str:
     return f"{recipe.source.vendor} ships {layout} for {gpus}{terms}: {_standing(found)}."
 
 
-def placed_dict(found: Placed | None) -> dict[str, Any] | None:
-    """The same as plain data; null where no recipe is near."""
-    if found is None:
-        return None
+def recipe_row(found: Placed) -> RecipeRow:
+    """The same as a row."""
     made = found.estimate
-    return {
-        "recipe": found.recipe.recipe,
-        "source": found.recipe.source.title,
-        "layout": found.recipe.layout,
-        "iter_time_s": made.iter_time_s if made else None,
-        "peak_bytes": made.memory.peak_bytes if made else None,
-        "missing_bytes": found.missing_bytes,
-        "fits_its_own_software": found.fits_its_own,
-        "problem": found.problem or None,
-        "row": found.row,
-        "slower_fraction": found.slower_fraction,
-        "own_iter_time_s": found.own.iter_time_s if found.own else None,
-        "own_slower_fraction": found.own_slower_fraction,
-    }
+    return RecipeRow(
+        recipe=found.recipe.recipe,
+        source=found.recipe.source.title,
+        layout=found.recipe.layout,
+        iter_time_s=made.iter_time_s if made else None,
+        peak_bytes=made.memory.peak_bytes if made else None,
+        missing_bytes=found.missing_bytes,
+        fits_its_own_software=found.fits_its_own,
+        problem=found.problem or None,
+        row=found.row,
+        slower_fraction=found.slower_fraction,
+        own_iter_time_s=found.own.iter_time_s if found.own else None,
+        own_slower_fraction=found.own_slower_fraction,
+    )

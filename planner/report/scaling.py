@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.rows import PlanRow
 from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
-from planner.report.json import plan_dict
 from planner.report.plot import line_chart
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import layout, layout_axes
@@ -203,7 +203,7 @@ def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:
         "losses": result.losses(plan),
         "limit": result.limit(plan),
         "batch_exhausted": point.is_exhausted,
-        "plan": plan_dict(plan),
+        "plan": PlanRow.of(plan),
     }
 
 

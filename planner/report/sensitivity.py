@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from planner.answers.parameters import Parameter
+from planner.answers.rows import PlanRow
 from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
 from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.headline import layout_words, saving_words
-from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
 from planner.report.text import print_notes
 from planner.spec.strategy import GPU_DEGREES
@@ -261,8 +261,8 @@ def render_sensitivity_json(result: Sensitivity, notes: Sequence[Note], followin
             "precision": context.job.precision,
             "assumed": [str(note) for note in notes],
         },
-        "best": plan_dict(result.best),
-        "given": None if result.plan is result.best else plan_dict(result.plan),
+        "best": PlanRow.of(result.best),
+        "given": None if result.plan is result.best else PlanRow.of(result.plan),
         "figures": [_response_dict(one) for one in result.responses],
         "worth_measuring": [one.figure.key for one in result.worth_measuring],
         "next_command": following or None,

@@ -7,16 +7,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.rows import PlanRow
 from planner.answers.size import Sizing
+from planner.answers.software import assumptions_line
 from planner.notes import Note
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.query.objectives import AMOUNTS
-from planner.report.assumptions import assumptions_line
 from planner.report.document import serialise
 from planner.report.evidence import evidence_line, range_line
 from planner.report.headline import memory_lines, run_line, time_line, utilization_line
-from planner.report.json import plan_dict
 from planner.report.placement import placement_line
 from planner.report.sizing_words import (
     count_text,
@@ -276,7 +276,7 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
         "usd_per_node_hour": cluster.node.usd_per_hour,
         "price_source": cluster.node.price_note,
         "power_w_per_gpu": cluster.accelerator.tdp_w,
-        "chosen": chosen and {**_size_dict(chosen, sizing), "plan": plan_dict(chosen)},
+        "chosen": chosen and {**_size_dict(chosen, sizing), "plan": PlanRow.of(chosen)},
         "sizes": [_size_dict(size, sizing) for size in sizing.sizes],
         "nearest": [_nearest_dict(size, sizing) for size in sizing.nearest],
         "enough": enough and _size_dict(enough, sizing),

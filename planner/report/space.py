@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.rows import InputsRow, SpaceDocument, SpaceRow
 from planner.notes import Note
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
@@ -109,36 +109,28 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
             console.print(f"Branches cut most by: {text}.", style="dim", markup=False)
 
 
-def _space_dict(space: SpaceCount) -> dict[str, Any]:
-    return {
-        "framework": space.context.traits.name,
-        "profile": space.context.traits.profile,
-        "dimensions": {
+def _space_row(space: SpaceCount) -> SpaceRow:
+    return SpaceRow(
+        framework=space.context.traits.name,
+        profile=space.context.traits.profile,
+        dimensions={
             name: words(name, values) if DIMENSIONS[name].words else list(values)
             for name, values in space.values.items()
         },
-        "layer_policies": [policy.in_words for policy in space.policies],
-        "module_sets": _modules(space),
-        "shapes": space.num_shapes,
-        "strategies": space.num_strategies,
-        "splits": str(space.num_splits),
-        "dropped": space.dropped,
-    }
+        layer_policies=[policy.in_words for policy in space.policies],
+        module_sets=_modules(space),
+        shapes=space.num_shapes,
+        strategies=space.num_strategies,
+        splits=str(space.num_splits),
+        dropped=space.dropped,
+    )
 
 
 def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> str:
-    """Return the spaces as JSON; the number of splits is text, as it may have many digits."""
-    context = spaces[0].context
-    data = {
-        "inputs": {
-            "model": context.model.name,
-            "cluster": context.cluster.name,
-            "gpus": context.cluster.num_accelerators,
-            "global_batch": context.job.global_batch,
-            "seq_len": context.job.seq_len,
-            "narrowing": list(spaces[0].narrowing.texts),
-            "assumed": [str(note) for note in notes],
-        },
-        "spaces": [_space_dict(space) for space in spaces],
-    }
-    return serialise("space", data)
+    """The spaces as JSON; the number of splits is text, as it may have many digits."""
+    contexts = tuple(space.context for space in spaces)
+    body = SpaceDocument(
+        inputs=InputsRow.of(contexts, spaces[0].narrowing, tuple(notes)),
+        spaces=[_space_row(space) for space in spaces],
+    )
+    return serialise("space", body)

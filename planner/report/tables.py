@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from rich.table import Table as RichTable
 
+from planner.answers.rows import PlanRow
 from planner.plans.plan import Answer, Plan
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.evidence import range_text
@@ -321,33 +322,14 @@ def frontier_table(
     return _table(narrow, spelled_out, width)
 
 
-def plan_row(plan: Plan) -> dict[str, Any]:
+def csv_row(plan: Plan) -> dict[str, Any]:
     """Of one plan, by CSV_COLUMNS, what does not depend on its place in a table."""
-    strategy, estimate = plan.strategy, plan.estimate
-    values: dict[str, Any] = {name: getattr(strategy, name) for name in _LAYOUT}
-    values |= {
-        name: " ".join(str(part) for part in value)
-        for name, value in values.items()
-        if isinstance(value, tuple)
-    }
-    total_s = plan.total_s()
-    return values | {
-        "framework": plan.framework,
-        "gpus": strategy.num_gpus,
-        "iter_time_s": estimate.iter_time_s,
-        "iter_time_s_lower": estimate.iter_time_s_lower,
-        "iter_time_s_upper": estimate.iter_time_s_upper,
-        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
-        "iter_time_s_serial": estimate.iter_time_s_serial,
-        "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
-        "mfu": estimate.mfu,
-        "mfu_full_square": estimate.mfu_full_square,
-        "peak_bytes": estimate.memory.peak_bytes,
-        "usable_bytes": estimate.memory.usable_bytes,
-        "gpu_hours": plan.gpu_hours(),
-        "days": "" if total_s is None else total_s / 86400.0,
-        **{name: "" if value is None else value for name, value in plan.amounts().items()},
-        "headroom_bytes": plan.headroom_bytes,
+    row = PlanRow.of(plan)
+    known = vars(row.strategy) | vars(row.memory) | vars(row)
+    return {
+        name: " ".join(map(str, known[name])) if isinstance(known[name], list) else known[name]
+        for name in CSV_COLUMNS
+        if name in known
     }
 
 
@@ -356,8 +338,7 @@ def rows(answer: Answer) -> Iterator[dict[str, Any]]:
     tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
     for table, plans in tables:
         for rank, plan in enumerate(plans, start=1):
-            row = {"table": table, "rank": rank, **plan_row(plan)}
-            yield {name: row[name] for name in CSV_COLUMNS}
+            yield {"table": table, "rank": rank, **csv_row(plan)}
 
 
 def render_csv(answer: Answer) -> str:

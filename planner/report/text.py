@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 
 from planner.answers.beside import Beside
+from planner.answers.software import assumptions_line
 from planner.frameworks.registry import CURRENT
 from planner.notes import Note, NoteKind
 from planner.plans.differences import short_layout
 from planner.plans.plan import Answer, Plan
 from planner.plans.tight import is_tight
 from planner.query.objectives import OBJECTIVES
-from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import evidence_line, range_line
 from planner.report.formulas import item_title

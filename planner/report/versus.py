@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.rows import OtherRow, PlanRow, SideRow, SpeedRow, VersusDocument
 from planner.answers.versus import Ratio, Side, Versus, usd_per_token
 from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.evidence import range_text
 from planner.report.headline import host_line, layout_words, over_words
-from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import days
 from planner.report.text import inputs_line
@@ -152,21 +152,24 @@ def print_versus(found: Versus, console: Console) -> None:
         console.print(f"Ranges of ratios hold eight of ten: {basis}.", style="dim")
 
 
-def _side_dict(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> dict[str, Any]:
     return {
         "otherwise": side.label,
-        "plan": plan_dict(side.plan) if side.plan else None,
+        "plan": PlanRow.of(side.plan) if side.plan else None,
         "usd_per_token": usd_per_token(side.plan) if side.plan else None,
         "why_none": side.why_none,
         "assumed": [str(note) for note in side.answer.notes] if side.answer else [],
     }
 
 
+def _other(found: Versus, other: Side) -> OtherRow:
+    ratio = found.ratio(other)
+    speed = None if ratio is None else SpeedRow(**asdict(ratio), within_error=ratio.is_open)
+    return OtherRow(**_side(other), speed=speed, verdict=verdict_line(found, other))
+
+
 def render_versus_json(found: Versus) -> str:
     """The answer as indented JSON."""
-    others = []
-    for other in found.others:
-        ratio = found.ratio(other)
-        speed = None if ratio is None else {**asdict(ratio), "within_error": ratio.is_open}
-        others.append({**_side_dict(other), "speed": speed, "verdict": verdict_line(found, other)})
-    return serialise("versus", {"asked": _side_dict(found.asked), "others": others})
+    others = [_other(found, other) for other in found.others]
+    asked = SideRow(**_side(found.asked))
+    return serialise("versus", VersusDocument(asked=asked, others=others))

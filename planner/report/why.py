@@ -10,13 +10,13 @@ from rich.console import Console
 
 from planner.answers.conflict import MissingMemory
 from planner.answers.nothing_fits import NothingFits, explanation
+from planner.answers.rows import PlanRow
 from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import MIXED
 from planner.report.document import serialise
 from planner.report.formulas import item_title
-from planner.report.json import plan_dict
 from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes, format_seconds
 
@@ -293,8 +293,8 @@ def why_dict(answer: WhyAnswer) -> dict[str, Any]:
     return {
         "options": list(answer.case.narrowing.texts),
         "verdict": answer.verdict,
-        "asked": plan_dict(answer.asked) if answer.asked else None,
-        "best": plan_dict(answer.best) if answer.best else None,
+        "asked": PlanRow.of(answer.asked) if answer.asked else None,
+        "best": PlanRow.of(answer.best) if answer.best else None,
         **(_compared_dict(answer) if answer.asked and answer.best else {"slower_by": None}),
         "time": [asdict(item) | {"difference_s": item.difference_s} for item in answer.items()],
         "layout": {

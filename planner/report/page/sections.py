@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from planner.answers.software import assumptions_line
 from planner.cost.estimate import Estimate
 from planner.cost.ledger import StageLedger
 from planner.formats.format import OutputFile
 from planner.plans.differences import differences, short_layout, values
 from planner.plans.evidence import PublishedRun, evidence
 from planner.plans.plan import Answer, Plan
-from planner.report.assumptions import assumptions_line
 from planner.report.catalog import describe_size
 from planner.report.evidence import range_line
 from planner.report.formulas import item_of, item_title, summary_of

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
+from planner.answers.rows import EvidenceRow, LayoutRow, PlanRow, SoftwareRow
 from planner.answers.savings import Saving
 from planner.cost.ledger_item import LedgerItem
 from planner.report.rows.base import Row
-from planner.report.rows.parts import AssumptionsRow, EvidenceRow, LayoutRow, PlanRow
 from planner.spec.strategy import Strategy
 
 
@@ -31,7 +31,7 @@ class MemoryDocument(Row):
     cluster: str
     framework: str
     profile: str
-    assumptions: AssumptionsRow
+    assumptions: SoftwareRow
     strategy: Strategy
     """What was asked, completed."""
     verdict: Literal["fits", "tight", "does not fit"]
@@ -176,7 +176,7 @@ class ExplainDocument(Row):
     time: ExplainTime | None
     item: ExplainItem | None
     evidence: EvidenceRow
-    assumptions: AssumptionsRow
+    assumptions: SoftwareRow
     saved: ExplainSaved
 
 

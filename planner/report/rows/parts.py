@@ -4,61 +4,12 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from planner.answers.rows import LayoutRow
 from planner.answers.why import ItemDifference
 from planner.formats.finding import Finding
-from planner.plans.evidence import PublishedRun
 from planner.plans.repair import MemoryDeficit
 from planner.report.rows.base import FieldsOf, Row
 from planner.spec.strategy import Strategy
-
-LayoutRow = Annotated[
-    dict[str, Any],
-    FieldsOf(
-        "LayoutRow",
-        Strategy,
-        more={
-            "recompute": str,
-        },
-    ),
-]
-"""A layout, in any document."""
-
-
-class AssumptionsRow(Row):
-    """Assumptions, in any document."""
-
-    framework: str
-    profile: str
-    title: str
-    """What the profile stands for."""
-    versions: str
-    """Releases and years of the software."""
-    traits: dict[str, Any]
-    """Traits set in place of the profile's."""
-    software: dict[str, str]
-    """What is assumed in words by topic."""
-
-
-EvidenceRowRun = Annotated[
-    dict[str, Any],
-    FieldsOf(
-        "EvidenceRowRun",
-        PublishedRun,
-        more={
-            "time_error": float,
-            "octaves": float,
-        },
-    ),
-]
-"""Nearest published runs, nearest first."""
-
-
-class EvidenceRow(Row):
-    """An evidence, in any document."""
-
-    note: str
-    """Where no run is on the same accelerator or none is near; else empty."""
-    runs: list[EvidenceRowRun]
 
 
 class LevelRow(Row):
@@ -82,15 +33,6 @@ class LevelRow(Row):
     """Its switches add vectors on the way."""
 
 
-class LimitsRow(Row):
-    """Limits, in any document."""
-
-    total_tokens: float | None
-    deadline_s: float | None
-    min_tokens_per_s: float | None
-    budget_usd: float | None
-
-
 class AmountsRow(Row):
     """Amounts, in any document."""
 
@@ -98,86 +40,6 @@ class AmountsRow(Row):
     """Null where hwdb has no price."""
     energy_kwh: float | None
     """Accelerators at their rated power; null where hwdb has no power figure."""
-
-
-class PlanRowMemory(Row):
-    """Of the fullest stage."""
-
-    peak_bytes: float
-    """Everything included."""
-    usable_bytes: float
-    """What the driver offers less the margin."""
-    headroom_bytes: float
-    """Difference of the two."""
-    free_bytes: float
-    """HBM less the peak, the margin included."""
-    verdict: Literal["fits", "tight", "does not fit"]
-    """Tight is inside the margin by which published peaks exceeded the model."""
-    allocated_bytes: float
-    """Of the peak what tensors take."""
-    host_bytes: float
-    """Offloaded per rank, largest stage."""
-    stage: int
-    """The fullest, from 0."""
-    moment: str
-    """When its peak occurs."""
-    stage_peak_bytes: list[float]
-    """Of every stage."""
-    items: dict[str, float]
-    """By dotted name; their sum is peak_bytes (bytes)."""
-
-
-class PlanRowTime(Row):
-    """By dotted name, per iteration."""
-
-    busy_s: float
-    """How long the resource works; more than exposed where a part is hidden, 0 for the bubble."""
-    exposed_s: float
-    """Their sum is iter_time_s."""
-
-
-class PlanRow(AmountsRow):
-    """A plan, in any document."""
-
-    gpus: int
-    """Dp·tp·pp·cp."""
-    framework: str
-    strategy: LayoutRow
-    iter_time_s: float
-    """One optimizer step."""
-    iter_time_s_lower: float
-    """Between this and the next lie 80 % of the published runs of its regime."""
-    iter_time_s_upper: float
-    regime: str
-    """Those runs in words."""
-    iter_time_s_overlapped: float
-    """Communication hidden completely."""
-    iter_time_s_serial: float
-    """And not at all."""
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
-    mfu: float
-    """As flops_convention says."""
-    mfu_lower: float
-    """Between this and the next lie 80 % of the published runs of its regime."""
-    mfu_upper: float
-    mfu_full_square: float
-    """The same with the attention square counted whole."""
-    model_flops: float
-    """Per iteration, the numerator of mfu (FLOPs)."""
-    model_flops_per_s_per_gpu: float
-    """What reports of runs call TFLOP/s per GPU."""
-    memory: PlanRowMemory
-    time: dict[str, PlanRowTime]
-    gpu_hours: float
-    """For the span below (h)."""
-    gpu_hours_span: Literal["job", "1000 iterations"]
-    """The job where its tokens are given."""
-    days: float | None
-    """Of the job (d)."""
-    proved_optimal: bool
-    """This plan's split is proved best."""
-    evidence: EvidenceRow
 
 
 class SizeRow(AmountsRow):
@@ -297,42 +159,6 @@ class RepairRow(Row):
     """What a configuration file does not say."""
     diff: list[str]
     """Unified, of what --apply changes in a configuration file."""
-
-
-class SideRow(Row):
-    """A side, in any document."""
-
-    otherwise: str
-    """"what was said otherwise, such as precision=fp8; empty as asked"."""
-    plan: PlanRow | None
-    """The best; null where nothing fits."""
-    usd_per_token: float | None
-    """Null where the node has no price (USD)."""
-    why_none: str
-    """Why nothing fits; empty where something does."""
-    assumed: list[str]
-    """Defaults taken and hardware figures assumed, in sentences."""
-
-
-class LargestRow(Row):
-    """A largest, in any document."""
-
-    quantity: Literal["micro-batch", "sequence"]
-    value: int
-    """Sequences of a micro-batch or tokens of a sequence; 0 where nothing fits."""
-    micro_batch: int
-    seq_len: int
-    beyond: int | None
-    """The next value looked at, at which nothing fits.
-
-    With the global batch in binds one that another batch allows.
-    """
-    binds: list[Literal["device memory", "host memory", "global batch"]]
-    """What keeps the value from being larger; more of any one would do."""
-    complete: bool
-    """False where a time limit struck."""
-    plan: PlanRow | None
-    """The fastest of this value."""
 
 
 ItemDifferenceRow = Annotated[

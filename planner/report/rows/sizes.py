@@ -2,40 +2,10 @@
 
 from typing import Literal, NotRequired
 
+from planner.answers.rows import LayoutRow, PlanRow
+from planner.query.objectives import JobLimits
 from planner.report.rows.base import Row
-from planner.report.rows.parts import LargestRow, LayoutRow, LimitsRow, PlanRow, SizeRow
-
-
-class LargestInputs(Row):
-    """What ``inputs`` holds."""
-
-    model: str
-    cluster: str
-    accelerator: str
-    gpus: int
-    frameworks: list[str]
-    precision: str
-    train: NotRequired[Literal["lora", "qlora"]]
-    lora_rank: NotRequired[int]
-    lora_targets: NotRequired[list[str]]
-    narrowing: list[str]
-    assumed: list[str]
-
-
-class LargestLargest(LargestRow):
-    """Of the micro-batch, where no option fixes it, and of the sequence."""
-
-    resident: LargestRow | None
-    """With nothing offloaded, where offloading allows more."""
-
-
-class LargestDocument(Row):
-    """The largest micro-batch at a length, and the longest sequence, that some layout fits."""
-
-    inputs: LargestInputs
-    tight: bool
-    """Nothing leaves the margin free, so that it was given up."""
-    largest: list[LargestLargest]
+from planner.report.rows.parts import SizeRow
 
 
 class ScaleInputs(Row):
@@ -129,7 +99,7 @@ class SizeDocument(Row):
     """The fewest GPUs that do a job within limits, or just hold it, and the sizes around them."""
 
     inputs: SizeInputs
-    limits: LimitsRow
+    limits: JobLimits
     includes: dict[str, str]
     """What cost and energy count."""
     usd_per_node_hour: float | None

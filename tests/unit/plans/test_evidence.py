@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.rows import EvidenceRow
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.plans.evidence import (
@@ -18,7 +19,7 @@ from planner.plans.evidence import (
     published_runs,
 )
 from planner.plans.layout import requested, resolve
-from planner.report.evidence import evidence_dict, evidence_line
+from planner.report.evidence import evidence_line
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
@@ -125,9 +126,9 @@ def test_the_line_gives_signed_errors_of_each_run(near_plan: tuple[Context, Stra
 
 
 def test_the_data_names_sources_and_distances(near_plan: tuple[Context, Strategy]) -> None:
-    for run in evidence_dict(evidence(*near_plan))["runs"]:
-        assert run["source"]
-        assert run["time_error"] == pytest.approx(run["predicted_s"] / run["measured_s"] - 1.0)
+    for run in EvidenceRow.of(*near_plan).runs:
+        assert run.source
+        assert run.time_error == pytest.approx(run.predicted_s / run.measured_s - 1.0)
 
 
 def test_the_range_of_a_plan_is_that_of_its_regime(near_plan: tuple[Context, Strategy]) -> None:

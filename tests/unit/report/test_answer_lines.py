@@ -8,14 +8,15 @@ import pytest
 from rich.console import Console
 
 from planner.answers.beside import beside_document, beside_screen
+from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.plans.plan import Answer, answer
 from planner.plans.recipe import placed
 from planner.plans.tight import is_tight
-from planner.report.json import answer_dict, plan_dict
-from planner.report.recipes import placed_dict, placed_line
+from planner.report.plan import plan_document
+from planner.report.recipes import placed_line, recipe_row
 from planner.report.text import print_answer, print_notes, tight_lines
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
@@ -49,10 +50,13 @@ def test_the_recipe_stands_below_the_rows(shipped: Answer) -> None:
 
 
 def test_json_has_the_recipe(shipped: Answer) -> None:
-    document = answer_dict(shipped, beside_document(shipped))
-    assert document["recipe"] == placed_dict(placed(shipped))
-    assert document["recipe"]["slower_fraction"] == pytest.approx(
-        document["recipe"]["iter_time_s"] / document["plans"][0]["iter_time_s"] - 1.0
+    document, found = plan_document(shipped, beside_document(shipped)), placed(shipped)
+    assert found is not None
+    assert document.recipe is not None
+    assert document.recipe == recipe_row(found)
+    assert document.recipe.iter_time_s is not None
+    assert document.recipe.slower_fraction == pytest.approx(
+        document.recipe.iter_time_s / document.plans[0].iter_time_s - 1.0
     )
 
 
@@ -66,13 +70,13 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
     found = answer([context_of()], top=2, narrowing=NARROWED)
     roomy = found.plans[0]
     assert tight_lines(found.plans) == []
-    assert plan_dict(roomy)["memory"]["verdict"] == "fits"
+    assert MemoryRow.of(roomy).verdict == "fits"
     memory = roomy.estimate.memory
     hbm = memory.peak_bytes + GIB
     margin = replace(memory, hbm_bytes=hbm, uncertainty_bytes=2.0 * GIB)
     tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
     assert is_tight(tight)
-    assert plan_dict(tight)["memory"]["verdict"] == "tight"
+    assert MemoryRow.of(tight).verdict == "tight"
     (line,) = tight_lines([roomy, tight])
     assert line == (
         "Plan 2 is tight: 1.00 GiB of HBM free, "

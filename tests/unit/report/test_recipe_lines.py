@@ -10,9 +10,9 @@ from planner.cost.estimate import estimate
 from planner.plans.plan import Plan
 from planner.plans.recipe import Placed, place, recipe_context, recipe_strategy
 from planner.report.recipes import (
-    placed_dict,
     placed_line,
     recipe_dict,
+    recipe_row,
     recompute_text,
     render_recipes_json,
     verdict,
@@ -79,11 +79,10 @@ def test_a_layout_that_cannot_run_has_the_reason(placed: Placed) -> None:
 
 
 def test_json_has_the_same(placed: Placed) -> None:
-    assert placed_dict(None) is None
-    found = placed_dict(placed)
-    assert found is not None
-    assert (found["recipe"], found["row"], found["problem"]) == (RECIPE.recipe, 2, None)
-    assert found["peak_bytes"] > 0.0
+    found = recipe_row(placed)
+    assert (found.recipe, found.row, found.problem) == (RECIPE.recipe, 2, None)
+    assert found.peak_bytes is not None
+    assert found.peak_bytes > 0.0
 
 
 def test_the_verdict_counts_by_vendor_and_what_is_listed_only() -> None:

@@ -5,11 +5,9 @@ A new topic is one line of :data:`TOPICS`.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, load_traits, profile_names, profile_title
-from planner.query.traits import settings_mapping
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 
@@ -271,19 +269,6 @@ def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:
         f"{', '.join(matter)}. Change with --profile{_others(traits)} or --set "
         "traits.SECTION.KEY=VALUE (`planner frameworks`)."
     )
-
-
-def assumptions_dict(traits: FrameworkTraits) -> dict[str, Any]:
-    """Return the same as plain data, every topic included."""
-    about = profile_title(traits.name, traits.profile)
-    return {
-        "framework": traits.name,
-        "profile": traits.profile,
-        "title": about.title,
-        "versions": about.versions,
-        "traits": settings_mapping(traits.settings),
-        "software": phrases(traits),
-    }
 
 
 def differences(framework: str, profile: str) -> list[str]:

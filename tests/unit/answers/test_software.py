@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.rows import SoftwareRow
+from planner.answers.software import (
+    ATTENTION,
+    KERNELS,
+    LOSSES,
+    TOPICS,
+    assumptions_line,
+    differences,
+    phrases,
+)
 from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.saved_tables import loss_names, table_names
 from planner.plans.layout import requested, resolve
 from planner.query.traits import read_settings
-from planner.report.assumptions import (
-    ATTENTION,
-    KERNELS,
-    LOSSES,
-    TOPICS,
-    assumptions_dict,
-    assumptions_line,
-    differences,
-    phrases,
-)
 
 UNSAID = {"secondary_shards", "accumulation", "states"}
 """Topics with nothing to say of Megatron."""
@@ -175,10 +175,10 @@ def test_the_line_names_profile_versions_settings_and_how_to_change_them(
 
 def test_plain_data_holds_every_topic_and_the_settings() -> None:
     settings = read_settings(["traits.support.zero_stages=[1]"])
-    data = assumptions_dict(load_traits("megatron", CURRENT, settings))
-    assert (data["framework"], data["profile"]) == ("megatron", "current")
-    assert data["traits"] == {"support": {"zero_stages": [1]}}
-    assert set(data["software"]) == {topic.name for topic in TOPICS} - UNSAID
+    data = SoftwareRow.of(load_traits("megatron", CURRENT, settings))
+    assert (data.framework, data.profile) == ("megatron", "current")
+    assert data.traits == {"support": {"zero_stages": [1]}}
+    assert set(data.software) == {topic.name for topic in TOPICS} - UNSAID
 
 
 @pytest.mark.parametrize(("framework", "profile"), PROFILES)

@@ -1,0 +1,578 @@
+"""What answers say of plans: the one shape of it in JSON, CSV, tables and data frames.
+
+Rows hold plain values in base units. Where an answer prints or is serialised, nothing is computed
+any more. Docstrings of fields are their descriptions in JSON Schemas.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+
+from planner.answers.software import phrases
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate
+from planner.frameworks.registry import profile_title
+from planner.notes import Note
+from planner.plans.evidence import PublishedRun, evidence
+from planner.plans.plan import Plan
+from planner.query.objectives import JobLimits, Limit
+from planner.query.traits import settings_mapping
+from planner.search.space.narrow import Narrowing
+from planner.spec.strategy import Decision, Strategy
+from planner.spec.traits import FrameworkTraits
+
+Verdict: TypeAlias = Literal["fits", "tight", "does not fit"]
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An object of a document."""
+
+    # The name is pydantic's, which makes schemas of rows.
+    __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012
+
+
+def _row_of(name: str, like: type, more: Mapping[str, type]) -> type:
+    """A row with the fields of a dataclass, and more; decisions of a layout with their words."""
+    hints = get_type_hints(like, include_extras=True)
+    made: list[Any] = []
+    for each in fields(like):
+        hint, about = hints[each.name], ""
+        for decision in getattr(hint, "__metadata__", ()):
+            if isinstance(decision, Decision):
+                hint, about = get_args(hint)[0], decision.about
+                hint = decision.value_type if isinstance(hint, TypeVar) else hint
+                # Literal of values known at run time only.
+                hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
+        made.append((each.name, hint, field(metadata={"description": about} if about else {})))
+    made += [(key, hint, field()) for key, hint in more.items()]
+    return make_dataclass(name, made, frozen=True, kw_only=True)
+
+
+if TYPE_CHECKING:
+    LayoutRow = Strategy
+    RunRow = PublishedRun
+else:
+    LayoutRow = _row_of("LayoutRow", Strategy, {"recompute": str})
+    RunRow = _row_of("RunRow", PublishedRun, {"time_error": float, "octaves": float})
+
+
+def layout_row(strategy: Strategy) -> LayoutRow:
+    """The decisions of a strategy."""
+    values: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(strategy).items()
+    }
+    values["recompute"] = strategy.recompute
+    return LayoutRow(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftwareRow(Row):
+    """What is assumed about the software of a plan."""
+
+    framework: str
+    profile: str
+    title: str
+    """What the profile stands for."""
+    versions: str
+    """Releases and years of the software."""
+    traits: dict[str, Any]
+    """Traits set in place of the profile's."""
+    software: dict[str, str]
+    """What is assumed in words by topic."""
+
+    @classmethod
+    def of(cls, traits: FrameworkTraits) -> "SoftwareRow":
+        """Every topic included."""
+        about = profile_title(traits.name, traits.profile)
+        return cls(
+            framework=traits.name,
+            profile=traits.profile,
+            title=about.title,
+            versions=about.versions,
+            traits=settings_mapping(traits.settings),
+            software=phrases(traits),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceRow(Row):
+    """Published runs that are like a plan."""
+
+    note: str
+    """Where no run is on the same accelerator or none is near; else empty."""
+    runs: list[RunRow]
+    """Nearest first."""
+
+    @classmethod
+    def of(cls, context: Context, strategy: Strategy) -> "EvidenceRow":
+        """The runs nearest to a layout."""
+        found = evidence(context, strategy)
+        runs = list[RunRow]()
+        for near in found.runs:
+            more = {"time_error": near.run.time_error, "octaves": near.octaves}
+            runs.append(RunRow(**asdict(near.run) | more))
+        return cls(note=found.note, runs=runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRow(Row):
+    """Memory of the peak GPU."""
+
+    peak_bytes: float
+    """Everything included."""
+    usable_bytes: float
+    """What the driver offers less the margin."""
+    headroom_bytes: float
+    """Difference of the two."""
+    free_bytes: float
+    """HBM less the peak, the margin included."""
+    verdict: Verdict
+    """Tight is inside the margin by which published peaks exceeded the model."""
+    allocated_bytes: float
+    """Of the peak what tensors take."""
+    host_bytes: float
+    """Offloaded per rank, largest stage."""
+    stage: int
+    """Of the peak, from 0."""
+    moment: str
+    """When its peak occurs."""
+    stage_peak_bytes: list[float]
+    """Of every stage."""
+    items: dict[str, float]
+    """By dotted name; their sum is peak_bytes (bytes)."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "MemoryRow":
+        """Of a plan's peak."""
+        memory = plan.estimate.memory
+        return cls(
+            peak_bytes=memory.peak_bytes,
+            usable_bytes=memory.usable_bytes,
+            headroom_bytes=plan.headroom_bytes,
+            free_bytes=plan.free_bytes,
+            verdict=memory.verdict,
+            allocated_bytes=memory.allocated_bytes,
+            host_bytes=memory.host_bytes,
+            stage=memory.peak_stage,
+            moment=memory.moment,
+            stage_peak_bytes=list(memory.stage_peak_bytes),
+            items=memory.items,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRow(Row):
+    """One part of an iteration."""
+
+    busy_s: float
+    """How long the resource works; more than exposed where a part is overlapped, 0 for the
+    bubble.
+    """
+    exposed_s: float
+    """Their sum is iter_time_s."""
+
+
+def time_figures(estimate: Estimate) -> dict[str, Any]:
+    """An iteration's time: its range and regime, overlapped fully and not at all."""
+    return {
+        "iter_time_s": estimate.iter_time_s,
+        "iter_time_s_lower": estimate.iter_time_s_lower,
+        "iter_time_s_upper": estimate.iter_time_s_upper,
+        "regime": estimate.regime,
+        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
+        "iter_time_s_serial": estimate.iter_time_s_serial,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow(Row):
+    """A plan, in any document."""
+
+    gpus: int
+    """Dp·tp·pp·cp."""
+    framework: str
+    strategy: LayoutRow
+    iter_time_s: float
+    """One optimizer step."""
+    iter_time_s_lower: float
+    """Between this and the next lie 80 % of the published runs of its regime."""
+    iter_time_s_upper: float
+    regime: str
+    """Those runs in words."""
+    iter_time_s_overlapped: float
+    """Communication overlapped completely."""
+    iter_time_s_serial: float
+    """And not at all."""
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float
+    """As flops_convention says."""
+    mfu_lower: float
+    """Between this and the next lie 80 % of the published runs of its regime."""
+    mfu_upper: float
+    mfu_full_square: float
+    """The same with the attention square counted whole."""
+    model_flops: float
+    """Per iteration, the numerator of mfu (FLOPs)."""
+    model_flops_per_s_per_gpu: float
+    """What reports of runs call TFLOP/s per GPU."""
+    memory: MemoryRow
+    time: dict[str, TimeRow]
+    """By dotted name, per iteration."""
+    gpu_hours: float
+    """For the span below (h)."""
+    gpu_hours_span: Literal["job", "1000 iterations"]
+    """The job where its tokens are given."""
+    days: float | None
+    """Of the job (d)."""
+    cost_usd: float | None
+    """Null where hwdb has no price."""
+    energy_kwh: float | None
+    """Accelerators at their rated power; null where hwdb has no power figure."""
+    proved_optimal: bool
+    """This plan's split is proved best."""
+    evidence: EvidenceRow
+
+    @classmethod
+    def of(cls, plan: Plan, **more: Any) -> Any:  # noqa: ANN401 - a row of the class
+        """The row of a plan; ``more``: the fields that a class derived from this one adds."""
+        estimate, total_s = plan.estimate, plan.total_s()
+        return cls(
+            gpus=plan.strategy.num_gpus,
+            framework=plan.framework,
+            strategy=layout_row(plan.strategy),
+            **time_figures(estimate),
+            tokens_per_s=estimate.tokens_per_s,
+            tokens_per_s_per_gpu=estimate.tokens_per_s_per_gpu,
+            mfu=estimate.mfu,
+            mfu_lower=estimate.mfu_lower,
+            mfu_upper=estimate.mfu_upper,
+            mfu_full_square=estimate.mfu_full_square,
+            model_flops=estimate.model_flops,
+            model_flops_per_s_per_gpu=estimate.model_flops_per_s_per_gpu,
+            memory=MemoryRow.of(plan),
+            time={
+                name: TimeRow(busy_s=item.busy_s, exposed_s=item.exposed_s)
+                for name, item in estimate.time.items()
+            },
+            gpu_hours=plan.gpu_hours(),
+            gpu_hours_span="job" if plan.context.job.total_tokens else "1000 iterations",
+            days=None if total_s is None else total_s / DAY_S,
+            cost_usd=plan.cost_usd(),
+            energy_kwh=plan.amounts()["energy_kwh"],
+            proved_optimal=plan.is_optimal,
+            evidence=EvidenceRow.of(plan.context, plan.strategy),
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantRow(PlanRow):
+    """Another plan of a layout."""
+
+    turned: str
+    """What is different."""
+    time_change: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedRow(PlanRow):
+    """A plan of a ranking: best first, no two of one layout, all within the limits."""
+
+    weighed_s: float | None
+    """What they are ranked by, the time times the confidence penalties."""
+    handicaps: dict[str, float]
+    """Confidence penalties: factors of what the plan relies on, by mechanism."""
+    variants: list[VariantRow]
+    """The fastest other plans of the layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestRow(PlanRow):
+    """Where no plan keeps the limits, one of the nearest."""
+
+    misses: list[Limit]
+    options: list[str]
+    """Limits that it would keep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsRow(Row):
+    """What was asked."""
+
+    model: str
+    cluster: str
+    accelerator: str
+    gpus: int
+    """Of the cluster."""
+    frameworks: list[str]
+    """Searched."""
+    profiles: list[str]
+    """Of each framework."""
+    global_batch: int
+    """Per iteration."""
+    seq_len: int
+    """Per sequence."""
+    tokens_per_iteration: int
+    """Product of the two."""
+    precision: str
+    train: Literal["lora", "qlora"] | None
+    """Null, like the next two, where all weights are trained."""
+    lora_rank: int | None
+    lora_targets: list[str] | None
+    """Projections that have an adapter."""
+    total_tokens: float | None
+    """Of the job."""
+    margin_fraction: float
+    """Of HBM kept free."""
+    documents: str | None
+    """How long documents are and how they are batched, as --documents says it.
+
+    Null where every sequence is one.
+    """
+    imbalance_fraction: float
+    """Tokens beyond the mean that the busiest rank of experts gets; 0 for dense models."""
+    mtp_layers: int
+    """Trained to predict further tokens, of the first framework."""
+    narrowing: list[str]
+    """Options that narrow the search, as given: --fix tp=8."""
+    assumed: list[str]
+    """Defaults taken and hardware figures assumed, in sentences."""
+
+    @classmethod
+    def of(
+        cls, contexts: tuple[Context, ...], narrowing: Narrowing, notes: tuple[Note, ...]
+    ) -> "InputsRow":
+        """The question as it was read."""
+        context, job = contexts[0], contexts[0].job
+        lora: dict[str, Any] = dict.fromkeys(("train", "lora_rank", "lora_targets"))
+        return cls(
+            model=context.model.name,
+            cluster=context.cluster.name,
+            accelerator=context.cluster.accelerator.name,
+            gpus=context.cluster.num_accelerators,
+            frameworks=[each.traits.name for each in contexts],
+            profiles=[each.traits.profile for each in contexts],
+            global_batch=job.global_batch,
+            seq_len=job.seq_len,
+            tokens_per_iteration=job.tokens_per_iteration,
+            precision=job.precision,
+            **lora | context.traits.training.inputs,
+            total_tokens=job.total_tokens,
+            margin_fraction=context.margin_fraction,
+            imbalance_fraction=job.imbalance_fraction,
+            documents=job.documents.text if job.documents else None,
+            mtp_layers=job.mtp_layers,
+            narrowing=list(narrowing.texts),
+            assumed=[str(note) for note in notes],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AimRow(Row):
+    """What plans are ranked by and must keep."""
+
+    objective: str
+    """What plans are ranked by, a word of --objective."""
+    limits: JobLimits | None
+    pareto: list[str]
+    """Objectives that pareto trades off."""
+    headroom_gib: float | None
+    """With the objective headroom, what every plan leaves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeRow(Row):
+    """The nearest tuned recipe's layout, priced for this question."""
+
+    recipe: str
+    source: str
+    layout: str
+    iter_time_s: float | None
+    peak_bytes: float | None
+    missing_bytes: float
+    fits_its_own_software: bool
+    """Under the recipe's own runtime, as what begins with own_."""
+    problem: str | None
+    """Why it cannot run here."""
+    row: int | None
+    """Of its layout among plans, from 1."""
+    slower_fraction: float | None
+    """Than plan 1."""
+    own_iter_time_s: float | None
+    own_slower_fraction: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRow(Row):
+    """What the search looked at."""
+
+    configurations: int
+    """Branches a rule cut, legal shapes, and the strategies of shapes that were opened."""
+    shapes: int
+    """Legal ones - degrees, schedule, micro-batch, sequence parallelism."""
+    priced: int
+    """Legal strategies whose time and memory were computed."""
+    fitting: int
+    """Of those, neither excluded by memory nor by a bound."""
+    dropped: dict[str, int]
+    """Branches cut, by rule; fits_in_memory is shapes that nothing can make fit."""
+    stage_problems_solved: int
+    seconds: float
+    """In s."""
+    is_complete: bool
+    """False where a time limit struck."""
+    proved_optimal: bool
+    """Every plan of both tables is proved."""
+    gap: float
+    """By which the best plan may be off the optimum at most; 0 when proved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanDocument(Row):
+    """Ranked plans for a model on a cluster."""
+
+    flops_convention: str
+    """What mfu counts."""
+    inputs: InputsRow
+    aim: AimRow
+    assumptions: list[SoftwareRow]
+    """One per framework."""
+    plans: list[RankedRow]
+    fastest: PlanRow | None
+    """Under the model as it stands, where that is not the first."""
+    ladder: list[PlanRow]
+    """The best on at most a half, a quarter, an eighth of the first one's GPUs, and on the
+    fewest.
+    """
+    recipe: RecipeRow | None
+    nearest: list[NearestRow]
+    pareto: list[PlanRow]
+    """Asked for with --frontier or --pareto, plans that none beats in aim.pareto, ascending in
+    GPUs, then time.
+    """
+    search: SearchRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideRow(Row):
+    """One of the questions of --versus."""
+
+    otherwise: str
+    """What was said otherwise, such as precision=fp8; empty as asked."""
+    plan: PlanRow | None
+    """The best; null where nothing fits."""
+    usd_per_token: float | None
+    """Null where the node has no price (USD)."""
+    why_none: str
+    """Why nothing fits; empty where something does."""
+    assumed: list[str]
+    """Defaults taken and hardware figures assumed, in sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedRow(Row):
+    """Tokens per second over those as asked."""
+
+    value: float
+    lower: float
+    """Between this and the next lie eight of ten such ratios."""
+    upper: float
+    basis: str
+    """What the range comes from."""
+    within_error: bool
+    """Either may be the faster one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherRow(SideRow):
+    """A question of --versus, in their order."""
+
+    speed: SpeedRow | None
+    """Null where either has no plan."""
+    verdict: str
+    """In a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersusDocument(Row):
+    """One question next to the same asked otherwise."""
+
+    asked: SideRow
+    others: list[OtherRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceRow(Row):
+    """The search space of one framework."""
+
+    framework: str
+    profile: str
+    dimensions: dict[str, list[Any]]
+    """Values that legal strategies take, by name."""
+    layer_policies: list[str]
+    """What may be said of the saved activations of all layers."""
+    module_sets: list[list[str]]
+    """Sets of modules selective layers may recompute."""
+    shapes: int
+    """Legal ones."""
+    strategies: int
+    """Legal ones."""
+    splits: str
+    """Over all strategies, splits into stages with a policy per layer, at most.
+
+    A decimal number.
+    """
+    dropped: dict[str, int]
+    """Branches cut, by rule or option, most first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceDocument(Row):
+    """What would be searched."""
+
+    inputs: InputsRow
+    spaces: list[SpaceRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidentRow(Row):
+    """The largest value of a quantity at which some layout fits."""
+
+    quantity: Literal["micro-batch", "sequence"]
+    value: int
+    """Sequences of a micro-batch or tokens of a sequence; 0 where nothing fits."""
+    micro_batch: int
+    seq_len: int
+    beyond: int | None
+    """The next value looked at, at which nothing fits.
+
+    With the global batch in binds one that another batch allows.
+    """
+    binds: list[Literal["device memory", "host memory", "global batch"]]
+    """What keeps the value from being larger; more of any one would do."""
+    complete: bool
+    """False where a time limit struck."""
+    plan: PlanRow | None
+    """The fastest of this value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargestRow(ResidentRow):
+    """Of the micro-batch, where no option fixes it, or of the sequence."""
+
+    resident: ResidentRow | None
+    """With nothing offloaded, where offloading allows more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargestDocument(Row):
+    """The largest micro-batch at a length, or the longest sequence, that some layout fits."""
+
+    inputs: InputsRow
+    tight: bool
+    """Nothing leaves the margin free, so that it was given up."""
+    largest: list[LargestRow]
