@@ -19,7 +19,7 @@ import yaml
 from planner.errors import NothingFitsError
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMED = {"plan", "why", "size", "scale"}
+TIMED = {"plan", "why", "size"}
 """Commands that search, and take a time limit."""
 ANSWERED = {0, NothingFitsError.exit_code}
 """Exit codes of an answer; that nothing fits is one, found by the same search."""
@@ -68,7 +68,7 @@ def questions(folder: Path) -> Iterator[str]:
             few = " --fix pp=1|2|4" if (model, cluster[:5]) == (small, "2000x") else ""
             yield f"plan {model} {cluster}{few}"
             yield f"plan {model} {cluster} {free}"
-        yield f"scale {model} 64xdgx-h100"
+        yield f"size {model} 64xdgx-h100 --gpus 8..1024"
         yield f"size {model} dgx-h100 --max-gpus 1024"
     for cluster in ("1250000xdgx-h100", "2000xdgx-h100", "1xdgx-h100"):
         yield f"plan llama3.1-405b {cluster} --framework any"
@@ -77,7 +77,7 @@ def questions(folder: Path) -> Iterator[str]:
         yield f"plan kimi-k2 {cluster} {free} --seq-len 100000000"
     yield f"plan gpt3-175b 2000xdgx-h100 --framework any {free} --schedule all"
     yield "why deepseek-v3 512xdgx-h100 --where pp==61"
-    yield "scale deepseek-v3 2000xdgx-h100 --framework any"
+    yield "size deepseek-v3 2000xdgx-h100 --gpus 8..1024 --framework any"
     yield "size deepseek-v3 dgx-h100 --tokens 15T --deadline 30d --max-gpus 1000000"
     yield "collective all-to-all 1TB 100000xdgx-h100"
     sets = ",".join(["layernorm", "mlp", "core_attn"])

@@ -89,6 +89,7 @@ class Scaling:
 
     points: tuple[Point, ...]
     is_weak: bool
+    finish_in_s: float | None = None  # what the whole job may take
     seconds: float = 0.0
     """Search time."""
 
@@ -187,6 +188,7 @@ def scaling(
     clusters: Sequence[ClusterSpec],
     *,
     is_weak: bool,
+    finish_in_s: float | None = None,
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Scaling:
@@ -212,7 +214,7 @@ def scaling(
             num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=found.why_none
         )
         points.append(point)
-    return Scaling(points=tuple(points), is_weak=is_weak, seconds=seconds)
+    return Scaling(points=tuple(points), is_weak=is_weak, finish_in_s=finish_in_s, seconds=seconds)
 
 
 def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:

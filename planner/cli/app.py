@@ -8,6 +8,7 @@ import typer
 
 from planner import __version__
 from planner.cli import (
+    answers,
     calibrate,
     check,
     collective,
@@ -23,13 +24,9 @@ from planner.cli import (
     plan,
     recipes,
     report,
-    scale,
     schema,
-    sensitivity,
-    size,
     sweep,
     trace,
-    why,
 )
 from planner.cli.defaults import JOBS, own_defaults
 from planner.cli.options import QuestionCommand
@@ -43,6 +40,11 @@ READER_GONE = 141
 
 HELP = {"-h", "--help"}
 WORDS = {"help_option_names": sorted(HELP, key=len)}
+
+DROPPED = {
+    "scale": "planner size MODEL NODE --gpus 8..512",
+}
+"""Former commands, and what answers instead."""
 
 app = typer.Typer(
     name="planner",
@@ -61,12 +63,11 @@ app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
-app.command("scale", cls=QuestionCommand)(scale.scale)
-app.command("size", cls=QuestionCommand)(size.size)
-app.command("why", cls=QuestionCommand)(why.why)
+app.command("size", cls=QuestionCommand)(answers.size)
+app.command("why", cls=QuestionCommand)(answers.why)
 app.add_typer(sweep.sweep_app)
 app.command("job", cls=QuestionCommand)(job.job)
-app.command("sensitivity", cls=QuestionCommand)(sensitivity.sensitivity)
+app.command("sensitivity", cls=QuestionCommand)(answers.sensitivity)
 app.command("report", cls=QuestionCommand)(report.report)
 app.command("trace")(trace.trace)
 app.command("models")(models.models)
@@ -148,10 +149,19 @@ def _run(entry: Callable[[], object]) -> None:
         sys.exit(70)
 
 
+def _planner() -> None:
+    """Run the command; raise where it is one that another answers now."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in DROPPED:
+        message = f"no command of its own any more; `{DROPPED[name]}` answers"
+        raise InputError.single("command line", name, message)
+    app()
+
+
 def main() -> None:
     """Entry point ``planner``."""
     _without_alias()
-    _run(app)
+    _run(_planner)
 
 
 def main_plan() -> None:

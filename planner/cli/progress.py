@@ -4,8 +4,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from planner.search.search import Progress
+if TYPE_CHECKING:
+    from planner.search.search import Progress
 
 DELAY_S = 1.0
 
@@ -39,7 +41,7 @@ class _DelayedBar:
 
 
 @contextmanager
-def delayed_progress() -> Iterator[Progress]:
+def delayed_progress() -> "Iterator[Progress]":
     """Yield a progress callback; nothing is shown in the first second or without a terminal."""
     if not sys.stderr.isatty():
         yield lambda _message, _fraction: None

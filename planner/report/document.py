@@ -39,7 +39,7 @@ KINDS = {
     "space": Kind(1, "plan --space", "answers.rows.SpaceDocument"),
     "why": Kind(2, "why", "report.rows.plans.WhyDocument"),
     "largest": Kind(1, "largest", "answers.rows.LargestDocument"),
-    "scale": Kind(2, "scale", "report.rows.sizes.ScaleDocument"),
+    "scale": Kind(2, "size --gpus 8,16", "report.rows.sizes.ScaleDocument"),
     "size": Kind(2, "size", "report.rows.sizes.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.rows.runs.SweepDocument"),
     "sweep-show": Kind(1, "sweep show", "report.rows.runs.SweepShowDocument"),

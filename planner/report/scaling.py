@@ -1,4 +1,4 @@
-"""The forms of a scaling curve: table and sentences, JSON, chart."""
+"""Screen, JSON and chart of `planner size --gpus`: how a job scales."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.plot import line_chart
+from planner.report.size import inputs_dict, job_words
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import layout, layout_axes
 from planner.report.text import print_notes
-from planner.units import format_count, format_seconds
+from planner.units import DAY_S, format_count, format_seconds
 
-DAY_S = 86400.0
 TITLES = {
     "bubble": "pipeline bubble",
     "DP": "data-parallel communication",
@@ -29,8 +29,7 @@ TITLES = {
     "compute": "slower kernels (smaller pieces)",
     "other": "optimizer step, offload and overhead",
 }
-SHOWN_FRACTION = 0.005
-"""Limits that never take this share of an iteration get no column."""
+SHOWN_FRACTION = 0.005  # limits that never take this share of an iteration get no column
 PLOTTED = ("bubble", "DP", "TP", "EP")
 
 
@@ -118,20 +117,24 @@ def bite_lines(result: Scaling) -> list[str]:
     return lines
 
 
-def deadline_line(result: Scaling, days: float) -> str:
+def deadline_line(result: Scaling, seconds: float) -> str:
     """The fewest GPUs that finish in time, and how many would do at their rate."""
-    plan = result.finishes_in(days * DAY_S)
+    plan = result.finishes_in(seconds)
     tokens = format_count(result.base.context.job.total_tokens or 0)
+    head = f"{tokens} tokens in {seconds / DAY_S:g} days"
     if plan is None:
-        return f"{tokens} tokens in {days:g} days: on none of these sizes."
-    steps, gpus = plan.num_iterations() or 0.0, plan.strategy.num_gpus
-    rate = plan.estimate.model_flops / (plan.estimate.iter_time_s * gpus)
-    enough = gpus_for_deadline(steps * plan.estimate.model_flops, rate, days * DAY_S)
+        return f"{head}: on none of these sizes."
+    gpus, flops = plan.strategy.num_gpus, plan.estimate.model_flops
+    rate = flops / (plan.estimate.iter_time_s * gpus)
+    enough = gpus_for_deadline((plan.num_iterations() or 0.0) * flops, rate, seconds)
     return (
-        f"{tokens} tokens in {days:g} days: {gpus:,} GPUs take "
-        f"{(plan.total_s() or 0.0) / DAY_S:.1f}; at their {rate / 1e12:.0f} TFLOP/s each, about "
-        f"{enough:,.0f} would do."
+        f"{head}: {gpus:,} GPUs take {(plan.total_s() or 0.0) / DAY_S:.1f}; at their "
+        f"{rate / 1e12:.0f} TFLOP/s each, about {enough:,.0f} would do."
     )
+
+
+def _kind(result: Scaling) -> str:
+    return "Weak" if result.is_weak else "Strong"
 
 
 def verdict_line(result: Scaling) -> str:
@@ -149,35 +152,26 @@ def verdict_line(result: Scaling) -> str:
 
 
 def print_scaling(
-    result: Scaling,
-    notes: Sequence[Note],
-    days: float | None,
-    console: Console,
-    *,
-    verbose: bool = False,
+    result: Scaling, notes: Sequence[Note], console: Console, *, verbose: bool = False
 ) -> None:
     """Print how far it scales and the best plan of every size; ``verbose``: where time goes."""
     context = result.largest.context
-    job, base = context.job, result.base.strategy.num_gpus
-    kind = "Weak" if result.is_weak else "Strong"
-    batch = "batch in proportion to GPUs" if result.is_weak else f"batch {job.global_batch}"
-    console.print(
-        f"{kind} scaling of {context.model.name} on {context.cluster.node.name}, {batch} x "
-        f"{job.seq_len} tokens, {job.precision}{context.traits.training.suffix}",
-        style="dim",
-    )
+    batch = f"batch {context.job.global_batch}"
+    if result.is_weak:
+        batch = "batch in proportion to GPUs"
+    console.print(f"{_kind(result)} scaling of {job_words(context, batch)}", style="dim")
     print_notes([note for note in notes if not note.is_assumed], console)
     console.print(verdict_line(result), style="bold green")
-    if days is not None:
-        console.print(deadline_line(result, days), style="bold")
+    if result.finish_in_s is not None:
+        console.print(deadline_line(result, result.finish_in_s), style="bold")
     console.print(scaling_table(result))
     if result.late_at:
         sizes = ", ".join(f"{gpus:,}" for gpus in result.late_at)
         line = f"On {sizes} GPUs a limit struck: faster plans may exist there."
         console.print(line, style="yellow")
-    console.print(
-        f"Against {base:,} GPUs; limits bite that take {BITE_FRACTION:.0%} of it or more:"
-    )
+    base = result.base.strategy.num_gpus
+    bites = f"limits bite that take {BITE_FRACTION:.0%} of it or more"
+    console.print(f"Against {base:,} GPUs; {bites}:")
     for line in bite_lines(result) or ["none does."]:
         console.print(f"- {line}")
     if verbose:
@@ -209,19 +203,9 @@ def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:
 
 def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
-    context = result.largest.context
     data = {
-        "scaling": "weak" if result.is_weak else "strong",
-        "inputs": {
-            "model": context.model.name,
-            "node": context.cluster.node.name,
-            "accelerator": context.cluster.accelerator.name,
-            "seq_len": context.job.seq_len,
-            "precision": context.job.precision,
-            **context.traits.training.inputs,
-            "total_tokens": context.job.total_tokens,
-            "assumed": [str(note) for note in notes],
-        },
+        "scaling": _kind(result).lower(),
+        "inputs": inputs_dict(result.largest.context, notes),
         "base_gpus": result.base.strategy.num_gpus,
         "sizes": [_point_dict(result, point) for point in result.points],
         "limit_struck_at_gpus": list(result.late_at),
@@ -239,11 +223,10 @@ def plot_scaling(result: Scaling, *, path: Path | None = None, force: bool = Fal
         values = [shares(plan.estimate)[name] for _, plan in result.fitting]
         if max(values) >= SHOWN_FRACTION:
             series[f"{name}, share of time"] = (gpus, values)
-    kind = "Weak" if result.is_weak else "Strong"
     context = result.largest.context
     line_chart(
         series,
-        title=f"{kind} scaling of {context.model.name} on {context.cluster.node.name}",
+        title=f"{_kind(result)} scaling of {context.model.name} on {context.cluster.node.name}",
         x_label="GPUs",
         y_label="fraction",
         log_x=True,

@@ -21,7 +21,7 @@ COMMANDS = {
     "largest": "largest llama3.1-70b 4xdgx-h100 --tp 8 --pp 4 --seq-len 8k",
     "why": "why llama3-8b 1xdgx-h100 --tp 8 --global-batch 64",
     "size": "size llama3-8b dgx-h100 --tokens 1T --deadline 60d --max-gpus 64",
-    "scale": "scale llama3-8b dgx-h100 --gpus 8,16,32",
+    "scale": "size llama3-8b dgx-h100 --gpus 8,16,32",
     "job": "job llama3-8b 8xdgx-h100 --tokens 1T --tp 1 --pp 1",
     "collective": "collective all-reduce 1GB 2xdgx-h100",
     "check": f"check {SHEET} --model llama3-8b --cluster 1xdgx-a100-320",

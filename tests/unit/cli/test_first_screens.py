@@ -93,7 +93,7 @@ def test_a_host_shortage_does_not_blur_which_memory_a_way_out_takes(
 
 
 def test_scale_takes_a_layout(planner: Any) -> None:
-    scale = ("scale", "llama3-8b", "dgx-h100", "--gpus", "8,16", "--global-batch", "64")
+    scale = ("size", "llama3-8b", "dgx-h100", "--gpus", "8,16", "--global-batch", "64")
     document = json.loads(planner(*scale, "--tp", "4", "--pp", "1", "--format", "json").out)
     layouts = [size["plan"]["strategy"] for size in document["sizes"]]
     assert [(layout["tp"], layout["pp"]) for layout in layouts] == [(4, 1), (4, 1)]
@@ -113,7 +113,7 @@ def test_adapters_are_planned_where_no_framework_is_named(planner: Any) -> None:
 
 
 def test_one_size_that_holds_a_layout_is_compared_with_none(planner: Any) -> None:
-    run = planner("scale", "llama3-8b", "dgx-h100", "--gpus", "8,16", "--tp", "16")
+    run = planner("size", "llama3-8b", "dgx-h100", "--gpus", "8,16", "--tp", "16")
     assert "Only 16 GPUs have such a plan" in run.out
 
 

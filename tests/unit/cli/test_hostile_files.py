@@ -128,7 +128,7 @@ DIGITS = "9" * 6000
         ("plan", "llama3-8b", "2xdgx-h100", "--tokens", "9999999T"),
         ("plan", "llama3-8b", f"{DIGITS}xdgx-h100"),
         ("plan", "llama3-8b", f"2xdgx-h100@{DIGITS}GiB"),
-        ("scale", "llama3-8b", "dgx-h100", "--gpus", f"8..{DIGITS}"),
+        ("size", "llama3-8b", "dgx-h100", "--gpus", f"8..{DIGITS}"),
         ("memory", "llama3-8b", "2xdgx-h100", "--layers-per-stage", DIGITS),
         ("collective", "all-reduce", DIGITS, "2xdgx-h100"),
     ],

@@ -50,8 +50,8 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("memory", "llama3.1-70b", "1xdgx-h100", "--tp", "8"),
     ],
     "scale": [
-        ("scale", "gpt3-xl", "dgx-a100-640", "--gpus", "8,16"),
-        ("scale", "llama3.1-70b", "dgx-a100-640", "--gpus", "8,32", "--weak"),
+        ("size", "gpt3-xl", "dgx-a100-640", "--gpus", "8,16"),
+        ("size", "llama3.1-70b", "dgx-a100-640", "--gpus", "8,32", "--weak"),
     ],
     "size": [
         ("size", "gpt3-xl", "dgx-a100-640"),
@@ -126,7 +126,7 @@ WRONG = [
     ("plan", "llama3.1-405b", "1xdgx-h100", "--time-limit", "1"),
     ("why", *SMALL),
     ("memory", "llama3-8b", "1xdgx-h100", "--tp", "3"),
-    ("scale", "llama3-8b", "nosuch"),
+    ("size", "llama3-8b", "nosuch", "--gpus", "8"),
     ("size", "nosuch", "h100"),
     ("sweep", "nowhere.yaml"),
     ("sweep", "show", "results.parquet", "--under", "days=0.1"),
@@ -227,7 +227,10 @@ def test_a_wrong_question_has_a_message_and_no_document(
 
 @pytest.mark.parametrize(
     "question",
-    [("collective", "all-reduce", "1GB", "4xdgx-h100"), ("scale", "gpt3-xl", "dgx-a100-640")],
+    [
+        ("collective", "all-reduce", "1GB", "4xdgx-h100"),
+        ("size", "gpt3-xl", "dgx-a100-640", "--gpus", "8"),
+    ],
     ids=lambda question: question[0],
 )
 def test_a_chart_is_not_drawn_into_a_document(planner: Any, question: tuple[str, ...]) -> None:

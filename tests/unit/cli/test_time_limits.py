@@ -24,10 +24,10 @@ ARGS = (
     ("words", "said"),
     [
         (("why", MODEL, CLUSTER, "--fix", "tp=4"), "limit"),
-        (("scale", MODEL, "dgx-h100", "--gpus", "2048,4096"), "limit"),
+        (("size", MODEL, "dgx-h100", "--gpus", "2048,4096"), "limit"),
         (("size", MODEL, "dgx-h100", "--max-gpus", "4096"), "NOT proved"),
     ],
-    ids=["why", "scale", "size"],
+    ids=["why", "scaling", "size"],
 )
 def test_a_search_ends_in_time_and_says_that_it_was_cut(
     planner: Callable[..., Any], words: tuple[str, ...], said: str

@@ -222,7 +222,7 @@ def test_a_repair_keeps_the_adapters_in_mind(planner: Any, tmp_path: Path) -> No
     [
         ("memory", "llama3-8b", "1xrtx-a6000", "--seq-len", "2k"),
         ("size", "llama3-8b", "rtx-a6000", "--seq-len", "2k", "--max-gpus", "2"),
-        ("scale", "llama3-8b", "rtx-a6000", "--seq-len", "2k", "--gpus", "1,2"),
+        ("size", "llama3-8b", "rtx-a6000", "--seq-len", "2k", "--gpus", "1,2"),
         ("why", "llama3-8b", "2xrtx-a6000", "--seq-len", "2k", "--dp", "1"),
     ],
     ids=lambda question: str(question[0]),

@@ -1,4 +1,4 @@
-"""The scale command: sizes, formats, charts, exit codes."""
+"""The size command over given sizes: curves, formats, charts, exit codes."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,9 @@ from planner.errors import InputError
 from planner.limits import MAX_SIZES
 from planner.query.job import read_sizes
 
-QUESTION = ("scale", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
+QUESTION = ("size", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
 PIPELINED = (
-    *("scale", "llama3.1-70b", "dgx-h100", "--profile", "no-overlap"),
+    *("size", "llama3.1-70b", "dgx-h100", "--profile", "no-overlap"),
     *("--gpus", "16..32", "--global-batch", "64"),
 )
 
@@ -65,7 +65,7 @@ def test_json_holds_every_size_in_base_units(planner: Any) -> None:
 
 def test_the_count_of_the_cluster_does_not_matter(planner: Any) -> None:
     def sizes(cluster: str) -> Any:
-        arguments = ("scale", "llama3-8b", cluster, "--gpus", "8,16", "--global-batch", "64")
+        arguments = ("size", "llama3-8b", cluster, "--gpus", "8,16", "--global-batch", "64")
         found = json.loads(planner(*arguments, "--format", "json").out)["sizes"]
         return [(size["gpus"], size["plan"]["iter_time_s"]) for size in found]
 
@@ -76,8 +76,8 @@ def test_a_cluster_file_gives_node_and_fabric(planner: Any, tmp_path: Path) -> N
     path = tmp_path / "mine.yaml"
     path.write_text("node: dgx-h100\ncount: 1\noverrides:\n  nic_gbit_per_s: 100\n")
     arguments = ("--gpus", "64", "--global-batch", "64", "--format", "json")
-    slow = json.loads(planner("scale", "llama3-8b", str(path), *arguments).out)
-    fast = json.loads(planner("scale", "llama3-8b", "dgx-h100", *arguments).out)
+    slow = json.loads(planner("size", "llama3-8b", str(path), *arguments).out)
+    fast = json.loads(planner("size", "llama3-8b", "dgx-h100", *arguments).out)
     times = [data["sizes"][0]["plan"]["iter_time_s"] for data in (slow, fast)]
     assert times[0] > times[1]
 
@@ -95,18 +95,22 @@ def test_charts_in_the_terminal_and_in_a_file(planner: Any, tmp_path: Path) -> N
 
 
 def test_a_deadline_names_the_fewest_gpus(planner: Any) -> None:
-    assert "GPUs take" in planner(*QUESTION, "--tokens", "1T", "--days", "200").out
-    assert "on none of these sizes" in planner(*QUESTION, "--tokens", "1T", "--days", "0.1").out
+    assert "GPUs take" in planner(*QUESTION, "--tokens", "1T", "--deadline", "200d").out
+    assert (
+        "on none of these sizes" in planner(*QUESTION, "--tokens", "1T", "--deadline", "0.1d").out
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--days", "3"), "--days"),
-        (("--tokens", "1T", "--days", "nan"), "--days"),
+        (("--deadline", "3d"), "--deadline"),
+        (("--tokens", "1T", "--deadline", "nan"), "--deadline"),
         (("--gpus", "12"), "not a multiple of 8"),
         (("--plot-file", "a.pdf"), ".png, .svg"),
         (("--global-batch", "0"), "--global-batch"),
+        (("--max-gpus", "64"), "--max-gpus: not taken with --gpus"),
+        (("--tokens", "1T", "--budget", "1M"), "--budget: not taken with --gpus"),
     ],
 )
 def test_problems_are_named_before_any_search(
@@ -118,13 +122,27 @@ def test_problems_are_named_before_any_search(
     assert len(run.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("options", [("--weak",), ("--plot-file", "curve.svg")])
+def test_what_belongs_to_a_curve_needs_its_sizes(options: tuple[str, ...], planner: Any) -> None:
+    run = planner("size", "llama3-8b", "dgx-h100", *options)
+    assert run.code == 2
+    assert f"{options[0]}: needs --gpus" in run.err
+
+
+def test_the_former_command_names_what_answers_now(planner: Any) -> None:
+    run = planner("scale", "llama3-8b", "dgx-h100")
+    assert run.code == 2
+    assert "planner size MODEL NODE --gpus" in run.err
+    assert len(run.err.splitlines()) == 1
+
+
 def test_an_unknown_cluster_is_reported_once(planner: Any) -> None:
-    run = planner("scale", "llama3-8b", "dgx-h1000")
+    run = planner("size", "llama3-8b", "dgx-h1000", "--gpus", "8")
     assert run.code == 2
     assert len(run.err.splitlines()) == 1
 
 
 def test_nothing_at_any_size_ends_with_exit_code_3(planner: Any) -> None:
-    run = planner("scale", "llama3.1-405b", "dgx-h100", "--gpus", "1..4")
+    run = planner("size", "llama3.1-405b", "dgx-h100", "--gpus", "1..4")
     assert run.code == 3
     assert "4 GPUs: does not fit in memory" in run.err

@@ -1,0 +1,275 @@
+"""``planner why``, ``size`` and ``sensitivity``: what-if questions, answered and printed."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import options
+from planner.cli.output import console, say
+from planner.cli.progress import delayed_progress
+from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.query.query import Query
+
+if TYPE_CHECKING:
+    from planner.answers.scale import Scaling
+    from planner.answers.size import Sizing
+    from planner.notes import Note, Problems
+
+BATCHES = ("global_batch", "global_batch_tokens")
+DEFAULT_MAX_GPUS = 65536
+NARROWS = ("fix", "limit", "where", "forbid")
+
+
+@options.takes(*options.OF_THE_FASTEST, refused="`why` asks for the fastest plan")
+def why(
+    *,
+    query: Query,
+    output_format: options.OutputFormat = options.TableOrJson.table,
+) -> None:
+    """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.whatif import Case
+    from planner.answers.why import why as explain
+    from planner.notes import Problems
+    from planner.query.narrowing import fixed
+    from planner.query.resolve import resolve
+    from planner.report.why import print_why, render_why_json
+
+    problems = Problems()
+    if not (fixed(query) or any(query.get(name) for name in NARROWS)):
+        text = "needed: what the layout is, such as tp=4,pp=8; --limit, --where, --forbid will do"
+        problems.add("--fix", text)
+    resolved = resolve(query, problems=problems)
+    with delayed_progress() as progress:
+        answer = explain(
+            Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+            notes=resolved.notes,
+            deadline=Deadline(resolved.time_limit_s),
+            progress=progress,
+        )
+    if output_format is options.TableOrJson.json:
+        typer.echo(render_why_json(answer))
+    else:
+        print_why(answer, console())
+    if answer.asked is None:
+        raise typer.Exit(3)
+
+
+@options.takes(
+    *options.OF_THE_FASTEST,
+    "limits",
+    refused="`size` asks for the fewest GPUs, or the fastest plan of every size",
+    cluster=options.NodeOrAccelerator,
+)
+def size(
+    *,
+    query: Query,
+    max_gpus: Annotated[
+        int | None,
+        typer.Option(help="Largest cluster to look at [65536; without limits a few times enough]."),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(help="Scaling over 8..65536 (doubling) or 8,24,64 GPUs instead."),
+    ] = None,
+    weak: Annotated[
+        bool, typer.Option("--weak", help="With --gpus: let the batch grow with the GPUs.")
+    ] = False,
+    plot: options.Plot = False,
+    plot_file: options.PlotFile = None,
+    force: options.Force = False,
+    verbose: options.Verbose = False,
+    output_format: options.OutputFormat = options.TableOrJson.table,
+) -> None:
+    """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
+    from planner.notes import Problems
+    from planner.report.plot import check_chart
+    from planner.report.scaling import print_scaling, render_scaling_json
+    from planner.report.size import print_sizing, render_sizing_json
+    from planner.report.sizing_words import no_size
+
+    problems, as_json = Problems(), output_format is options.TableOrJson.json
+    of_curve = {"--weak": weak, "--plot": plot, "--plot-file": plot_file}
+    of_fewest = {
+        "--max-gpus": max_gpus,
+        "--budget": query.get("budget"),
+        "--min-tokens-per-s": query.get("min_tokens_per_s"),
+    }
+    for option in (each for each, said in of_curve.items() if said and gpus is None):
+        problems.add(option, "needs --gpus, the sizes of the scaling curve, such as 8..512")
+    for option in (each for each, said in of_fewest.items() if said and gpus is not None):
+        problems.add(option, "not taken with --gpus, the fastest plan of every size")
+    if plot:
+        problems.read(partial(check_chart, None, beside_json=as_json))
+    if plot_file is not None:
+        problems.read(partial(check_chart, plot_file, force=force))
+    if gpus is not None:
+        scaling, notes = _scaling(query, gpus, problems, is_weak=weak)
+        if as_json:
+            typer.echo(render_scaling_json(scaling, notes))
+        else:
+            print_scaling(scaling, notes, console(), verbose=verbose)
+        _draw(scaling, plot_file, in_terminal=plot, force=force)
+        return
+    sizing, notes = _fewest(query, max_gpus, problems)
+    if as_json:
+        typer.echo(render_sizing_json(sizing, notes))
+    else:
+        print_sizing(sizing, notes, console(), verbose=verbose)
+    if sizing.chosen is None:
+        raise no_size(sizing)
+
+
+def _draw(scaling: "Scaling", path: Path | None, *, in_terminal: bool, force: bool) -> None:
+    from planner.report.scaling import plot_scaling
+
+    if in_terminal:
+        plot_scaling(scaling)
+    if path is not None:
+        plot_scaling(scaling, path=path, force=force)
+        say(f"saved the curves to {path}")
+
+
+def _fewest(
+    query: Query, max_gpus: int | None, problems: "Problems"
+) -> "tuple[Sizing, tuple[Note, ...]]":
+    """The fewest GPUs that keep the limits, and what was assumed."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.size import Sizer, nothing_at_any_size
+    from planner.answers.whatif import Case
+    from planner.catalog.clusters import load_cluster_of
+    from planner.notes import Problems
+    from planner.query.job import fixed_batch, growing_clusters, read_largest
+    from planner.query.places import with_host_memory
+    from planner.query.resolve import resolve
+
+    # resolve reads the host memory again and reports what is wrong with it.
+    node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
+    most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
+    largest = read_largest(node, most, problems)
+    if query.get("tokens") is None and query.get("min_tokens_per_s") is not None:
+        problems.add("--min-tokens-per-s", "needs --tokens, the tokens of the whole job")
+    if query.get("budget") and not (query.get("deadline") or query.get("min_tokens_per_s")):
+        problems.add("--deadline", "needed (or --min-tokens-per-s), such as 30d; given none")
+    num_gpus = largest.num_accelerators if largest else 1
+    resolved = resolve(query, num_gpus=num_gpus, problems=problems)
+    if all(query.get(name) is None for name in BATCHES):
+        resolved = resolved.with_batch(*fixed_batch(resolved.contexts[0].job.seq_len))
+    limits, deadline = resolved.aim.limits, Deadline(resolved.time_limit_s)
+    case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
+    with delayed_progress() as progress:
+        sizer = Sizer(
+            limits=limits,
+            cluster_of=partial(load_cluster_of, node),
+            deadline=deadline,
+            progress=progress,
+        )
+        if limits.is_empty and max_gpus is None:
+            result = sizer.fewest(case, partial(growing_clusters, node, most))
+        else:
+            larger = read_largest(node, max(most, DEFAULT_MAX_GPUS), problems)
+            result = sizer.sizing(case, larger)
+    if not result.sizes and not result.is_complete:
+        raise deadline.nothing_found()
+    if not result.sizes:
+        raise nothing_at_any_size(result)
+    return result, resolved.notes
+
+
+def _scaling(
+    query: Query, gpus: str, problems: "Problems", *, is_weak: bool
+) -> "tuple[Scaling, tuple[Note, ...]]":
+    """The best plan at every size, and what was given and assumed."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.scale import nothing_scales, scaling
+    from planner.answers.whatif import Case
+    from planner.notes import Note, NoteKind, Problems
+    from planner.query.job import read_clusters, weak_batch
+    from planner.query.places import with_host_memory
+    from planner.query.resolve import resolve
+
+    node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
+    clusters = read_clusters(node, gpus, problems)
+    num_gpus = clusters[-1].num_accelerators if clusters else 1
+    resolved = resolve(query, num_gpus=num_gpus, problems=problems)
+    if is_weak:
+        job = resolved.contexts[0].job
+        is_stated = any(query.get(name) is not None for name in BATCHES)
+        given = job.global_batch if is_stated else None
+        resolved = resolved.with_batch(*weak_batch(clusters, job.seq_len, given))
+    deadline = Deadline(resolved.time_limit_s)
+    with delayed_progress() as progress:
+        result = scaling(
+            Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+            clusters,
+            is_weak=is_weak,
+            finish_in_s=resolved.aim.limits.deadline_s,
+            deadline=deadline,
+            progress=progress,
+        )
+    if not result.fitting and result.late_at:
+        raise deadline.nothing_found()
+    if not result.fitting:
+        raise nothing_scales(resolved.contexts[0], result)
+    texts = resolved.narrowing.texts
+    said = [Note(kind=NoteKind.given, text=f"given: {', '.join(texts)}")] if texts else []
+    return result, (*said, *resolved.notes)
+
+
+@options.takes(
+    *options.OF_THE_FASTEST,
+    refused="`sensitivity` asks for the fastest plan",
+    model=options.PlanOrModel,
+    cluster=options.BesideModel,
+)
+def sensitivity(
+    context: typer.Context,
+    *,
+    query: Query,
+    verbose: options.Verbose = False,
+    output_format: options.OutputFormat = options.TableOrJson.table,
+) -> None:
+    """Turn every figure of hardware and job, plan again: what moves time, where others win."""
+    from planner.answers.deadline import Deadline
+    from planner.answers.sensitivity import sensitivity as scaled
+    from planner.answers.whatif import Case
+    from planner.cli.following import measuring
+    from planner.errors import NothingFitsError
+    from planner.notes import Note, Problems
+    from planner.plans.around import context_around
+    from planner.query.goal import read_time_limit
+    from planner.query.resolve import resolve
+    from planner.report.sensitivity import print_sensitivity, render_sensitivity_json
+
+    plan, keeps_margin = None, True
+    notes: tuple[Note, ...] = ()
+    if is_plan(context, query):
+        refuse_question(query, ("time_limit",))
+        problems = Problems()
+        found = problems.read(lambda: saved_plan(Path(query.model)))
+        limit_s = read_time_limit(query.get("time_limit"), problems)
+        problems.finish()
+        assert found is not None
+        plan = found[1]
+        case = Case(contexts=(context_around(plan),))
+    else:
+        resolved = resolve(query)
+        case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
+        keeps_margin, limit_s = resolved.keeps_margin, resolved.time_limit_s
+        notes = resolved.notes
+    deadline = Deadline(limit_s)
+    with delayed_progress() as progress:
+        result = scaled(
+            case, keeps_margin=keeps_margin, deadline=deadline, plan=plan, progress=progress
+        )
+    if result is None:
+        if limit_s is not None:
+            raise deadline.nothing_found()
+        raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
+    following = measuring(result, query.cluster)
+    if output_format is options.TableOrJson.json:
+        typer.echo(render_sensitivity_json(result, notes, following))
+    else:
+        print_sensitivity(result, notes, console(), verbose=verbose, following=following)
