@@ -30,7 +30,7 @@ FIELDS = {
 def document_of(command: str) -> str:
     """The command whose document it is, with the option that makes another one of it."""
     name = command.split()[1]
-    makes_another = {"plan": "--versus", "check": "--fix"}.get(name, "")
+    makes_another = {"plan": "--versus", "check": "--fix", "size": "--gpus"}.get(name, "")
     return f"{name} {makes_another}" if makes_another in command.split() else name
 
 
