@@ -69,8 +69,8 @@ def test_a_plan_has_its_own_question(planner: Any, saved: str, tmp_path: Path) -
     run = planner("report", saved, "--tp", "4", "--seq-len", "8k", "-o", str(tmp_path / "x.html"))
     assert run.code == 2
     assert [line.partition(": ")[0] for line in run.err.splitlines()] == [
-        "command line::--tp",
         "command line::--seq-len",
+        "command line::--tp",
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Pa
 def test_a_page_takes_every_option_of_a_question() -> None:
     taken = inspect.signature(report).parameters
     assert set(OPTIONS) <= set(taken)
-    assert not {"save", "like", "space", "output_format"} & set(taken)
+    assert not {"save", "space", "output_format"} & set(taken)
 
 
 def test_a_folder_for_astra_sim_has_a_trace_per_rank(
