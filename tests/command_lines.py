@@ -17,7 +17,7 @@ LONGEST_LINE = 4000
 """Of an error: what was given is shown in part."""
 MOST_WORDS = 60
 """Of a line: the option library repeats all words too many, and every file named is checked."""
-OUTPUTS = ("--save", "--out", "--apply", "--emit", "--plot", "--detect")
+OUTPUTS = ("--save", "--out", "--apply", "--emit", "--detect")
 """Options that write files, or run other programs."""
 LISTED = Enumeration.listed
 

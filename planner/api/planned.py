@@ -102,21 +102,20 @@ class Planned:
         return [folder / each.name for each in files]
 
     def report(self, path: str | Path, *, launcher: str = "torchrun", force: bool = False) -> Path:
-        """Write the best plan as one HTML page, as ``planner report``; InputError as ``save``."""
+        """Write the best plan as one HTML page, as ``planner export``; InputError as ``save``."""
         from planner.formats.registry import load_format
         from planner.launchers.schedulers import load_launcher
         from planner.report.emitted import PlanText
         from planner.report.files import check_writable, write_atomically
-        from planner.report.page.page import render_page
-        from planner.report.page.sheet import sheet_of
+        from planner.report.page import page_of, render_page
 
         target, best = Path(path), self.best
         check_writable(target, force=force, option="path")
         text = PlanText(text=self._text(best), model=self.model, cluster=self.cluster)
         made, starter = load_format(best.framework), load_launcher(launcher)
         origin = f"planner.plan({self.model!r}, {self.cluster!r})"
-        sheet = sheet_of(best, text, made, starter, origin=origin, answer=self.answer)
-        write_atomically(target, render_page(sheet), option="path")
+        page = page_of(best, text, made, starter, origin=origin, answer=self.answer)
+        write_atomically(target, render_page(page), option="path")
         return target
 
     def _text(self, chosen: Plan) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, say
+from planner.cli.output import console
 from planner.cli.progress import delayed_progress
 from planner.cli.saved import is_plan, refuse_question, saved_plan
 from planner.query.query import Query
@@ -77,41 +77,31 @@ def size(
     weak: Annotated[
         bool, typer.Option("--weak", help="With --gpus: let the batch grow with the GPUs.")
     ] = False,
-    plot: options.Plot = False,
-    plot_file: options.PlotFile = None,
-    force: options.Force = False,
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
     from planner.notes import Problems
-    from planner.report.plot import check_chart
     from planner.report.scaling import print_scaling, render_scaling_json
     from planner.report.size import print_sizing, render_sizing_json
     from planner.report.sizing_words import no_size
 
     problems, as_json = Problems(), output_format is options.TableOrJson.json
-    of_curve = {"--weak": weak, "--plot": plot, "--plot-file": plot_file}
     of_fewest = {
         "--max-gpus": max_gpus,
         "--budget": query.get("budget"),
         "--min-tokens-per-s": query.get("min_tokens_per_s"),
     }
-    for option in (each for each, said in of_curve.items() if said and gpus is None):
-        problems.add(option, "needs --gpus, the sizes of the scaling curve, such as 8..512")
+    if weak and gpus is None:
+        problems.add("--weak", "needs --gpus, the sizes of the scaling curve, such as 8..512")
     for option in (each for each, said in of_fewest.items() if said and gpus is not None):
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
-    if plot:
-        problems.read(partial(check_chart, None, beside_json=as_json))
-    if plot_file is not None:
-        problems.read(partial(check_chart, plot_file, force=force))
     if gpus is not None:
         scaling, notes = _scaling(query, gpus, problems, is_weak=weak)
         if as_json:
             typer.echo(render_scaling_json(scaling, notes))
         else:
             print_scaling(scaling, notes, console(), verbose=verbose)
-        _draw(scaling, plot_file, in_terminal=plot, force=force)
         return
     sizing, notes = _fewest(query, max_gpus, problems)
     if as_json:
@@ -120,16 +110,6 @@ def size(
         print_sizing(sizing, notes, console(), verbose=verbose)
     if sizing.chosen is None:
         raise no_size(sizing)
-
-
-def _draw(scaling: "Scaling", path: Path | None, *, in_terminal: bool, force: bool) -> None:
-    from planner.report.scaling import plot_scaling
-
-    if in_terminal:
-        plot_scaling(scaling)
-    if path is not None:
-        plot_scaling(scaling, path=path, force=force)
-        say(f"saved the curves to {path}")
 
 
 def _fewest(

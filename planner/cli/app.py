@@ -15,6 +15,7 @@ from planner.cli import (
     compare,
     emit,
     explain,
+    export,
     frameworks,
     hardware,
     job,
@@ -23,10 +24,8 @@ from planner.cli import (
     models,
     plan,
     recipes,
-    report,
     schema,
     sweep,
-    trace,
 )
 from planner.cli.defaults import JOBS, own_defaults
 from planner.cli.options import QuestionCommand
@@ -43,6 +42,8 @@ WORDS = {"help_option_names": sorted(HELP, key=len)}
 
 DROPPED = {
     "scale": "planner size MODEL NODE --gpus 8..512",
+    "report": "planner export PLAN --to html",
+    "trace": "planner export PLAN --to perfetto",
 }
 """Former commands, and what answers instead."""
 
@@ -68,8 +69,7 @@ app.command("why", cls=QuestionCommand)(answers.why)
 app.add_typer(sweep.sweep_app)
 app.command("job", cls=QuestionCommand)(job.job)
 app.command("sensitivity", cls=QuestionCommand)(answers.sensitivity)
-app.command("report", cls=QuestionCommand)(report.report)
-app.command("trace")(trace.trace)
+app.command("export", cls=QuestionCommand)(export.export)
 app.command("models")(models.models)
 app.command("hardware")(hardware.hardware)
 app.command("recipes")(recipes.recipes)
@@ -114,6 +114,14 @@ def _check_words() -> None:
         raise InputError(problems)
 
 
+def _check_command() -> None:
+    """Raise where the word after ``planner`` is a command that another one answers now."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in DROPPED:
+        message = f"no command of its own; `{DROPPED[name]}` answers"
+        raise InputError.single("command line", name, message)
+
+
 def _without_alias() -> None:
     """Read ``planner repair FILE`` as ``planner check FILE --fix``."""
     if sys.argv[1:2] == ["repair"]:
@@ -122,6 +130,7 @@ def _without_alias() -> None:
 
 def _run(entry: Callable[[], object]) -> None:
     try:
+        _check_command()
         _check_words()
         entry()
     except InputError as error:

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import say
 
 
 class KindName(StrEnum):
@@ -34,9 +33,6 @@ def collective(
         int | None,
         typer.Option(help="Ranks that take part, the first ones [all that fill whole units]."),
     ] = None,
-    plot: options.Plot = False,
-    plot_file: options.PlotFile = None,
-    force: options.Force = False,
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
@@ -45,17 +41,11 @@ def collective(
     from planner.cli.output import console
     from planner.plans.collective import collective_answer
     from planner.report.collective import (
-        plot_collective,
         print_collective,
         render_collective_json,
     )
-    from planner.report.plot import check_chart
 
     as_json = output_format is options.TableOrJson.json
-    if plot:
-        check_chart(None, beside_json=as_json)
-    if plot_file is not None:
-        check_chart(plot_file, force=force)
     question = read_collective(
         kind=kind.name,
         size=size,
@@ -68,8 +58,3 @@ def collective(
         typer.echo(render_collective_json(answer))
     else:
         print_collective(answer, console(), verbose=verbose)
-    if plot:
-        plot_collective(answer, None, force=force)
-    if plot_file is not None:
-        plot_collective(answer, plot_file, force=force)
-        say(f"drew the curves into {plot_file}")

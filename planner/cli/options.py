@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -286,8 +285,6 @@ LauncherName = Annotated[
     str | None,
     typer.Option("--launcher", help="torchrun, slurm, kubernetes or skypilot [torchrun]."),
 ]
-Plot = Annotated[bool, typer.Option("--plot", help="Draw the curves in the terminal.")]
-PlotFile = Annotated[Path | None, typer.Option(help="Draw the curves into a .png or .svg file.")]
 OutputFormat = Annotated[TableOrJson, typer.Option("--format", help="Output format.")]
 TreeFormat = Annotated[TreeOrJson, typer.Option("--format", help="Output format.")]
 FilesFormat = Annotated[FilesOrJson, typer.Option("--format", help="Output format.")]

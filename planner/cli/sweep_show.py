@@ -1,7 +1,6 @@
 """``planner sweep show``: what the answers of a sweep say together."""
 
 import math
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +21,6 @@ class Shown(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
-    html = "html"
 
 
 def show(
@@ -72,9 +70,7 @@ def show(
     if output_format is Shown.table and out is None:
         print_show(shown, changing, kept, console())
         return
-    if output_format is Shown.html:
-        text = _page(found, shown, changing, rows, kept)
-    elif output_format is Shown.json:
+    if output_format is Shown.json:
         text = f"{render_show_json(shown, changing, kept, found)}\n"
     elif output_format is Shown.csv:
         text = render_show_csv(show_rows(shown, changing))
@@ -143,17 +139,6 @@ def _nothing_left(found: Any) -> Exception:  # noqa: ANN401 - Results
 
     plans = int((found.frame["status"] == "plan").sum())
     return NothingFitsError(f"no plan of {plans:,} in {found.path} keeps the conditions")
-
-
-def _page(found: Any, shown: Any, changing: Any, rows: Any, kept: Sequence[str]) -> str:  # noqa: ANN401
-    import shlex
-
-    from planner.report.page.sweep import render_sweep_page
-    from planner.report.plot import library
-
-    library("matplotlib", "--format html")
-    origin = shlex.join(["planner", *sys.argv[1:]])
-    return render_sweep_page(found, shown, changing, rows, kept, origin)
 
 
 def _table_text(shown: Any, changing: Any, kept: Sequence[str]) -> str:  # noqa: ANN401

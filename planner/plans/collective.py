@@ -135,20 +135,6 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     )
 
 
-def curves(answer: CollectiveAnswer) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    """Bus bandwidth in GB/s by message size, one curve per algorithm."""
-    question = answer.question
-    factor = float(busbw_factor(question.kind, float(question.num_ranks)))
-    sizes = np.array(PLOT_SIZES)
-    return {
-        cost.algorithm: (
-            PLOT_SIZES,
-            list(factor * sizes / _times(cost.algorithm, question.kind, answer.levels) / 1e9),
-        )
-        for cost in answer.costs
-    }
-
-
 def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
     """Levels of the group; of a message between two, the outermost one it spans."""
     levels = group_levels(question.cluster, question.num_ranks)

@@ -74,6 +74,8 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--dtype": "a precision is given with --precision",
     "--bf16": "a precision is given with --precision bf16",
     "--nvme": "a disk is not measured; planner calibrate reads fio's JSON (--direct=1) of it",
+    "--plot": "curves are not drawn; planner export --to html draws a plan's charts",
+    "--plot-file": "curves are not drawn; planner export --to html draws a plan's charts",
     "--published": "published runs are compared by python -m tools.validate in a checkout",
 }
 """Options of other programs, and what says the same here."""

@@ -57,6 +57,11 @@ class BinaryFile(OutputFile):
         return self.data
 
 
+def is_trace(file: OutputFile) -> bool:
+    """Whether a file of the folder is the trace of a rank."""
+    return isinstance(file, BinaryFile)
+
+
 def check_size(strategy: Strategy, place: str) -> None:
     """Raise InputError where there cannot be a trace for every rank."""
     ranks = strategy.num_gpus

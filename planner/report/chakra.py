@@ -1,75 +1,28 @@
 """Execution traces in MLCommons' Chakra format: a header and nodes, each behind its length.
 
 Source: mlcommons/chakra, schema/protobuf/et_def.proto (package ChakraProtoMsg) and
-src/third_party/utils/protolib.py (varint lengths); the fields that are written here. The messages
-are described at run time, and protobuf is loaded only then.
+src/third_party/utils/protolib.py (varint lengths); the fields that are written here. Encoding:
+Protocol Buffers, proto3 (protobuf.dev, "Encoding"): fields of their default are left out, repeated
+numbers are packed, members of a oneof are always written.
 """
 
-from collections.abc import Mapping
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 from planner.plans.execution import Node
-from planner.report.plot import library
 
 SCHEMA = "1.0.0"
 """Release of Chakra whose schema this is."""
-PACKAGE = "ChakraProtoMsg"
 TYPES = {"compute": 4, "send": 5, "receive": 6, "collective": 7}
 """NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
 """CollectiveCommType."""
-# Field numbers and types of et_def.proto; "[]" marks repeated ones.
-MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
-    "AttributeProto": {
-        "name": (1, "string"),
-        "int64_val": (9, "int64"),
-        "bool_val": (27, "bool"),
-        "string_val": (29, "string"),
-    },
-    "GlobalMetadata": {"version": (1, "string"), "attr": (2, "AttributeProto[]")},
-    "Node": {
-        "id": (1, "uint64"),
-        "name": (2, "string"),
-        "type": (3, "int32"),
-        "data_deps": (5, "uint64[]"),
-        "start_time_micros": (6, "uint64"),
-        "duration_micros": (7, "uint64"),
-        "attr": (10, "AttributeProto[]"),
-    },
-}
-ONE_OF = ("int64_val", "bool_val", "string_val")
-"""Of AttributeProto: one of them is written, zero and false too."""
-Value = bool | int | str
-
-
-@cache
-def message_classes() -> dict[str, Any]:
-    """Classes of the messages above, from a description of them."""
-    described = library("google.protobuf.descriptor_pb2", "--format", "trace")
-    pool = library("google.protobuf.descriptor_pool", "--format", "trace").DescriptorPool()
-    factory = library("google.protobuf.message_factory", "--format", "trace")
-    field = described.FieldDescriptorProto
-    file = described.FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        if name == "AttributeProto":
-            message.oneof_decl.add(name="value")
-        for key, (number, kind) in fields.items():
-            base = kind.removesuffix("[]")
-            label = field.LABEL_REPEATED if kind.endswith("[]") else field.LABEL_OPTIONAL
-            one = message.field.add(name=key, number=number, label=label)
-            if base in MESSAGES:
-                one.type, one.type_name = field.TYPE_MESSAGE, f".{PACKAGE}.{base}"
-            else:
-                one.type = getattr(field, f"TYPE_{base.upper()}")
-            if key in ONE_OF:
-                one.oneof_index = 0
-    pool.Add(file)
-    return {
-        name: factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in MESSAGES
-    }
+# Field numbers of et_def.proto.
+ATTRIBUTE_NAME, INT64_VALUE, BOOL_VALUE, STRING_VALUE = 1, 9, 27, 29
+METADATA_VERSION, METADATA_ATTRIBUTE = 1, 2
+NODE_ID, NODE_NAME, NODE_TYPE, NODE_DATA_DEPS, NODE_START, NODE_DURATION = 1, 2, 3, 5, 6, 7
+NODE_ATTRIBUTE = 10
+Values = tuple[tuple[str, bool | int | str], ...]
+"""Attributes of a node or a header, by name."""
 
 
 def _varint(number: int) -> bytes:
@@ -86,43 +39,49 @@ def _delimited(data: bytes) -> bytes:
     return _varint(len(data)) + data
 
 
-Values = tuple[tuple[str, Value], ...]
-"""Attributes of a node or a header, by name."""
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _data(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _delimited(data)
 
 
 @lru_cache(maxsize=1 << 14)
-def _attributes(kind: str, values: Values) -> bytes:
-    """A message of this kind with attributes alone: joined to another, it adds them to it."""
-    classes = message_classes()
-    kinds = {bool: "bool_val", int: "int64_val", str: "string_val"}
-    attributes = [
-        classes["AttributeProto"](name=name, **{kinds[type(value)]: value})
-        for name, value in values
-    ]
-    data: bytes = classes[kind](attr=attributes).SerializeToString()
-    return data
+def _attributes(field: int, values: Values) -> bytes:
+    """Attributes of a message: joined to its other fields, they are its own."""
+    written = b""
+    for name, value in values:
+        attribute = _data(ATTRIBUTE_NAME, name.encode())
+        if isinstance(value, str):
+            attribute += _data(STRING_VALUE, value.encode())
+        else:
+            attribute += _number(BOOL_VALUE if isinstance(value, bool) else INT64_VALUE, value)
+        written += _data(field, attribute)
+    return written
 
 
 def header(about: Values) -> bytes:
     """What a trace starts with."""
-    version: bytes = message_classes()["GlobalMetadata"](version=SCHEMA).SerializeToString()
-    return _delimited(version + _attributes("GlobalMetadata", about))
+    version = _data(METADATA_VERSION, SCHEMA.encode())
+    return _delimited(version + _attributes(METADATA_ATTRIBUTE, about))
 
 
 def shared(node: Node) -> bytes:
     """What is the same of a node on every rank of its stage."""
-    message = message_classes()["Node"](
-        id=node.id,
-        name=node.name,
-        type=TYPES[node.kind],
-        data_deps=node.after,
-        start_time_micros=node.start_us,
-        duration_micros=node.duration_us,
+    waits_for = b"".join(map(_varint, node.after))
+    return b"".join(
+        [
+            _number(NODE_ID, node.id) if node.id else b"",
+            _data(NODE_NAME, node.name.encode()) if node.name else b"",
+            _number(NODE_TYPE, TYPES[node.kind]),
+            _data(NODE_DATA_DEPS, waits_for) if waits_for else b"",
+            _number(NODE_START, node.start_us) if node.start_us else b"",
+            _number(NODE_DURATION, node.duration_us) if node.duration_us else b"",
+        ]
     )
-    data: bytes = message.SerializeToString()
-    return data
 
 
 def on_rank(node: bytes, values: Values) -> bytes:
     """A shared node with the attributes that are a rank's own."""
-    return _delimited(node + _attributes("Node", (("is_cpu_op", False), *values)))
+    return _delimited(node + _attributes(NODE_ATTRIBUTE, (("is_cpu_op", False), *values)))

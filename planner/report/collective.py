@@ -1,7 +1,6 @@
-"""A collective in the terminal and as JSON: algorithms, levels, curves."""
+"""A collective in the terminal and as JSON: algorithms and levels."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +8,8 @@ from rich.console import Console
 
 from planner.collectives.cost import CollectiveCost
 from planner.collectives.hierarchy import GroupLevel, HierarchyCost, LevelCost
-from planner.plans.collective import CollectiveAnswer, curves
+from planner.plans.collective import CollectiveAnswer
 from planner.report.document import serialise
-from planner.report.plot import line_chart
 from planner.report.table import Column, Table, fits, rich_table
 from planner.units import GB, format_bytes, format_seconds
 
@@ -165,18 +163,3 @@ def _numbers(cost: CollectiveCost | LevelCost) -> dict[str, float]:
         "rounds": float(np.asarray(cost.rounds)),
         "sent_bytes": float(np.asarray(cost.sent_bytes)),
     }
-
-
-def plot_collective(answer: CollectiveAnswer, path: Path | None, *, force: bool) -> None:
-    """Bus bandwidth by message size, one line per algorithm, in the terminal or a file."""
-    question = answer.question
-    line_chart(
-        curves(answer),
-        title=f"{question.kind.replace('_', '-')}, {question.num_ranks} ranks",
-        x_label="message, bytes",
-        y_label="bus bandwidth, GB/s",
-        log_x=True,
-        log_y=True,
-        path=path,
-        force=force,
-    )

@@ -1,7 +1,6 @@
-"""Screen, JSON and chart of `planner size --gpus`: how a job scales."""
+"""Screen and JSON of `planner size --gpus`: how a job scales."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +11,6 @@ from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadli
 from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
-from planner.report.plot import line_chart
 from planner.report.size import inputs_dict, job_words
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import layout, layout_axes
@@ -30,7 +28,6 @@ TITLES = {
     "other": "optimizer step, offload and overhead",
 }
 SHOWN_FRACTION = 0.005  # limits that never take this share of an iteration get no column
-PLOTTED = ("bubble", "DP", "TP", "EP")
 
 
 def _shown(result: Scaling) -> list[str]:
@@ -213,23 +210,3 @@ def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
         "seconds": result.seconds,
     }
     return serialise("scale", data)
-
-
-def plot_scaling(result: Scaling, *, path: Path | None = None, force: bool = False) -> None:
-    """Draw efficiency and the shares of bubble and communication over the number of GPUs."""
-    gpus = [float(point.num_gpus) for point, _ in result.fitting]
-    series = {"efficiency": (gpus, [result.efficiency(plan) for _, plan in result.fitting])}
-    for name in PLOTTED:
-        values = [shares(plan.estimate)[name] for _, plan in result.fitting]
-        if max(values) >= SHOWN_FRACTION:
-            series[f"{name}, share of time"] = (gpus, values)
-    context = result.largest.context
-    line_chart(
-        series,
-        title=f"{_kind(result)} scaling of {context.model.name} on {context.cluster.node.name}",
-        x_label="GPUs",
-        y_label="fraction",
-        log_x=True,
-        path=path,
-        force=force,
-    )

@@ -52,11 +52,9 @@ HEAVY = (
     "ortools",
     "pandas",
     "planner.search.stages.cp_sat",
-    "matplotlib",
-    "plotext",
+    "jinja2",
     "polars",
     "ray",
-    "google.protobuf",
     "torch",
     "tree_sitter",
 )

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,7 +109,6 @@ def test_a_torus_is_used_along_all_dimensions(planner: Any) -> None:
         (("all-reduce", "1GB", "2xdgx-h100", "--algorithm", "rin"), "did you mean ring?"),
         (("all-to-all", "1GB", "2xdgx-h100", "--algorithm", "ring"), "ring does no all-to-all"),
         (("all-reduce", "1GB", "1xh100"), "has one accelerator"),
-        (("all-reduce", "1GB", "2xdgx-h100", "--plot-file", "a.bmp"), "unknown picture format"),
     ],
 )
 def test_bad_arguments_are_explained(
@@ -125,24 +123,3 @@ def test_every_wrong_argument_is_reported_at_once(planner: Any) -> None:
     run = planner("collective", "all-reduce", "x", "y", "--algorithm", "z")
     for text in ("SIZE", "cluster::y", "--algorithm"):
         assert text in run.err
-
-
-def test_the_plot_has_a_line_per_algorithm(planner: Any) -> None:
-    pytest.importorskip("plotext")
-    run = planner(*ASKED, "--group", "8", "--algorithm", "ring,double-tree", "--plot")
-    assert run.code == 0
-    picture = run.out[run.out.index("fastest by size") :]
-    assert "bus bandwidth" in picture
-    assert "double-tree" in picture
-
-
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_the_plot_goes_into_a_file(planner: Any, tmp_path: Path, suffix: str) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"curves.{suffix}"
-    arguments = (*ASKED, "--group", "8", "--algorithm", "ring", "--plot-file", str(path))
-    assert planner(*arguments).code == 0
-    before = path.read_bytes()
-    assert planner(*arguments).code == 2
-    assert path.read_bytes() == before
-    assert planner(*arguments, "--force").code == 0

@@ -152,7 +152,7 @@ WRONG = [
 
 def app_commands() -> set[str]:
     """Commands that print an answer, not the schemas themselves or a picture."""
-    others = {"schema", "report", "trace"}
+    others = {"schema", "export"}
     return {str(command.name) for command in app.registered_commands} - others
 
 
@@ -233,10 +233,11 @@ def test_a_wrong_question_has_a_message_and_no_document(
     ],
     ids=lambda question: question[0],
 )
-def test_a_chart_is_not_drawn_into_a_document(planner: Any, question: tuple[str, ...]) -> None:
-    run = planner(*question, "--format", "json", "--plot")
-    assert (run.code, run.out) == (2, "")
-    assert "--plot-file" in run.err
+def test_charts_that_are_gone_are_named(planner: Any, question: tuple[str, ...]) -> None:
+    for option in ("--plot", "--plot-file=a.svg"):
+        run = planner(*question, option)
+        assert (run.code, run.out) == (2, "")
+        assert "planner export --to html draws a plan's charts" in run.err
 
 
 def test_schema_prints_one_and_lists_all(planner: Callable[..., Any]) -> None:

@@ -82,18 +82,6 @@ def test_a_cluster_file_gives_node_and_fabric(planner: Any, tmp_path: Path) -> N
     assert times[0] > times[1]
 
 
-def test_charts_in_the_terminal_and_in_a_file(planner: Any, tmp_path: Path) -> None:
-    path = tmp_path / "curve.svg"
-    run = planner(*QUESTION, "--plot", "--plot-file", str(path))
-    assert run.code == 0
-    assert "efficiency" in run.out
-    assert "<svg" in path.read_text(encoding="utf-8")
-    again = planner(*QUESTION, "--plot-file", str(path))
-    assert again.code == 2
-    assert "--force" in again.err
-    assert not again.out
-
-
 def test_a_deadline_names_the_fewest_gpus(planner: Any) -> None:
     assert "GPUs take" in planner(*QUESTION, "--tokens", "1T", "--deadline", "200d").out
     assert (
@@ -107,7 +95,6 @@ def test_a_deadline_names_the_fewest_gpus(planner: Any) -> None:
         (("--deadline", "3d"), "--deadline"),
         (("--tokens", "1T", "--deadline", "nan"), "--deadline"),
         (("--gpus", "12"), "not a multiple of 8"),
-        (("--plot-file", "a.pdf"), ".png, .svg"),
         (("--global-batch", "0"), "--global-batch"),
         (("--max-gpus", "64"), "--max-gpus: not taken with --gpus"),
         (("--tokens", "1T", "--budget", "1M"), "--budget: not taken with --gpus"),
@@ -122,11 +109,10 @@ def test_problems_are_named_before_any_search(
     assert len(run.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("options", [("--weak",), ("--plot-file", "curve.svg")])
-def test_what_belongs_to_a_curve_needs_its_sizes(options: tuple[str, ...], planner: Any) -> None:
-    run = planner("size", "llama3-8b", "dgx-h100", *options)
+def test_a_growing_batch_needs_sizes(planner: Any) -> None:
+    run = planner("size", "llama3-8b", "dgx-h100", "--weak")
     assert run.code == 2
-    assert f"{options[0]}: needs --gpus" in run.err
+    assert "--weak: needs --gpus" in run.err
 
 
 def test_the_former_command_names_what_answers_now(planner: Any) -> None:

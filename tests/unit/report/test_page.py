@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from page_text import Page, read_page
@@ -10,15 +11,14 @@ from page_text import Page, read_page
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import OutputFile
+from planner.notes import Note, NoteKind
 from planner.plans.around import context_around
 from planner.plans.iteration import MAX_PASSES, iteration
 from planner.plans.layout import requested, resolve
-from planner.plans.plan import Plan, answer
+from planner.plans.plan import Answer, Plan, answer
 from planner.query.objectives import Aim
-from planner.report.page import bars, charts, schedule
-from planner.report.page.html import Html, element, escaped
-from planner.report.page.page import render_page
-from planner.report.page.sheet import Sheet
+from planner.report import charts
+from planner.report.page import describe, render_page
 from planner.units import GIB, format_seconds
 
 Contexts = Callable[..., Context]
@@ -37,25 +37,31 @@ def planned(context_of: Contexts, **layout: object) -> Plan:
     return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
 
 
-def sheet(plan: Plan, **changes: object) -> Sheet:
+def html(plan: Plan, **changes: Any) -> str:
     file = OutputFile(name="launch.sh", text="echo '<b>' && torchrun x\n")
-    fields = {"origin": "planner report", "files": (file,), "refused": "", "answer": None}
-    return Sheet(plan=plan, **{**fields, **changes})  # type: ignore[arg-type]
+    fields = {"origin": "planner export", "files": (file,), "refused": "", "answer": None}
+    return render_page(describe(plan, **{**fields, **changes}))
 
 
-def page(plan: Plan, **changes: object) -> Page:
-    return read_page(render_page(sheet(plan, **changes)))
+def page(plan: Plan, **changes: Any) -> Page:
+    return read_page(html(plan, **changes))
 
 
 def test_elements_nest_and_ids_are_given_once(plan: Plan) -> None:
     found = page(plan)
     assert found.tags.count("html") == found.tags.count("main") == found.tags.count("h1") == 1
-    assert found.tags.count("svg") == 3
+    num_stages = 4
+    assert found.tags.count("svg") == 2 * num_stages + 1, "bars of time and memory, schedule"
     assert len(found.ids) == len(set(found.ids))
 
 
+def with_note(plan: Plan) -> Answer:
+    note = Note(kind=NoteKind.given, text=HOSTILE)
+    return replace(answer([context_around(plan)], top=1, aim=Aim()), notes=(note,))
+
+
 def test_nothing_runs_and_nothing_is_loaded(plan: Plan) -> None:
-    text = render_page(sheet(plan))
+    text = html(plan)
     found = read_page(text)
     assert not {"script", "iframe", "object", "embed", "link", "img", "base"} & set(found.tags)
     assert not [name for name in found.attributes if name.startswith("on")]
@@ -66,7 +72,7 @@ def test_nothing_runs_and_nothing_is_loaded(plan: Plan) -> None:
 
 
 def test_the_same_plan_gives_the_same_page(plan: Plan) -> None:
-    assert render_page(sheet(plan)) == render_page(sheet(plan))
+    assert html(plan) == html(plan)
 
 
 def test_what_files_say_is_text(plan: Plan) -> None:
@@ -74,7 +80,7 @@ def test_what_files_say_is_text(plan: Plan) -> None:
     cluster = replace(plan.context.cluster, name=HOSTILE)
     hostile = replace(plan, context=replace(plan.context, model=model, cluster=cluster))
     file = OutputFile(name=HOSTILE, text=HOSTILE)
-    found = page(hostile, files=(file,), origin=HOSTILE, notes=(HOSTILE,))
+    found = page(hostile, files=(file,), origin=HOSTILE, answer=with_note(hostile))
     assert not {"script", "img"} & set(found.tags)
     assert "onerror" not in found.attributes
     assert "\x1b" not in found.text
@@ -102,14 +108,14 @@ def test_the_page_says_the_numbers_of_the_plan(plan: Plan) -> None:
 def test_bars_of_time_sum_to_the_iteration_and_of_memory_to_the_peak(plan: Plan) -> None:
     found = iteration(plan)
     for stage, peak in enumerate(plan.estimate.memory.stage_peak_bytes):
-        seconds = bars.stage_seconds(found, stage)
+        seconds = charts.stage_seconds(found, stage)
         assert sum(seconds.values()) == pytest.approx(plan.estimate.iter_time_s)
-        assert sum(bars.peak_groups(found.curves[stage]).values()) == pytest.approx(peak / GIB)
+        assert sum(charts.peak_groups(found.curves[stage]).values()) == pytest.approx(peak / GIB)
 
 
 def test_long_iterations_are_drawn_at_both_ends(context_of: Contexts) -> None:
     short = planned(context_of, tp=2, pp=4)
-    assert len(schedule.windows(iteration(short), short.strategy)) == 1
+    assert len(charts.windows(iteration(short), short.strategy)) == 1
     context, strategy = resolve(
         replace(short.context, job=replace(short.context.job, global_batch=512)),
         requested(tp=2, pp=4, global_batch=512),
@@ -117,7 +123,7 @@ def test_long_iterations_are_drawn_at_both_ends(context_of: Contexts) -> None:
     long = Plan(
         context=context, strategy=strategy, estimate=estimate(context, strategy), is_optimal=False
     )
-    (start, _), (_, end) = schedule.windows(iteration(long), long.strategy)
+    (start, _), (_, end) = charts.windows(iteration(long), long.strategy)
     assert (start, end) == pytest.approx((0.0, long.estimate.iter_time_s))
 
 
@@ -134,25 +140,36 @@ def test_other_layouts_and_the_frontier_follow_a_search(plan: Plan) -> None:
         seconds = other.estimate.iter_time_s
         change = f"{seconds / own_s - 1.0:+.1%}"
         assert any(row[2:4] == [format_seconds(seconds), change] for row in read.rows)
-    assert read.tags.count("svg") == 4
+    assert read.tags.count("svg") == 2 * 4 + 2
     assert len(read.ids) == len(set(read.ids))
 
 
 def test_every_colour_of_a_chart_is_the_style_sheets_in_both_themes(plan: Plan) -> None:
-    text = render_page(sheet(plan))
-    assert not re.search("|".join(charts.COLOURS.values()), text)
+    text = html(plan)
     assert not re.search(r"(fill|stroke): ?#", text), "a colour that no theme changes"
     used = set(re.findall(r"var\(--([a-z]+)\)", text))
     style, _, _ = text.partition("</style>")
-    light, dark, printed = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
-    for theme in (light, dark, printed):
-        assert used <= set(re.findall(r"--([a-z]+):", theme))
+    themed = re.findall(r"--([a-z]+): light-dark\(#[0-9a-f]{6}, #[0-9a-f]{6}\)", style)
+    assert used <= set(themed)
+    assert set(charts.TIME_TITLES) | set(charts.MEMORY_TITLES) <= set(themed)
 
 
-def test_parts_are_escaped_once() -> None:
-    assert escaped("a < b & c") == "a &lt; b &amp; c"
-    assert escaped(Html("<b>x</b>")) == "<b>x</b>"
-    inner = element("td", 'x"<', kind="word")
-    assert inner == '<td class="word">x&quot;&lt;</td>'
-    assert element("tr", inner) == f"<tr>{inner}</tr>"
-    assert element("a", aria_label='"') == '<a aria-label="&quot;"></a>'
+def test_legends_name_what_is_drawn(plan: Plan) -> None:
+    drawn = charts.time_bars(iteration(plan))
+    for bar in drawn.bars:
+        assert set(re.findall(r"var\(--([a-z]+)\)", bar.svg)) <= set(drawn.legend)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(8, "8"), (65536, "65536"), (350e9, "350G"), (0.00125, "0.00125")]
+)
+def test_short_numbers(value: float, text: str) -> None:
+    assert charts.short_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ends", "ticks"), [((1.0, 25.0), [1, 2, 5, 10, 20]), ((1.1, 1.9), [1.1, 1.9])]
+)
+def test_logarithmic_ticks(ends: tuple[float, float], ticks: list[float]) -> None:
+    assert charts.log_ticks(*ends) == pytest.approx(ticks)
+    assert len(charts.log_ticks(1e-3, 1e6)) <= charts.MAX_TICKS

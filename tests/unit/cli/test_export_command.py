@@ -1,6 +1,5 @@
-"""``planner report`` and ``planner trace``: from a plan or a question to a file, or to an error."""
+"""``planner export``: from a plan or a question to a page, a trace, or an error."""
 
-import importlib
 import inspect
 import json
 from collections.abc import Callable
@@ -12,9 +11,8 @@ import yaml
 from page_text import read_page
 from plan_document import plan_document
 
-from planner.cli.report import report
+from planner.cli.export import export
 from planner.query.options import OPTIONS
-from planner.report.chakra import message_classes
 
 ROOT = Path(__file__).resolve().parents[3]
 QUESTION = ("llama3-8b", "2xdgx-h100", "--global-batch", "64", "--seq-len", "4096")
@@ -36,7 +34,7 @@ def written(planner: Any, tmp_path: Path) -> Callable[..., str]:
 
     def write(*arguments: str) -> str:
         out = tmp_path / "page.html"
-        run = planner("report", *arguments, "-o", str(out))
+        run = planner("export", "--to", "html", *arguments, "-o", str(out))
         assert run.code == 0, run.err
         assert (run.out, run.err.splitlines()[-1]) == ("", f"wrote the page to {out}")
         return out.read_text(encoding="utf-8")
@@ -66,7 +64,18 @@ def test_a_question_becomes_the_page_of_its_best_plan(written: Any) -> None:
 
 
 def test_a_plan_has_its_own_question(planner: Any, saved: str, tmp_path: Path) -> None:
-    run = planner("report", saved, "--tp", "4", "--seq-len", "8k", "-o", str(tmp_path / "x.html"))
+    run = planner(
+        "export",
+        "--to",
+        "html",
+        saved,
+        "--tp",
+        "4",
+        "--seq-len",
+        "8k",
+        "-o",
+        str(tmp_path / "x.html"),
+    )
     assert run.code == 2
     assert [line.partition(": ")[0] for line in run.err.splitlines()] == [
         "command line::--seq-len",
@@ -75,65 +84,47 @@ def test_a_plan_has_its_own_question(planner: Any, saved: str, tmp_path: Path) -
 
 
 def test_one_word_that_is_no_file_asks_for_the_cluster(planner: Any, tmp_path: Path) -> None:
-    run = planner("report", "llama3-8b", "-o", str(tmp_path / "x.html"))
+    run = planner("export", "--to", "html", "llama3-8b", "-o", str(tmp_path / "x.html"))
     assert run.code == 2
     assert "beside a model its cluster is needed" in run.err
 
 
-@pytest.mark.parametrize("command", ["report", "trace"])
+@pytest.mark.parametrize("target", ["html", "perfetto"])
 def test_files_are_replaced_only_with_force(
-    planner: Any, saved: str, tmp_path: Path, command: str
+    planner: Any, saved: str, tmp_path: Path, target: str
 ) -> None:
     out = tmp_path / "there"
     out.write_text("mine")
-    alone = ("--no-search",) if command == "report" else ()
-    run = planner(command, saved, *alone, "-o", str(out))
+    alone = ("--no-search",) if target == "html" else ()
+    run = planner("export", "--to", target, saved, *alone, "-o", str(out))
     assert (run.code, out.read_text()) == (2, "mine")
     assert "--force" in run.err
-    assert planner(command, saved, *alone, "-o", str(out), "--force").code == 0
+    assert planner("export", "--to", target, saved, *alone, "-o", str(out), "--force").code == 0
     assert out.read_text() != "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"best.yaml", "there"}
 
 
-@pytest.mark.parametrize("command", ["report", "trace"])
+@pytest.mark.parametrize("target", ["html", "perfetto"])
 @pytest.mark.parametrize("where", ["missing/x", "folder"])
 def test_targets_that_cannot_be_written_are_errors(
-    planner: Any, saved: str, tmp_path: Path, command: str, where: str
+    planner: Any, saved: str, tmp_path: Path, target: str, where: str
 ) -> None:
     (tmp_path / "folder").mkdir()
-    run = planner(command, saved, "-o", str(tmp_path / where), "--force")
+    run = planner("export", "--to", target, saved, "-o", str(tmp_path / where), "--force")
     assert run.code == 2
     assert "::--out: " in run.err
     assert {path.name for path in tmp_path.iterdir()} == {"best.yaml", "folder"}
 
 
-@pytest.mark.parametrize("command", ["report", "trace"])
-def test_plans_that_are_none_are_errors(planner: Any, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("target", ["html", "perfetto"])
+def test_plans_that_are_none_are_errors(planner: Any, tmp_path: Path, target: str) -> None:
     text = tmp_path / "no.yaml"
     text.write_text("a: &a [*a]\n")
     out = tmp_path / "x"
     for name in (str(tmp_path / "missing.yaml"), str(text)):
-        run = planner(command, name, "-o", str(out))
+        run = planner("export", "--to", target, name, "-o", str(out))
         assert run.code == 2
         assert run.err.startswith(f"{name}::")
-    assert not out.exists()
-
-
-def test_a_missing_library_is_named_before_the_search(
-    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = importlib.import_module
-
-    def without(name: str, package: str | None = None) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return whole(name, package)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    out = tmp_path / "x.html"
-    run = planner("report", *QUESTION, "-o", str(out))
-    assert run.code == 2
-    assert "pip install 'parallel-planner[plot]'" in run.err
     assert not out.exists()
 
 
@@ -150,7 +141,7 @@ def test_paths_in_a_plan_are_text(saved: str, tmp_path: Path, written: Any) -> N
 
 def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Path) -> None:
     out = tmp_path / "trace.json"
-    run = planner("trace", saved, "-o", str(out))
+    run = planner("export", "--to", "perfetto", saved, "-o", str(out))
     assert (run.code, run.out) == (0, "")
     document = json.loads(out.read_text())
     names = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"]
@@ -159,7 +150,7 @@ def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Pa
 
 
 def test_a_page_takes_every_option_of_a_question() -> None:
-    taken = inspect.signature(report).parameters
+    taken = inspect.signature(export).parameters
     assert set(OPTIONS) <= set(taken)
     assert not {"save", "space", "output_format"} & set(taken)
 
@@ -168,42 +159,47 @@ def test_a_folder_for_astra_sim_has_a_trace_per_rank(
     planner: Any, saved: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "astra"
-    run = planner("trace", saved, "--format", "chakra", "-o", str(out))
+    run = planner("export", saved, "--to", "astra-sim", "-o", str(out))
     assert (run.code, run.out) == (0, ""), run.err
     beside = {"README.md", "comm_group.json", "network.yml", "remote_memory.json", "system.json"}
     assert {path.name for path in out.iterdir()} == beside | {f"trace.{n}.et" for n in range(16)}
-    again = planner("trace", saved, "--format", "chakra", "-o", str(out))
+    again = planner("export", saved, "--to", "astra-sim", "-o", str(out))
     assert again.code == 2
     assert "--force" in again.err
-    assert planner("trace", saved, "--format", "chakra", "-o", str(out), "--force").code == 0
+    assert planner("export", saved, "--to", "astra-sim", "-o", str(out), "--force").code == 0
 
 
 def test_a_folder_that_is_a_file_and_formats_that_are_none_are_errors(
     planner: Any, saved: str, tmp_path: Path
 ) -> None:
-    run = planner("trace", saved, "--format", "chakra", "-o", saved, "--force")
+    run = planner("export", saved, "--to", "astra-sim", "-o", saved, "--force")
     assert run.code == 2
     assert "is no folder" in run.err
-    run = planner("trace", saved, "--format", "kineto", "-o", str(tmp_path / "x"))
+    run = planner("export", saved, "--to", "kineto", "-o", str(tmp_path / "x"))
     assert run.code == 2
     assert "perfetto" in run.err
     assert {path.name for path in tmp_path.iterdir()} == {"best.yaml"}
 
 
-def test_without_protobuf_no_folder_is_made(
-    planner: Any, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_chakra_alone_is_the_traces(planner: Any, saved: str, tmp_path: Path) -> None:
+    out = tmp_path / "chakra"
+    run = planner("export", saved, "--to", "chakra", "-o", str(out))
+    assert (run.code, run.out) == (0, ""), run.err
+    assert {path.name for path in out.iterdir()} == {f"trace.{n}.et" for n in range(16)}
+
+
+def test_options_of_the_page_are_refused_elsewhere(
+    planner: Any, saved: str, tmp_path: Path
 ) -> None:
-    whole = importlib.import_module
-
-    def without(name: str, package: str | None = None) -> Any:
-        if name.startswith("google.protobuf"):
-            raise ImportError(name)
-        return whole(name, package)
-
-    message_classes.cache_clear()
-    monkeypatch.setattr(importlib, "import_module", without)
-    run = planner("trace", saved, "--format", "chakra", "-o", str(tmp_path / "astra"))
+    of_the_page = ("--top", "2", "--no-search", "--emit", "bridge", "--launcher", "slurm")
+    run = planner("export", saved, "--to", "perfetto", *of_the_page, "-o", str(tmp_path / "x"))
     assert run.code == 2
-    assert "command line::--format: protobuf is not installed" in run.err
-    assert "pip install 'parallel-planner[trace]'" in run.err
-    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml"}
+    for option in ("--top", "--no-search", "--emit", "--launcher"):
+        assert f"command line::{option}: belongs to --to html" in run.err
+
+
+@pytest.mark.parametrize("command", ["report", "trace"])
+def test_former_commands_name_the_one_that_answers(planner: Any, command: str) -> None:
+    run = planner(command, "best.yaml")
+    assert run.code == 2
+    assert "`planner export PLAN --to " in run.err

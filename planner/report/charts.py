@@ -1,0 +1,463 @@
+"""Charts of the page as SVG text; colours are names of its style sheet, which knows the theme."""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from planner.cost.passes import (
+    ACTIVATIONS,
+    COMPUTE,
+    PARAMETERS,
+    RECOMPUTE,
+    SHARDING,
+    TRANSFER,
+)
+from planner.cost.timeline import GROUPS as MEMORY_GROUPS
+from planner.cost.timeline import WAIT, MemoryCurve, Slice
+from planner.plans.iteration import Iteration
+from planner.plans.plan import Plan
+from planner.spec.strategy import Strategy
+from planner.units import GIB, format_seconds
+
+WHOLE_SLICES = 110
+"""Of a stage: up to so many are drawn from end to end, of more the start and the end."""
+END_SLICES = 44
+"""Drawn at either end, or more where a pipeline takes longer to fill."""
+WIDTH, LEFT, GAP = 960.0, 46.0, 14.0
+"""Of a timeline, of its labels, and between its start and its end, in SVG units."""
+NUMBER_WIDTH = 15.0
+"""Room that a micro-batch's number takes."""
+PIECES_WIDTH = 5.0
+"""Narrower passes are drawn in their own colour alone."""
+MAX_TICKS = 9
+PIECES = {
+    RECOMPUTE: "recompute",
+    SHARDING: "gather",
+    PARAMETERS: "host",
+    ACTIVATIONS: "host",
+    TRANSFER: "transfer",
+    "tensor_parallel": "tensor",
+    "context_parallel": "context",
+    "expert_parallel": "expert",
+}
+"""Colours of what passes consist of; kernels have their pass's."""
+PASSES = {"forward": "forward", "backward": "backward", "weight gradient": "weight"}
+TIME_TITLES = {
+    "forward": "forward",
+    "backward": "backward",
+    "weight": "weight gradient",
+    "recompute": "recomputation",
+    "tensor": "tensor parallelism",
+    "context": "context parallelism",
+    "expert": "expert all-to-all",
+    "gather": "ZeRO-3 gathers",
+    "host": "host transfers",
+    "transfer": "pipeline transfers",
+    "tail": "gradient reduction, optimizer, step",
+    "wait": "waiting",
+}
+MEMORY_COLOURS = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "buffers and overhead": "buffers",
+    "outputs kept": "outputs",
+    "activations": "activations",
+    "transient": "transient",
+}
+"""Colour of every group of memory, from the bottom up."""
+MEMORY_TITLES = {colour: group for group, colour in MEMORY_COLOURS.items()}
+
+Box = tuple[float, float, float, float]
+"""Left, right, top, bottom."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One row of a bar chart."""
+
+    label: str
+    svg: str
+    number: str
+    """What is written beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A drawing or rows of bars, and what is written around it."""
+
+    title: str
+    caption: str
+    legend: Mapping[str, str]
+    """What each colour stands for."""
+    svg: str = ""
+    bars: tuple[Bar, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A part of the iteration, and where it is drawn."""
+
+    start_s: float
+    end_s: float
+    left: float
+    units_per_s: float
+
+    def x(self, time_s: float) -> float:
+        """Where a moment is drawn; those outside at the edge."""
+        inside_s = min(max(time_s, self.start_s), self.end_s)
+        return self.left + (inside_s - self.start_s) * self.units_per_s
+
+
+def _svg(width: float, height: float, parts: Iterable[str], attributes: str) -> str:
+    return f'<svg viewBox="0 0 {width:g} {height:g}" {attributes}>{"".join(parts)}</svg>'
+
+
+def _labelled(title: str) -> str:
+    return f'role="img" aria-label="{escape(title)}"'
+
+
+def _boxes(boxes: Iterable[Box], colour: str) -> str:
+    """Rectangles of one colour as a single path."""
+    drawn = "".join(
+        f"M{left:.2f} {top:.2f}H{right:.2f}V{bottom:.2f}H{left:.2f}Z"
+        for left, right, top, bottom in boxes
+        if right > left
+    )
+    return f'<path style="fill:var(--{colour})" d="{drawn}"/>' if drawn else ""
+
+
+def _line(points: Iterable[tuple[float, float]], style: str) -> str:
+    drawn = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+    return f'<polyline style="fill:none;{style}" points="{drawn}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str = "middle") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _rounded_up(value: float) -> float:
+    """The next of 1, 2, 5, 10, ..."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= value * 0.999)
+
+
+def _ticks(start: float, end: float, most: int) -> list[float]:
+    step = _rounded_up((end - start) / most)
+    first, last = math.ceil(start / step), math.floor(end / step)
+    return [step * number for number in range(first, last + 1)]
+
+
+def colour_of(each: Slice, item: str = COMPUTE) -> str:
+    """The colour of what a slice spends on an item."""
+    if each.kind == WAIT:
+        return "wait"
+    if not each.slot:
+        return "tail"
+    return PIECES.get(item) or PASSES.get(each.kind, "backward")
+
+
+def pieces(each: Slice) -> Iterator[tuple[float, float, str]]:
+    """Start, end and colour of what a slice consists of."""
+    start = each.start_s
+    for item, seconds in each.seconds.items():
+        yield start, start + seconds, colour_of(each, item)
+        start += seconds
+    if not each.seconds:
+        yield each.start_s, each.end_s, colour_of(each)
+
+
+def stage_seconds(found: Iteration, stage: int) -> dict[str, float]:
+    """Seconds of a stage's iteration by colour; they sum to it."""
+    total = dict.fromkeys(TIME_TITLES, 0.0)
+    for each in found.timeline.stages[stage]:
+        for start, end, colour in pieces(each):
+            total[colour] += end - start
+    return total
+
+
+def peak_groups(curve: MemoryCurve) -> dict[str, float]:
+    """GiB of a stage's fullest moment by colour."""
+    totals = curve.total_bytes
+    fullest = totals.index(max(totals))
+    return {
+        MEMORY_COLOURS[group]: curve.bytes_by_group[group][fullest] / GIB for group in MEMORY_GROUPS
+    }
+
+
+def _bar(label: str, number: str, parts: Mapping[str, float], end: float, limit: float) -> Bar:
+    """Parts in a row, as long as their share of ``end``; a stroke at ``limit``, where above 0."""
+    drawn, left = [], 0.0
+    for colour, length in parts.items():
+        right = left + 1000.0 * length / end
+        drawn.append(_boxes([(left, right, 0.0, 10.0)], colour))
+        left = right
+    if limit:
+        place = min(1000.0 * limit / end, 997.0)
+        drawn.append(_boxes([(place, place + 3.0, 0.0, 10.0)], "limit"))
+    attributes = 'preserveAspectRatio="none" aria-hidden="true"'
+    return Bar(label=label, number=number, svg=_svg(1000, 10, drawn, attributes))
+
+
+def _used(titles: Mapping[str, str], rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
+    return {name: title for name, title in titles.items() if any(row.get(name, 0) for row in rows)}
+
+
+def time_bars(found: Iteration) -> Chart:
+    """An iteration of every stage by what it does."""
+    rows = [stage_seconds(found, stage) for stage in range(len(found.curves))]
+    longest = max(sum(row.values()) for row in rows)
+    bars = [
+        _bar(f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row, longest, 0.0)
+        for stage, row in enumerate(rows)
+    ]
+    caption = (
+        "One iteration of every stage. Waiting is for other stages: the pipeline's bubble, stages "
+        "of unequal work and the slowest tail."
+    )
+    return Chart(
+        title="Seconds of an iteration by stage",
+        caption=caption if len(rows) > 1 else "One iteration; all ranks do the same.",
+        legend=_used(TIME_TITLES, rows),
+        bars=tuple(bars),
+    )
+
+
+def memory_bars(found: Iteration, hbm_bytes: float) -> Chart:
+    """Every stage's fullest moment by group."""
+    rows = [peak_groups(curve) for curve in found.curves]
+    limit = hbm_bytes / GIB
+    longest = max(limit, *(sum(row.values()) for row in rows))
+    bars = [
+        _bar(f"stage {stage}", f"{sum(row.values()):,.1f} GiB", row, longest, limit)
+        for stage, row in enumerate(rows)
+    ]
+    return Chart(
+        title="GiB of a rank by stage",
+        caption=f"A rank of every stage at its fullest moment; stroke: HBM of {limit:,.1f} GiB.",
+        legend=_used(MEMORY_TITLES, rows),
+        bars=tuple(bars),
+    )
+
+
+def windows(found: Iteration, strategy: Strategy) -> tuple[tuple[float, float], ...]:
+    """What of an iteration is drawn: all of it, or its start and its end."""
+    stages = found.timeline.stages
+    whole = found.timeline.iteration_s
+    begin = min(slices[0].start_s for slices in stages)
+    end = max(slices[-1].end_s for slices in stages)
+    most = max(len(slices) for slices in stages)
+    shown = max(END_SLICES, 3 * strategy.pp * strategy.vpp)
+    length = whole * shown / most
+    if most <= max(WHOLE_SLICES, 2 * shown) or 2.0 * length >= whole:
+        return ((begin, end),)
+    tail = end - max(each.end_s for slices in stages for each in slices if each.slot)
+    return ((begin, begin + length), (end - length - tail, end))
+
+
+def _placed(shown: Sequence[tuple[float, float]]) -> list[Window]:
+    """The windows side by side, at one scale."""
+    room = WIDTH - LEFT - 10.0 - GAP * (len(shown) - 1)
+    units_per_s = room / sum(end - start for start, end in shown)
+    placed, left = list[Window](), LEFT
+    for start, end in shown:
+        placed.append(Window(start_s=start, end_s=end, left=left, units_per_s=units_per_s))
+        left += (end - start) * units_per_s + GAP
+    return placed
+
+
+def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) -> Iterator[str]:
+    """Every stage's slices in a window, a row each; micro-batches where there is room."""
+    boxes: dict[str, list[Box]] = {colour: [] for colour in TIME_TITLES}
+    numbers = []
+    for stage, slices in enumerate(stages):
+        top, bottom = stage * height + 1.0, (stage + 1) * height - 1.0
+        for each in slices:
+            if each.end_s <= window.start_s or each.start_s >= window.end_s:
+                continue
+            left, right = window.x(each.start_s), window.x(each.end_s)
+            whole = ((each.start_s, each.end_s, colour_of(each)),)
+            for start, end, colour in pieces(each) if right - left > PIECES_WIDTH else whole:
+                boxes[colour].append((window.x(start), window.x(end), top, bottom))
+            if each.slot and right - left > NUMBER_WIDTH and height > 12.0:
+                number = str(each.slot[0].micro_batch)
+                numbers.append(_text((left + right) / 2.0, bottom - height / 4.0, number, "number"))
+    yield from (_boxes(those, colour) for colour, those in boxes.items())
+    yield from numbers
+
+
+def _steps(
+    curve: MemoryCurve, values: Sequence[float], window: Window
+) -> list[tuple[float, float]]:
+    """Where a curve that holds each value up to the next moment is in a window: x and value."""
+    first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
+    last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
+    return [
+        (window.x(time_s), values[position])
+        for position in range(first, last)
+        for time_s in curve.times_s[position : position + 2]
+    ]
+
+
+def _memory_by_group(curve: MemoryCurve, window: Window, floor: float, scale: float) -> str:
+    """The groups of one stage above each other, standing on ``floor``."""
+    below = [0.0] * (len(curve.times_s) - 1)
+    drawn = ""
+    for group, colour in MEMORY_COLOURS.items():
+        above = [low + own for low, own in zip(below, curve.bytes_by_group[group], strict=True)]
+        upper, lower = _steps(curve, above, window), _steps(curve, below, window)
+        points = [(x, floor - value * scale) for x, value in (*upper, *reversed(lower))]
+        if any(curve.bytes_by_group[group]):
+            words = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+            drawn += f'<polygon style="fill:var(--{colour})" points="{words}"/>'
+        below = above
+    return drawn
+
+
+def _memory_by_stage(
+    curves: Sequence[MemoryCurve], window: Window, floor: float, scale: float
+) -> Iterator[str]:
+    """Every stage's total; the first stage darkest."""
+    for curve in curves:
+        points = _steps(curve, curve.total_bytes, window)
+        opacity = 1.0 - 0.75 * curve.stage / len(curves)
+        style = f"stroke:var(--accent);opacity:{opacity:.2f}"
+        yield _line([(x, floor - value * scale) for x, value in points], style)
+
+
+def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fullest: int) -> Chart:
+    """Timeline of every stage; below it HBM of the fullest stage by group, and of all stages."""
+    shown = windows(found, strategy)
+    stages, curves = found.timeline.stages, found.curves
+    row = min(max(320.0 / len(stages), 5.0), 22.0)
+    panel = 110.0
+    scale = panel / (1.06 * hbm_bytes)
+    first_floor = row * len(stages) + 16.0 + panel
+    floors = [first_floor, first_floor + 16.0 + panel] if len(stages) > 1 else [first_floor]
+    step = max(1, math.ceil(14.0 / row))
+    parts = [
+        _text(LEFT - 6.0, (stage + 0.5) * row + 4.0, str(stage), "end")
+        for stage in range(0, len(stages), step)
+    ]
+    for window in _placed(shown):
+        left, right = window.x(window.start_s), window.x(window.end_s)
+        parts += _timeline(stages, window, row)
+        parts.append(_memory_by_group(curves[fullest], window, first_floor, scale))
+        if len(stages) > 1:
+            parts += _memory_by_stage(curves, window, floors[-1], scale)
+        for floor in floors:
+            limit = floor - hbm_bytes * scale
+            parts.append(
+                _line([(left, limit), (right, limit)], "stroke:var(--limit);stroke-dasharray:5 4")
+            )
+            parts.append(_line([(left, floor), (right, floor)], "stroke:var(--rule)"))
+        most = max(2, round((right - left) / 90.0))
+        for tick in _ticks(window.start_s, window.end_s, most):
+            if left + 8.0 <= window.x(tick) <= right - 8.0:
+                parts.append(_text(window.x(tick), floors[-1] + 16.0, f"{tick:g} s"))
+    for floor in floors:
+        parts.append(_text(LEFT - 6.0, floor, "0", "end"))
+        parts.append(
+            _text(LEFT - 6.0, floor - hbm_bytes * scale + 4, f"{hbm_bytes / GIB:.0f} GiB", "end")
+        )
+    title = "What every pipeline stage does during one iteration, and its HBM"
+    times = [stage_seconds(found, stage) for stage in range(len(stages))]
+    height = floors[-1] + 24.0
+    return Chart(
+        title=title,
+        caption=_schedule_caption(found, shown, fullest),
+        legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
+        svg=_svg(WIDTH, height, parts, _labelled(title)),
+    )
+
+
+def _schedule_caption(found: Iteration, shown: Sequence[tuple[float, float]], fullest: int) -> str:
+    """What is drawn, and how it stands to the estimate."""
+    drawn = found.timeline
+    extent = "One iteration"
+    if len(shown) > 1:
+        first_s, last_s = (end - start for start, end in shown)
+        extent = (
+            f"Of one iteration ({format_seconds(drawn.iteration_s)}) the first "
+            f"{format_seconds(first_s)} and the last {format_seconds(last_s)}"
+        )
+    off = drawn.simulated_s / drawn.modelled_s - 1.0
+    how = "stages wait at its end" if off <= 0.0 else "slices are drawn that much shorter"
+    against = "" if abs(off) < 5e-4 else f" ({off:+.1%} of the estimate's; {how})"
+    below = f"Below: HBM of stage {fullest}, the fullest"
+    below += ", and of all stages" if len(found.curves) > 1 else ""
+    return (
+        f"{extent}, from an event simulation of the schedule{against}: a row per stage, numbers "
+        f"are micro-batches. {below}; dashed: what the device has. What shows of communication is "
+        "drawn in one piece at the start or end of its pass, though it comes layer by layer, and "
+        "not apart in passes too narrow for it; what hides is not drawn."
+    )
+
+
+def short_number(value: float) -> str:
+    """Whole numbers in full up to five digits, else three digits and a prefix: 350G, 0.00125."""
+    if float(value).is_integer() and abs(value) < 1e5:
+        return f"{value:.0f}"
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g}{prefix}"
+    return f"{value:.3g}"
+
+
+def log_ticks(lowest: float, highest: float, digits: Sequence[int] = (1, 2, 5)) -> list[float]:
+    """1, 2, 5, 10, ... among the values, thinned out; both ends where they are closer than that."""
+    powers = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
+    every = [digit * 10.0**power for power in powers for digit in digits]
+    found = [tick for tick in every if lowest <= tick <= highest]
+    return found[:: -(-len(found) // MAX_TICKS)] if len(found) > 1 else sorted({lowest, highest})
+
+
+def frontier_chart(points: Sequence[Plan], own: Plan) -> Chart:
+    """Seconds of an iteration over GPUs, both logarithmic, with the range of runs like it."""
+    points = sorted(points, key=lambda plan: plan.strategy.num_gpus)
+    gpus = [plan.strategy.num_gpus for plan in points]
+    lowest = min(plan.estimate.iter_time_s_lower for plan in points)
+    highest = max(plan.estimate.iter_time_s_upper for plan in points)
+    # Room for labels at the left and below; a tenth of a factor where all is one value.
+    left, right, top, bottom = 44.0, 460.0, 12.0, 220.0
+    width = math.log(max(gpus[-1] / gpus[0], 1.1))
+    height = math.log(max(highest / lowest, 1.1))
+
+    def place(gpus_used: float, seconds: float) -> tuple[float, float]:
+        x = left + (right - left) * math.log(gpus_used / gpus[0]) / width
+        return x, bottom - (bottom - top) * math.log(seconds / lowest) / height
+
+    parts = []
+    for tick in log_ticks(lowest, highest):
+        _, y = place(gpus[0], tick)
+        parts.append(_line([(left, y), (right, y)], "stroke:var(--rule)"))
+        parts.append(_text(left - 6.0, y + 4.0, short_number(tick), "end"))
+    powers = range(math.ceil(math.log2(gpus[0])), math.floor(math.log2(gpus[-1])) + 1)
+    for power in powers[:: -(-len(powers) // MAX_TICKS) or 1]:
+        x, _ = place(2.0**power, lowest)
+        parts.append(_line([(x, top), (x, bottom)], "stroke:var(--rule)"))
+        parts.append(_text(x, bottom + 16.0, short_number(2.0**power)))
+    made = [plan.estimate for plan in points]
+    upper = [place(count, each.iter_time_s_upper) for count, each in zip(gpus, made, strict=True)]
+    lower = [place(count, each.iter_time_s_lower) for count, each in zip(gpus, made, strict=True)]
+    middle = [place(count, each.iter_time_s) for count, each in zip(gpus, made, strict=True)]
+    around = " ".join(f"{x:.2f},{y:.2f}" for x, y in (*upper, *reversed(lower)))
+    parts.append(f'<polygon style="fill:var(--accent);opacity:.15" points="{around}"/>')
+    parts.append(_line(middle, "stroke:var(--accent);stroke-width:1.5"))
+    parts += [_dot(*point, 2.5, "accent") for point in middle]
+    parts.append(_dot(*place(own.strategy.num_gpus, own.estimate.iter_time_s), 5.0, "recompute"))
+    parts.append(_text(right, bottom + 32.0, "GPUs", "end"))
+    parts.append(_text(left + 4.0, top - 2.0, "seconds per iteration", "start"))
+    title = "Seconds per iteration over the number of GPUs"
+    caption = (
+        "The fastest plan of every useful number of GPUs for the same batch; shaded: where eight "
+        "of ten runs like it would lie. The large point is the plan of this page."
+    )
+    svg = _svg(480, 258, parts, _labelled(title))
+    return Chart(title=title, caption=caption, legend={}, svg=svg)
+
+
+def _dot(x: float, y: float, radius: float, colour: str) -> str:
+    return f'<circle style="fill:var(--{colour})" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'

@@ -1,0 +1,422 @@
+"""A plan as one HTML page: what page.html.j2 shows of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from planner import __version__
+from planner.answers.software import assumptions_line
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate
+from planner.cost.ledger import StageLedger, stage_ledger
+from planner.cost.priced import subject_of
+from planner.errors import ExpressError
+from planner.formats.format import Format, OutputFile
+from planner.frameworks.registry import CURRENT
+from planner.launchers.launcher import Launcher
+from planner.limits import printable
+from planner.plans.differences import differences, short_layout, values
+from planner.plans.evidence import PublishedRun, evidence
+from planner.plans.iteration import Iteration, iteration, too_long
+from planner.plans.plan import Answer, Plan
+from planner.report.catalog import describe_size
+from planner.report.charts import (
+    Chart,
+    frontier_chart,
+    memory_bars,
+    schedule_chart,
+    stage_seconds,
+    time_bars,
+)
+from planner.report.emitted import README, PlanText, output_files
+from planner.report.evidence import range_line, range_text
+from planner.report.formulas import item_of, item_title, summary_of
+from planner.report.headline import degrees_words, layout_words, saving_words
+from planner.report.mfu import mfu_line
+from planner.report.placement import placement_line
+from planner.report.sizing_words import time_text
+from planner.units import GIB, format_bytes, format_count, format_seconds
+
+TEMPLATE = "page.html.j2"
+MAX_OTHERS = 8
+MAX_LEDGER = 40
+SHOWN = {
+    "ZeRO": "ZeRO stage",
+    "etp": "ranks per expert",
+    "vpp": "virtual stages",
+    "schedule": "schedule",
+    "sequence parallel": "sequence parallel",
+    "shard groups": "shard groups",
+    "layers per stage": "layers per stage",
+    "recompute modules": "selective repeats",
+}
+"""Decisions that no other row says, by the names of :func:`differences.values`."""
+USUAL = {
+    "vpp": "1",
+    "schedule": "1f1b",
+    "sequence parallel": "off",
+    "shard groups": "1",
+    "recompute modules": "the profile's",
+}
+"""What goes without saying."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of text below their heads; the first columns are words, the others numbers."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """All that the page shows, in its order; None where there is no such part."""
+
+    title: str
+    headline: str
+    tiles: Sequence[tuple[str, str, str]]
+    """Value, unit or name, and what stands to it."""
+    decisions: Sequence[tuple[str, str]]
+    waiting: str
+    time_chart: Chart | None
+    time_items: Table
+    overlap: str
+    formulas: Table
+    schedule: Chart | None
+    not_drawn: str
+    memory_chart: Chart | None
+    stages: Table
+    fullest: int
+    ledger: Table
+    others_note: str
+    others: Table | None
+    frontier: Chart | None
+    frontier_points: Table | None
+    trust: Sequence[str]
+    runs: Table
+    mfu: str
+    assumed: str
+    notes: Sequence[str]
+    files: Sequence[tuple[str, str]]
+    refused: str
+    """Why there are no files, where there are none."""
+    made_by: str
+
+
+def page_of(
+    plan: Plan,
+    text: PlanText,
+    made: Format,
+    launcher: Launcher,
+    *,
+    origin: str,
+    answer: Answer | None,
+) -> Page:
+    """The page of a plan with the files that start it; the README is left out, as it says the same.
+
+    ``origin`` is the command or call that made the page.
+    """
+    files: tuple[OutputFile, ...] = ()
+    refused = ""
+    try:
+        files = output_files(made, launcher, plan.context, plan.strategy, text)
+    except ExpressError as error:
+        refused = str(error)
+    kept = [file for file in files if file.name != README]
+    return describe(plan, files=kept, refused=refused, origin=origin, answer=answer)
+
+
+def describe(
+    plan: Plan,
+    *,
+    files: Sequence[OutputFile],
+    refused: str,
+    origin: str,
+    answer: Answer | None,
+) -> Page:
+    """The page of a plan beside files that were made of it."""
+    context, strategy, estimate = plan.context, plan.strategy, plan.estimate
+    memory = estimate.memory
+    not_drawn = too_long(strategy)
+    found = None if not_drawn else iteration(plan)
+    ledger = stage_ledger(subject_of(context, strategy), memory.peak_stage)
+    sources = evidence(context, strategy)
+    points = (answer.frontier or answer.ladder) if answer else ()
+    has_frontier = len(points) > 1
+    others = _others(plan, answer) if answer else []
+    return Page(
+        title=f"{context.model.name} on {context.cluster.name}: plan",
+        headline=headline(plan),
+        tiles=tiles(plan),
+        decisions=_decisions(plan),
+        waiting=_waiting(found) if found else "",
+        time_chart=time_bars(found) if found else None,
+        time_items=_time_items(estimate),
+        overlap=(
+            f"With all communication overlapped: {format_seconds(estimate.iter_time_s_overlapped)};"
+            f" with none: {format_seconds(estimate.iter_time_s_serial)}."
+        ),
+        formulas=_formulas(estimate),
+        schedule=(
+            schedule_chart(found, strategy, memory.hbm_bytes, memory.peak_stage) if found else None
+        ),
+        not_drawn=not_drawn,
+        memory_chart=memory_bars(found, memory.hbm_bytes) if found else None,
+        stages=_stages(plan),
+        fullest=memory.peak_stage,
+        ledger=_ledger(ledger),
+        others_note=_others_note(answer, has_others=bool(others)) if answer else "",
+        others=_layouts(plan, [plan, *others]) if answer else None,
+        frontier=frontier_chart(points, plan) if has_frontier else None,
+        frontier_points=_layouts(plan, _by_gpus(points)) if has_frontier else None,
+        trust=[line for line in (range_line(estimate), sources.note) if line],
+        runs=_runs([near.run for near in sources.runs]),
+        mfu=mfu_line(plan),
+        assumed=assumptions_line(context, [strategy]),
+        notes=[str(note) for note in answer.notes] if answer else (),
+        files=[(f"{file.name} ({file.text.count(chr(10)):,} lines)", file.text) for file in files],
+        refused=refused,
+        made_by=f"Modelled by planner {__version__}, not measured. Made by: {origin}",
+    )
+
+
+def render_page(page: Page) -> str:
+    """The whole page; every text is escaped, and shown without control characters."""
+    import jinja2
+
+    def shown(value: object) -> object:
+        return value if hasattr(value, "__html__") else printable(str(value))
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=shown,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    source = resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
+    return environment.from_string(source).render(page=page) + "\n"
+
+
+def software(context: Context) -> str:
+    """The framework as a command names it, with another profile than the current one."""
+    traits = context.traits
+    return traits.name if traits.profile == CURRENT else f"{traits.name} ({traits.profile})"
+
+
+def headline(plan: Plan) -> str:
+    """What to run, in a sentence."""
+    context = plan.context
+    count, name = plan.strategy.num_gpus, context.cluster.accelerator.name
+    return (
+        f"Train {context.model.name} on {count:,} {name} under {software(context)}: "
+        f"{layout_words(plan)}."
+    )
+
+
+def tiles(plan: Plan) -> list[tuple[str, str, str]]:
+    """Figures of the plan: value, unit or name, and what stands to it."""
+    estimate, memory = plan.estimate, plan.estimate.memory
+    free = f"{format_bytes(abs(plan.free_bytes))} {'free' if plan.free_bytes >= 0 else 'missing'}"
+    found = [
+        (
+            format_seconds(estimate.iter_time_s),
+            "per iteration",
+            f"{range_text(estimate)} in eight of ten such runs",
+        ),
+        (
+            format_count(round(estimate.tokens_per_s)),
+            "tokens per second",
+            f"{estimate.tokens_per_s_per_gpu:,.0f} per GPU",
+        ),
+        (
+            f"{estimate.mfu:.1%}",
+            "model FLOPs utilisation",
+            f"{estimate.mfu_full_square:.1%} counting the whole attention square",
+        ),
+        (
+            f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB",
+            f"HBM of the fullest rank: {memory.verdict}",
+            f"{free}; uncertain by {format_bytes(memory.uncertainty_bytes)}",
+        ),
+    ]
+    total_s, cost = plan.total_s(), plan.cost_usd()
+    tokens = plan.context.job.total_tokens
+    if total_s is not None and tokens:
+        ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+        span = " - ".join(time_text(total_s * end / estimate.iter_time_s) for end in ends)
+        price = "" if cost is None else f", {format_count(round(cost))} USD"
+        hours = f"{span}; {format_count(round(plan.gpu_hours()))} GPU-hours{price}"
+        found.append((time_text(total_s), f"for {format_count(tokens)} tokens", hours))
+    return found
+
+
+def _decisions(plan: Plan) -> list[tuple[str, str]]:
+    """The layout, decision by decision; what is as usual is left out."""
+    context, strategy = plan.context, plan.strategy
+    cluster, job, traits = context.cluster, context.job, context.traits
+    named = values(strategy)
+    left_out = {name for name, usual in USUAL.items() if named[name] == usual}
+    if strategy.etp == strategy.tp:
+        left_out.add("etp")
+    batch = (
+        f"{job.global_batch:,} sequences of {job.seq_len:,} tokens "
+        f"({format_count(job.tokens_per_iteration)} tokens), {job.precision}, "
+        f"{traits.optimizer.name}{traits.training.suffix}"
+    )
+    gpus = f"{strategy.num_gpus:,} of {cluster.num_accelerators:,} GPUs"
+    return [
+        ("model", f"{context.model.name}, {describe_size(context.model)}"),
+        ("cluster", f"{cluster.name}: {gpus}"),
+        ("framework", software(context)),
+        ("batch", batch),
+        ("layout", degrees_words(strategy) or "one GPU"),
+        ("micro-batch", f"{strategy.micro_batch} × {strategy.num_micro_batches:,} an iteration"),
+        ("saved memory", ", ".join(saving_words(plan))),
+        *((words, named[name]) for name, words in SHOWN.items() if name not in left_out),
+        ("on the network", placement_line(context, strategy)),
+    ]
+
+
+def _waiting(found: Iteration) -> str:
+    """Which stage waits most, and how long; nothing of one stage."""
+    whole = found.timeline.iteration_s
+    waits = [stage_seconds(found, stage)["wait"] / whole for stage in range(len(found.curves))]
+    if len(waits) == 1:
+        return ""
+    most = waits.index(max(waits))
+    mean = sum(waits) / len(waits)
+    return f"Stages wait {mean:.1%} of it in the mean, stage {most} most: {waits[most]:.1%}."
+
+
+def _time_items(estimate: Estimate) -> Table:
+    """Every item of time: what it adds, and how long it runs where part of it hides."""
+    rows = []
+    for name, item in sorted(estimate.time.items(), key=lambda each: -each[1].exposed_s):
+        hidden_s = item.busy_s - item.exposed_s
+        hides = hidden_s > 1e-3 * item.busy_s and hidden_s > 0.0
+        rows.append(
+            (
+                item_title(name),
+                f"time.{name}",
+                format_seconds(item.exposed_s),
+                f"{item.exposed_s / estimate.iter_time_s:.1%}",
+                format_seconds(hidden_s) if hides else "",
+            )
+        )
+    rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
+    head = ("on the slowest stage", "item", "adds", "share", "hidden besides")
+    return Table(head=head, rows=rows, words=2)
+
+
+def _formulas(estimate: Estimate) -> Table:
+    """What each item of time is, in a sentence."""
+    found = [item_of(f"time.{name}") for name in estimate.time]
+    rows = {item.address: summary_of(item) for item in found if item is not None}
+    return Table(head=("item", "is"), rows=list(rows.items()), words=2)
+
+
+def _stages(plan: Plan) -> Table:
+    """Every stage's peak against the device."""
+    memory, layers = plan.estimate.memory, plan.strategy.layers_per_stage
+    rows = [
+        (
+            str(stage),
+            str(layers[stage]),
+            f"{peak / GIB:,.2f}",
+            f"{(memory.hbm_bytes - peak) / GIB:,.2f}",
+            memory.verdict_at(peak),
+        )
+        for stage, peak in enumerate(memory.stage_peak_bytes)
+    ]
+    return Table(head=("stage", "layers", "peak GiB", "free GiB", ""), rows=rows)
+
+
+def _ledger(ledger: StageLedger) -> Table:
+    """The largest items of the fullest stage."""
+    rest = sum(each.num_bytes for each in ledger.items[MAX_LEDGER:])
+    rows: list[tuple[str, str, float]] = [
+        (each.name, each.lifetime, each.num_bytes) for each in ledger.items[:MAX_LEDGER]
+    ]
+    rows += [("all others", "", rest)] * (rest > 0)
+    rows.append(("peak", ledger.moment, ledger.peak_bytes))
+    shown = [
+        (name, alive, format_bytes(size), f"{size / ledger.peak_bytes:.1%}")
+        for name, alive, size in rows
+    ]
+    return Table(head=("item", "alive", "bytes", "share"), rows=shown, words=2)
+
+
+def _layouts(own: Plan, plans: Sequence[Plan]) -> Table:
+    """Plans beside the one of the page."""
+    head = (
+        *("layout", "GPUs", "iteration", "against it", "tokens/s", "MFU"),
+        *("peak GiB", "free GiB"),
+    )
+    rows = []
+    for plan in plans:
+        estimate, layout = plan.estimate, short_layout(plan.strategy)
+        change = f"{estimate.iter_time_s / own.estimate.iter_time_s - 1.0:+.1%}"
+        rows.append(
+            (
+                f"this: {layout}" if plan is own else layout,
+                f"{plan.strategy.num_gpus:,}",
+                format_seconds(estimate.iter_time_s),
+                "" if plan is own else change,
+                f"{estimate.tokens_per_s:,.0f}",
+                f"{estimate.mfu:.1%}",
+                f"{estimate.memory.peak_bytes / GIB:,.1f}",
+                f"{plan.free_bytes / GIB:,.1f}",
+            )
+        )
+    return Table(head=head, rows=rows)
+
+
+def _others(plan: Plan, answer: Answer) -> list[Plan]:
+    """The best plans of other layouts or frameworks, and the fastest."""
+    fastest = [] if answer.fastest is None else [answer.fastest]
+    others = [
+        each
+        for each in (*answer.plans, *fastest)
+        if differences(plan.strategy, each.strategy) or each.framework != plan.framework
+    ]
+    return others[:MAX_OTHERS]
+
+
+def _others_note(answer: Answer, *, has_others: bool) -> str:
+    if not has_others:
+        return "No other layout fits."
+    proof = "best under the model, as was proved" if answer.proved_optimal else "not proved best"
+    return (
+        f"Best plans of other layouts for the same question ({proof}). A layout may be faster here "
+        "and stand behind: what rests on less certain mechanisms has to gain more than their error."
+    )
+
+
+def _by_gpus(points: Sequence[Plan]) -> list[Plan]:
+    return sorted(points, key=lambda each: -each.strategy.num_gpus)
+
+
+def _runs(runs: Sequence[PublishedRun]) -> Table:
+    """The nearest published runs, and how far the model is off them."""
+    rows = []
+    for run in runs:
+        degrees = [
+            f"{name}{getattr(run, name)}"
+            for name in ("dp", "tp", "pp", "cp", "ep")
+            if getattr(run, name) > 1
+        ]
+        rows.append(
+            (
+                run.model,
+                f"{run.gpus:,} {run.accelerator}",
+                " ".join(degrees),
+                f"{run.framework}, {run.precision}",
+                f"{run.time_error:+.1%}",
+                "" if run.memory_error is None else f"{run.memory_error:+.1%}",
+            )
+        )
+    head = ("published run", "on", "layout", "with", "time", "memory")
+    return Table(head=head, rows=rows, words=4)
