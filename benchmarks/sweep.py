@@ -61,7 +61,7 @@ def kill_one(session: int) -> bool:
 
 def run(name: str, folder: Path) -> tuple[float, str, int]:
     """Seconds, the hash of the results, and workers killed."""
-    out = folder / f"{name}.parquet"
+    out = folder / f"{name}.jsonl"
     words = ("sweep", str(folder / "sweep.yaml"), "-o", str(out), *EXECUTORS[name])
     started, killed = time.monotonic(), 0
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}

@@ -4,26 +4,22 @@ import os
 import signal
 from pathlib import Path
 
-from planner.sweep.cells import Row, Task
+from planner.sweep.run import Row, Task
 
 
 def echoed(task: Task) -> Row:
-    return {"status": "plan", "reason": "", "said": task.words[0]}
+    return {"status": "plan", "reason": "", "said": task.query.model}
 
 
 def dies_once(task: Task) -> Row:
-    """Killed at its first try where a file named by the task says that it was not yet."""
-    if len(task.words) > 1 and (first := Path(task.words[1])).exists():
-        first.unlink()
+    """Kill the process of a task whose cluster names a file, which is then gone."""
+    if (mark := Path(task.query.cluster)).is_file():
+        mark.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     return echoed(task)
 
 
 def dies(task: Task) -> Row:
-    if task.words[0] == "poison":
+    if task.query.model == "poison":
         os.kill(os.getpid(), signal.SIGKILL)
     return echoed(task)
-
-
-def never_starts(task: Task) -> Row:
-    os._exit(7)

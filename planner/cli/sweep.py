@@ -1,8 +1,8 @@
 """``planner sweep``: many questions at once, and what their answers say together."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,17 +11,15 @@ from typer.core import TyperGroup
 
 from planner.cli import options
 from planner.cli.output import say
-from planner.cli.sweep_show import show
 
 if TYPE_CHECKING:
-    from planner.sweep.cells import Answers, Row, Sweep, Task
-    from planner.sweep.run import Progress, Progressing
+    from collections.abc import Callable, Iterator
+
+    from planner.sweep.run import Executor
 
 MAX_CELLS = 20_000
-LINE_S = 30.0
-"""Between lines about how far a run is, where no terminal shows a bar."""
-FAILURES = 1
-"""Exit code where cells failed that may be asked again."""
+LINE_S = 30.0  # between lines about how far a run is, where no terminal shows a bar
+FAILURES = 1  # exit code where cells failed that may be asked again
 
 
 class _RunIsMeant(TyperGroup):
@@ -31,6 +29,14 @@ class _RunIsMeant(TyperGroup):
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+
+class Shown(StrEnum):
+    """Output formats of results."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
 
 
 sweep_app = typer.Typer(
@@ -53,10 +59,7 @@ def run(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Results, in Parquet [SWEEP.parquet].")
-    ] = None,
-    cells: Annotated[
-        Path | None, typer.Option(help="Folder of answers, kept for other sweeps [OUT.cells].")
+        Path | None, typer.Option("--out", "-o", help="Results, JSON lines [SWEEP.jsonl].")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=4096, help="Processes [one for every core].")
@@ -75,10 +78,13 @@ def run(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
-    from planner.cli.sweep_file import check_values, read_sweep
+    from planner.cli.output import console
     from planner.errors import InputError
-    from planner.sweep.results import polars
-    from planner.sweep.store import Store
+    from planner.report.files import write_atomically
+    from planner.report.sweep import outcome, print_outcome, render_outcome
+    from planner.sweep.run import FAILED, results_text
+    from planner.sweep.run import run as answer_all
+    from planner.sweep.sweep import check_values, read_sweep
 
     if ray is not None and workers is not None:
         message = "is of this machine; a Ray cluster has its own"
@@ -93,17 +99,26 @@ def run(
     if dry_run:
         typer.echo(f"{len(sweep):,} cells ({sweep.size})")
         return
-    target = out or file.with_suffix(".parquet")
-    polars("sweep")
+    target = out or file.with_suffix(".jsonl")
     _check_target(target, force=force)
-    executor, where = _executor(workers, ray, len(sweep))
     check_values(sweep, file)
-    store = Store(folder=cells or target.with_suffix(".cells"))
-    store.open()
-    rows, state = _run(sweep, store.folder, executor, target)
-    made = {"results": str(target), **_outcome(sweep, rows, state), "executor": where}
-    _print(made, rows, sweep, as_json=output_format is options.TableOrJson.json)
-    if made["by_status"]["failed"]:
+    executor, where = _executor(workers, ray, len(sweep))
+    try:
+        with _shown_progress() as progress:
+            results, num_known = answer_all(sweep, target, executor, progress)
+    except KeyboardInterrupt:
+        kept = target.with_suffix(".partial")
+        say(f"what is answered is kept in {kept}; the same command goes on from there")
+        raise
+    write_atomically(target, results_text(results), option="--out")
+    target.with_suffix(".partial").unlink(missing_ok=True)
+    made = outcome(results, num_known, where)
+    if output_format is options.TableOrJson.json:
+        typer.echo(render_outcome(made))
+    else:
+        print_outcome(made, results.rows, sweep.size, console())
+        typer.echo(f"Next: planner sweep show {target}")
+    if any(row["status"] == FAILED for row in results.rows):
         say("failed cells are not kept: the same command asks them again")
         raise typer.Exit(FAILURES)
 
@@ -112,7 +127,7 @@ def _check_target(target: Path, *, force: bool) -> None:
     """Raise InputError unless the results can be written; those of a sweep are replaced."""
     from planner.errors import InputError
     from planner.report.files import check_writable
-    from planner.sweep.results import read_results
+    from planner.sweep.run import read_results
 
     check_writable(target, force=True, option="--out")
     if force or not target.exists():
@@ -124,90 +139,88 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise InputError.single(str(target), "--out", message) from None
 
 
-def _executor(
-    workers: int | None, ray: str | None, num_cells: int
-) -> "tuple[Callable[[Iterable[Task]], Answers], str]":
-    """Who answers, and who that is in words; raises InputError where nobody can."""
+def _executor(workers: int | None, ray: str | None, num_cells: int) -> "tuple[Executor, str]":
+    """Who answers, and who that is in words."""
     from functools import partial
 
-    from planner.cli.sweep_cell import answer
-    from planner.sweep.on_ray import check_ray, on_ray
-    from planner.sweep.processes import here, num_cores, on_processes
+    from planner.sweep.run import in_this_process, num_cores, on_processes, on_ray
 
     if ray is not None:
-        check_ray(ray)
-        return partial(on_ray, answer=answer, address=ray), f"Ray at {ray}"
+        return partial(on_ray, address=ray), f"Ray at {ray}"
     count = min(workers or num_cores(), num_cells)
-    said = f"{count} worker{'s' * (count > 1)}"
     if count == 1:
-        return partial(here, answer=answer), said
-    return partial(on_processes, answer=answer, workers=count), said
-
-
-def _run(
-    sweep: "Sweep",
-    folder: Path,
-    executor: "Callable[[Iterable[Task]], Answers]",
-    target: Path,
-) -> "tuple[Sequence[Row], Progressing]":
-    """Ask what is not known, write the results, and return their rows."""
-    from planner.cli.sweep_cell import columns, key_of
-    from planner.report.files import write_atomically
-    from planner.sweep.results import parquet
-    from planner.sweep.run import run as ask
-    from planner.sweep.store import Store
-
-    try:
-        with _shown_progress() as progress:
-            found, keys, state = ask(
-                sweep, Store(folder=folder), lambda cell: key_of(cell.question), executor, progress
-            )
-    except KeyboardInterrupt:
-        say(f"what is answered is kept in {folder}; the same command goes on from there")
-        raise
-    write_atomically(target, parquet(sweep, keys, found, columns()), option="--out")
-    return [found[key] for key in keys], state
+        return in_this_process, "1 worker"
+    return partial(on_processes, workers=count), f"{count} workers"
 
 
 @contextmanager
-def _shown_progress() -> "Iterator[Progress]":
+def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
     """A bar in a terminal, else a line now and then."""
+    import time
+
     from planner.cli.progress import delayed_progress
 
-    said_s = 0.0
+    started_s = said_s = time.monotonic()
     with delayed_progress() as bar:
 
-        def shown(state: "Progressing") -> None:
+        def shown(answered: int, asked: int, known: int) -> None:
             nonlocal said_s
-            done = state.known + state.answered
-            text = (
-                f"{done:,} of {state.known + state.asked:,} cells, {state.cells_per_s:.2f} cells/s"
-            )
-            bar(text, done / max(1, state.known + state.asked))
-            if not sys.stderr.isatty() and state.seconds - said_s >= LINE_S:
-                said_s = state.seconds
+            now_s = time.monotonic()
+            rate = answered / max(now_s - started_s, 1e-9)
+            text = f"{known + answered:,} of {known + asked:,} cells, {rate:.2f} cells/s"
+            bar(text, (known + answered) / max(1, known + asked))
+            if not sys.stderr.isatty() and now_s - said_s >= LINE_S:
+                said_s = now_s
                 say(text)
 
         yield shown
 
 
-def _outcome(sweep: "Sweep", rows: "Sequence[Row]", state: "Progressing") -> dict[str, Any]:
-    from planner.report.sweep import outcome
-
-    return outcome(sweep, rows, state)
-
-
-def _print(
-    made: Mapping[str, Any], rows: "Sequence[Row]", sweep: "Sweep", *, as_json: bool
+@sweep_app.command("show")
+def show(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="JSON lines written by `planner sweep`.")
+    ],
+    best: Annotated[
+        str, typer.Option(help="What the best are by: time, days, cost, energy, gpu-hours or mfu.")
+    ] = "time",
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION", help="days<=30, gpus<=64, cluster=1xdgx-h100; repeatable."
+        ),
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(help="Columns of what does not compete, or none [model, length, tokens]."),
+    ] = None,
+    changes: Annotated[
+        str | None, typer.Option(metavar="OPTION", help="Show where the best changes along this.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Cells to show of each.")] = 3,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write into this file.")] = None,
+    force: options.Force = False,
+    output_format: Annotated[Shown, typer.Option("--format", help="Output format.")] = Shown.table,
 ) -> None:
+    """Show the best cells of a result, and where along an option the best changes."""
     from planner.cli.output import console
-    from planner.report.sweep import print_outcome, render_outcome
+    from planner.report.files import check_writable, write_atomically
+    from planner.report.sweep import print_show, render_show_csv, render_show_json
+    from planner.sweep.run import read_results
+    from planner.sweep.winners import read_question, winners
 
-    if as_json:
-        typer.echo(render_outcome(made))
+    if out is not None:
+        check_writable(out, force=force, option="--out")
+    found = read_results(results)
+    question = read_question(found, best, where or [], per, changes, top)
+    shown = winners(found, question)
+    if output_format is Shown.table:
+        print_show(shown, console())
         return
-    print_outcome(made, rows, sweep.size, console())
-    typer.echo(f"Next: planner sweep show {made['results']}")
-
-
-sweep_app.command("show")(show)
+    render = render_show_json if output_format is Shown.json else render_show_csv
+    text = render(shown)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text, option="--out")
+        say(f"wrote {out}")

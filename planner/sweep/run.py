@@ -1,77 +1,316 @@
-"""Runs a sweep: what is known is taken from the store, the rest is asked, each cell once."""
+"""Answers of all cells: on the cores of this machine or on Ray, kept as they come.
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+Results are JSON lines: the axes, then a row per cell in the order of the file. While cells are
+answered their rows are appended to RESULTS.partial, so that a run that was killed goes on.
+"""
 
-from planner.errors import PlannerError
-from planner.sweep.cells import Answers, Cell, Row, Sweep, Task
-from planner.sweep.retries import FAILED
-from planner.sweep.store import Store
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
-DIFFERS = "differs"
-"""Status of a cell that whoever was asked sees as another question: other files, other planner."""
+from planner.answers.answered import searched
+from planner.answers.deadline import Deadline
+from planner.errors import InputError, PlannerError
+from planner.plans.plan import Answer, Plan
+from planner.query.query import Query
+from planner.query.resolve import Resolved, resolve
+from planner.spec.strategy import COLUMNS
+from planner.sweep.sweep import Axis, Cell, Sweep, Value, key_of
+
+Row = Mapping[str, Any]
+PLAN, NOTHING, REFUSED, FAILED, DIFFERS = "plan", "nothing", "refused", "failed", "differs"
+MAX_TRIES = 3  # of a cell whose process ends before it answers
+RAY_CONNECT_S = 5.0
+BILLION = 1e9
+ASKED = "asked_"  # in front of an option whose name a column of plans has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A cell as it is sent to whoever answers it."""
+
+    key: str
+    query: Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Rows of a sweep, in the order of its file."""
+
+    path: str
+    axes: Mapping[str, tuple[Value, ...]]  # by column
+    rows: tuple[Row, ...]
+
+    @property
+    def varying(self) -> list[str]:
+        """Columns of the options with several values."""
+        return [name for name, values in self.axes.items() if len(values) > 1]
+
+
+Answers = Iterator[tuple[Task, Row]]
 Executor = Callable[[Iterable[Task]], Answers]
-KeyOf = Callable[[Cell], str]
-Progress = Callable[["Progressing"], None]
-
-
-@dataclass(kw_only=True)
-class Progressing:
-    """How far a run is."""
-
-    cells: int
-    known: int = 0
-    """Keys that the store had."""
-    asked: int = 0
-    """Keys to ask."""
-    answered: int = 0
-    """Keys asked by now."""
-    started_s: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self.started_s
-
-    @property
-    def cells_per_s(self) -> float:
-        """Rate of those asked."""
-        return self.answered / self.seconds if self.seconds > 0.0 else 0.0
 
 
 def run(
-    sweep: Sweep, store: Store, key_of: KeyOf, executor: Executor, progress: Progress
-) -> tuple[Mapping[str, Row], tuple[str, ...], Progressing]:
-    """Answers by key, the key of every cell in order, and how it went.
+    sweep: Sweep, target: Path, executor: Executor, progress: Callable[[int, int, int], None]
+) -> tuple[Results, int]:
+    """Answer every cell once; return the results and how many cells were known before.
 
-    Raises PlannerError where somebody asked has another planner or other files than are here.
+    ``progress`` gets the cells answered now, those to answer, and those known. Raises PlannerError
+    where somebody asked has another planner or other files than are here.
     """
-    found: dict[str, Row] = {}
-    tasks: dict[str, Task] = {}
-    keys: list[str] = []
-    for cell in sweep.cells():
-        key = key_of(cell)
-        keys.append(key)
-        if key in found or key in tasks:
-            continue
-        row = store.get(key)
-        if row is None:
-            tasks[key] = Task(key=key, words=cell.question)
+    partial = target.with_suffix(".partial")
+    known = {**_rows_by_key(target), **_rows_by_key(partial)}
+    cells = [(key_of(cell.query), cell) for cell in sweep.cells()]
+    tasks = {key: Task(key=key, query=cell.query) for key, cell in cells if key not in known}
+    num_known = len({key for key, _ in cells} & known.keys())
+    progress(0, len(tasks), num_known)
+    found: dict[str, Row] = dict(known)
+    if tasks:
+        with partial.open("a", encoding="utf-8") as kept:
+            for count, (task, row) in enumerate(executor(tasks.values()), start=1):
+                if row["status"] == DIFFERS:
+                    raise PlannerError(str(row["reason"]))
+                found[task.key] = row
+                if row["status"] != FAILED:
+                    kept.write(json.dumps({"key": task.key, **row}) + "\n")
+                    kept.flush()
+                progress(count, len(tasks), num_known)
+    columns = columns_of(sweep.axes)
+    rows = tuple(_row(columns, cell, key, found[key]) for key, cell in cells)
+    axes = {name: axis.values for name, axis in zip(columns, sweep.axes, strict=True)}
+    return Results(path=str(target), axes=axes, rows=rows), num_known
+
+
+def _row(columns: list[str], cell: Cell, key: str, answer: Row) -> Row:
+    figures = {name: value for name, value in answer.items() if name not in columns}
+    asked = dict(zip(columns, cell.values, strict=True))
+    return {**asked, **figures, "command": cell.command, "key": key}
+
+
+def columns_of(axes: Iterable[Axis]) -> list[str]:
+    """Return the column of every axis; ``asked_`` in front where plans have such a column."""
+    names = [axis.name.replace("-", "_") for axis in axes]
+    taken = {"framework", *COLUMNS}
+    return [f"{ASKED}{name}" if name in taken else name for name in names]
+
+
+def results_text(results: Results) -> str:
+    """Return the results as JSON lines."""
+    lines = [{"axes": results.axes}, *results.rows]
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+
+def read_results(path: Path, option: str = "RESULTS") -> Results:
+    """Read the results of a sweep; raises InputError where the file holds none."""
+    if not path.is_file():
+        raise InputError.single(str(path), option, "no such file; planner sweep FILE makes one")
+    try:
+        head, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        axes = {name: tuple(values) for name, values in head["axes"].items()}
+        whole = all("status" in row and "key" in row for row in rows)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        message = "was not made by planner sweep: no JSON lines of axes and cells"
+        raise InputError.single(str(path), option, message)
+    return Results(path=str(path), axes=axes, rows=tuple(rows))
+
+
+def _rows_by_key(path: Path) -> dict[str, Row]:
+    """Rows that were answered before; a line that was cut off by a kill is left out."""
+    rows: dict[str, Row] = {}
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                row = json.loads(line)
+                if "key" in row and row["status"] != FAILED:
+                    rows[row["key"]] = row
+    return rows
+
+
+def answer(task: Task) -> Row:
+    """Return the best plan of a cell as plain data, or why there is none; never raises."""
+    try:
+        if key_of(task.query) != task.key:
+            return _differing(task)
+        resolved = resolve(task.query)
+    except InputError as error:
+        reason = "; ".join(str(error).replace("command line::", "").splitlines())
+        return {"status": REFUSED, "reason": reason}
+    try:
+        found = searched(resolved, 1, Deadline(resolved.time_limit_s))
+    except Exception as error:
+        return {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
+    if not found.plans:
+        return {"status": NOTHING, "reason": _why_nothing(found, resolved)}
+    return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}
+
+
+def _differing(task: Task) -> Row:
+    reason = (
+        f"{socket.gethostname()} has another planner, or {task.query.model} or "
+        f"{task.query.cluster} differs there; what is answered is kept"
+    )
+    return {"status": DIFFERS, "reason": reason}
+
+
+def _why_nothing(found: Answer, resolved: Resolved) -> str:
+    if not found.is_complete:
+        return f"no plan found within --time-limit {resolved.time_limit_s:g}"
+    return "no layout fits" if resolved.aim.limits.is_empty else "no layout fits within the limits"
+
+
+def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
+    """Columns of a plan; amounts of a billion tokens too, so that different jobs compare."""
+    job, made, strategy = plan.context.job, plan.estimate, plan.strategy
+    total_s, hours, amounts = plan.total_s(), plan.gpu_hours(), plan.amounts()
+    has_job = job.total_tokens is not None
+    span_s = hours * 3600.0 / strategy.num_gpus
+    billions = span_s * made.tokens_per_s / BILLION
+    per_billion = {
+        f"{name}_per_billion_tokens": None if value is None else value / billions
+        for name, value in {"gpu_hours": hours, **amounts}.items()
+    }
+    return {
+        "framework": plan.framework,
+        "gpus": strategy.num_gpus,
+        **{name: _plain(getattr(strategy, name)) for name in COLUMNS},
+        "iter_time_s": made.iter_time_s,
+        "iter_time_s_lower": made.iter_time_s_lower,
+        "iter_time_s_upper": made.iter_time_s_upper,
+        "tokens_per_s": made.tokens_per_s,
+        "mfu": made.mfu,
+        "peak_bytes": made.memory.peak_bytes,
+        "usable_bytes": made.memory.usable_bytes,
+        "gpu_hours": hours if has_job else None,
+        "days": None if total_s is None else total_s / 86400.0,
+        **{name: value if has_job else None for name, value in amounts.items()},
+        **per_billion,
+        "total_tokens": job.total_tokens,
+        "is_proved": found.proved_optimal,
+        "is_complete": found.is_complete,
+    }
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def in_this_process(tasks: Iterable[Task]) -> Answers:
+    """Yield answers of this process itself."""
+    for task in tasks:
+        yield task, answer(task)
+
+
+def on_processes(
+    tasks: Iterable[Task], workers: int, answer: Callable[[Task], Row] = answer
+) -> Answers:
+    """Yield answers of several processes as they come.
+
+    A process that ends takes the whole pool with it. The cells at work then are tried again one
+    at a time, so that only the cell which ends its process fails, after MAX_TRIES.
+    """
+    queue, suspects = iter(tasks), []
+    while batch := list(islice(queue, workers)):
+        lost = yield from _pooled(queue, batch, workers, answer)
+        suspects.extend(lost)
+    for task in suspects:
+        for _ in range(MAX_TRIES - 1):
+            lost = yield from _pooled(iter(()), [task], 1, answer)
+            if not lost:
+                break
         else:
-            found[key] = row
-    state = Progressing(cells=len(keys), known=len(found), asked=len(tasks))
-    progress(state)
-    if not tasks:
-        return found, tuple(keys), state
-    with closing(executor(tasks.values())) as answers:
-        for task, row in answers:
-            if row["status"] == DIFFERS:
-                raise PlannerError(str(row["reason"]))
-            if row["status"] != FAILED:
-                store.put(task.key, row)
-            found[task.key] = row
-            state.answered += 1
-            progress(state)
-    return found, tuple(keys), state
+            reason = f"its process ended {MAX_TRIES} times before it answered"
+            yield task, {"status": FAILED, "reason": reason}
+
+
+def _pooled(
+    queue: Iterator[Task], first: list[Task], workers: int, answer: Callable[[Task], Row]
+) -> "Any":  # noqa: ANN401 - a generator of answers that returns the tasks that were lost
+    """Yield answers of a pool until its tasks or a process end; return the tasks lost with it."""
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_interrupts)
+    flying: dict[Future[Row], Task] = {pool.submit(answer, task): task for task in first}
+    lost: list[Task] = []
+    try:
+        while flying:
+            for done in wait(flying, return_when=FIRST_COMPLETED).done:
+                task = flying.pop(done)
+                try:
+                    yield task, done.result()
+                except BrokenProcessPool:
+                    lost.append(task)
+                    continue
+                if not lost and (following := next(queue, None)) is not None:
+                    try:
+                        flying[pool.submit(answer, following)] = following
+                    except BrokenProcessPool:
+                        lost.append(following)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return lost
+
+
+def _leave_interrupts() -> None:
+    """Leave ^C to the parent, which ends the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def num_cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def on_ray(tasks: Iterable[Task], address: str) -> Answers:
+    """Yield answers of a Ray cluster, ``local`` for one of this machine; InputError without one."""
+    ray = _connected(address)
+    remote = ray.remote(max_retries=MAX_TRIES - 1, num_cpus=1)(answer)
+    flying: dict[Any, Task] = {}
+    queue = iter(tasks)
+    try:
+        while True:
+            # Two in flight per core, so that no core waits for the next.
+            room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(flying)
+            flying |= {remote.remote(task): task for task in islice(queue, max(0, room))}
+            if not flying:
+                return
+            for reference in ray.wait(list(flying))[0]:
+                task = flying.pop(reference)
+                try:
+                    yield task, ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    yield task, {"status": FAILED, "reason": f"on Ray: {type(error).__name__}"}
+    finally:
+        ray.shutdown()
+
+
+def _connected(address: str) -> Any:  # noqa: ANN401 - a module that need not be there
+    try:
+        ray = import_module("ray")
+    except ImportError as error:
+        message = "ray is not installed; pip install 'parallel-planner[ray]'"
+        raise InputError.single("command line", "--ray", message) from error
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        if address not in ("auto", "local"):
+            # Ray itself tries for minutes where nobody listens.
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), RAY_CONNECT_S).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:
+        message = f"no Ray cluster at {address}: {error}"
+        raise InputError.single("command line", "--ray", message) from None
+    return ray

@@ -1,72 +1,79 @@
-"""What a result says: the best cells of every job, and where along an option the best changes."""
+"""What results say: the best cells of every job, and where along an option the best changes."""
 
+import math
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from planner.errors import InputError
+from planner.errors import InputError, NothingFitsError
+from planner.notes import Problems
 from planner.spelling import did_you_mean
-from planner.sweep.results import ASKED, Results, polars
+from planner.sweep.run import ASKED, PLAN, Results, Row
 
+# Options that say what is trained: plans of different jobs do not compete.
 JOB = ("model", "train", "lora_rank", "lora_targets", "seq_len", "tokens")
-"""Options that say what is trained: plans of different ones do not compete."""
-_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|\w+")
-NO_CHOICE = (*JOB, "objective", "time_limit")
+NOT_CHOSEN = (*JOB, "objective", "time_limit")
+CONDITION = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*")
+COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
+Group = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A column by which plans are the best."""
+    """A column by which plans are ranked."""
 
     column: str
-    falls: bool = False
-    """More is better."""
     title: str
+    largest: bool = False  # more is better
 
 
+# Amounts are those of a billion tokens, so that different jobs compare.
 MEASURES: Mapping[str, Measure] = {
-    "time": Measure(column="tokens_per_s", falls=True, title="Fastest"),
+    "time": Measure(column="tokens_per_s", title="Fastest", largest=True),
     "days": Measure(column="days", title="Soonest done"),
     "cost": Measure(column="cost_usd_per_billion_tokens", title="Cheapest"),
     "energy": Measure(column="energy_kwh_per_billion_tokens", title="Least energy"),
     "gpu-hours": Measure(column="gpu_hours_per_billion_tokens", title="Fewest GPU-hours"),
-    "mfu": Measure(column="mfu", falls=True, title="Highest MFU"),
+    "mfu": Measure(column="mfu", title="Highest MFU", largest=True),
 }
-"""By the word of ``--best``; amounts are those of a billion tokens, so that jobs compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is asked of a result."""
+class Condition:
+    """What rows are kept."""
 
-    best: str = "time"
-    where: str = ""
-    under: tuple[tuple[str, float], ...] = ()
-    """Columns and what they may be at most."""
-    per: tuple[str, ...] | None = None
-    """Columns that say what competes with what; None for those of the job."""
-    top: int = 3
+    text: str
+    column: str
+    sign: str
+    value: float | str
 
-
-Group = tuple[Any, ...]
-Rows = list[dict[str, Any]]
+    def holds(self, row: Row) -> bool:
+        """Whether a row is kept; one without the figure is not."""
+        given = row.get(self.column)
+        if isinstance(self.value, str):
+            return COMPARE[self.sign](str(given), self.value)
+        return isinstance(given, int | float) and COMPARE[self.sign](given, self.value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
-    """The best cells of every group."""
+class Question:
+    """What is asked of results."""
 
     measure: Measure
-    per: tuple[str, ...]
-    groups: Mapping[Group, Rows]
-    """Best first, by the values of ``per`` in the order of the file."""
-    num_plans: int
-    """That were looked at."""
-    num_unknown: int
-    """Of them those without the figure, of which none can be best."""
-    choices: tuple[str, ...]
-    """Columns of the options that are chosen by being best."""
+    conditions: tuple[Condition, ...]
+    per: tuple[str, ...]  # columns of what does not compete
+    along: str | None  # the option that is walked along
+    top: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,147 +81,150 @@ class Step:
     """The best at one value of the option that is walked along."""
 
     value: Any
-    row: dict[str, Any] | None
-    """None where no plan is left."""
-    winner: Group
-    lead: float | None
-    """By which share the next best other choice is worse; None where there is none."""
+    row: Row | None  # None where no plan is left
+    winner: Group  # values of the choices
+    lead: float | None  # fraction by which the next other choice is worse
     is_change: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes:
-    """How the best changes along an option, for every group."""
+class Winners:
+    """Best rows of every group, and the steps along an option where one was asked."""
 
-    along: str
-    per: tuple[str, ...]
-    choices: tuple[str, ...]
-    measure: Measure
-    groups: Mapping[Group, tuple[Step, ...]]
+    results: Results
+    question: Question
+    choices: tuple[str, ...]  # columns of the options that are chosen by being best
+    best: Mapping[Group, Sequence[Row]]
+    steps: Mapping[Group, Sequence[Step]]
+    num_plans: int
+    num_unknown: int  # plans without the figure, which cannot be best
 
 
-def known_column(results: Results, name: str, option: str, allowed: Sequence[str]) -> str:
-    """The column of a name, written with hyphens or as the option is called; raises InputError."""
+def read_question(
+    results: Results,
+    best: str,
+    where: Sequence[str],
+    per: str | None,
+    changes: str | None,
+    top: int,
+) -> Question:
+    """Read what is asked of results; InputError with every problem."""
+    problems = Problems()
+    if best not in MEASURES:
+        problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
+    columns = list(dict.fromkeys(name for row in results.rows for name in row))
+    conditions = [problems.read(partial(_condition, text, columns)) for text in where]
+    names = [name for name in (per or "").split(",") if name.strip() not in ("", "none")]
+    kept = [problems.read(partial(_column, name, "--per", columns)) for name in names]
+    along = None
+    if changes is not None:
+        walked = results.varying or list(results.axes)
+        along = problems.read(partial(_column, changes, "--changes", walked))
+    problems.finish()
+    job = tuple(name for name in results.varying if name in JOB)
+    chosen = job if per is None else tuple(name for name in kept if name)
+    return Question(
+        measure=MEASURES[best],
+        conditions=tuple(each for each in conditions if each),
+        per=tuple(name for name in chosen if name != along),
+        along=along,
+        top=top,
+    )
+
+
+def _column(name: str, option: str, allowed: Sequence[str]) -> str:
+    """The column of a name, written with hyphens or as the option is called."""
     column = name.strip().replace("-", "_")
     for each in (f"{ASKED}{column}", column):
         if each in allowed:
             return each
     hint = did_you_mean(column, tuple(allowed)) or f"allowed are {', '.join(allowed)}"
-    message = f"no such column in {results.path}; given {name!r}; {hint}"
-    raise InputError.single("command line", option, message)
+    raise InputError.single("command line", option, f"no such column; given {name!r}; {hint}")
 
 
-def plans_of(results: Results, asked: Asked) -> Rows:
-    """Cells with a plan that are left; raises InputError where a condition is none."""
-    library = polars("sweep")
-    frame = results.frame.filter(library.col("status") == "plan")
+def _condition(text: str, columns: Sequence[str]) -> Condition:
+    found = CONDITION.fullmatch(text)
+    if found is None:
+        message = f"must be COLUMN<=VALUE, such as days<=30 or model=llama3-8b; given {text!r}"
+        raise InputError.single("command line", "--where", message)
+    name, sign, word = found.groups()
+    column = _column(name, "--where", columns)
+    value: float | str = word.strip("'\"")
     try:
-        if asked.where:
-            frame = frame.filter(library.sql_expr(_quoted(asked.where, frame.columns)))
-    except library.exceptions.PolarsError as error:
-        message = f"is no condition on columns of {results.path}: {str(error).splitlines()[0]}"
-        raise InputError.single("command line", "--where", message) from None
-    for column, most in asked.under:
-        if frame.height and frame[column].null_count() == frame.height:
-            message = f"{column} is not known of any plan; days and cost need tokens in the sweep"
-            raise InputError.single("command line", "--under", message)
-        frame = frame.filter(library.col(column) <= most)
-    rows: Rows = frame.to_dicts()
-    if rows and all(row[MEASURES[asked.best].column] is None for row in rows):
-        message = f"no plan has such a figure (hwdb lacks it, or days lack tokens): {asked.best}"
+        value = float(word)
+    except ValueError:
+        if sign not in ("=", "!="):
+            message = f"{word!r} is no number, which {sign} needs"
+            raise InputError.single("command line", "--where", message) from None
+    if isinstance(value, float) and math.isnan(value):
+        raise InputError.single("command line", "--where", "nan is not a number to compare with")
+    return Condition(text=text, column=column, sign=sign, value=value)
+
+
+def winners(results: Results, question: Question) -> Winners:
+    """Rank what is left; InputError without the figure, NothingFitsError without a plan."""
+    plans = [row for row in results.rows if row["status"] == PLAN]
+    rows = [row for row in plans if all(each.holds(row) for each in question.conditions)]
+    if not rows:
+        text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
+        raise NothingFitsError(text)
+    measure = question.measure
+    num_unknown = sum(row[measure.column] is None for row in rows)
+    if num_unknown == len(rows):
+        message = f"no plan has {measure.column} (days need tokens; hwdb may lack a price)"
         raise InputError.single("command line", "--best", message)
-    return rows
-
-
-def _quoted(condition: str, columns: Sequence[str]) -> str:
-    """The condition with names of columns quoted: some, such as cluster, are words of SQL."""
-    return _WORD.sub(lambda word: f'"{word[0]}"' if word[0] in columns else word[0], condition)
-
-
-def best_of(results: Results, asked: Asked, rows: Rows) -> Best:
-    """The best cells of every group."""
-    measure = MEASURES[asked.best]
-    per = _per(results, asked)
-    return Best(
-        measure=measure,
-        per=per,
-        groups={
-            group: _ranked(those, measure)[: asked.top]
-            for group, those in _grouped(results, rows, per).items()
-        },
+    groups: dict[Group, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in question.per), []).append(row)
+    left_out = (*question.per, *NOT_CHOSEN, question.along)
+    choices = tuple(name for name in results.varying if name not in left_out)
+    along = question.along
+    steps: dict[Group, list[Step]] = {}
+    if along is not None:
+        named = choices or ("dp", "tp", "pp")
+        steps = {group: _steps(results, those, question, named) for group, those in groups.items()}
+    return Winners(
+        results=results,
+        question=question,
+        choices=choices,
+        best={group: _ranked(those, measure)[: question.top] for group, those in groups.items()},
+        steps=steps,
         num_plans=len(rows),
-        num_unknown=sum(row[measure.column] is None for row in rows),
-        choices=_choices(results, per),
+        num_unknown=num_unknown,
     )
 
 
-def changes_of(results: Results, asked: Asked, rows: Rows, along: str) -> Changes:
-    """The best at every value of an option, and where it is another than before."""
-    measure = MEASURES[asked.best]
-    per = tuple(name for name in _per(results, asked) if name != along)
-    choices = tuple(each for each in _choices(results, per) if each != along) or ("layout",)
-    groups = {
-        group: tuple(_steps(those, results.axes[along], along, choices, measure))
-        for group, those in _grouped(results, rows, per).items()
-    }
-    return Changes(along=along, per=per, choices=choices, measure=measure, groups=groups)
-
-
-def _per(results: Results, asked: Asked) -> tuple[str, ...]:
-    if asked.per is not None:
-        return asked.per
-    return tuple(name for name in results.varying if name in JOB)
-
-
-def _choices(results: Results, per: Sequence[str]) -> tuple[str, ...]:
-    return tuple(each for each in results.varying if each not in (*per, *NO_CHOICE))
-
-
-def _grouped(results: Results, rows: Rows, per: Sequence[str]) -> dict[Group, Rows]:
-    """Rows by what competes, in the order of the file; rows are in that order."""
-    groups: dict[Group, Rows] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in per), []).append(row)
-    places = [results.axes.get(name, ()) for name in per]
-
-    def order(group: Group) -> list[int]:
-        return [
-            values.index(value) if value in values else 0
-            for value, values in zip(group, places, strict=True)
-        ]
-
-    return {group: groups[group] for group in sorted(groups, key=order)}
-
-
-def _ranked(rows: Rows, measure: Measure) -> Rows:
-    """Best first, those without a figure left out; of equals the one on fewer GPUs."""
-    sign = -1.0 if measure.falls else 1.0
+def _ranked(rows: Sequence[Row], measure: Measure) -> list[Row]:
+    """Best first, those without the figure left out; of equals the one on fewer GPUs."""
+    sign = -1.0 if measure.largest else 1.0
     known = [row for row in rows if row[measure.column] is not None]
     return sorted(known, key=lambda row: (sign * row[measure.column], row["gpus"]))
 
 
 def _steps(
-    rows: Rows, values: Sequence[Any], along: str, choices: Sequence[str], measure: Measure
+    results: Results, rows: Sequence[Row], question: Question, choices: Sequence[str]
 ) -> list[Step]:
+    """The best at every value of the option, and where it is another than before."""
+    assert question.along is not None
     steps: list[Step] = []
-    for value in values:
-        ranked = _ranked([row for row in rows if row[along] == value], measure)
-        winner = tuple(ranked[0][name] for name in choices) if ranked else ()
-        others = (each for each in ranked if tuple(each[name] for name in choices) != winner)
+    before: Group | None = None
+    for value in results.axes[question.along]:
+        ranked = _ranked([row for row in rows if row[question.along] == value], question.measure)
+        names = [tuple(row[name] for name in choices) for row in ranked]
+        if not ranked:
+            step = Step(value=value, row=None, winner=(), lead=None, is_change=False)
+            steps.append(step)
+            continue
+        others = (row for row, name in zip(ranked, names, strict=True) if name != names[0])
         second = next(others, None)
-        before = next((step.winner for step in reversed(steps) if step.row), winner)
-        steps.append(
-            Step(
-                value=value,
-                row=ranked[0] if ranked else None,
-                winner=winner,
-                lead=None if second is None else _lead(ranked[0], second, measure),
-                is_change=bool(ranked) and winner != before,
-            )
-        )
+        lead = None if second is None else _lead(ranked[0], second, question.measure)
+        is_change = before is not None and names[0] != before
+        step = Step(value=value, row=ranked[0], winner=names[0], lead=lead, is_change=is_change)
+        steps.append(step)
+        before = names[0]
     return steps
 
 
-def _lead(first: Mapping[str, Any], second: Mapping[str, Any], measure: Measure) -> float:
+def _lead(first: Row, second: Row, measure: Measure) -> float:
     best, other = float(first[measure.column]), float(second[measure.column])
-    return best / other - 1.0 if measure.falls else other / best - 1.0
+    return best / other - 1.0 if measure.largest else other / best - 1.0

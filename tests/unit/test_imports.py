@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "answers": MODEL | INPUTS | PLANS,
     "check": MODEL | INPUTS | PLANS,
     "launchers": MODEL | INPUTS,
-    "sweep": {"errors", "spelling"},
+    "sweep": MODEL | INPUTS | {"search", "plans", "answers", "query", "notes"},
     "compare": MODEL | INPUTS | PLANS | {"check"},
     "calibrate": MODEL | INPUTS | PLANS | {"check", "compare"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},

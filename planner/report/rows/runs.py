@@ -1,76 +1,12 @@
 """Documents about sweeps and measurements."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from planner.calibrate.fit import OwnErrors
 from planner.compare.causes import Cause
 from planner.compare.compare import Published
 from planner.report.rows.base import Row
 from planner.report.rows.parts import CollectiveCostRow
-
-
-class SweepByStatus(Row):
-    """What ``by_status`` holds."""
-
-    plan: int
-    """Cells with a plan."""
-    nothing: int
-    """Cells where no layout fits or keeps the limits."""
-    refused: int
-    """Cells that are no question, such as a precision the accelerator lacks."""
-    failed: int
-    """Cells whose process ended or that met a defect; the next run asks them again."""
-
-
-class SweepDocument(Row):
-    """What came of a sweep; the answers themselves are in its results."""
-
-    results: str
-    """The Parquet file."""
-    cells: int
-    """Questions of the sweep."""
-    axes: dict[str, Any]
-    """Values of every option, by its name."""
-    by_status: SweepByStatus
-    known: int
-    """Answers that were there already."""
-    answered: int
-    """Questions that were asked now, each once."""
-    seconds: float
-    """In s."""
-    cells_per_s: float
-    """Of those asked now."""
-    executor: str
-    """Who answered."""
-
-
-class SweepShowDocument(Row):
-    """The best cells of a sweep, or the best along one of its options."""
-
-    results: str
-    """The Parquet file."""
-    cells: int
-    """Rows of the file."""
-    axes: dict[str, Any]
-    """Values of every option, by its column."""
-    conditions: list[str]
-    """That plans keep."""
-    plans: int
-    """Plans that keep them."""
-    measure: str
-    """The column by which the best are."""
-    per: list[str]
-    """Columns of what does not compete."""
-    choices: list[str]
-    """Columns of options that are chosen by being best."""
-    along: str | None
-    """The option that is walked along."""
-    rows: list[Any]
-    """Rows of the results with all their columns: with rank, from 1.
-
-    Along an option with is_change and lead, the fraction by which the next best other choice is
-    worse, and no more where no plan is left.
-    """
 
 
 class CompareLogMeasured(Row):

@@ -1,16 +1,18 @@
 """An option means the same, or is refused in the same words, wherever a question is asked."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from planner.cli.app import app
-from planner.cli.sweep_cell import axes, query_of
 from planner.errors import InputError
 from planner.query.options import FIXED, OPTIONS
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
+from planner.sweep.sweep import read_sweep
 
 COMMANDS = ("plan", "why", "size", "largest", "sensitivity", "memory", "job", "export")
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
@@ -76,18 +78,20 @@ def test_every_command_reads_every_option_as_the_table_spells_it(command: str) -
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_has_one_meaning_from_every_side(name: str) -> None:
+def test_an_option_has_one_meaning_from_every_side(name: str, tmp_path: Path) -> None:
     option, value = OPTIONS[name], said(name, is_sound=True)
     if value is None:
         pytest.skip("needs another option beside it")
     query = Query.of(MODEL, CLUSTER, **{name: value})
     found = resolve(query)
     assert isinstance(found, Resolved)
-    if name in {each.name for each in axes().values()}:
-        words = [f"{option.flag}={value}"]
-        if option.kind is bool:
-            words = list(option.words(option.read(value)))
-        again = resolve(query_of([*words, "--", MODEL, CLUSTER]))
+    if option.sweeps:
+        given = option.read(value) if option.kind is bool else value
+        axes = {"model": MODEL, "cluster": CLUSTER, option.flag.lstrip("-"): [given]}
+        path = tmp_path / "sweep.yaml"
+        path.write_text(json.dumps(axes))
+        (cell,) = read_sweep(path).cells()
+        again = resolve(cell.query)
         assert (again.contexts, again.narrowing) == (found.contexts, found.narrowing)
         assert (again.aim, again.notes) == (found.aim, found.notes)
 

@@ -1,75 +1,75 @@
-"""The best cells of a result and where they change, of a table made by hand."""
+"""The best of results by hand: what is cheapest changes along the length."""
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from sweep_results import write_results
 
-from planner.errors import InputError
-from planner.sweep.results import Results, read_results
-from planner.sweep.winners import Asked, best_of, changes_of, plans_of
+from planner.errors import InputError, NothingFitsError
+from planner.sweep.run import Results
+from planner.sweep.winners import read_question, winners
 
-pl = pytest.importorskip("polars")
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Results:
-    path = tmp_path / "r.parquet"
-    write_results(path)
-    return read_results(path)
-
-
-def named(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["cluster"] for row in rows]
-
-
-def test_what_is_trained_does_not_compete_and_the_cheapest_comes_first(results: Results) -> None:
-    asked = Asked(best="cost", top=1)
-    best = best_of(results, asked, plans_of(results, asked))
-    assert (best.per, best.choices) == (("seq_len",), ("cluster",))
-    assert {g: named(rows) for g, rows in best.groups.items()} == {
-        (1,): ["small"],
-        (2,): ["large"],
-        (4,): ["large"],
+AXES = {"model": ("m",), "cluster": ("small", "large"), "seq_len": (1, 2, 4)}
+USD = {("small", 1): 5.0, ("small", 2): 9.0, ("small", 4): 20.0}
+USD |= {("large", 1): 10.0, ("large", 2): 6.0, ("large", 4): 5.0}
+PLANS: tuple[dict[str, Any], ...] = tuple(
+    {
+        "model": "m",
+        "cluster": cluster,
+        "seq_len": length,
+        "status": "plan",
+        "gpus": 8 if cluster == "small" else 16,
+        "days": usd * (4 if cluster == "small" else 1),
+        "tokens_per_s": 1000.0 / usd,
+        "cost_usd_per_billion_tokens": usd,
     }
+    for (cluster, length), usd in USD.items()
+)
+NONE = {**dict.fromkeys(PLANS[0]), "status": "nothing", "cluster": "large", "seq_len": 4}
+RESULTS = Results(path="x.jsonl", axes=AXES, rows=(*PLANS, NONE))
 
 
-def test_under_a_number_of_days_the_dearer_one_is_the_cheapest(results: Results) -> None:
-    asked = Asked(best="cost", under=(("days", 15.0),), per=("seq_len",), top=2)
-    best = best_of(results, asked, plans_of(results, asked))
-    assert {g: named(rows) for g, rows in best.groups.items()} == {
-        (1,): ["large"],
-        (2,): ["large"],
-        (4,): ["large"],
+def ask(best: str = "cost", *where: str, per: str | None = None, along: str | None = None) -> Any:
+    return winners(RESULTS, read_question(RESULTS, best, where, per, along, 1))
+
+
+def test_the_best_are_of_every_length_for_lengths_do_not_compete() -> None:
+    found = ask()
+    assert {group: rows[0]["cluster"] for group, rows in found.best.items()} == {
+        (1,): "small",
+        (2,): "large",
+        (4,): "large",
     }
-    assert best.num_plans == 3
+    assert found.choices == ("cluster",)
+    assert ask(per="none").best[()][0]["gpus"] == 8  # of equals the one on fewer GPUs
 
 
-def test_the_winner_changes_where_another_choice_becomes_the_best(results: Results) -> None:
-    asked = Asked(best="cost")
-    changes = changes_of(results, asked, plans_of(results, asked), "seq_len")
-    (steps,) = changes.groups.values()
-    assert [(step.value, step.winner, step.is_change) for step in steps] == [
-        (1, ("small",), False),
-        (2, ("large",), True),
-        (4, ("large",), False),
+def test_conditions_keep_rows_and_are_named_where_none_is_left() -> None:
+    assert ask("cost", "days<=10", "cluster=large").num_plans == 3
+    with pytest.raises(NothingFitsError, match=r"no plan of 6 in x\.jsonl"):
+        ask("cost", "days<1")
+
+
+def test_a_change_is_where_another_choice_wins() -> None:
+    (steps,) = ask(along="seq-len").steps.values()
+    assert [(step.winner, step.is_change) for step in steps] == [
+        (("small",), False),
+        (("large",), True),
+        (("large",), False),
     ]
     assert [step.lead for step in steps] == pytest.approx([1.0, 0.5, 3.0])
 
 
-def test_a_condition_is_sql_on_columns(results: Results) -> None:
-    asked = Asked(where="cluster = 'small' and seq_len >= 2")
-    assert [row["seq_len"] for row in plans_of(results, asked)] == [2, 4]
-    with pytest.raises(InputError, match="--where: is no condition"):
-        plans_of(results, Asked(where="nosuch > 3"))
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(InputError) as error:
+        read_question(RESULTS, "x", ["dys<3", "days<x", "days"], "mdel", "no", 1)
+    keys = [problem.key for problem in error.value.problems]
+    assert keys == ["--best", "--where", "--where", "--where", "--per", "--changes"]
+    assert "did you mean days" in str(error.value)
 
 
-def test_no_figure_at_all_is_said_and_not_shown_as_nothing(results: Results) -> None:
-    lacking = Results(
-        path="r", axes=results.axes, frame=results.frame.with_columns(days=pl.lit(None, pl.Float64))
-    )
-    with pytest.raises(InputError, match="days is not known of any plan"):
-        plans_of(lacking, Asked(under=(("days", 30.0),)))
-    with pytest.raises(InputError, match="--best: no plan has such a figure"):
-        plans_of(lacking, Asked(best="days"))
+def test_a_figure_that_no_plan_has_cannot_be_best() -> None:
+    rows = tuple({**row, "days": None} for row in PLANS)
+    bare = replace(RESULTS, rows=rows)
+    with pytest.raises(InputError, match="no plan has days"):
+        winners(bare, read_question(bare, "days", (), None, None, 1))

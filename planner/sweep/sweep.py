@@ -1,0 +1,279 @@
+"""A sweep: options with lists of values, the cells of their product, and the file that says so."""
+
+import hashlib
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError, Problem
+from planner.limits import brief
+from planner.query.options import OPTIONS, PLACES, Option
+from planner.query.query import Query
+from planner.query.words import unknown_options
+from planner.spelling import did_you_mean
+
+Value = str | int | float | bool | None
+MAX_SAMPLED_CELLS = 24  # cells that are read before a value is said to be wrong in all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """An option and its values, in the order of the file."""
+
+    name: str  # as on the command line, without hyphens in front: seq-len
+    values: tuple[Value, ...]  # as they were read; None leaves the option out
+    given: tuple[Any, ...]  # the same as keywords of a Query take them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One question of a sweep."""
+
+    values: tuple[Value, ...]  # by axis
+    query: Query
+    shown: tuple[str, str]  # model and cluster as the file names them
+
+    @property
+    def command(self) -> str:
+        """The command line that asks it."""
+        _, _, *options = self.query.words()
+        return shlex.join(["planner", "plan", *self.shown, *options])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Every combination of the values of all axes; model and cluster are the first two."""
+
+    axes: tuple[Axis, ...]
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    @property
+    def size(self) -> str:
+        """Axes with several values, in words: ``2 model × 4 seq-len``."""
+        varying = [axis for axis in self.axes if len(axis.values) > 1] or self.axes[:2]
+        return " × ".join(f"{len(axis.values)} {axis.name}" for axis in varying)
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield all cells, the last axis fastest."""
+        return map(self.cell, product(*(range(len(axis.values)) for axis in self.axes)))
+
+    def cell(self, places: tuple[int, ...]) -> Cell:
+        """Return the cell at these positions along the axes."""
+        chosen = list(zip(self.axes, places, strict=True))
+        model, cluster, *options = [axis.given[place] for axis, place in chosen]
+        names = [option_of(axis.name).name for axis in self.axes[len(PLACES) :]]
+        said = {name: value for name, value in zip(names, options, strict=True) if value != ()}
+        values = tuple(axis.values[place] for axis, place in chosen)
+        return Cell(
+            values=values,
+            query=Query.of(model, cluster, **said),
+            shown=(str(values[0]), str(values[1])),
+        )
+
+
+def option_of(name: str) -> Option:
+    """Return the option of an axis; KeyError for a name that is none."""
+    return axes_by_name()[name]
+
+
+@cache
+def axes_by_name() -> dict[str, Option]:
+    """Return the options that may be axes, by the names that a file has for them."""
+    return {each.flag.lstrip("-"): each for each in OPTIONS.values() if each.sweeps}
+
+
+@cache
+def fingerprint() -> str:
+    """Return a hash of this planner: its release, and every file of its code and data."""
+    from planner import __version__
+    from planner.catalog.paths import hwdb_dir, models_dir
+
+    digest = hashlib.sha256(__version__.encode())
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package, hwdb_dir(), models_dir()):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".py", ".yaml", ".json", ".csv"):
+                digest.update(f"{path.relative_to(folder.parent).as_posix()}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _content(model: str, cluster: str) -> str:
+    """What model and cluster hold, wherever their files lie; raises InputError."""
+    from planner.catalog.clusters import load_cluster
+    from planner.catalog.models import load_model_details
+
+    details = load_model_details(model)
+    specs = [asdict(details.spec), list(details.notes), asdict(load_cluster(cluster))]
+    return json.dumps(specs, sort_keys=True, default=sorted)
+
+
+def key_of(query: Query) -> str:
+    """Return the key of a question: the same key, the same answer. InputError if unreadable."""
+    _, _, *options = query.words()
+    text = "\0".join((fingerprint(), _content(query.model, query.cluster), *options))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read a sweep file; InputError with every unknown key and every value that cannot be read."""
+    from planner.documents.tree import load_yaml
+
+    reader = _Reader(str(path))
+    sweep = reader.read(load_yaml(path))
+    if reader.problems:
+        raise InputError(dict.fromkeys(reader.problems))
+    return sweep
+
+
+def check_values(sweep: Sweep, path: Path) -> None:
+    """Raise InputError with every value that is wrong in whatever cell it stands."""
+    if problems := dict.fromkeys(_wrong_everywhere(sweep, str(path))):
+        raise InputError(problems)
+
+
+class _Reader:
+    """Reads keys and values, and keeps what is wrong with all of them."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.problems: list[Problem] = []
+
+    def note(self, key: str, message: str) -> None:
+        self.problems.append(Problem(where=self.where, key=key, message=message))
+
+    def read(self, raw: Mapping[str, Any]) -> Sweep:
+        known = (*PLACES, *axes_by_name())
+        for name in raw:
+            if name not in known:
+                hints = [each.message for each in unknown_options([f"--{name}"])]
+                hint = did_you_mean(str(name).replace("_", "-"), known)
+                allowed = "; ".join(filter(None, [*hints, hint])) or f"allowed: {', '.join(known)}"
+                self.note(str(name), f"is not an option of a sweep; {allowed}")
+        for name in PLACES:
+            if name not in raw:
+                self.note(name, "is missing; a sweep has a model and a cluster, or lists of them")
+        names = [*PLACES, *(name for name in raw if name not in PLACES)]
+        return Sweep(
+            axes=tuple(
+                self.axis(name, raw[name]) for name in names if name in raw and name in known
+            )
+        )
+
+    def axis(self, name: str, given: object) -> Axis:
+        several = given if isinstance(given, list) else [given]
+        if not several:
+            self.note(name, "is an empty list; give at least one value")
+        read: dict[Value, Any] = {}
+        for place, one in enumerate(several):
+            key = f"{name}[{place}]" if isinstance(given, list) else name
+            try:
+                value, keyword = _place(name, one) if name in PLACES else _value(name, one)
+            except InputError as error:
+                self.problems.extend(_placed(each, self.where, key) for each in error.problems)
+            except ValueError as error:
+                self.note(key, str(error))
+            else:
+                if value in read:
+                    self.note(key, f"{brief(one)} is given twice")
+                read[value] = keyword
+        return Axis(name=name, values=tuple(read), given=tuple(read.values()))
+
+
+def _place(name: str, given: object) -> tuple[Value, str]:
+    """A model or cluster, and its name in the catalog or absolute path; InputError, ValueError."""
+    from planner.catalog.clusters import load_cluster
+    from planner.catalog.models import load_model_details
+    from planner.query.places import cluster_for_file, model_for_file
+
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        raise ValueError(f"must be a name or a file; given {brief(given)}")
+    word = str(given)
+    found = model_for_file(word) if name == "model" else cluster_for_file(word)
+    if name == "model":
+        load_model_details(found)
+    else:
+        load_cluster(found)
+    return word, found
+
+
+def _value(name: str, given: object) -> tuple[Value, Any]:
+    """A value of an option, and what a Query takes for it; ValueError if it is none."""
+    option = option_of(name)
+    if given is None:
+        return None, ()
+    if option.kind is bool:
+        if not isinstance(given, bool):
+            raise ValueError(f"must be true or false; given {brief(given)}")
+        return given, given
+    if isinstance(given, list) and not option.many:
+        raise ValueError("is a list inside the list; this option takes one value a cell")
+    parts = given if isinstance(given, list) else [given]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int | float):
+            text = "must be a number or a word (quote yes, no, on, off)"
+            raise ValueError(f"{text}; given {brief(part)}")
+    texts = [str(part) for part in parts]
+    if option.many:
+        option.read(texts)
+        return " ".join(texts), texts
+    value: Value = option.read(texts[0])
+    return value, texts[0]
+
+
+def _wrong_everywhere(sweep: Sweep, where: str) -> Iterator[Problem]:
+    """Values whose own option is wrong in every cell that was read.
+
+    A value that is wrong in some cells only, such as fp8 on an A100, is refused in those alone.
+    """
+    for number, axis in enumerate(sweep.axes[len(PLACES) :], start=len(PLACES)):
+        for place in range(len(axis.values)):
+            found: list[Problem] = []
+            for places in islice(_cells_with(sweep, number, place), MAX_SAMPLED_CELLS):
+                found = [each for each in _problems(sweep.cell(places)) if _is_of(each, axis.name)]
+                if not found:
+                    break
+            key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
+            yield from (_placed(each, where, key) for each in found)
+
+
+def _cells_with(sweep: Sweep, number: int, place: int) -> Iterator[tuple[int, ...]]:
+    """Cells with a value: the first of all other axes, then others one at a time."""
+    base = [0] * len(sweep.axes)
+    base[number] = place
+    yield tuple(base)
+    for other, axis in enumerate(sweep.axes):
+        if other != number:
+            for value in range(1, len(axis.values)):
+                yield (*base[:other], value, *base[other + 1 :])
+
+
+def _problems(cell: Cell) -> tuple[Problem, ...]:
+    from planner.query.resolve import resolve
+
+    try:
+        resolve(cell.query)
+    except InputError as error:
+        return error.problems
+    return ()
+
+
+def _is_of(problem: Problem, name: str) -> bool:
+    return problem.key.split(" ")[0] == f"--{name}"
+
+
+def _placed(problem: Problem, where: str, key: str) -> Problem:
+    """A problem of a value, at its place in the sweep file; one of another file stays there."""
+    if problem.where not in ("command line", "models", "cluster"):
+        return problem
+    return Problem(where=where, key=key, message=problem.message)
