@@ -69,7 +69,8 @@ def run(name: str, folder: Path) -> tuple[float, str, int]:
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         while process.poll() is None:
             time.sleep(0.2)
-            done = len(list(out.with_suffix(".cells").glob("*/*.json")))
+            partial = out.with_suffix(".partial")
+            done = len(partial.read_text().splitlines()) if partial.exists() else 0
             if name == "ray" and not killed and done >= 20:
                 killed += kill_one(process.pid)
     if process.returncode:
