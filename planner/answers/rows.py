@@ -20,9 +20,9 @@ from planner.query.traits import settings_mapping
 from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Decision, Strategy
 from planner.spec.traits import FrameworkTraits
+from planner.units import DAY_S
 
 Verdict: TypeAlias = Literal["fits", "tight", "does not fit"]
-DAY_S = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)

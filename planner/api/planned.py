@@ -151,8 +151,8 @@ class Planned:
 
     def _screen(self, width: int) -> str:
         from planner.answers.beside import beside_screen
+        from planner.report.plan import print_answer
         from planner.report.table import Screen
-        from planner.report.text import print_answer
 
         text = io.StringIO()
         screen = Screen(

@@ -42,8 +42,8 @@ def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: s
     from planner.cli.output import console
     from planner.cost.passes import simulated_makespan_s
     from planner.cost.priced import subject_of
-    from planner.report.evidence import evidence_line, range_line
     from planner.report.explain import print_item, print_memory, print_simulation, print_time
+    from planner.report.words import evidence_line, range_line
 
     screen = console()
     if what in ("", "memory"):

@@ -25,7 +25,7 @@ def largest(
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.query.resolve import resolve
-    from planner.report.largest import print_largest, render_largest_json
+    from planner.report.plan_options import print_largest, render_largest_json
 
     resolved = resolve(query)
     has_batch = any(query.get(name) is not None for name in ("global_batch", "global_batch_tokens"))

@@ -102,7 +102,7 @@ def plan(
         from planner.answers.beside import beside_screen
         from planner.cli.following import writing
         from planner.cli.output import console
-        from planner.report.text import print_answer
+        from planner.report.plan import print_answer
 
         is_last = result.plans and target is None
         following = writing(context, result.plans[0], resolved.fmt) if is_last else ""
@@ -130,7 +130,7 @@ def _compare(query: Query, versus: list[str], output_format: Format) -> None:
     from planner.cli.output import console
     from planner.cli.progress import delayed_progress
     from planner.cli.versus import compare
-    from planner.report.versus import print_versus, render_versus_json
+    from planner.report.plan_options import print_versus, render_versus_json
 
     with delayed_progress() as progress:
         found = compare(query, versus, progress)
@@ -144,7 +144,7 @@ def _print_space(resolved: "Resolved", output_format: Format) -> None:
     """Show the space; raises InputError where there is no such form of it."""
     from planner.cli.output import console
     from planner.errors import InputError
-    from planner.report.space import print_spaces, render_spaces_json
+    from planner.report.plan_options import print_spaces, render_spaces_json
     from planner.search.space.count import count_space
 
     if output_format is Format.csv:

@@ -19,7 +19,7 @@ from planner.formats.format import OutputFile
 from planner.plans.execution import FLUSH, FLUSH_BYTES, WORLD, Node, Nodes, execution
 from planner.plans.plan import Plan
 from planner.report.chakra import COLLECTIVES, Values, header, on_rank, shared
-from planner.report.placement import placement_line
+from planner.report.words import placement_line
 from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds

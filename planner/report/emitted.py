@@ -18,8 +18,7 @@ from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
 from planner.query.traits import software_options
-from planner.report.evidence import range_line
-from planner.report.placement import placement_line
+from planner.report.words import placement_line, range_line
 from planner.spec.job import USUAL_IMBALANCE_FRACTION
 from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, STAGE_DEGREES, Strategy
 from planner.units import format_bytes, format_count, format_seconds

@@ -13,10 +13,8 @@ from planner.plans.job import Job
 from planner.plans.job_formulas import FAILING_GPUS, FAILURES
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.document import serialise
-from planner.report.headline import layout_words
 from planner.report.table import Column, Table, rich_table
-from planner.report.tables import days
-from planner.report.text import print_notes
+from planner.report.words import days, layout_words, print_notes
 from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
 
 MTBF_SOURCE = f"Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs"

@@ -29,12 +29,17 @@ from planner.report.charts import (
     time_bars,
 )
 from planner.report.emitted import README, PlanText, output_files
-from planner.report.evidence import range_line, range_text
 from planner.report.formulas import item_of, item_title, summary_of
-from planner.report.headline import degrees_words, layout_words, saving_words
-from planner.report.mfu import mfu_line
-from planner.report.placement import placement_line
 from planner.report.sizing_words import time_text
+from planner.report.words import (
+    degrees_words,
+    layout_words,
+    mfu_line,
+    placement_line,
+    range_line,
+    range_text,
+    saving_words,
+)
 from planner.units import GIB, format_bytes, format_count, format_seconds
 
 TEMPLATE = "page.html.j2"

@@ -1,4 +1,9 @@
-"""The answer of ``plan`` as a document."""
+"""The answer of ``plan``: its screen, and its document."""
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
 
 from planner.answers.beside import Beside
 from planner.answers.rows import (
@@ -12,11 +17,297 @@ from planner.answers.rows import (
     SoftwareRow,
     VariantRow,
 )
+from planner.answers.software import assumptions_line
 from planner.cost.flops import FLOPS_CONVENTION
-from planner.plans.plan import Answer
+from planner.plans.differences import short_layout
+from planner.plans.plan import Answer, Plan
+from planner.plans.tight import is_tight
 from planner.query.objectives import OBJECTIVES
-from planner.report.recipes import recipe_row
-from planner.report.sizing_words import option_text
+from planner.report.catalog import describe_size
+from planner.report.recipes import placed_line, recipe_row
+from planner.report.sizing_words import limits_text, option_text
+from planner.report.tables import frontier_table, plans_table, shown_frontier
+from planner.report.words import (
+    costs_line,
+    evidence_line,
+    figure_lines,
+    inputs_line,
+    mfu_line,
+    placement_line,
+    print_notes,
+    range_line,
+    run_line,
+    selects_lines,
+)
+from planner.search.space.vocabulary import MIXED_LAYERS
+from planner.units import format_bytes
+
+MAX_VARIANTS = 3
+MAX_RELIED_ON = 3
+WORTH_A_WORD = 0.001
+WORTH_A_LINE = 0.05
+"""A row that is so much faster than the first is asked about at first sight."""
+MAX_LISTED_RULES = 6
+
+
+def search_line(answer: Answer) -> str:
+    """What the search looked at and why most of it was set aside."""
+    searches = answer.searches
+    dropped = answer.dropped()
+    listed = [f"{name} {count:,}" for name, count in list(dropped.items())[:MAX_LISTED_RULES]]
+    if len(dropped) > MAX_LISTED_RULES:
+        rest = sum(list(dropped.values())[MAX_LISTED_RULES:])
+        listed.append(f"{len(dropped) - MAX_LISTED_RULES} other rules {rest:,}")
+    proof = _proof(answer, "proved optimal under the model")
+    return (
+        f"Searched {sum(r.num_configurations for r in searches):,} configurations in "
+        f"{answer.seconds:.2f} s; dropped: {', '.join(listed) or 'none'}; "
+        f"{sum(r.num_priced for r in searches):,} strategies priced; {proof}."
+    )
+
+
+def _proof(answer: Answer, proved: str) -> str:
+    """What is proved, or by how much it may not be so."""
+    return proved if answer.proved_optimal else f"optimality NOT proved: {gap_text(answer)}"
+
+
+def gap_text(answer: Answer) -> str:
+    """By how much the best plan may be beaten at most, rounded up, where nothing is proved."""
+    if not answer.plans:
+        return "better plans may exist"
+    if answer.aim.objective == "iteration_s" and not answer.gap:
+        return "plan 1 is the fastest, the others may be beaten"
+    gap = f"{math.ceil(answer.gap * 1e4) / 1e4:.2%}"
+    return OBJECTIVES[answer.aim.objective].beaten.format(gap=gap)
+
+
+def assumptions_lines(answer: Answer) -> list[str]:
+    """What software the plans of both tables assume, per framework among them."""
+    plans = (*answer.plans, *answer.pareto)
+    lines = []
+    for context in answer.contexts:
+        used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
+        lines += [assumptions_line(context, used)] if used else []
+    return lines
+
+
+def sizes_line(answer: Answer) -> str:
+    """How large model and cluster are."""
+    context = answer.contexts[0]
+    cluster = context.cluster
+    return (
+        f"{context.model.name}: {describe_size(context.model)}; {cluster.name}: "
+        f"{cluster.num_accelerators:,} x {cluster.accelerator.name}"
+    )
+
+
+def tight_lines(plans: Sequence[Plan]) -> list[str]:
+    """Which plans lie inside their framework's margin, and what the first of them leaves."""
+    ranks = [str(rank) for rank, plan in enumerate(plans, start=1) if is_tight(plan)]
+    if not ranks:
+        return []
+    first = plans[int(ranks[0]) - 1]
+    free, margin = first.free_bytes, first.estimate.memory.uncertainty_bytes
+    named = f"Plans {', '.join(ranks)} are" if len(ranks) > 1 else f"Plan {ranks[0]} is"
+    of_plan = f" (plan {ranks[0]})" if len(ranks) > 1 else ""
+    line = (
+        f"{named} tight: {format_bytes(free)} of HBM free{of_plan}, and published peaks exceeded "
+        f"the model by up to {format_bytes(margin)}."
+    )
+    return [line]
+
+
+def plans_title(answer: Answer) -> str:
+    """What the first table ranks, and which limits its plans keep."""
+    aim, gpus = answer.aim, answer.plans[0].strategy.num_gpus
+    count = f"{gpus:,} GPU{'s' * (gpus > 1)}"
+    title = OBJECTIVES[aim.objective].plans.format(gpus=count, headroom_gib=answer.headroom_gib)
+    return title if aim.limits.is_empty else f"{title} within the limits: {limits_text(aim.limits)}"
+
+
+def frontier_title(answer: Answer, num_shown: int) -> str:
+    """What the second table trades off; that it is complete, or how much of it is shown."""
+    traded = answer.aim.pareto
+    title = "Fastest plan for each useful number of GPUs"
+    if set(traded) != {"iteration_s", "gpus"}:
+        *first, last = (OBJECTIVES[name].title for name in traded)
+        title = f"Plans that none beats in {', '.join(first)} and {last}"
+    num = len(answer.pareto)
+    shown = f", {num_shown} of {num} points" if num_shown < num else ""
+    extent = "complete" if answer.proved_optimal else "as far as the search got"
+    return f"{title} ({extent}{shown})"
+
+
+def _print_nearest(answer: Answer, console: Console) -> None:
+    """Where no plan keeps the limits: the nearest ones."""
+    from planner.answers.size import unmet
+
+    limits = limits_text(answer.aim.limits)
+    console.print(f"No plan keeps the limits: {limits}. The nearest:", style="bold")
+    console.print(plans_table(unmet(answer).nearest, width=console.width))
+
+
+def _print_best(answer: Answer, console: Console) -> None:
+    """What to run, and the table of other layouts and of fewer GPUs."""
+    best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
+    several = len(answer.contexts) > 1
+    line = run_line(best, of_gpus=available, names_framework=several)
+    console.print(line, style="bold green", markup=False)
+    for text in figure_lines(best):
+        console.print(f"  {text}", markup=False)
+    if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
+        what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
+        console.print(f"  No layout on more GPUs {what}.")
+    if len(answer.plans) + len(answer.ladder) == 1 and answer.proved_optimal:
+        return
+    fewer = ", then on fewer" if answer.ladder else ""
+    proof = _proof(answer, "proved best under the model")
+    console.print(f"{plans_title(answer)}{fewer} ({proof})", style="bold")
+    console.print(plans_table(answer.plans, answer.ladder, width=console.width))
+
+
+def is_puzzling(answer: Answer) -> bool:
+    """Whether a row below the first is so much faster that its place asks for a reason."""
+    first, *others = (plan.estimate.iter_time_s for plan in answer.plans)
+    return answer.aim.objective == "iteration_s" and any(
+        other < (1.0 - WORTH_A_LINE) * first for other in others
+    )
+
+
+def faster_lines(answer: Answer) -> list[str]:
+    """What the model thinks faster than the first plan, and what that relies on."""
+    if answer.fastest is None:
+        return []
+    first, other = answer.plans[0], answer.fastest
+    change = other.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
+    named = f"Fastest by the model: {short_layout(other.strategy)}, {change:+.1%}"
+    return [f"{named}, inside the error{reliance(other, first)}."]
+
+
+def variant_lines(answer: Answer, beside: Beside) -> list[str]:
+    """What changing one thing about the first plan, or policies it cannot have, would gain."""
+    lines = list[str]()
+    if answer.aim.objective != "iteration_s" or not beside.variants:
+        return lines
+    gaining = [one for one in beside.variants[0] if one.time_change < 0]
+    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
+    shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest[:MAX_VARIANTS]]
+    if shown:
+        lines.append(f"Variants of plan 1: {'; '.join(shown)}.")
+    mixed = beside.mixed
+    if mixed is not None and mixed.time_change < -WORTH_A_WORD:
+        framework = answer.plans[0].framework
+        lines.append(
+            f"Layers under different policies, which {framework} has no options for: "
+            f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
+        )
+    return lines
+
+
+def reliance(plan: Plan, first: Plan) -> str:
+    """What a plan relies on more than another, and by how much that may be off, most first."""
+    own, other = plan.penalties(), first.penalties()
+    more = {name: factor / other.get(name, 1.0) - 1.0 for name, factor in own.items()}
+    listed = sorted(((share, name) for name, share in more.items() if share > 1e-9), reverse=True)
+    parts = [f"{name.replace('_', ' ')} {share:.1%}" for share, name in listed[:MAX_RELIED_ON]]
+    return f" known for {', '.join(parts)}" if parts else ""
+
+
+def resident_lines(beside: Beside) -> list[str]:
+    """Which switch or optimizer does without the first plan's offload."""
+    one = beside.resident
+    if one is None:
+        return []
+    free = format_bytes(one.plan.free_bytes)
+    return [f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."]
+
+
+def _print_frontier(answer: Answer, console: Console) -> None:
+    """The frontier, thinned; the output formats for programs have all of it."""
+    if not answer.pareto:
+        return
+    shown, limits = shown_frontier(answer.pareto), answer.aim.limits
+    console.print(frontier_title(answer, len(shown)), style="bold")
+    table = frontier_table(
+        shown,
+        traded=answer.aim.pareto,
+        limits=None if limits.is_empty else limits,
+        width=console.width,
+    )
+    console.print(table)
+    if len(shown) < len(answer.pareto):
+        console.print("--format json or csv has all points.")
+
+
+def _print_variants(beside: Beside, console: Console) -> None:
+    """Of every layout the fastest variants, with what they gain."""
+    for rank, found in enumerate(beside.variants, start=1):
+        console.print(f"Variants of plan {rank}", style="bold")
+        for one in found:
+            console.print(f"  {one.time_change:+6.1%}  {one.words}", markup=False)
+
+
+def _print_grounds(answer: Answer, beside: Beside, console: Console) -> None:
+    """What the answer rests on: variants, costs, placement, ranges, evidence, software, search."""
+    console.print()
+    if answer.plans:
+        best = answer.plans[0]
+        told = (*selects_lines(answer.plans), *variant_lines(answer, beside))
+        for line in (*told, costs_line(best)):
+            console.print(line, markup=False)
+        console.print(f"Rank order {placement_line(best.context, best.strategy)}.")
+        console.print(range_line(best.estimate))
+        console.print(mfu_line(best))
+        console.print(evidence_line(best.context, best.strategy), markup=False)
+    console.print(sizes_line(answer), style="dim", markup=False)
+    print_notes([note for note in answer.notes if note.is_assumed], console)
+    for line in (*assumptions_lines(answer), search_line(answer)):
+        console.print(line, style="dim", markup=False)
+
+
+def print_answer(
+    answer: Answer,
+    beside: Beside,
+    console: Console,
+    *,
+    verbose: bool = False,
+    show_all: bool = False,
+    following: str = "",
+) -> None:
+    """Print what to run, other layouts and fewer GPUs; ``verbose``: what that rests on.
+
+    ``following``: the command that goes on from here.
+    """
+    console.print(inputs_line(answer.contexts, answer.notes), style="dim", markup=False)
+    if answer.narrowing.texts:
+        console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
+    print_notes([note for note in answer.notes if not note.is_assumed], console)
+    if answer.plans:
+        _print_best(answer, console)
+        for line in tight_lines(answer.plans):
+            console.print(line, style="yellow", markup=False)
+        faster = faster_lines(answer) if verbose or is_puzzling(answer) else ()
+        shipped = [placed_line(beside.recipe)] if beside.recipe else []
+        for line in (*faster, *resident_lines(beside), *shipped):
+            console.print(line, markup=False)
+    else:
+        _print_nearest(answer, console)
+    if show_all:
+        _print_variants(beside, console)
+    _print_frontier(answer, console)
+    if verbose:
+        _print_grounds(answer, beside, console)
+    if following:
+        console.print(f"Next: {following}", markup=False, soft_wrap=True)
+    if not verbose:
+        console.print(more_line(answer), style="dim", markup=False)
+
+
+def more_line(answer: Answer) -> str:
+    """What other options would show."""
+    assumed = sum(note.is_assumed for note in answer.notes)
+    counted = f"{assumed} assumption{'s' * (assumed > 1)}, " if assumed else ""
+    return f"-v adds {counted}evidence, search; --all the variants of every layout."
 
 
 def plan_document(answer: Answer, beside: Beside) -> PlanDocument:

@@ -14,7 +14,7 @@ from planner.report.document import serialise
 from planner.report.size import inputs_dict, job_words
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import layout, layout_axes
-from planner.report.text import print_notes
+from planner.report.words import print_notes
 from planner.units import DAY_S, format_count, format_seconds
 
 TITLES = {

@@ -13,9 +13,8 @@ from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sens
 from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
-from planner.report.headline import layout_words, saving_words
 from planner.report.table import Column, Table, rich_table
-from planner.report.text import print_notes
+from planner.report.words import layout_words, print_notes, saving_words
 from planner.spec.strategy import GPU_DEGREES
 from planner.units import format_seconds
 

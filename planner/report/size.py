@@ -16,9 +16,6 @@ from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.query.objectives import AMOUNTS
 from planner.report.document import serialise
-from planner.report.evidence import evidence_line, range_line
-from planner.report.headline import memory_lines, run_line, time_line, utilization_line
-from planner.report.placement import placement_line
 from planner.report.sizing_words import (
     count_text,
     job_text,
@@ -28,10 +25,22 @@ from planner.report.sizing_words import (
     time_text,
 )
 from planner.report.table import Column, Table, rich_table
-from planner.report.tables import SPELLED_OUT_COLUMNS, layout, layout_axes
-from planner.report.text import costs_line, print_notes, selects_lines
+from planner.report.tables import layout, layout_axes
+from planner.report.words import (
+    costs_line,
+    evidence_line,
+    memory_lines,
+    placement_line,
+    print_notes,
+    range_line,
+    run_line,
+    selects_lines,
+    time_line,
+    utilization_line,
+)
 from planner.units import format_seconds
 
+WIDE_COLUMNS = 110  # room for what else tells sizes apart
 PLACES_BESIDE = (0, 1, 2, 4)  # of the answer, whose sizes are shown
 
 
@@ -53,7 +62,7 @@ def print_sizing(
         most = context.cluster.num_accelerators
         line = f"No size up to {most:,} GPUs does it; the nearest are marked."
         console.print(line, style="bold yellow")
-    console.print(_sizes_table(sizing, wide=console.width >= SPELLED_OUT_COLUMNS))
+    console.print(_sizes_table(sizing, wide=console.width >= WIDE_COLUMNS))
     if verbose:
         _print_grounds(sizing, notes, console)
         return

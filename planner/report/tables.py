@@ -12,13 +12,11 @@ from rich.table import Table as RichTable
 from planner.answers.rows import PlanRow
 from planner.plans.plan import Answer, Plan
 from planner.query.objectives import AMOUNTS, JobLimits
-from planner.report.evidence import range_text
-from planner.report.table import Column, Table, csv_text, differing, fits, fitting_table, rich_table
-from planner.spec.strategy import COLUMNS, FIELDS, GPU_DEGREES, MOVED, SHOWN_DEGREES, Strategy
+from planner.report.table import Column, Table, csv_text, differing, fitting_table
+from planner.report.words import days, range_text
+from planner.spec.strategy import FIELDS, GPU_DEGREES, MOVED, SHOWN_DEGREES, Strategy
 from planner.units import GIB, format_count, format_seconds
 
-SPELLED_OUT_COLUMNS = 110
-"""From this console width on, axes are called by their words where the table then fits."""
 MAX_FRONTIER_ROWS = 16
 TWICE = 2.0
 ALWAYS_SHOWN = ("dp", "tp", "pp")
@@ -81,11 +79,6 @@ def layout(strategy: Strategy, axes: Sequence[str]) -> str:
     return "·".join(words.get(axis) or str(getattr(strategy, axis)) for axis in axes)
 
 
-def axis_title(axis: str, *, wide: bool) -> str:
-    """An axis as its option is called, spelled out where there is room."""
-    return COLUMNS[axis].word.replace(" ", "\n") if wide else axis
-
-
 def memory_saved_by(strategy: Strategy) -> str:
     """What is recomputed and, behind a plus, offloaded: ``12/80 + 75% optimizer``."""
     recompute = {"none": "", "full": "all", "selective": "selected"}
@@ -136,11 +129,11 @@ def _short_placement(placement: str) -> str:
     return " in ".join(placement.split("-")[-2:])
 
 
-def _axis_column(axis: str, *, wide: bool) -> Column[Plan]:
-    return Column(axis_title(axis, wide=wide), lambda p: str(getattr(p.strategy, axis)))
+def _degree_column(axis: str) -> Column[Plan]:
+    return Column(axis, lambda plan: str(getattr(plan.strategy, axis)))
 
 
-def _layout_columns(plans: Sequence[Plan], *, wide: bool) -> list[Column[Plan]]:
+def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     """The layout, and what else of the decisions tells rows apart."""
     decisions: list[Column[Plan]] = [
         Column("framework", lambda p: p.framework, right=False),
@@ -161,7 +154,7 @@ def _layout_columns(plans: Sequence[Plan], *, wide: bool) -> list[Column[Plan]]:
     if not drops_sequence_parallel(plans):
         decisions.pop(2)
     kept = differing(decisions, plans)
-    axes = [_axis_column(axis, wide=wide) for axis in telling_axes(plans)]
+    axes = [_degree_column(axis) for axis in telling_axes(plans)]
     before = [column for column in kept if column.title in ("framework", "GPUs")]
     return [*before, *axes, *(column for column in kept if column not in before)]
 
@@ -174,16 +167,16 @@ def _change(plan: Plan, first: Plan) -> str:
     return f"{ratio:.1f}x" if ratio >= TWICE else f"{ratio - 1.0:+.1%}"
 
 
-def _best_columns(plans: Sequence[Plan], ranks: Sequence[str], *, wide: bool) -> list[Column[Plan]]:
+def _best_columns(plans: Sequence[Plan], ranks: Sequence[str]) -> list[Column[Plan]]:
     """Columns of the best plans."""
     hbm = plans[0].estimate.memory.hbm_bytes / GIB
     rank_of = {id(plan): rank for plan, rank in zip(plans, ranks, strict=True)}
     return [
         Column("#", lambda p: rank_of[id(p)]),
-        *_layout_columns(plans, wide=wide),
+        *_layout_columns(plans),
         Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column("vs 1", lambda p: _change(p, plans[0]), spare=2),
-        Column("80 % of runs", lambda p: range_text(p.estimate), spare=10),
+        Column("vs #1", lambda p: _change(p, plans[0]), spare=2),
+        Column("80 % interval", lambda p: range_text(p.estimate), spare=10),
         Column(
             "tokens/s\n/GPU",
             lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}",
@@ -210,13 +203,6 @@ def _job_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     return columns
 
 
-def _table(narrow: Table[Plan], spelled_out: Table[Plan], width: int) -> RichTable:
-    """The table with axes spelled out where nothing has to leave for it."""
-    if width >= SPELLED_OUT_COLUMNS and fits(spelled_out, width):
-        return rich_table(spelled_out)
-    return fitting_table(narrow, width)
-
-
 def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> RichTable:
     """The best plans, one a row, and behind them the best on fewer GPUs."""
     every = [*plans, *ladder]
@@ -228,10 +214,7 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
             return "bold"
         return "" if id(plan) in best else "dim"
 
-    narrow, spelled_out = (
-        Table(every, _best_columns(every, ranks, wide=wide), style=style) for wide in (False, True)
-    )
-    return _table(narrow, spelled_out, width)
+    return fitting_table(Table(every, _best_columns(every, ranks), style=style), width)
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
@@ -240,12 +223,6 @@ def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
         return list(plans)
     step = (len(plans) - 1) / (MAX_FRONTIER_ROWS - 1)
     return [plans[round(i * step)] for i in range(MAX_FRONTIER_ROWS)]
-
-
-def days(seconds: float) -> str:
-    """Days, with a decimal where there are fewer than a hundred."""
-    number = seconds / 86400.0
-    return f"{number:,.1f}" if number < 100.0 else f"{number:,.0f}"
 
 
 def _count(number: float | None) -> str:
@@ -286,11 +263,11 @@ def _amounts(plans: Sequence[Plan], traded: Sequence[str]) -> list[Column[Plan]]
 
 
 def _frontier_columns(
-    plans: Sequence[Plan], traded: Sequence[str], limits: JobLimits | None, *, wide: bool
+    plans: Sequence[Plan], traded: Sequence[str], limits: JobLimits | None
 ) -> list[Column[Plan]]:
     """Columns of a frontier."""
     columns = [
-        *_layout_columns(plans, wide=wide),
+        *_layout_columns(plans),
         Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
         Column("tokens/s", lambda p: f"{p.estimate.tokens_per_s:,.0f}", spare=3),
         Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=2),
@@ -316,10 +293,7 @@ def frontier_table(
     width: int,
 ) -> RichTable:
     """The points of a frontier, one a row; with limits, which of them each does not keep."""
-    narrow, spelled_out = (
-        Table(plans, _frontier_columns(plans, traded, limits, wide=wide)) for wide in (False, True)
-    )
-    return _table(narrow, spelled_out, width)
+    return fitting_table(Table(plans, _frontier_columns(plans, traded, limits)), width)
 
 
 def csv_row(plan: Plan) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_without_a_search_the_page_has_the_plan_alone(saved: str, written: Any) 
 
 def test_a_question_becomes_the_page_of_its_best_plan(written: Any) -> None:
     page = read_page(written(*QUESTION, "--tp", "4", "--top", "2", "--emit", "bridge"))
-    assert "tensor 4" in page.text
+    assert "TP 4" in page.text
     assert "Defaults of the question" in page.text
     assert "megatron.args" not in page.text, "the files are those of the format asked for"
 

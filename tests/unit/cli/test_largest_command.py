@@ -18,7 +18,7 @@ def test_both_values_come_with_what_binds_them_and_their_layout(
     lines = run.out.splitlines()
     assert lines[2].startswith("Largest micro-batch at 2,048 tokens: ")
     assert lines[2].endswith(" needs more device memory.")
-    assert "tensor 2, micro-batch" in run.out
+    assert "TP 2, micro-batch" in run.out
     assert "Longest sequence at micro-batch 1: " in run.out
     assert "gpt3-xl was made for sequences of 2,048 tokens." in run.out
     assert "Next: planner plan gpt3-xl 2xa100-40 --tp 2" in run.out

@@ -15,10 +15,10 @@ def test_the_verdict_comes_first_and_both_stand_side_by_side(planner: Any) -> No
     assert first.startswith("tp=8 takes ")
     assert first.endswith(" times as long.")
     table = {line[:13].strip(): line[13:] for line in run.out.splitlines()}
-    for title in ("iteration", "80 % of runs", "tokens/s", "MFU", "memory", "layout"):
+    for title in ("iteration", "80 % interval", "tokens/s", "MFU", "memory", "layout"):
         assert title in table
     assert "framework" not in table
-    assert "tensor 8" in table["layout"]
+    assert "TP 8" in table["layout"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from planner.plans.evidence import (
     published_runs,
 )
 from planner.plans.layout import requested, resolve
-from planner.report.evidence import evidence_line
+from planner.report.words import evidence_line
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
@@ -146,6 +146,6 @@ def test_the_table_is_read_only_when_asked_for() -> None:
         "from unittest import mock\n"
         "import csv\n"
         "with mock.patch.object(csv, 'DictReader', side_effect=AssertionError):\n"
-        "    import planner.cli.app, planner.plans.plan, planner.report.text\n"
+        "    import planner.cli.app, planner.plans.plan, planner.report.plan\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

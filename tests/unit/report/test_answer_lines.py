@@ -15,9 +15,9 @@ from planner.notes import Note, NoteKind
 from planner.plans.plan import Answer, answer
 from planner.plans.recipe import placed
 from planner.plans.tight import is_tight
-from planner.report.plan import plan_document
+from planner.report.plan import plan_document, print_answer, tight_lines
 from planner.report.recipes import placed_line, recipe_row
-from planner.report.text import print_answer, print_notes, tight_lines
+from planner.report.words import print_notes
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 

@@ -7,8 +7,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.plans.plan import Plan, answer
-from planner.report.headline import over_words
-from planner.report.mfu import mfu_line
+from planner.report.words import mfu_line, over_words
 from planner.spec.job import Precision
 
 

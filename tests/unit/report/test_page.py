@@ -94,7 +94,7 @@ def test_the_page_says_the_numbers_of_the_plan(plan: Plan) -> None:
     assert format_seconds(estimate.iter_time_s) in found.text
     assert f"{estimate.mfu:.1%}" in found.text
     assert f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB" in found.text
-    assert "data 2 × tensor 2 × pipeline 4" in found.text
+    assert "DP 2 · TP 2 · PP 4" in found.text
     for stage, peak in enumerate(memory.stage_peak_bytes):
         free = f"{(memory.hbm_bytes - peak) / GIB:,.2f}"
         verdict = memory.verdict_at(peak)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.report.text import gap_text
+from planner.report.plan import gap_text
 
 
 def stopped(gap: float, objective: str = "iteration_s", *, plans: int = 3) -> Any:

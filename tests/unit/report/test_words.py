@@ -9,7 +9,8 @@ from rich.console import Console
 
 from planner.cost.context import Context
 from planner.plans.plan import Answer, Plan, answer
-from planner.report.headline import (
+from planner.report.tables import memory_saved_by, plans_table, telling_axes
+from planner.report.words import (
     host_line,
     job_line,
     layout_words,
@@ -17,7 +18,6 @@ from planner.report.headline import (
     time_line,
     utilization_line,
 )
-from planner.report.tables import memory_saved_by, plans_table, telling_axes
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
@@ -53,8 +53,8 @@ def test_the_sentence_says_degrees_experts_states_and_memory(found: Answer) -> N
         )
     )  # fmt: skip
     assert words == (
-        "data 8 × tensor 4 × pipeline 2 × context 2, 3 chunks a stage, experts over 16, "
-        "each whole, micro-batch 2, ZeRO-1, nothing recomputed, 50% of the optimizer on the host"
+        "DP 8 · TP 4 · PP 2 · VPP 3 · CP 2 · EP 16, experts not split (ETP 1), micro-batch 2, "
+        "ZeRO-1, nothing recomputed, 50% of the optimizer on the host"
     )
 
 
@@ -73,18 +73,18 @@ def test_one_gpu_has_no_degrees_and_no_shards(found: Answer) -> None:
 def test_gpus_that_stay_free_are_said(found: Answer) -> None:
     gpus = found.plans[0].strategy.num_gpus
     line = run_line(found.plans[0], of_gpus=gpus + 8, names_framework=False)
-    assert f"on {gpus} of {gpus + 8} h100-sxm as " in line
+    assert f"on {gpus} of {gpus + 8} h100-sxm: " in line
 
 
 def test_time_has_its_range_and_the_job_its_days(found: Answer) -> None:
     plan = found.plans[0]
-    assert "(80 % of runs: " in time_line(plan)
+    assert "(80 % interval " in time_line(plan)
     made, peak = plan.estimate, plan.context.cluster.accelerator.peak_flops_per_s["bf16"]
     assert made.mfu_lower < made.mfu < made.mfu_upper
     assert made.mfu_lower * made.iter_time_s_upper == pytest.approx(made.mfu * made.iter_time_s)
     assert made.model_flops_per_s_per_gpu == pytest.approx(made.mfu * peak)
     assert utilization_line(plan) == (
-        f"MFU {made.mfu:.1%} (80 % of runs: {100 * made.mfu_lower:.1f} - "
+        f"MFU {made.mfu:.1%} (80 % interval {100 * made.mfu_lower:.1f} to "
         f"{100 * made.mfu_upper:.1f} %), {made.mfu * peak / 1e12:.3g} model TFLOP/s a GPU"
     )
     job = job_line(plan)

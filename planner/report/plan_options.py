@@ -1,0 +1,447 @@
+"""The answers of ``plan --space``, ``--versus`` and ``--maximize``: screens and documents."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from operator import itemgetter
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from planner.answers.conflict import HBM, HOST
+from planner.answers.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
+from planner.answers.rows import (
+    InputsRow,
+    LargestDocument,
+    LargestRow,
+    OtherRow,
+    PlanRow,
+    ResidentRow,
+    SideRow,
+    SpaceDocument,
+    SpaceRow,
+    SpeedRow,
+    VersusDocument,
+)
+from planner.answers.software import assumptions_line
+from planner.answers.versus import Ratio, Side, Versus, usd_per_token
+from planner.notes import Note
+from planner.plans.plan import Plan
+from planner.report.document import serialise
+from planner.report.table import Column, Table, rich_table
+from planner.report.words import (
+    days,
+    host_line,
+    inputs_line,
+    layout_words,
+    memory_line,
+    over_words,
+    print_notes,
+    range_text,
+)
+from planner.search.space.count import SpaceCount
+from planner.search.space.vocabulary import DIMENSIONS
+from planner.spec.strategy import gpus_of_replica
+from planner.units import GIB, TERA, format_count, format_seconds
+
+MAX_LISTED_RULES = 6
+MAX_SHOWN_DIGITS = 6
+
+
+def large_number(number: int) -> str:
+    """A whole number in words: in full up to a million, else ``about 10^45``."""
+    digits = len(str(number))
+    return f"{number:,}" if digits <= MAX_SHOWN_DIGITS + 1 else f"about 10^{digits - 1}"
+
+
+def words(name: str, values: Sequence[int]) -> list[str]:
+    """The values of a dimension by name."""
+    return [DIMENSIONS[name].shown(value) for value in values]
+
+
+def _runs(values: Sequence[int]) -> str:
+    """Numbers with runs of neighbours joined: ``1-16, 20``."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    parts = [[f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(v) for v in run] for run in runs]
+    return ", ".join(text for part in parts for text in part)
+
+
+def _shown(name: str, values: Sequence[int]) -> str:
+    if not values:
+        return "none"
+    return ", ".join(words(name, values)) if DIMENSIONS[name].words else _runs(values)
+
+
+def _modules(space: SpaceCount) -> list[list[str]]:
+    if not any("selective" in policy.kinds for policy in space.policies):
+        return []
+    selected = space.context.traits.recompute.selected
+    return [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
+
+
+def _modules_text(space: SpaceCount) -> str:
+    sets = _modules(space)
+    names = sorted({name for chosen in sets for name in chosen})
+    if len(sets) <= 1:
+        return ", ".join(names) or "none"
+    return f"{len(sets)} sets of {', '.join(names)}"
+
+
+def space_table(space: SpaceCount) -> RichTable:
+    """Every dimension with the values that legal strategies take."""
+    rows = [(name, _shown(name, values)) for name, values in space.values.items()]
+    said = [policy.in_words for policy in space.policies]
+    rows.append(("activations", "; ".join(said) or "none"))
+    rows.append(("selective: modules", _modules_text(space)))
+    columns: list[Column[tuple[str, str]]] = [
+        Column("dimension", itemgetter(0), right=False),
+        Column("values of legal strategies", itemgetter(1), right=False, wraps=True),
+    ]
+    return rich_table(Table(rows, columns))
+
+
+def _splits_line(space: SpaceCount) -> str:
+    number = len(space.policies)
+    policies = f"under {number} {'policy' if number == 1 else 'policies'} for their activations"
+    return (
+        f"Every split of {space.context.model.num_blocks} layers into stages, {policies}: "
+        f"{large_number(space.num_splits)} in all (fewer where chunks interleave), none of them "
+        "listed."
+    )
+
+
+def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: Console) -> None:
+    """Print the space of every framework."""
+    print_notes(notes, console)
+    for space in spaces:
+        context = space.context
+        title = (
+            f"Search space of {context.model.name} on {context.cluster.name}, "
+            f"{context.traits.name} {context.traits.profile}"
+        )
+        console.print(title, style="bold", markup=False)
+        if space.narrowing.texts:
+            console.print(f"narrowed by {', '.join(space.narrowing.texts)}", markup=False)
+        console.print(space_table(space))
+        console.print(
+            f"{space.num_shapes:,} legal shapes (degrees, schedule, micro-batch); "
+            f"{space.num_strategies:,} legal strategies (ZeRO, replicas, offload, placement)."
+        )
+        console.print(_splits_line(space))
+        listed = list(space.dropped.items())[:MAX_LISTED_RULES]
+        if listed:
+            text = ", ".join(f"{name} {count:,}" for name, count in listed)
+            console.print(f"Branches cut most by: {text}.", style="dim", markup=False)
+
+
+def _space_row(space: SpaceCount) -> SpaceRow:
+    return SpaceRow(
+        framework=space.context.traits.name,
+        profile=space.context.traits.profile,
+        dimensions={
+            name: words(name, values) if DIMENSIONS[name].words else list(values)
+            for name, values in space.values.items()
+        },
+        layer_policies=[policy.in_words for policy in space.policies],
+        module_sets=_modules(space),
+        shapes=space.num_shapes,
+        strategies=space.num_strategies,
+        splits=str(space.num_splits),
+        dropped=space.dropped,
+    )
+
+
+def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> str:
+    """The spaces as JSON; the number of splits is text, as it may have many digits."""
+    contexts = tuple(space.context for space in spaces)
+    body = SpaceDocument(
+        inputs=InputsRow.of(contexts, spaces[0].narrowing, tuple(notes)),
+        spaces=[_space_row(space) for space in spaces],
+    )
+    return serialise("space", body)
+
+
+AS_ASKED = "as asked"
+BILLION = 1e9
+SMALL = 0.005
+"""Ratios closer to 1 are told without a direction."""
+
+
+def versus_line(found: Versus, other: Side) -> str:
+    """How much faster the other side is, whether that is sure, and what a token costs there."""
+    ratio = found.ratio(other)
+    if ratio is None:
+        lacking = "nothing fits" if other.plan is None else f"fits, and {AS_ASKED} nothing does"
+        return f"{other.label}: {lacking}."
+    return f"{other.label} {_ratio_words(ratio)}{_cost_words(found, other)}."
+
+
+def _ratio_words(ratio: Ratio) -> str:
+    value, lower, upper = ratio.value, ratio.lower, ratio.upper
+    if abs(value - 1.0) < SMALL:
+        return "is as fast"
+    how = "times as fast"
+    if value < 1.0:
+        value, lower, upper, how = 1.0 / value, 1.0 / upper, 1.0 / lower, "times as long"
+    verb = "is" if how == "times as fast" else "takes"
+    inside = ", inside the error" if ratio.is_open else ""
+    return f"{verb} {value:.2f} ({lower:.2f} to {upper:.2f}) {how}{inside}"
+
+
+def _cost_words(found: Versus, other: Side) -> str:
+    """What a token costs there, or takes of GPUs, where the machines are others."""
+    assert found.asked.plan is not None
+    assert other.plan is not None
+    asked, plan = found.asked.plan, other.plan
+    if asked.context.cluster == plan.context.cluster:
+        return ""
+    prices = (usd_per_token(asked), usd_per_token(plan))
+    if prices[0] and prices[1]:
+        factor = prices[1] / prices[0]
+        much = "as much" if abs(factor - 1.0) < SMALL else f"{factor:.2f} times as much"
+        return f"; a token costs {much}"
+    gpus = plan.strategy.num_gpus / asked.strategy.num_gpus
+    tokens_per_s = plan.estimate.tokens_per_s / asked.estimate.tokens_per_s
+    return f"; a token takes {gpus / tokens_per_s:.2f} times the GPU time"
+
+
+def _title(side: Side) -> str:
+    """A column's: the words said otherwise, and of numbers what they are."""
+    parts = [part.partition("=")[::2] for part in side.label.split(",") if part]
+    words = [
+        value if value and not value[0].isdecimal() else f"{key}={value}" for key, value in parts
+    ]
+    return ", ".join(words) or AS_ASKED
+
+
+def _usd(plan: Plan) -> str:
+    price = usd_per_token(plan)
+    return "" if price is None else f"{BILLION * price:,.3g}"
+
+
+def _days(plan: Plan) -> str:
+    total_s = plan.total_s()
+    return "" if total_s is None else days(total_s)
+
+
+def _memory(plan: Plan) -> str:
+    memory = plan.estimate.memory
+    tight = ", tight" if memory.verdict == "tight" else ""
+    return f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB{tight}"
+
+
+def _mfu_range(plan: Plan) -> str:
+    made = plan.estimate
+    return f"{100 * made.mfu_lower:.1f} to {100 * made.mfu_upper:.1f} %"
+
+
+ROWS: Mapping[str, Callable[[Plan], str]] = {
+    "GPUs": lambda plan: f"{plan.strategy.num_gpus:,} {plan.context.cluster.accelerator.name}",
+    "framework": lambda plan: plan.framework,
+    "batch": lambda plan: f"{plan.context.job.global_batch:,} x {plan.context.job.seq_len:,}",
+    "iteration": lambda plan: format_seconds(plan.estimate.iter_time_s),
+    "80 % interval": lambda plan: range_text(plan.estimate),
+    "tokens/s": lambda plan: format_count(round(plan.estimate.tokens_per_s)),
+    "a GPU": lambda plan: format_count(round(plan.estimate.tokens_per_s_per_gpu)),
+    "MFU": lambda plan: f"{plan.estimate.mfu:.1%}{over_words(plan)}",
+    "MFU, range": _mfu_range,
+    "TFLOP/s": lambda plan: f"{plan.estimate.model_flops_per_s_per_gpu / TERA:,.3g}",
+    "memory": _memory,
+    "host": lambda plan: host_line(plan).partition(" of a node")[0],
+    "days": _days,
+    "USD": lambda plan: "" if plan.total_s() is None else format_count(round(plan.cost_usd() or 0)),
+    "USD/1B tokens": _usd,
+    "layout": layout_words,
+}
+SAME_LEFT_OUT = ("framework", "batch", "GPUs")
+"""Rows that say nothing where all sides say the same."""
+
+
+def _shown_rows(found: Versus) -> list[str]:
+    """Titles of rows that say something, and where sides could differ, differ."""
+    titles = []
+    for title, text in ROWS.items():
+        said = {text(side.plan) for side in found.sides if side.plan} - {""}
+        if said and not (title in SAME_LEFT_OUT and len(said) == 1):
+            titles.append(title)
+    return titles
+
+
+def _side_column(side: Side) -> Column[str]:
+    return Column(
+        _title(side),
+        lambda title: ROWS[title](side.plan) if side.plan else "",
+        right=False,
+        wraps=True,
+    )
+
+
+def print_versus(found: Versus, console: Console) -> None:
+    """Print a verdict for every other side, the figures side by side, and how sure they are."""
+    for other in found.others:
+        console.print(versus_line(found, other), style="bold green", markup=False)
+    first = next(side for side in found.sides if side.answer)
+    if first.answer:
+        console.print(
+            inputs_line(first.answer.contexts, first.answer.notes), style="dim", markup=False
+        )
+    columns: list[Column[str]] = [
+        Column("", str, right=False),
+        *(_side_column(side) for side in found.sides),
+    ]
+    console.print(rich_table(Table(_shown_rows(found), columns)))
+    for side in found.sides:
+        if side.plan is None:
+            reason = side.why_none.splitlines()
+            console.print(f"{side.label or AS_ASKED}: {' '.join(reason[:2])}", markup=False)
+    for basis in dict.fromkeys(r.basis for o in found.others if (r := found.ratio(o))):
+        console.print(f"Ranges of ratios hold eight of ten: {basis}.", style="dim")
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "otherwise": side.label,
+        "plan": PlanRow.of(side.plan) if side.plan else None,
+        "usd_per_token": usd_per_token(side.plan) if side.plan else None,
+        "why_none": side.why_none,
+        "assumed": [str(note) for note in side.answer.notes] if side.answer else [],
+    }
+
+
+def _other(found: Versus, other: Side) -> OtherRow:
+    ratio = found.ratio(other)
+    speed = None if ratio is None else SpeedRow(**asdict(ratio), within_error=ratio.is_open)
+    return OtherRow(**_side(other), speed=speed, verdict=versus_line(found, other))
+
+
+def render_versus_json(found: Versus) -> str:
+    """The answer as indented JSON."""
+    others = [_other(found, other) for other in found.others]
+    asked = SideRow(**_side(found.asked))
+    return serialise("versus", VersusDocument(asked=asked, others=others))
+
+
+MEMORIES = {HBM: "device memory", HOST: "host memory"}
+
+
+def largest_line(one: Largest) -> str:
+    """The largest value, and what keeps it from being larger."""
+    return f"{_largest_title(one)}: {_extent(one)}"
+
+
+def _largest_title(one: Largest) -> str:
+    if one.quantity == MICRO_BATCH:
+        return f"Largest micro-batch at {one.fixed:,} tokens"
+    return f"Longest sequence at micro-batch {one.fixed:,}"
+
+
+def _extent(one: Largest) -> str:
+    """The value, and the next one with what that would need."""
+    if not one.value:
+        return f"none fits, which needs more {_needed(one)}." if one.binds else "none fits."
+    if BATCH in one.binds:
+        return f"{one.value:,}; with another global batch {one.beyond:,}."
+    if one.beyond is None:
+        return f"at least {one.value:,}" + ("; the time was over." if one.is_cut else ".")
+    if not one.binds:
+        return f"{one.value:,}; no layout of {one.beyond:,} is legal."
+    return f"{one.value:,}; {one.beyond:,} needs more {_needed(one)}."
+
+
+def _needed(one: Largest) -> str:
+    return " or ".join(MEMORIES[name] for name in one.binds)
+
+
+def _plan_lines(one: Largest) -> Iterator[str]:
+    """The fastest plan there: its layout, rate and memory."""
+    plan = one.plan
+    if plan is None:
+        return
+    gpus = gpus_of_replica(asdict(plan.strategy))
+    yield f"With a replica on {gpus:,} GPU{'s' * (gpus > 1)}: {layout_words(plan)}."
+    rate = format_count(round(plan.estimate.tokens_per_s))
+    yield f"{rate} tokens/s, MFU {plan.estimate.mfu:.1%}; {memory_line(plan)}"
+    if host := host_line(plan):
+        yield host
+    if one.resident:
+        yield f"With nothing offloaded: {_extent(one.resident)}"
+
+
+def _print_one(one: Largest, console: Console) -> None:
+    console.print(largest_line(one), style="bold green" if one.value else "bold", markup=False)
+    for line in _plan_lines(one):
+        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+
+
+def beyond_model_line(answer: LargestAnswer) -> str:
+    """Whether a length is beyond what the model was made for; empty where not."""
+    model = answer.case.context.model
+    longest = max((one.value for one in answer.found if one.quantity != MICRO_BATCH), default=0)
+    if longest <= model.max_seq_len:
+        return ""
+    return f"{model.name} was made for sequences of {model.max_seq_len:,} tokens."
+
+
+def print_largest(
+    answer: LargestAnswer, console: Console, *, verbose: bool = False, following: str = ""
+) -> None:
+    """Print each largest value with what binds it; ``verbose``: what was assumed."""
+    console.print(inputs_line(answer.case.contexts, None), style="dim", markup=False)
+    if answer.case.narrowing.texts:
+        console.print(f"narrowed by {', '.join(answer.case.narrowing.texts)}", markup=False)
+    print_notes([note for note in answer.notes if not note.is_assumed], console)
+    for one in answer.found:
+        _print_one(one, console)
+    if answer.is_tight:
+        line = "Tight: nothing leaves the margin free by which published peaks exceeded the model."
+        console.print(line, style="yellow")
+    if line := beyond_model_line(answer):
+        console.print(line, markup=False)
+    if verbose:
+        print_notes([note for note in answer.notes if note.is_assumed], console)
+        for context in answer.case.contexts:
+            plans = [one.plan for one in answer.found if one.plan]
+            used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
+            if used:
+                console.print(assumptions_line(context, used), style="dim", markup=False)
+    if following:
+        console.print(f"Next: {following}", style="dim", markup=False, soft_wrap=True)
+    if not verbose:
+        text = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
+        console.print(text, style="dim")
+
+
+def _largest(one: Largest) -> dict[str, Any]:
+    return {
+        "quantity": one.quantity,
+        "value": one.value,
+        "micro_batch": one.value if one.quantity == MICRO_BATCH else one.fixed,
+        "seq_len": one.fixed if one.quantity == MICRO_BATCH else one.value,
+        "beyond": one.beyond,
+        "binds": [MEMORIES.get(name, name) for name in one.binds],
+        "complete": not one.is_cut,
+        "plan": PlanRow.of(one.plan) if one.plan else None,
+    }
+
+
+def _largest_row(one: Largest) -> LargestRow:
+    resident = ResidentRow(**_largest(one.resident)) if one.resident else None
+    return LargestRow(**_largest(one), resident=resident)
+
+
+def render_largest_json(answer: LargestAnswer) -> str:
+    """The answer as indented JSON."""
+    case = answer.case
+    body = LargestDocument(
+        inputs=InputsRow.of(tuple(case.contexts), case.narrowing, answer.notes),
+        tight=answer.is_tight,
+        largest=[_largest_row(one) for one in answer.found],
+    )
+    return serialise("largest", body)

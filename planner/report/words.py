@@ -1,0 +1,316 @@
+"""Plans in words: what was asked, what to run, what that takes and rests on."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate
+from planner.cost.kernels import peak_flops_per_s, usual_precision
+from planner.cost.topology import group_of
+from planner.frameworks.registry import CURRENT
+from planner.notes import Note, NoteKind
+from planner.plans.evidence import PublishedRun, evidence
+from planner.plans.plan import Plan
+from planner.report.formulas import item_title
+from planner.spec.strategy import MOVED, STAGE_DEGREES, Strategy
+from planner.units import DAY_S, GIB, TERA, format_count, format_seconds
+
+TOP_COSTS = 4
+SIXTEEN_BITS = ("bf16", "fp16")
+
+
+def inputs_line(contexts: Sequence[Context], notes: Sequence[Note] | None) -> str:
+    """What was asked, in one line; without ``notes`` the batch is no part of the question."""
+    context, batch = contexts[0], ""
+    if notes is not None:
+        is_assumed = any(note.is_assumed and note.subject == "global_batch" for note in notes)
+        assumed = " (assumed)" if is_assumed else ""
+        batch = f"batch {context.job.global_batch}{assumed} x {context.job.seq_len} tokens, "
+    software = [
+        each.name if each.profile == CURRENT else f"{each.name} {each.profile}"
+        for each in (context.traits for context in contexts)
+    ]
+    return (
+        f"{context.model.name} on {context.cluster.name}, {batch}{context.job.precision}"
+        f"{context.traits.training.suffix}, {', '.join(software)}"
+    )
+
+
+def print_notes(notes: Iterable[Note], console: Console) -> None:
+    """Say of every default that it is one."""
+    for note in notes:
+        is_plain = note.kind is NoteKind.assumed or not note.is_assumed
+        console.print(note.text if is_plain else f"assumed: {note}", style="dim")
+
+
+def days(seconds: float) -> str:
+    """Days, with a decimal where there are fewer than a hundred."""
+    number = seconds / DAY_S
+    return f"{number:,.1f}" if number < 100.0 else f"{number:,.0f}"
+
+
+def degrees_words(strategy: Strategy) -> str:
+    """How GPUs are divided: ``DP 8 · TP 4 · PP 4``; empty on one."""
+    used = strategy.degrees.items()
+    return " · ".join(f"{name.upper()} {value}" for name, value in used if value > 1)
+
+
+def _state_words(strategy: Strategy) -> list[str]:
+    """How states are sharded; nothing to say where nobody could share them."""
+    if strategy.dp * strategy.cp == 1:
+        return []
+    groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
+    return [f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"]
+
+
+def _recompute_words(context: Context, strategy: Strategy) -> str:
+    """What is recomputed of which layers."""
+    if strategy.recompute == "none":
+        return "nothing recomputed"
+    if strategy.recompute == "full":
+        return "all layers recomputed"
+    modules: tuple[str, ...] = ()
+    if any(strategy.selective_layers_per_stage):
+        modules = strategy.recompute_modules or context.traits.recompute.selected
+    named = f" ({', '.join(modules)})" if modules else ""
+    if strategy.recompute == "selective":
+        return f"selective recomputation{named}"
+    return f"recomputed {strategy.recompute}{named}"
+
+
+def _offload_words(strategy: Strategy) -> list[str]:
+    """What states and activations are offloaded, and where to."""
+    moved = [
+        policy.words.format(strategy.layers_under[name])
+        for name, policy in MOVED.items()
+        if strategy.layers_under[name]
+    ]
+    if strategy.offload == "none":
+        return moved
+    what, _, where = strategy.offload.partition(":")
+    share = f"{strategy.offload_percent}% of the " if strategy.offload_percent < 100 else ""
+    return [f"{share}{what.replace('+', ' and ')} on the {where}", *moved]
+
+
+def saving_words(plan: Plan) -> list[str]:
+    """What is recomputed and offloaded."""
+    offloaded = _offload_words(plan.strategy)
+    if plan.strategy.recompute == "none" and not offloaded:
+        return ["nothing recomputed or offloaded"]
+    return [_recompute_words(plan.context, plan.strategy), *offloaded]
+
+
+def layout_words(plan: Plan) -> str:
+    """The layout in words, from degrees to what is recomputed and offloaded."""
+    strategy = plan.strategy
+    words = [
+        degrees_words(strategy),
+        "experts not split (ETP 1)" if strategy.etp == 1 < strategy.tp else "",
+        f"schedule {strategy.schedule}" if strategy.schedule != "1f1b" else "",
+        f"micro-batch {strategy.micro_batch}",
+        *_state_words(strategy),
+        *saving_words(plan),
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:
+    """What to run: on which GPUs, parallelized how."""
+    gpus, kind = plan.strategy.num_gpus, plan.context.cluster.accelerator.name
+    place = f"{gpus:,} {kind}" if gpus == of_gpus else f"{gpus:,} of {of_gpus:,} {kind}"
+    software = f" with {plan.framework}" if names_framework else ""
+    return f"Run it on {place}{software}: {layout_words(plan)}."
+
+
+def range_text(estimate: Estimate) -> str:
+    """Lower to upper iteration time, a common unit named once."""
+    ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+    (lower, unit), (upper, other) = (format_seconds(end).split() for end in ends)
+    return f"{lower} to {upper} {unit}" if unit == other else f"{lower} {unit} to {upper} {other}"
+
+
+def range_line(estimate: Estimate) -> str:
+    """Where 80 % of runs of its regime would lie, in seconds and around the estimate."""
+    ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
+    low, high = (f"{100.0 * (end / estimate.iter_time_s - 1.0):+.0f} %" for end in ends)
+    line = f"80 % interval {range_text(estimate)} ({low} to {high}; {estimate.regime})."
+    if estimate.iter_time_s_lower < estimate.iter_time_s:
+        return line
+    return f"{line} At least nine of ten take longer than the estimate, which is the lower end."
+
+
+def time_line(plan: Plan) -> str:
+    """What an iteration takes, with the range of such runs."""
+    made = plan.estimate
+    return (
+        f"{format_seconds(made.iter_time_s)} an iteration (80 % interval {range_text(made)}), "
+        f"{format_count(round(made.tokens_per_s))} tokens/s"
+    )
+
+
+def utilization_line(plan: Plan) -> str:
+    """How well the accelerators are used, by both figures that reports of runs state."""
+    made = plan.estimate
+    low, high = 100.0 * made.mfu_lower, 100.0 * made.mfu_upper
+    return (
+        f"MFU {made.mfu:.1%} (80 % interval {low:.1f} to {high:.1f} %){over_words(plan)}, "
+        f"{made.model_flops_per_s_per_gpu / TERA:,.3g} model TFLOP/s a GPU"
+    )
+
+
+def _usual_peak(plan: Plan) -> str:
+    """The GEMMs whose peak an MFU is over: in 16 bits wherever the accelerator has them."""
+    usual = usual_precision(plan.context.cluster.accelerator)
+    return "16-bit" if usual in SIXTEEN_BITS else usual
+
+
+def _runs_at_peak(plan: Plan) -> bool:
+    """Whether the plan's own GEMMs are those whose peak its MFU is over."""
+    precision, peak = plan.context.job.precision, _usual_peak(plan)
+    return precision == peak or (precision in SIXTEEN_BITS and peak == "16-bit")
+
+
+def over_words(plan: Plan) -> str:
+    """Over which peak the MFU is, where the GEMMs run at another one."""
+    return "" if _runs_at_peak(plan) else f" of the {_usual_peak(plan)} peak"
+
+
+def mfu_line(plan: Plan) -> str:
+    """The convention of numerator and denominator, and what the other one would give."""
+    estimate, accelerator = plan.estimate, plan.context.cluster.accelerator
+    peak = peak_flops_per_s(accelerator, usual_precision(accelerator)) / TERA
+    over = f"over the dense {_usual_peak(plan)} peak ({peak:,.{0 if peak >= 10 else 3}f} TFLOP/s)"
+    if not _runs_at_peak(plan):
+        over += f", also in {plan.context.job.precision}"
+    if estimate.mfu_full_square == estimate.mfu:
+        return f"MFU: the whole attention square, {over}."
+    counted = "the causal half of the attention square"
+    if plan.context.model.windowed_share:
+        counted += ", of windows what they see"
+    return f"MFU: {counted}, {over}; with the whole square {estimate.mfu_full_square:.1%}."
+
+
+def memory_line(plan: Plan) -> str:
+    """What of a GPU's memory is taken at the peak, and what is free."""
+    memory = plan.estimate.memory
+    return (
+        f"peak memory {memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB, "
+        f"{plan.free_bytes / GIB:,.1f} free"
+    )
+
+
+def host_line(plan: Plan) -> str:
+    """What of a node's host memory or disks is taken, and whether anybody stated their size.
+
+    Empty where nothing is offloaded.
+    """
+    node, memory = plan.context.cluster.node, plan.estimate.memory
+    on_disks = ":nvme" in plan.strategy.offload
+    there = node.nvme_bytes if on_disks else node.host_memory_bytes
+    if not (memory.host_bytes and there):
+        return ""
+    taken = memory.ranks_per_node * memory.host_bytes
+    where = "disks" if on_disks else "host memory"
+    is_assumed = node.host_memory_note and not on_disks
+    assumed = ", which is assumed (see --host-memory)" if is_assumed else ""
+    return f"{taken / GIB:,.0f} of {there / GIB:,.0f} GiB of a node's {where}{assumed}"
+
+
+def memory_lines(plan: Plan) -> list[str]:
+    """What of the memories is taken that the plan fills."""
+    return [line for line in (memory_line(plan), host_line(plan)) if line]
+
+
+def job_line(plan: Plan) -> str:
+    """What the whole job takes; empty where its tokens are not given."""
+    total_s, job = plan.total_s(), plan.context.job
+    if total_s is None or job.total_tokens is None:
+        return ""
+    cost = plan.cost_usd()
+    price = "" if cost is None else f", {format_count(round(cost))} USD"
+    return (
+        f"{format_count(job.total_tokens)} tokens: {days(total_s)} days, "
+        f"{format_count(round(plan.gpu_hours()))} GPU-hours{price}"
+    )
+
+
+def figure_lines(plan: Plan) -> list[str]:
+    """What a plan takes: time, use of the accelerators, memory, and the job where it is given."""
+    lines = [time_line(plan), utilization_line(plan), *memory_lines(plan), job_line(plan)]
+    return [line for line in lines if line]
+
+
+def costs_line(plan: Plan) -> str:
+    """The largest items of a plan's time, recomputation summed up."""
+    shares: dict[str, float] = {}
+    estimate = plan.estimate
+    for name, item in estimate.time.items():
+        title = item_title(name)
+        shares[title] = shares.get(title, 0.0) + item.exposed_s
+    largest = sorted(shares.items(), key=lambda share: -share[1])[:TOP_COSTS]
+    parts = ", ".join(f"{seconds / estimate.iter_time_s:.1%} {name}" for name, seconds in largest)
+    return (
+        f"Plan 1 spends {parts}. With communication overlapped fully: "
+        f"{format_seconds(estimate.iter_time_s_overlapped)}; not at all: "
+        f"{format_seconds(estimate.iter_time_s_serial)}."
+    )
+
+
+def selects_lines(plans: Sequence[Plan]) -> list[str]:
+    """What selective layers recompute, per plan where it differs."""
+    by_modules: dict[str, list[str]] = {}
+    for rank, plan in enumerate(plans, start=1):
+        strategy = plan.strategy
+        if any(strategy.selective_layers_per_stage):
+            selected = plan.context.traits.recompute.selected
+            modules = strategy.selects or ", ".join(selected) or "nothing"
+            by_modules.setdefault(modules, []).append(str(rank))
+    if len(by_modules) == 1:
+        return [f"Selective recomputes {modules}." for modules in by_modules]
+    parts = [
+        f"{modules} (plan{'s' if len(ranks) > 1 else ''} {', '.join(ranks)})"
+        for modules, ranks in by_modules.items()
+    ]
+    return [f"Selective recomputes {'; '.join(parts)}."] if parts else []
+
+
+def placement_line(context: Context, strategy: Strategy) -> str:
+    """Rank order: ``tp-cp-ep-dp-pp (inside out): tp 4 nvlink, dp 2 nvlink x 4 ib-ndr, ...``."""
+    columns, cluster = strategy.columns(), context.cluster
+    inner = [name for name in STAGE_DEGREES if name != "dp"]
+    # Experts are shown where they may lie otherwise than the other layers.
+    experts = ("etp", "ep") if strategy.ep > 1 else ()
+    parts = []
+    for axis in (*inner, "dp", "dp_replicate", "pp", *experts):
+        group = group_of("dp_shard" if axis == "dp" else axis, columns, cluster)
+        sizes = [1.0, *(float(inside[0]) for inside in group.members)]
+        steps = [
+            f"{inside / below:.3g} {level.name}"
+            for below, inside, level in zip(sizes, sizes[1:], cluster.levels, strict=False)
+            if inside > below
+        ]
+        if steps:
+            parts.append(f"{axis} {' x '.join(steps)}")
+    return f"{strategy.placement} (inside out): {', '.join(parts) or 'one GPU'}"
+
+
+def _run_text(run: PublishedRun, context: Context) -> str:
+    """One run: what it was, what of it differs by name, and the model's errors there."""
+    degrees = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if getattr(run, name) > 1)]
+    layout = " ".join(f"{name}{getattr(run, name)}" for name in degrees)
+    names = ((run.framework, context.traits.name), (run.precision, context.job.precision))
+    other = [name for name, ours in names if name != ours]
+    what = ", ".join([run.model, f"{run.gpus:,} {run.accelerator}", layout, *other])
+    memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
+    return f"{what}: time {100.0 * run.time_error:+.1f} %{memory}"
+
+
+def evidence_line(context: Context, strategy: Strategy) -> str:
+    """The nearest published runs and how far predictions were off there, in one line."""
+    found = evidence(context, strategy)
+    parts = [found.note] if found.note else []
+    if found.runs:
+        runs = "; ".join(_run_text(near.run, context) for near in found.runs)
+        parts.append(f"nearest published runs, predicted over measured: {runs}")
+    return f"evidence: {'; '.join(parts)}"
