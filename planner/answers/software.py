@@ -244,7 +244,7 @@ def shown_value(value: object) -> str:
 
 
 SHOWN_PROFILES = 5
-"""Named where another can be chosen; all stand in ``planner frameworks``."""
+"""Named where another can be chosen; all stand in ``planner show frameworks``."""
 
 
 def _others(traits: FrameworkTraits) -> str:
@@ -267,7 +267,7 @@ def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:
     return (
         f"assumes {traits.name} {traits.profile}: {versions}{_settings(traits)}; "
         f"{', '.join(matter)}. Change with --profile{_others(traits)} or --set "
-        "traits.SECTION.KEY=VALUE (`planner frameworks`)."
+        "traits.SECTION.KEY=VALUE (`planner show frameworks`)."
     )
 
 

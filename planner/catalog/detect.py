@@ -194,7 +194,7 @@ def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
         message = "no source names the GPUs; add `nvidia-smi` output or give --accelerator NAME"
         raise InputError.single(", ".join(item.where for item in observations), "GPU", message)
     near = nearest_accelerators(text)
-    hint = f"nearest are {', '.join(near)}" if near else "`planner hardware` lists all"
+    hint = f"nearest are {', '.join(near)}" if near else "`planner show hardware` lists all"
     message = f"no accelerator of the catalog is {text!r}; {hint}, choose with --accelerator NAME"
     message += " if it is one of them, else describe yours (docs/extending.md)"
     raise InputError.single(where, key, message)

@@ -208,9 +208,8 @@ class FigureRow:
     """One figure as its file gives it, with the citation of its source."""
 
     name: str
-    value: str
-    stated: float | bool | tuple[float, ...]
-    """The value as a number, of several a list, or a yes or no."""
+    value: float | bool | tuple[float, ...]
+    """In ``unit``; of several figures a list, or a yes or no."""
     unit: str
     basis: str
     source: str
@@ -269,12 +268,9 @@ def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
 
 
 def _row(file: HardwareFile, key: str, figure: Figure | Figures | Flag) -> FigureRow:
-    values = figure.value if isinstance(figure, Figures) else (figure.value,)
-    yes_or_no = ("yes" if figure.value else "no") if isinstance(figure, Flag) else ""
     return FigureRow(
         name=key,
-        stated=figure.value,
-        value=yes_or_no or ", ".join(f"{value:g}" for value in values),
+        value=figure.value,
         unit=next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), ""),
         basis=figure.basis,
         source=file.sources[figure.source].citation(),

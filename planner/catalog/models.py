@@ -60,7 +60,7 @@ def model_file(name: str) -> Path:
     if Path(name).name == name and is_file(path):
         return path
     known = list_models()
-    hint = did_you_mean(name, known) or f"{len(known)} are known; `planner models` lists them"
+    hint = did_you_mean(name, known) or f"{len(known)} are known; `planner show models` lists them"
     raise InputError.single("models", name, f"unknown model; given {name!r}, {hint}")
 
 
@@ -138,7 +138,7 @@ def _in_hub_cache(argument: str) -> Path | None:
     if found is None:
         message = "no such file or folder, and no model is fetched; give its config.json"
         name = argument.rpartition("/")[2]
-        hint = did_you_mean(name, list_models()) or "or a name that `planner models` lists"
+        hint = did_you_mean(name, list_models()) or "or a name that `planner show models` lists"
         raise InputError.single(argument, "file", f"{message}; {hint}")
     return found
 

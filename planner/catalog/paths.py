@@ -41,7 +41,7 @@ def unknown_name(
     known: Iterable[str],
     where: str,
     key: str,
-    listing: str = "planner hardware",
+    listing: str = "planner show hardware",
 ) -> InputError:
     """Return the error for a name that is not in the catalog; ``listing`` prints those that are."""
     names = list(known)

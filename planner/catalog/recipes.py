@@ -159,9 +159,30 @@ class Recipe:
         words += [self.sharding] if self.sharding != "optimizer" else []
         return ", ".join(words) or "tp 1"
 
+    @property
+    def recomputed(self) -> str:
+        """What is recomputed, in a few words; empty where nothing is."""
+        if self.recompute == "selective":
+            return " ".join(self.recompute_modules) or "selective"
+        if self.recompute == "none":
+            return ""
+        if self.recompute_method == "block":
+            return f"full, {self.recompute_layers[0]} layers a stage"
+        if self.recompute_method == "layers":
+            return f"full, {len(self.recompute_layers)} layers"
+        return "full"
+
+    @property
+    def summary(self) -> str:
+        """Layout, micro-batch, what is recomputed and what is offloaded."""
+        parts = [self.layout, f"micro-batch {self.micro_batch}"]
+        parts += [f"recompute {self.recomputed}"] if self.recomputed else []
+        parts += [f"{self.offloaded_layers} layers offloaded"] if self.offloaded_layers else []
+        return ", ".join(parts)
+
     @cached_property
     def words(self) -> frozenset[str]:
-        """What ``planner recipes WORDS`` looks for, in lower case."""
+        """What ``planner show recipes WORDS`` looks for, in lower case."""
         name = self.recipe.lower()
         given = (self.model, self.task, self.accelerator, self.precision, self.sharding)
         own = {name, *re.split(r"[^a-z0-9.]+", name), self.source.vendor.lower(), *given}
@@ -247,7 +268,7 @@ def find_recipe(name: str, where: str = "command line", key: str = "--like") -> 
     if name.lower() in by_name:
         return by_name[name.lower()]
     known = [recipe.recipe for recipe in by_name.values()]
-    raise unknown_name("recipe", name, known, where, key, "planner recipes")
+    raise unknown_name("recipe", name, known, where, key, "planner show recipes")
 
 
 def _applies(word: str, recipe: Recipe) -> bool:

@@ -2,25 +2,19 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar
 
 from planner.catalog.clusters import is_counted
-from planner.catalog.hardware import (
-    HardwareDetails,
-    Kind,
-    describe,
-    is_path,
-    list_names,
-    load_node,
-    resolve_alias,
-)
+from planner.catalog.hardware import Kind, is_path, list_names, resolve_alias
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
+from planner.catalog.paths import hwdb_dir, list_models
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.model import ModelSpec
 from planner.spelling import did_you_mean
 
-SINGULAR: Mapping[Kind, str] = {
+SINGULAR: Mapping[Kind, Literal["accelerator", "node", "fabric", "machine"]] = {
     "accelerators": "accelerator",
     "nodes": "node",
     "fabrics": "fabric",
@@ -33,7 +27,7 @@ Key = TypeVar("Key", str, Entry)
 def find_models(words: tuple[str, ...]) -> list[str]:
     """Models of the catalog that all words apply to; InputError where a word applies to none."""
     own = {name: _model_words(load_model(name)) for name in list_models()} if words else {}
-    return _matching(own, words, "planner models") if words else list_models()
+    return _matching(own, words, "planner show models") if words else list_models()
 
 
 def find_hardware(words: tuple[str, ...]) -> list[Entry]:
@@ -41,8 +35,8 @@ def find_hardware(words: tuple[str, ...]) -> list[Entry]:
     entries = [(kind, name) for kind in SINGULAR for name in list_names(kind)]
     if not words:
         return entries
-    own = {(kind, name): _hardware_words(describe(kind, name)) for kind, name in entries}
-    return _matching(own, words, "planner hardware")
+    own = {(kind, name): _hardware_words(kind, name) for kind, name in entries}
+    return _matching(own, words, "planner show hardware")
 
 
 def one_name(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
@@ -81,13 +75,25 @@ def _model_words(model: ModelSpec) -> frozenset[str]:
     return _split(model.name, model.family, model.architecture, kind, _attention(model))
 
 
-def _hardware_words(details: HardwareDetails) -> frozenset[str]:
-    texts = [SINGULAR[details.kind], details.name, details.title]
-    texts += [value for key, value in details.texts.items() if key != "usual_node"]
-    if "accelerator" in details.texts:
-        node = load_node(details.name)
-        texts += [node.accelerator.vendor, node.accelerator.architecture, node.scale_up.name]
+def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
+    """Words of an entry's file as it stands: checking hundreds of files would take a second."""
+    stated = _stated(kind, name)
+    texts = [SINGULAR[kind], name]
+    texts += [
+        str(value)
+        for key, value in stated.items()
+        if isinstance(value, str | int) and key not in ("note", "usual_node")
+    ]
+    if kind == "nodes":
+        accelerator = _stated("accelerators", stated["accelerator"])
+        texts += [accelerator["vendor"], accelerator.get("architecture", "")]
+        texts.append(stated["scale_up"]["kind"])
     return _split(*texts)
+
+
+@cache
+def _stated(kind: Kind, name: str) -> dict[str, Any]:
+    return load_yaml(hwdb_dir() / kind / f"{resolve_alias(kind, name)}.yaml")
 
 
 def _applies(word: str, own: frozenset[str]) -> bool:

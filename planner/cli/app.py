@@ -16,15 +16,11 @@ from planner.cli import (
     emit,
     explain,
     export,
-    frameworks,
-    hardware,
     job,
     largest,
     memory,
-    models,
     plan,
-    recipes,
-    schema,
+    show,
     sweep,
 )
 from planner.cli.defaults import JOBS, own_defaults
@@ -44,6 +40,11 @@ DROPPED = {
     "scale": "planner size MODEL NODE --gpus 8..512",
     "report": "planner export PLAN --to html",
     "trace": "planner export PLAN --to perfetto",
+    "models": "planner show models",
+    "hardware": "planner show hardware",
+    "recipes": "planner show recipes",
+    "frameworks": "planner show frameworks",
+    "schema": "planner show schema",
 }
 """Former commands, and what answers instead."""
 
@@ -70,11 +71,7 @@ app.add_typer(sweep.sweep_app)
 app.command("job", cls=QuestionCommand)(job.job)
 app.command("sensitivity", cls=QuestionCommand)(answers.sensitivity)
 app.command("export", cls=QuestionCommand)(export.export)
-app.command("models")(models.models)
-app.command("hardware")(hardware.hardware)
-app.command("recipes")(recipes.recipes)
-app.command("frameworks")(frameworks.frameworks)
-app.command("schema")(schema.schema)
+app.add_typer(show.show_app)
 
 plan_app = typer.Typer(
     name="plan",

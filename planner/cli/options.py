@@ -31,7 +31,7 @@ Model = Annotated[
     str,
     typer.Argument(
         autocompletion=completion.models,
-        help="Model name (see `planner models`), YAML file or config.json.",
+        help="Model name (see `planner show models`), YAML file or config.json.",
     ),
 ]
 Cluster = Annotated[

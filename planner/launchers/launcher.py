@@ -47,7 +47,7 @@ def host_problems(context: Context, strategy: Strategy) -> list[str]:
         found.append(
             f"{node.name}: a launcher starts processes per host; given a node of {per_node} "
             f"accelerators, a rack of several hosts; allowed are at most {MOST_PER_HOST}; "
-            f"plan with the rack's hosts as nodes (`planner hardware`){hosts}"
+            f"plan with the rack's hosts as nodes (`planner show hardware`){hosts}"
         )
     if gpus > per_node and gpus % per_node:
         found.append(

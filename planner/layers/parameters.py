@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from planner.spec.model import MlaSpec, ModelSpec
-from planner.units import Array, ceil_div
+from planner.units import Array, ceil_div, format_count
 
 Count: TypeAlias = Array | int
 """A number or a column of numbers."""
@@ -294,3 +294,11 @@ def count_active_parameters(model: ModelSpec) -> int:
     The input embedding and the head are included; several publishers leave them out.
     """
     return _count_with_experts(model, model.moe.top_k if model.moe else 0)
+
+
+def describe_size(model: ModelSpec) -> str:
+    """Return ``70.6B parameters``, with the active ones of a mixture."""
+    total = f"{format_count(count_parameters(model))} parameters"
+    if model.moe is None:
+        return total
+    return f"{total}, {format_count(count_active_parameters(model))} active"

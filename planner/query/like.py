@@ -20,7 +20,7 @@ from planner.query.query import Query
 from planner.search.space.vocabulary import ALIASES
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import NEUTRAL, gpus_of_replica
-from planner.spec.training import Training, target_words
+from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting
 
 ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}  # of what a recipe shards
@@ -145,6 +145,8 @@ def _batch(stated: dict[str, Any], cluster: str) -> int | None:
 
 def priced_problem(recipe: Recipe) -> str:
     """Why a recipe is only listed; empty where it can be priced."""
+    if recipe.training == FULL:
+        return ""
     joined = load_traits(recipe.source.framework, recipe.source.profile).kernels.joins_adapters
     _, problem = training_problem(load_model(recipe.model), recipe.training, joined=joined)
     return problem

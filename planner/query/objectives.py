@@ -81,7 +81,7 @@ def gpu_hours(num_gpus: Column, seconds: Column) -> Column:
 def cost_usd(hours: Column, node: NodeSpec) -> Column | None:
     """USD: ``gpu_hours / GPUs per node · price of a node-hour``; None where hwdb has no price.
 
-    Prices are on-demand list prices with their source (``planner hardware NODE``); see
+    Prices are on-demand list prices with their source (``planner show hardware NODE``); see
     COST_INCLUDES for what is left out.
     """
     if node.usd_per_hour is None:

@@ -127,8 +127,8 @@ _FIRST: tuple[Option, ...] = (
         of="job",
         metavar="RECIPE|FILE",
         sweeps=False,
-        help="Start from a tuned recipe (see `planner recipes`): what it states and no option says "
-        "otherwise is taken from it, MODEL and CLUSTER included; the rest is solved. Of a "
+        help="Start from a tuned recipe (see `planner show recipes`): what it states and no option "
+        "says otherwise is taken from it, MODEL and CLUSTER included; the rest is solved. Of a "
         "configuration FILE the job is taken, and the layout is solved.",
     ),
     Option(
@@ -142,7 +142,7 @@ _FIRST: tuple[Option, ...] = (
         name="profile",
         of="software",
         default="current",
-        help="Trait profile of the framework (see `planner frameworks`) [current].",
+        help="Trait profile of the framework (see `planner show frameworks`) [current].",
     ),
     Option(
         name="settings",

@@ -191,7 +191,7 @@ def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
     if guessed:
         text = (
             f"{guessed} figures of {accelerator.name} and {node.name} have no source; "
-            "`planner hardware` marks them assumed"
+            "`planner show hardware` marks them assumed"
         )
         problems.note(NoteKind.default, text, "cluster")
 

@@ -14,12 +14,12 @@ from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
 from planner.frameworks.registry import CURRENT
 from planner.launchers.launcher import Launcher
+from planner.layers.parameters import describe_size
 from planner.limits import printable
 from planner.plans.differences import differences, short_layout, values
 from planner.plans.evidence import PublishedRun, evidence
 from planner.plans.iteration import Iteration, iteration, too_long
 from planner.plans.plan import Answer, Plan
-from planner.report.catalog import describe_size
 from planner.report.charts import (
     Chart,
     frontier_chart,

@@ -19,11 +19,11 @@ from planner.answers.rows import (
 )
 from planner.answers.software import assumptions_line
 from planner.cost.flops import FLOPS_CONVENTION
+from planner.layers.parameters import describe_size
 from planner.plans.differences import short_layout
 from planner.plans.plan import Answer, Plan
 from planner.plans.tight import is_tight
 from planner.query.objectives import OBJECTIVES
-from planner.report.catalog import describe_size
 from planner.report.recipes import placed_line, recipe_row
 from planner.report.sizing_words import limits_text, option_text
 from planner.report.tables import frontier_table, plans_table, shown_frontier

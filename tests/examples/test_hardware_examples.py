@@ -67,7 +67,7 @@ def test_files_of_a_machine_give_the_node_it_is(names: tuple[str, ...], tmp_path
     assert (machine.node, machine.num_nodes, machine.num_gpus) == (node, count, size)
     assert {override.key: override.value for override in machine.overrides} == overrides
     path = tmp_path / "cluster.yaml"
-    path.write_text(cluster_text(machine, "planner hardware"))
+    path.write_text(cluster_text(machine, "planner show hardware"))
     cluster = load_cluster(path)
     assert cluster.num_accelerators == count * size
     assert cluster.accelerator.name == machine.accelerator

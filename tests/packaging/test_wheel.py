@@ -93,5 +93,5 @@ def test_installed_wheel_runs_the_main_job_in_a_fresh_environment(
     assert answer["search"]["proved_optimal"] is True
     tree = run(scripts / "planner", "explain", "best.yaml", "memory", cwd=tmp_path)
     assert "weights" in tree
-    schema = json.loads(run(scripts / "planner", "schema", "plan", cwd=tmp_path))
+    schema = json.loads(run(scripts / "planner", "show", "schema", "plan", cwd=tmp_path))
     Draft202012Validator(schema).validate(answer)

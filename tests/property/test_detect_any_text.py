@@ -50,5 +50,5 @@ def test_a_damaged_sample_is_refused_or_becomes_a_cluster_that_loads(data: bytes
         return
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder, "c.yaml")
-        cluster.write_text(cluster_text(machine, "planner hardware"), encoding="utf-8")
+        cluster.write_text(cluster_text(machine, "planner show hardware"), encoding="utf-8")
         assert load_cluster(cluster).num_accelerators == machine.num_nodes * machine.num_gpus

@@ -12,27 +12,6 @@ from planner.report.rows.base import FieldsOf, Row
 from planner.spec.strategy import Strategy
 
 
-class LevelRow(Row):
-    """A level, in any document."""
-
-    name: str
-    topology: str
-    dims: list[int]
-    """Members along each dimension of a torus or mesh; else empty."""
-    gpus: int
-    """Inside one group of the level."""
-    bytes_per_s: float
-    """Datasheet, per GPU and direction; of a torus or mesh along one dimension."""
-    efficiency_fraction: float
-    """What large collectives reach of that."""
-    latency_s: float
-    """Of one hop."""
-    oversubscription: float
-    """Rate of the ports below over that of the links into the level."""
-    reduces_in_network: bool
-    """Its switches add vectors on the way."""
-
-
 class AmountsRow(Row):
     """Amounts, in any document."""
 
@@ -182,41 +161,3 @@ class CollectiveCostRow(Row):
     """Messages one after another."""
     sent_bytes: float
     """By one rank."""
-
-
-class AcceleratorRow(Row):
-    """An accelerator, in any document."""
-
-    name: str
-    title: str
-    vendor: str
-    architecture: str
-    """Empty where it has no name."""
-    hbm_bytes: float
-    """As the driver shows it."""
-    hbm_bytes_per_s: float
-    peak_flops_per_s: dict[str, float]
-    """Dense, by data type."""
-    power_w: float | None
-    """Rated (W)."""
-
-
-class NodeRow(Row):
-    """A node, in any document."""
-
-    name: str
-    title: str
-    accelerator: str
-    gpus: int
-    scale_up: str
-    """Kind of its domain."""
-    scale_up_gpus: int
-    """Of the domain."""
-    scale_up_bytes_per_s: float
-    """Per GPU and direction."""
-    fabric: str
-    network_bytes_per_s: float | None
-    """Of all ports, one direction."""
-    host_memory_bytes: float | None
-    usd_per_hour: float | None
-    """In USD/h."""

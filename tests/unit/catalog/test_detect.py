@@ -214,8 +214,10 @@ def test_every_alias_of_an_accelerator_leads_to_one() -> None:
 
 def test_every_figure_says_where_it_was_seen() -> None:
     seen = Observation(where="a/smi.csv", gpu="NVIDIA L40S", num_gpus=4, memory_mib=40960)
-    text = cluster_text(merge([seen], Choice()), "planner hardware --from a/smi.csv")
-    assert text.startswith("# Written by `planner hardware --from a/smi.csv`; edit what is wrong.")
+    text = cluster_text(merge([seen], Choice()), "planner show hardware --from a/smi.csv")
+    assert text.startswith(
+        "# Written by `planner show hardware --from a/smi.csv`; edit what is wrong."
+    )
     assert "#   GPU: NVIDIA L40S (l40s) (smi.csv)\n" in text
     assert "  hbm_gib: 40  # smi.csv; catalog: 44.4\n" in text
     assert "  accelerators_per_node: 4  # smi.csv; catalog: 8\n" in text

@@ -212,7 +212,7 @@ def test_a_name_of_a_hub_is_not_fetched_and_the_nearest_of_the_catalog_is_offere
         InputError, match=r"no model is fetched; give its config\.json.*llama3\.1-8b"
     ):
         load_model("meta-llama/Llama-3.1-8Q")
-    with pytest.raises(InputError, match="or a name that `planner models` lists"):
+    with pytest.raises(InputError, match="or a name that `planner show models` lists"):
         load_model("someone/qqqqqqqq")
 
 

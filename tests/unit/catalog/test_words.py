@@ -32,7 +32,7 @@ def test_every_word_that_applies_to_nothing_is_named() -> None:
     problems = [problem.message for problem in caught.value.problems]
     assert len(problems) == 2
     assert "did you mean llama" in problems[0]
-    assert "`planner models` lists all" in problems[1]
+    assert "`planner show models` lists all" in problems[1]
 
 
 def test_words_may_apply_to_nothing_together() -> None:

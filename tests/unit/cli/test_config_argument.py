@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_models_shows_a_folder_by_its_name_and_where_it_is_from(planner: Any, folder: Path) -> None:
-    run = planner("models", "my-gemma")
+    run = planner("show", "models", "my-gemma")
     assert run.code == 0
     assert run.out.startswith("my-gemma: ")
     assert "as transformers' Gemma3ForCausalLM" in run.out

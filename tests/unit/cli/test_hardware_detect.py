@@ -1,4 +1,4 @@
-"""``planner hardware --from`` and ``--detect`` from files to plans."""
+"""``planner show hardware --from`` and ``--detect`` from files to plans."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_the_file_written_can_be_planned_on_at_once(
     planner: Any, tmp_path: Path, names: tuple[str, ...], gpus: str
 ) -> None:
     out = tmp_path / "found.yaml"
-    run = planner("hardware", "--from", *sample(*names), "--out", str(out))
+    run = planner("show", "hardware", "--from", *sample(*names), "--out", str(out))
     assert (run.code, run.err) == (0, run.err)
     assert gpus in run.out
     assert f"wrote {out}" in run.err
@@ -36,17 +36,17 @@ def test_the_file_written_can_be_planned_on_at_once(
 
 
 def test_without_out_the_cluster_file_is_printed(planner: Any, tmp_path: Path) -> None:
-    run = planner("hardware", "--from", *sample("l40s.smi.csv"))
+    run = planner("show", "hardware", "--from", *sample("l40s.smi.csv"))
     assert run.code == 0
     path = tmp_path / "printed.yaml"
     path.write_text(run.out)
-    assert planner("hardware", str(path)).code == 0
+    assert planner("show", "hardware", str(path)).code == 0
 
 
 def test_files_stay_without_force(planner: Any, tmp_path: Path) -> None:
     out = tmp_path / "c.yaml"
     out.write_text("mine")
-    write = ("hardware", "--from", *sample("l40s.smi.csv"), "--out", str(out))
+    write = ("show", "hardware", "--from", *sample("l40s.smi.csv"), "--out", str(out))
     run = planner(*write)
     assert (run.code, out.read_text()) == (2, "mine")
     assert "exists already; use --force" in run.err
@@ -55,7 +55,7 @@ def test_files_stay_without_force(planner: Any, tmp_path: Path) -> None:
 
 def test_problems_of_all_files_come_at_once(planner: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("name, memory.total [MiB]\nA\n")
-    run = planner("hardware", "--from", str(tmp_path / "bad.csv"), str(tmp_path / "none"))
+    run = planner("show", "hardware", "--from", str(tmp_path / "bad.csv"), str(tmp_path / "none"))
     assert run.code == 2
     assert "bad.csv::line 2" in run.err
     assert "none::file: no such file" in run.err
@@ -64,7 +64,7 @@ def test_problems_of_all_files_come_at_once(planner: Any, tmp_path: Path) -> Non
 
 def test_from_may_be_repeated(planner: Any) -> None:
     smi, nodes = sample("dgx-h100.smi.csv", "slurm.sinfo.txt")
-    run = planner("hardware", "--from", smi, "--from", nodes)
+    run = planner("show", "hardware", "--from", smi, "--from", nodes)
     assert run.code == 0
     assert "GPUs per node: 8 (dgx-h100.smi.csv, slurm.sinfo.txt)" in run.out
 
@@ -73,7 +73,7 @@ def test_detect_without_tools_ends_with_two_and_says_what_to_do(
     planner: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    run = planner("hardware", "--detect")
+    run = planner("show", "hardware", "--detect")
     assert (run.code, run.out) == (2, "")
     assert "--from FILE" in run.err
 
@@ -86,7 +86,7 @@ def test_detect_asks_the_tools_on_path(
     tool.write_text(f"#!{shutil.which('sh')}\necho '{smi}'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    run = planner("hardware", "--detect")
+    run = planner("show", "hardware", "--detect")
     assert run.code == 0, run.err
     assert "node: pcie-8x-l40s" in run.out
     assert "host memory" in run.out
@@ -106,6 +106,6 @@ def test_detect_asks_the_tools_on_path(
 def test_options_that_do_not_go_together_are_refused(
     planner: Any, arguments: tuple[str, ...], message: str
 ) -> None:
-    run = planner("hardware", *arguments)
+    run = planner("show", "hardware", *arguments)
     assert run.code == 2
     assert message in run.err

@@ -104,20 +104,38 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("check", "plan.yaml", "--fix", "--cluster", "1xpcie-8x-a10"),
         ("repair", *FILE),
     ],
-    "models": [("models",), ("models", "moe", "qwen"), ("models", "moe", "bert")],
-    "model": [("models", name) for name in ("llama3-8b", "deepseek-v3", "t5-11b", "config.json")],
-    "hardware": [("hardware", "tpu")],
+    "models": [
+        ("show", "models"),
+        ("show", "models", "moe", "qwen"),
+        ("show", "models", "moe", "bert"),
+    ],
+    "model": [
+        ("show", "models", name) for name in ("llama3-8b", "deepseek-v3", "t5-11b", "config.json")
+    ],
+    "hardware": [("show", "hardware", "tpu")],
     "hardware-entry": [
-        ("hardware", name) for name in ("h100-sxm", "dgx-h100", "ib-ndr-superpod", "frontier")
+        ("show", "hardware", name)
+        for name in ("h100-sxm", "dgx-h100", "ib-ndr-superpod", "frontier")
     ],
-    "cluster": [("hardware", "4xdgx-h100"), ("hardware", "64xtpu-v4")],
+    "cluster": [("show", "hardware", "4xdgx-h100"), ("show", "hardware", "64xtpu-v4")],
     "detected": [
-        ("hardware", "--from", "smi.csv"),
-        ("hardware", "--from", "smi.csv", "--out", "found.yaml"),
+        ("show", "hardware", "--from", "smi.csv"),
+        ("show", "hardware", "--from", "smi.csv", "--out", "found.yaml"),
     ],
-    "recipes": [("recipes",), ("recipes", "llama3", "bf16")],
-    "frameworks": [("frameworks",)],
-    "framework": [("frameworks", "deepspeed"), ("frameworks", "megatron/classic")],
+    "recipes": [
+        (
+            "show",
+            "recipes",
+        ),
+        ("show", "recipes", "llama3", "bf16"),
+    ],
+    "frameworks": [
+        (
+            "show",
+            "frameworks",
+        )
+    ],
+    "framework": [("show", "frameworks", "deepspeed"), ("show", "frameworks", "megatron/classic")],
 }
 CASES = [(kind, question) for kind, asked in QUESTIONS.items() for question in asked]
 WRONG = [
@@ -142,17 +160,17 @@ WRONG = [
     ("emit", "plan.yaml", "--to", "nosuch"),
     ("emit", "plan.yaml", "--to", "torchtitan"),
     ("check", "nowhere.yaml", "--fix"),
-    ("models", "nosuch"),
-    ("models", "nosuch/model"),
-    ("hardware", "nosuch"),
-    ("frameworks", "nosuch"),
-    ("recipes", "nosuch"),
+    ("show", "models", "nosuch"),
+    ("show", "models", "nosuch/model"),
+    ("show", "hardware", "nosuch"),
+    ("show", "frameworks", "nosuch"),
+    ("show", "recipes", "nosuch"),
 ]
 
 
 def app_commands() -> set[str]:
     """Commands that print an answer, not the schemas themselves or a picture."""
-    others = {"schema", "export"}
+    others = {"export"}
     return {str(command.name) for command in app.registered_commands} - others
 
 
@@ -241,10 +259,12 @@ def test_charts_that_are_gone_are_named(planner: Any, question: tuple[str, ...])
 
 
 def test_schema_prints_one_and_lists_all(planner: Callable[..., Any]) -> None:
-    listed = [line.split()[0] for line in planner("schema").out.splitlines()]
+    listed = [line.split()[0] for line in planner("show", "schema").out.splitlines()]
     assert listed == sorted(KINDS)
-    assert json.loads(planner("schema", "plan").out)["title"] == "planner plan --format json"
-    run = planner("schema", "plans")
+    assert (
+        json.loads(planner("show", "schema", "plan").out)["title"] == "planner plan --format json"
+    )
+    run = planner("show", "schema", "plans")
     assert (run.code, run.out) == (2, "")
     assert "did you mean plan" in run.err
 

@@ -1,3 +1,6 @@
+import csv
+import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -48,8 +51,8 @@ def test_plan_file_of_another_version_is_refused(planner: Any, plan_file: Path) 
 
 
 def test_models_lists_and_shows(planner: Any) -> None:
-    assert "llama3.1-405b" in planner("models").out
-    shown = planner("models", "llama3-8b").out
+    assert "llama3.1-405b" in planner("show", "models", "--all").out
+    shown = planner("show", "models", "llama3-8b").out
     assert "8,030,261,248" in shown
     assert "source:" in shown
 
@@ -60,7 +63,7 @@ def test_an_entry_is_readable_at_any_width(
 ) -> None:
     """No word is broken into letters to fit a column."""
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = planner("hardware", "b200-sxm").out.splitlines()
+    lines = planner("show", "hardware", "b200-sxm").out.splitlines()
     assert not [line for line in lines if len(line.strip()) == 1 and not line.strip().isdigit()]
     table = [line.split() for line in lines]
     assert ["figure", "value", "basis", "from", "note"][: 4 + (width >= 120)] in table
@@ -70,22 +73,48 @@ def test_an_entry_is_readable_at_any_width(
 
 
 def test_hardware_lists_and_shows_every_source(planner: Any) -> None:
-    assert "dgx-h100" in planner("hardware").out
-    shown = planner("hardware", "h100-sxm").out
+    assert "dgx-h100" in planner("show", "hardware", "node", "h100").out
+    shown = planner("show", "hardware", "h100-sxm").out
     assert "bf16_dense_tflops" in shown
     assert "[1]" in shown
 
 
 @pytest.mark.parametrize("command", ["models", "hardware"])
 def test_unknown_catalog_names_exit_2(planner: Any, command: str) -> None:
-    run = planner(command, "nonesuch-9000")
+    run = planner("show", command, "nonesuch-9000")
     assert run.code == 2
     assert "nonesuch-9000" in run.err
 
 
+@pytest.mark.parametrize("kind", ["models", "hardware", "recipes", "frameworks"])
+def test_a_list_has_at_most_twenty_rows_and_says_how_to_see_more(planner: Any, kind: str) -> None:
+    shown = planner("show", kind).out
+    whole = planner("show", kind, "--all").out
+    assert len(shown.splitlines()) < 40 < len(whole.splitlines())
+    assert "--all lists all" in shown
+    assert "--all lists all" not in whole
+
+
+@pytest.mark.parametrize("kind", ["models", "recipes", "frameworks"])
+def test_a_list_as_csv_has_all_rows(planner: Any, kind: str) -> None:
+    found = json.loads(planner("show", kind, "--format", "json").out)
+    listed = found["profiles" if kind == "frameworks" else kind]
+    rows = list(csv.DictReader(io.StringIO(planner("show", kind, "--format", "csv").out)))
+    assert [list(row) for row in rows] == [list(row) for row in listed]
+
+
+@pytest.mark.parametrize("name", ["models", "hardware", "recipes", "frameworks", "schema"])
+def test_a_command_that_is_gone_names_the_one_that_answers(planner: Any, name: str) -> None:
+    run = planner(name, "h100")
+    assert (run.code, run.out) == (2, "")
+    assert run.err == (
+        f"command line::{name}: no command of its own; `planner show {name}` answers\n"
+    )
+
+
 def test_commands_that_do_not_search_import_neither_ortools_nor_pandas() -> None:
     code = (
-        "import sys; sys.argv = ['planner', 'models', 'llama3-8b']\n"
+        "import sys; sys.argv = ['planner', 'show', 'models', 'llama3-8b']\n"
         "from planner.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -99,7 +128,10 @@ def test_version_is_printed(planner: Any) -> None:
 
 
 def test_a_closed_pipe_is_no_finding() -> None:
-    code = "import sys; sys.argv = ['planner', 'models']; from planner.cli.app import main; main()"
+    code = (
+        "import sys; sys.argv = ['planner', 'show', 'models']\n"
+        "from planner.cli.app import main; main()"
+    )
     run = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""``planner recipes`` and ``planner plan --like``."""
+"""``planner show recipes`` and ``planner plan --like``."""
 
 import json
 from typing import Any
@@ -9,19 +9,19 @@ H100 = "llama3_8b_pretrain_8gpu_h100_bf16"
 
 
 def test_the_list_starts_with_the_verdict(planner: Any) -> None:
-    run = planner("recipes", "llama3", "h100 bf16")
+    run = planner("show", "recipes", "llama3", "h100 bf16")
     assert run.code == 0
     assert run.out.startswith("4 recipes for llama3 h100 bf16: 4 of NVIDIA")
     assert H100 in run.out
 
 
 def test_the_list_as_json(planner: Any) -> None:
-    run = planner("recipes", "deepseek-v3", "amd", "--format", "json")
+    run = planner("show", "recipes", "deepseek-v3", "amd", "--format", "json")
     assert {row["accelerator"] for row in json.loads(run.out)["recipes"]} == {"mi300x", "mi355x"}
 
 
 def test_an_unknown_word_is_named(planner: Any) -> None:
-    run = planner("recipes", "h1000")
+    run = planner("show", "recipes", "h1000")
     assert run.code == 2
     assert "WORDS: 'h1000' applies to no recipe" in run.err
 

@@ -1,4 +1,4 @@
-"""``--profile``, ``--set`` and ``planner frameworks``: what they change, say and refuse."""
+"""``--profile``, ``--set`` and ``planner show frameworks``: what they change, say and refuse."""
 
 import json
 from dataclasses import fields
@@ -167,7 +167,7 @@ def test_frameworks_lists_every_profile_within_the_terminal(
     planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    run = planner("frameworks")
+    run = planner("show", "frameworks", "--all")
     assert run.code == 0
     lines = run.out.splitlines()
     assert max(map(len, lines)) <= width
@@ -177,7 +177,7 @@ def test_frameworks_lists_every_profile_within_the_terminal(
 
 
 def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source(planner: Any) -> None:
-    run = planner("frameworks", "megatron/bridge")
+    run = planner("show", "frameworks", "megatron/bridge")
     assert "megatron, profile bridge: NeMo and Megatron-Bridge recipes" in run.out
     assert "traits.states.gradient_reduce_bytes=2  (current: 4)\n" in run.out
     assert "    recipes set grad_reduce_in_fp32 false\n" in run.out
@@ -194,6 +194,6 @@ def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source(planner: An
     ],
 )
 def test_unknown_frameworks_and_profiles_exit_2(planner: Any, name: str, message: str) -> None:
-    run = planner("frameworks", name)
+    run = planner("show", "frameworks", name)
     assert run.code == 2
     assert message in run.err

@@ -1,23 +1,19 @@
 """One line says what a vendor ships and where it stands; the list starts with a verdict."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from planner.catalog.recipes import find_recipe, load_recipes
+from planner.answers.show import ListedRecipe, Recipes, recipes
+from planner.catalog.recipes import COLUMNS, find_recipe
 from planner.cost.estimate import estimate
 from planner.plans.plan import Plan
 from planner.plans.recipe import Placed, place, recipe_context, recipe_strategy
-from planner.report.recipes import (
-    placed_line,
-    recipe_dict,
-    recipe_row,
-    recompute_text,
-    render_recipes_json,
-    verdict,
-)
+from planner.query.like import priced_problem
+from planner.report.recipes import placed_line, recipe_row
+from planner.report.show import recipes_line
 
+MIXTURES = "lora of mixtures of experts is not modelled"
 RECIPE = find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")
 SHIPS = "NVIDIA ships cp 2, micro-batch 1 for 8 H100"
 
@@ -85,24 +81,24 @@ def test_json_has_the_same(placed: Placed) -> None:
     assert found.peak_bytes > 0.0
 
 
-def test_the_verdict_counts_by_vendor_and_what_is_listed_only() -> None:
-    text = verdict(load_recipes(), ())
+def test_the_first_line_counts_by_vendor_and_what_is_listed_only() -> None:
+    text = recipes_line(recipes(()))
     assert text.startswith("211 recipes: 125 of NVIDIA (Megatron-Bridge 0.6.2")
     assert "86 of AMD" in text
     assert "listed only" not in text
-    lora = find_recipe("llama3_70b_peft_8gpu_h100_bf16")
-    text = verdict((lora, replace(lora, model="deepseek-v3")), ())
-    said = "1 listed only: lora of mixtures of experts is not modelled"
-    assert said in text
-    assert verdict((), ("h100", "amd")) == "No recipe for h100 amd."
+    (lora,) = recipes(("llama3_70b_peft_8gpu_h100_bf16",)).recipes
+    assert priced_problem(replace(lora, model="deepseek-v3")).startswith(MIXTURES)
+    some = Recipes(words=(), recipes=(lora, replace(lora, not_priced=MIXTURES)))
+    assert f"1 listed only: {MIXTURES}" in recipes_line(some)
+    assert recipes_line(Recipes(words=("h100", "amd"), recipes=())) == "No recipe for h100 amd."
 
 
 def test_what_is_recomputed_is_said_in_few_words() -> None:
-    assert recompute_text(RECIPE) == ""
+    assert RECIPE.recomputed == ""
     blocks = replace(RECIPE, recompute="full", recompute_method="block", recompute_layers=(5,))
-    assert recompute_text(blocks) == "full, 5 layers a stage"
+    assert blocks.recomputed == "full, 5 layers a stage"
     layers = replace(blocks, recompute_method="layers", recompute_layers=(1, 7))
-    assert recompute_text(layers) == "full, 2 layers"
+    assert layers.recomputed == "full, 2 layers"
 
 
 def test_knobs_are_named(placed: Placed) -> None:
@@ -111,10 +107,12 @@ def test_knobs_are_named(placed: Placed) -> None:
     assert "cp 2, micro-batch 1, recompute mlp, 40 layers offloaded for 8 H100" in line
 
 
-def test_the_list_as_json_has_every_field() -> None:
-    document = json.loads(render_recipes_json([RECIPE], ("h100",)))
-    assert document["words"] == ["h100"]
-    (row,) = document["recipes"]
-    assert row == json.loads(json.dumps(recipe_dict(RECIPE)))
-    assert (row["tp"], row["node"], row["needed_gpus"]) == (1, "dgx-h100", 8)
-    assert row["source"]["vendor"] == "NVIDIA"
+def test_a_row_of_the_list_has_every_field() -> None:
+    found = recipes((RECIPE.recipe, "h100"))
+    assert found.words == (RECIPE.recipe, "h100")
+    (row,) = found.recipes
+    assert isinstance(row, ListedRecipe)
+    assert {name: getattr(row, name) for name in COLUMNS} == {
+        name: getattr(RECIPE, name) for name in COLUMNS
+    }
+    assert (row.tp, row.node, row.needed_gpus, row.not_priced) == (1, "dgx-h100", 8, None)

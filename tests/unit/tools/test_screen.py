@@ -8,7 +8,7 @@ import pytest
 from tools import screen
 from tools.pages import DOCS
 
-QUICK = "planner models llama3-8b"
+QUICK = "planner show models llama3-8b"
 
 
 @pytest.fixture
@@ -41,6 +41,6 @@ def test_rows_are_as_a_person_sees_them(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_command_that_fails_is_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "COMMAND", "planner models nothing-of-the-kind")
+    monkeypatch.setattr(screen, "COMMAND", "planner show models nothing-of-the-kind")
     with pytest.raises(ValueError, match="is the name of nothing"):
         screen.rows()

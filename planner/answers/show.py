@@ -1,0 +1,480 @@
+"""Entries of the catalog as rows: models, hardware, recipes and frameworks; base units."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from planner.answers.software import differences, phrases
+from planner.catalog.clusters import is_counted, load_cluster
+from planner.catalog.detect import Machine, Override, Seen
+from planner.catalog.hardware import (
+    FigureRow,
+    HardwareDetails,
+    describe,
+    describe_hardware,
+    is_path,
+    load_accelerator,
+    load_node,
+)
+from planner.catalog.models import load_model, load_model_details
+from planner.catalog.paths import unknown_name
+from planner.catalog.recipes import Recipe, check_words, matching
+from planner.catalog.words import SINGULAR, find_hardware, find_models
+from planner.errors import InputError
+from planner.frameworks.registry import (
+    CURRENT,
+    FRAMEWORKS,
+    load_traits,
+    profile_names,
+    profile_title,
+    trait_figures,
+)
+from planner.layers.parameters import (
+    count_active_parameters,
+    count_mtp_parameters,
+    count_parameters,
+)
+from planner.limits import MAX_GPUS
+from planner.query.like import priced_problem, recipe_gpus
+from planner.query.traits import RECOMPUTE, profile_problem
+from planner.spec.cluster import ClusterSpec
+from planner.spec.model import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRow:
+    """A model in a list; one token meets the active parameters."""
+
+    name: str
+    parameters: int
+    active_parameters: int
+    is_mixture: bool
+    num_blocks: int
+    hidden_size: int
+    vocab_size: int
+    max_seq_len: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """The models that all words apply to; ``found`` counts those left out, too."""
+
+    words: tuple[str, ...]
+    found: int
+    models: tuple[ModelRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One model: exact counts, published ones, its shape and what its file states."""
+
+    name: str
+    parameters: int
+    active_parameters: int
+    mtp_parameters: int
+    published_parameters: float | None
+    published_active_parameters: float | None
+    model: ModelSpec
+    stated: dict[str, Any]
+    basis: Literal["read", "recalled", "mixed"] | None
+    note: str
+    sources: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def models(words: tuple[str, ...], most: int | None = None) -> Models:
+    """The models that all words apply to, the first ``most`` as rows."""
+    names = find_models(words)
+    rows = tuple(_model_row(load_model(name)) for name in names[:most])
+    return Models(words=words, found=len(names), models=rows)
+
+
+def _model_row(model: ModelSpec) -> ModelRow:
+    return ModelRow(
+        name=model.name,
+        parameters=count_parameters(model),
+        active_parameters=count_active_parameters(model),
+        is_mixture=model.moe is not None,
+        num_blocks=model.num_blocks,
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        max_seq_len=model.max_seq_len,
+    )
+
+
+def model(name: str) -> Model:
+    """A model of the catalog or of a file."""
+    details = load_model_details(name)
+    spec, file = details.spec, details.file
+    published, active = file.params_published_b, file.params_active_published_b
+    stated = file.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    origin = file.provenance
+    return Model(
+        name=spec.name,
+        parameters=count_parameters(spec),
+        active_parameters=count_active_parameters(spec),
+        mtp_parameters=spec.num_mtp_layers and count_mtp_parameters(spec),
+        published_parameters=None if published is None else published * 1e9,
+        published_active_parameters=None if active is None else active * 1e9,
+        model=spec,
+        stated={
+            key: value
+            for key, value in stated.items()
+            if not key.startswith("params_") and key != "provenance"
+        },
+        basis=origin.basis if origin else None,
+        note=origin.note if origin else "",
+        sources=tuple(each.citation() for each in origin.sources) if origin else (),
+        notes=tuple(details.notes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorRow:
+    """An accelerator in a list; rates are dense, by data type, and power is rated."""
+
+    name: str
+    title: str
+    vendor: str
+    architecture: str
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    peak_flops_per_s: dict[str, float]
+    power_w: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRow:
+    """A node in a list; rates of its domain are per GPU and direction, of its network in all."""
+
+    name: str
+    title: str
+    accelerator: str
+    gpus: int
+    scale_up: str
+    scale_up_gpus: int
+    scale_up_bytes_per_s: float
+    fabric: str
+    network_bytes_per_s: float | None
+    host_memory_bytes: float | None
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedRow:
+    """A fabric, or a machine and its node, in a list."""
+
+    name: str
+    title: str
+    node: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Entries by kind; ``found`` counts those left out, too."""
+
+    words: tuple[str, ...]
+    found: dict[str, int]
+    accelerators: tuple[AcceleratorRow, ...]
+    nodes: tuple[NodeRow, ...]
+    fabrics: tuple[NamedRow, ...]
+    machines: tuple[NamedRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A level of a network, per GPU and direction."""
+
+    name: str
+    topology: str
+    dims: tuple[int, ...]
+    gpus: int
+    bytes_per_s: float
+    efficiency_fraction: float
+    latency_s: float
+    oversubscription: float
+    reduces_in_network: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareEntry:
+    """One entry, every figure in its file's units; levels of a node are those of many nodes."""
+
+    kind: Literal["accelerator", "node", "fabric", "machine"]
+    name: str
+    title: str
+    note: str
+    accelerator: AcceleratorRow | None
+    node: NodeRow | None
+    texts: dict[str, str]
+    figures: tuple[FigureRow, ...]
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A number of nodes, or a file's: what it is of, and the levels of its network."""
+
+    name: str
+    node: str
+    nodes: int
+    accelerator: str
+    gpus: int
+    levels: tuple[Level, ...]
+    assumed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detected:
+    """A machine as tools saw it, what differs from the catalog, and its cluster file."""
+
+    node: str
+    nodes: int
+    accelerator: str
+    gpus_per_node: int
+    seen: tuple[Seen, ...]
+    overrides: tuple[Override, ...]
+    from_catalog: tuple[str, ...]
+    notes: tuple[str, ...]
+    cluster_file: str
+    written: tuple[str, ...]
+
+
+def hardware(words: tuple[str, ...], most: int | None = None) -> Hardware:
+    """The entries that all words apply to, ``most`` as rows: as many of every kind there is."""
+    entries = find_hardware(words)
+    names = {kind: [name for each, name in entries if each == kind] for kind in SINGULAR}
+    # Files are read only of what is shown: the catalog has hundreds.
+    share = None if most is None else most // max(1, sum(map(bool, names.values())))
+    return Hardware(
+        words=words,
+        found={f"{SINGULAR[kind]}s": len(found) for kind, found in names.items()},
+        accelerators=tuple(map(_accelerator_row, names["accelerators"][:share])),
+        nodes=tuple(map(_node_row, names["nodes"][:share])),
+        fabrics=tuple(_named_row(describe("fabrics", each)) for each in names["fabrics"][:share]),
+        machines=tuple(
+            _named_row(describe("clusters", each)) for each in names["clusters"][:share]
+        ),
+    )
+
+
+def _accelerator_row(name: str) -> AcceleratorRow:
+    details, spec = describe("accelerators", name), load_accelerator(name)
+    return AcceleratorRow(
+        name=details.name,
+        title=details.title,
+        vendor=spec.vendor,
+        architecture=spec.architecture,
+        hbm_bytes=spec.hbm_bytes,
+        hbm_bytes_per_s=spec.hbm_bytes_per_s,
+        peak_flops_per_s={str(dtype): rate for dtype, rate in spec.peak_flops_per_s.items()},
+        power_w=spec.tdp_w,
+    )
+
+
+def _node_row(name: str) -> NodeRow:
+    details, spec = describe("nodes", name), load_node(name)
+    return NodeRow(
+        name=details.name,
+        title=details.title,
+        accelerator=spec.accelerator.name,
+        gpus=spec.num_accelerators,
+        scale_up=spec.scale_up.name,
+        scale_up_gpus=spec.scale_up.num_accelerators,
+        scale_up_bytes_per_s=spec.scale_up.bytes_per_s,
+        fabric=spec.fabric,
+        network_bytes_per_s=spec.nic_bytes_per_s or None,
+        host_memory_bytes=spec.host_memory_bytes,
+        usd_per_hour=spec.usd_per_hour,
+    )
+
+
+def _named_row(details: HardwareDetails) -> NamedRow:
+    node = details.texts["node"] if details.kind == "clusters" else None
+    return NamedRow(name=details.name, title=details.title, node=node)
+
+
+def hardware_entry(name: str) -> HardwareEntry | Cluster:
+    """What the catalog says of an entry; of 4xNODE or a cluster file, the cluster."""
+    if is_counted(name) or is_path(name):
+        return _cluster(load_cluster(name))
+    details = describe_hardware(name)
+    # Of a node the network is shown as that of the largest cluster: every level is in it.
+    whole = {"clusters": details.name, "nodes": f"{MAX_GPUS}x{details.name}"}.get(details.kind)
+    is_accelerator, is_node = details.kind == "accelerators", details.kind == "nodes"
+    return HardwareEntry(
+        kind=SINGULAR[details.kind],
+        name=details.name,
+        title=details.title,
+        note=details.note,
+        accelerator=_accelerator_row(details.name) if is_accelerator else None,
+        node=_node_row(details.name) if is_node else None,
+        texts=dict(details.texts),
+        figures=details.rows,
+        levels=_levels(load_cluster(whole)) if whole else (),
+    )
+
+
+def _cluster(cluster: ClusterSpec) -> Cluster:
+    return Cluster(
+        name=cluster.name,
+        node=cluster.node.name,
+        nodes=cluster.num_nodes,
+        accelerator=cluster.accelerator.name,
+        gpus=cluster.num_accelerators,
+        levels=_levels(cluster),
+        assumed=(*cluster.accelerator.assumptions, *map(str, cluster.assumptions)),
+    )
+
+
+def _levels(cluster: ClusterSpec) -> tuple[Level, ...]:
+    return tuple(
+        Level(
+            name=level.name,
+            topology=level.topology,
+            dims=tuple(level.dims),
+            gpus=level.num_accelerators,
+            bytes_per_s=level.bytes_per_s,
+            efficiency_fraction=level.efficiency_fraction,
+            latency_s=level.latency_s,
+            oversubscription=level.oversubscription,
+            reduces_in_network=level.reduces_in_network,
+        )
+        for level in cluster.levels
+    )
+
+
+def detected(machine: Machine, cluster_file: str, written: Sequence[str]) -> Detected:
+    """A machine as tools saw it."""
+    return Detected(
+        node=machine.node,
+        nodes=machine.num_nodes,
+        accelerator=machine.accelerator,
+        gpus_per_node=machine.num_gpus,
+        seen=machine.seen,
+        overrides=machine.overrides,
+        from_catalog=machine.kept,
+        notes=machine.notes,
+        cluster_file=cluster_file,
+        written=tuple(written),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRecipe(Recipe):
+    """A recipe, the fewest GPUs that its degrees divide, and why it is only listed."""
+
+    needed_gpus: int
+    not_priced: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipes:
+    """Layouts that vendors tuned and ship."""
+
+    words: tuple[str, ...]
+    recipes: tuple[ListedRecipe, ...]
+
+
+def recipes(words: tuple[str, ...]) -> Recipes:
+    """The recipes that all words apply to; raises InputError for words that apply to none."""
+    check_words(words)
+    rows = [
+        ListedRecipe(
+            **{each.name: getattr(recipe, each.name) for each in fields(Recipe)},
+            needed_gpus=recipe_gpus(recipe),
+            not_priced=priced_problem(recipe) or None,
+        )
+        for recipe in matching(words)
+    ]
+    return Recipes(words=words, recipes=tuple(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRow:
+    """A profile of a framework, what it stands for, and what it assumes otherwise."""
+
+    framework: str
+    profile: str
+    title: str
+    versions: str
+    differs_from_current: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frameworks:
+    """Software that a plan can assume."""
+
+    profiles: tuple[ProfileRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trait:
+    """A trait as --set takes it, beside that of the framework's current profile."""
+
+    name: str
+    value: Any
+    current: Any
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework(ProfileRow):
+    """A profile with what it assumes in words by topic, and every trait."""
+
+    software: dict[str, str]
+    traits: tuple[Trait, ...]
+    recompute_modules: tuple[str, ...]
+    selected_modules: tuple[str, ...]
+
+
+def frameworks() -> Frameworks:
+    """Every profile of every framework."""
+    rows = [
+        ProfileRow(**_profile(framework, profile))
+        for framework in FRAMEWORKS
+        for profile in profile_names(framework)
+    ]
+    return Frameworks(profiles=tuple(rows))
+
+
+def framework(name: str) -> Framework:
+    """The profile that ``FRAMEWORK`` or ``FRAMEWORK/PROFILE`` names; raises InputError."""
+    named, _, profile = name.partition("/")
+    profile = profile or CURRENT
+    if named not in FRAMEWORKS:
+        listing = "planner show frameworks"
+        raise unknown_name("framework", named, FRAMEWORKS, "frameworks", name, listing)
+    if problem := profile_problem(named, profile):
+        raise InputError.single("frameworks", name, problem)
+    traits, usual = load_traits(named, profile), trait_figures(named)
+    return Framework(
+        **_profile(named, profile),
+        software=phrases(traits),
+        traits=tuple(
+            Trait(
+                name=f"traits.{section}.{trait}",
+                value=figure["value"],
+                current=usual[section][trait]["value"],
+                source=figure["source"],
+            )
+            for section, figures in trait_figures(named, profile).items()
+            if section != RECOMPUTE
+            for trait, figure in figures.items()
+        ),
+        recompute_modules=tuple(module.name for module in traits.recompute.modules),
+        selected_modules=tuple(traits.recompute.selected),
+    )
+
+
+def _profile(framework: str, profile: str) -> dict[str, Any]:
+    about = profile_title(framework, profile)
+    return {
+        "framework": framework,
+        "profile": profile,
+        "title": about.title,
+        "versions": about.versions,
+        "differs_from_current": (
+            () if profile == CURRENT else tuple(differences(framework, profile))
+        ),
+    }

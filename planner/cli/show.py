@@ -1,0 +1,310 @@
+"""``planner show``: models, hardware, recipes and software that are known, and JSON Schemas."""
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.catalog.paths import EXAMPLE_ACCELERATOR
+from planner.cli import completion, options
+from planner.cli.output import say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from planner.catalog.detect import Choice, Machine
+
+show_app = typer.Typer(
+    name="show",
+    help="Show what is known: models, hardware, recipes, frameworks, JSON Schemas.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(StrEnum):
+    """Output formats of lists."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
+All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
+
+
+def _shown(
+    kind: str,
+    body: Any,  # noqa: ANN401 - any row of planner.answers.show
+    form: Format,
+    show: "Callable[[Any, Console], None]",
+    rows: str = "",
+) -> None:
+    """An answer in the form asked for; as CSV its rows, or those of its field ``rows``."""
+    from planner.cli.output import console
+
+    if form is Format.json:
+        from planner.report.document import serialise
+
+        typer.echo(serialise(kind, body))
+    elif form is Format.csv:
+        from planner.report.table import csv_text
+
+        found = asdict(body)
+        listed = found[rows] if rows else [found]
+        typer.echo(csv_text(listed, list(listed[0]) if listed else []), nl=False)
+    else:
+        show(body, console())
+
+
+@show_app.command("models")
+def models(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            autocompletion=completion.models,
+            help="Model, YAML file or config.json to show, or words such as moe qwen that all "
+            "apply; all are listed without.",
+            metavar="NAME|WORDS",
+        ),
+    ] = None,
+    list_all: All = False,
+    output_format: OutputFormat = Format.table,
+) -> None:
+    """List the known models, or show one with its parameter count and sources."""
+    from planner.answers import show
+    from planner.catalog.models import is_model_file, meant_name
+    from planner.catalog.words import one_name
+    from planner.report.show import MOST, print_model, print_models
+
+    given = tuple(words or ())
+    name = one_name(given, lambda word: is_model_file(word) or meant_name(word) is not None)
+    if name:
+        _shown("model", show.model(name), output_format, print_model)
+        return
+    most = MOST if output_format is Format.table and not list_all else None
+    _shown("models", show.models(given, most), output_format, print_models, "models")
+
+
+@show_app.command("recipes")
+def recipes(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Model, accelerator, GPUs, precision, task or vendor, such as llama3 "
+            f"{EXAMPLE_ACCELERATOR} bf16.",
+            metavar="[WORDS]...",
+        ),
+    ] = None,
+    list_all: All = False,
+    output_format: OutputFormat = Format.table,
+) -> None:
+    """List tuned recipes that all words apply to; `plan --like RECIPE` starts from one."""
+    from planner.answers import show
+    from planner.report.show import MOST, print_recipes
+
+    given = tuple(word for text in words or () for word in text.split())
+    most = None if list_all else MOST
+    _shown(
+        "recipes",
+        show.recipes(given),
+        output_format,
+        lambda found, screen: print_recipes(found, screen, most),
+        "recipes",
+    )
+
+
+@show_app.command("frameworks")
+def frameworks(
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.frameworks,
+            help="FRAMEWORK or FRAMEWORK/PROFILE to show; all are listed without.",
+            metavar="[NAME]",
+        ),
+    ] = "",
+    list_all: All = False,
+    output_format: OutputFormat = Format.table,
+) -> None:
+    """List frameworks and profiles, or show one profile with the source of every trait."""
+    from planner.answers import show
+    from planner.report.show import MOST, print_framework, print_frameworks
+
+    if name:
+        _shown("framework", show.framework(name), output_format, print_framework, "traits")
+        return
+    most = None if list_all else MOST
+    _shown(
+        "frameworks",
+        show.frameworks(),
+        output_format,
+        lambda found, screen: print_frameworks(found, screen, most),
+        "profiles",
+    )
+
+
+@show_app.command("schema")
+def schema(
+    name: Annotated[
+        str, typer.Argument(help="Kind of document; all are listed without.", metavar="[NAME]")
+    ] = "",
+) -> None:
+    """Print the JSON Schema of what a command writes with --format json, or list the schemas."""
+    from planner.report import document
+
+    if name:
+        typer.echo(json.dumps(document.schema(name), indent=1, ensure_ascii=False))
+        return
+    commands = document.commands()
+    width = max(map(len, commands))
+    for kind, command in commands.items():
+        typer.echo(f"{kind:{width}}  {command}")
+
+
+@show_app.command("hardware")
+def hardware(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME|WORDS",
+            help="Entry, 4xNODE or cluster file to show, or words such as "
+            f"{EXAMPLE_ACCELERATOR} nvlink that all apply; all entries without.",
+        ),
+    ] = None,
+    detect: Annotated[
+        bool,
+        typer.Option("--detect", help="Ask nvidia-smi and sinfo of this machine for a cluster."),
+    ] = False,
+    from_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE...",
+            help="Make a cluster file of what nvidia-smi (--query-gpu) or sinfo wrote about one "
+            "kind of node.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the detected cluster to this YAML file.")
+    ] = None,
+    force: options.Force = False,
+    accelerator: Annotated[
+        str, typer.Option(help="Catalog name of the detected GPUs, or which of several kinds.")
+    ] = "",
+    partition: Annotated[str, typer.Option(help="Slurm partition to take nodes of.")] = "",
+    list_all: All = False,
+    output_format: OutputFormat = Format.table,
+) -> None:
+    """List the known hardware, show one entry with its sources, or detect a cluster."""
+    if detect or from_files:
+        from planner.catalog.detect import Choice
+
+        choice = Choice(accelerator=accelerator, partition=partition)
+        files = [*(from_files or []), *(names or [])] if from_files else []
+        _check_usage(names if not from_files else None, out, force=force)
+        machine = _merged([Path(file) for file in files], choice, detect=detect)
+        _write(machine, out, _command(files, choice, detect=detect), output_format)
+        return
+    _refuse_alone(out=out, accelerator=accelerator, partition=partition)
+    _catalog(tuple(names or ()), output_format, list_all=list_all)
+
+
+def _catalog(words: tuple[str, ...], form: Format, *, list_all: bool) -> None:
+    from planner.answers import show
+    from planner.catalog.words import is_hardware, one_name
+    from planner.errors import InputError
+    from planner.report.show import MOST, print_hardware, print_hardware_entry
+
+    if name := one_name(words, is_hardware):
+        found = show.hardware_entry(name)
+        is_cluster = isinstance(found, show.Cluster)
+        kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")
+        _shown(kind, found, form, print_hardware_entry, rows)
+        return
+    if form is Format.csv:
+        message = "of one entry only: those of several kinds have different columns"
+        raise InputError.single("command line", "--format csv", message)
+    most = MOST if form is Format.table and not list_all else None
+    _shown("hardware", show.hardware(words, most), form, print_hardware)
+
+
+def _refuse_alone(**given: object) -> None:
+    """Options that mean something only with --detect or --from."""
+    from planner.errors import InputError, Problem
+
+    problems = [
+        Problem(where="command line", key=f"--{name}", message="needs --detect or --from FILE")
+        for name, value in given.items()
+        if value
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _check_usage(names: list[str] | None, out: Path | None, *, force: bool) -> None:
+    """Refuse what cannot work before any tool is run."""
+    from planner.errors import InputError
+    from planner.report.files import check_writable
+
+    if names:
+        message = f"--detect takes no name; given {', '.join(names)}"
+        raise InputError.single("command line", "NAME", message)
+    if out is None:
+        return
+    if out.suffix not in (".yaml", ".yml") or not out.name.isprintable():
+        message = f"must be a name that ends in .yaml; given {str(out)!r}"
+        raise InputError.single("command line", "--out", message)
+    check_writable(out, force=force, option="--out")
+
+
+def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
+    """All sources read, their problems raised together, and one machine made of them."""
+    from planner.catalog.detect import merge
+    from planner.catalog.observe import Source, ask_host, read_source
+    from planner.notes import Problems
+
+    problems, sources = Problems(), list[Source]()
+    for file in files:
+        if source := problems.read(lambda file=file: read_source(file)):  # type: ignore[misc]
+            sources.append(source)
+    if detect:
+        sources += problems.read(ask_host) or []
+    problems.finish()
+    return merge(sources, choice)
+
+
+def _write(machine: "Machine", out: Path | None, command: str, form: Format) -> None:
+    """Write the file and show what was seen; without ``out``, the cluster file itself."""
+    from planner.answers.show import detected
+    from planner.catalog.detect import cluster_text
+    from planner.report.files import write_atomically
+    from planner.report.show import print_detected
+
+    text = cluster_text(machine, command)
+    if out is not None:
+        write_atomically(out, text, option="--out")
+    if out is None and form is Format.table:
+        typer.echo(text, nl=False)
+    else:
+        found = detected(machine, text, [] if out is None else [str(out)])
+        _shown("detected", found, form, print_detected, "seen")
+    if out is not None:
+        say(f"wrote {out}")
+
+
+def _command(files: list[str], choice: "Choice", *, detect: bool) -> str:
+    """The command as it can be repeated."""
+    words = ["planner", "show", "hardware", *(["--detect"] if detect else [])]
+    words += ["--from", *files] if files else []
+    words += ["--accelerator", choice.accelerator] if choice.accelerator else []
+    words += ["--partition", choice.partition] if choice.partition else []
+    return shlex.join(words)
