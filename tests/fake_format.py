@@ -7,13 +7,13 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.finding import Finding
 from planner.formats.format import (
-    Broken,
     Emitted,
     Format,
     FormatRule,
     Reading,
     SourceText,
     Value,
+    Violation,
     World,
 )
 from planner.spec.strategy import Strategy
@@ -97,15 +97,15 @@ def read(source: SourceText) -> Reading:
     )
 
 
-def _log_positive(settings: Mapping[str, Value], _: World) -> Iterator[Broken]:
+def _log_positive(settings: Mapping[str, Value], _: World) -> Iterator[Violation]:
     given = settings.get("log_every")
     if given is not None and given.value == 0:
-        yield Broken(key="log_every", message="must be at least 1; given 0")
+        yield Violation(key="log_every", message="must be at least 1; given 0")
 
 
-def _tp_in_node(settings: Mapping[str, Value], world: World) -> Iterator[Broken]:
+def _tp_in_node(settings: Mapping[str, Value], world: World) -> Iterator[Violation]:
     if world.decisions["tp"] == 16:
-        yield Broken(key="tp", message=f"must be at most 8 of {world.num_gpus}; given 16")
+        yield Violation(key="tp", message=f"must be at most 8 of {world.num_gpus}; given 16")
 
 
 def _refuse(*_: object) -> NoReturn:

@@ -9,7 +9,7 @@ from planner.search.space.legality import violations
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
 NO_SHARDS = "legality.zero_stage_offered"
-"""Broken by whole replicas where plans always shard: their memory is known all the same."""
+"""Violation by whole replicas where plans always shard: their memory is known all the same."""
 NOT_MODELLED = "Plans do not model it: {}. Memory, network and time are not checked."
 _IMPLIED = {"optimizer_runs_under_zero": "zero_stage_offered"}
 """Rules that say nothing more where another is broken."""

@@ -143,7 +143,7 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broken:
+class Violation:
     """How a rule is broken, and by which key."""
 
     key: str
@@ -159,7 +159,7 @@ class FormatRule:
     """Without the format's name, in words joined by underscores: what must hold."""
     source: str
     """File of the framework that enforces it, or why it fails without being enforced."""
-    check: Callable[[Mapping[str, Value], World], Iterable[Broken]]
+    check: Callable[[Mapping[str, Value], World], Iterable[Violation]]
     """Takes the settings of a reading."""
     severity: Severity = "error"
     enforced: bool = True

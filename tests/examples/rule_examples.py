@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from planner.formats.format import Broken, Format, FormatRule, Reading, World
+from planner.formats.format import Format, FormatRule, Reading, Violation, World
 from planner.formats.source import read_source
 
 FORMATS = Path(__file__).parent / "formats"
@@ -22,7 +22,7 @@ class Example:
     reading: Reading
     world: World
 
-    def broken_by(self, rule: FormatRule) -> list[Broken]:
+    def broken_by(self, rule: FormatRule) -> list[Violation]:
         """How the file breaks a rule."""
         return list(rule.check(self.reading.settings, self.world))
 

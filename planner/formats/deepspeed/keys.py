@@ -1,6 +1,9 @@
 """The keys of a DeepSpeed file, by schema.json, and what settings say of them."""
 
+from dataclasses import dataclass
+
 from planner.documents.schema import Schema, load_schema
+from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, given, whole
 
 AUTO = "auto"
@@ -90,6 +93,30 @@ def autotp(settings: Settings) -> int:
 def stages(settings: Settings) -> int:
     """Pipeline stages, 1 where none are stated."""
     return size(settings, PP) or 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepspeedView(ConfigView):
+    """A file as rules ask about it."""
+
+    @property
+    def stage(self) -> int:
+        """The ZeRO stage."""
+        return stage(self.settings)
+
+    @property
+    def autotp(self) -> int:
+        """Ranks of AutoTP."""
+        return autotp(self.settings)
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages."""
+        return stages(self.settings)
+
+    def device(self, section: str) -> str:
+        """Where a section of offload puts what it names."""
+        return device(self.settings, section)
 
 
 def counts_all_ranks(settings: Settings) -> bool:

@@ -1,12 +1,13 @@
 """Rules of the batch, the numbers and the optimizer."""
 
 from planner.formats.deepspeed import keys
+from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.format import World
-from planner.formats.rules import Rules, Said
-from planner.formats.settings import Settings, as_number, given
+from planner.formats.rules import Rules, Violations
+from planner.formats.settings import Settings, as_number
 from planner.spelling import did_you_mean
 
-rule = Rules()
+rule = Rules(DeepspeedView)
 _CONFIG = "deepspeed/runtime/config.py"
 _ENGINE = "deepspeed/runtime/engine.py"
 _SANITY = f"{_ENGINE} asserts it at start"
@@ -31,20 +32,25 @@ def replicas(settings: Settings, world: World) -> int:
     return world.num_gpus // (keys.autotp(settings) * sequence)
 
 
-@rule(_CONFIG)
-def batch_size_given(settings: Settings, _: World) -> Said:
+@rule(
+    _CONFIG,
+    key=keys.TOTAL,
+    says=f"no batch size; given none, needed is {keys.TOTAL} or {keys.MICRO}",
+)
+def batch_size_given(file: DeepspeedView) -> bool:
     """Either train_batch_size or train_micro_batch_size_per_gpu is given."""
-    if keys.TOTAL not in settings and keys.MICRO not in settings:
-        yield keys.TOTAL, f"no batch size; given none, needed is {keys.TOTAL} or {keys.MICRO}"
+    return keys.TOTAL not in file.settings and keys.MICRO not in file.settings
 
 
 @rule(_CONFIG)
-def batch_triple_adds_up(settings: Settings, world: World) -> Said:
+def batch_triple_adds_up(file: DeepspeedView) -> Violations:
     """train_batch_size is micro-batch times steps times replicas."""
-    total, micro, steps = (keys.size(settings, key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS))
-    counts = {replicas(settings, world)}
-    if keys.counts_all_ranks(settings):
-        counts.add(world.num_gpus)
+    total, micro, steps = (
+        keys.size(file.settings, key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS)
+    )
+    counts = {replicas(file.settings, file.world)}
+    if keys.counts_all_ranks(file.settings):
+        counts.add(file.world.num_gpus)
     if not total or (not micro and not steps):
         micro = micro or 1
         steps = steps or 1
@@ -64,105 +70,110 @@ def batch_triple_adds_up(settings: Settings, world: World) -> Said:
 
 
 @rule(_CONFIG)
-def key_not_removed(settings: Settings, _: World) -> Said:
+def key_not_removed(file: DeepspeedView) -> Violations:
     """No key stands there whose feature DeepSpeed has removed."""
     for key in keys.listed_in("removed"):
-        if key in settings:
+        if key in file.settings:
             instead = f", or {_REPLACED[key]} in its place" if key in _REPLACED else ""
             message = f"DeepSpeed removed {key} and refuses it; allowed is to leave it out{instead}"
             yield key, message
 
 
-@rule(_CONFIG)
-def one_precision(settings: Settings, _: World) -> Said:
+@rule(_CONFIG, key="fp16.enabled", says="bf16 and fp16 are both on; allowed is one of them")
+def one_precision(file: DeepspeedView) -> bool:
     """bf16 and fp16 are not both enabled."""
-    bf16 = given(settings, "bf16.enabled") is True
-    if bf16 and given(settings, "fp16.enabled") is True:
-        yield "fp16.enabled", "bf16 and fp16 are both on; allowed is one of them"
+    bf16 = file["bf16.enabled"] is True
+    return bool(bf16 and file["fp16.enabled"] is True)
 
 
-@rule(f"{_CONFIG}: both default to off", severity="warning", enforced=False)
-def sixteen_bits_on(settings: Settings, _: World) -> Said:
+@rule(
+    f"{_CONFIG}: both default to off",
+    key="bf16.enabled",
+    says="trains in fp32: neither bf16 nor fp16 is enabled",
+    severity="warning",
+    enforced=False,
+)
+def sixteen_bits_on(file: DeepspeedView) -> bool:
     """One of bf16, fp16 and torch_autocast is enabled, or bf16 and fp16 are both off."""
-    sections = [given(settings, key) for key in (*keys.ENABLED, "torch_autocast.enabled")]
+    sections = [file[key] for key in (*keys.ENABLED, "torch_autocast.enabled")]
     is_meant = sections[:2] == [False, False]
-    if not is_meant and not any(each in (True, "auto") for each in sections):
-        yield "bf16.enabled", "trains in fp32: neither bf16 nor fp16 is enabled"
+    return not is_meant and not any(each in (True, "auto") for each in sections)
 
 
 @rule(_CONFIG)
-def sixteen_bit_master_needs_sharding(settings: Settings, _: World) -> Said:
+def sixteen_bit_master_needs_sharding(file: DeepspeedView) -> Violations:
     """Master weights and states in 16 bits need stage 1, 2 or 3."""
     names = [f"{name}.{name}_master_weights_and_grads" for name in ("bf16", "fp16")]
     for key in (*names, keys.STATES):
-        if given(settings, key) is True and keys.stage(settings) == 0:
+        if file[key] is True and file.stage == 0:
             yield key, "works on sharded states; given stage 0, allowed are 1, 2 and 3"
 
 
-@rule(_CONFIG)
-def bf16_states_need_bf16_master(settings: Settings, _: World) -> Said:
+@rule(_CONFIG, key=keys.STATES, says="needs bf16_master_weights_and_grads; given without")
+def bf16_states_need_bf16_master(file: DeepspeedView) -> bool:
     """Optimizer states in bf16 need master weights in bf16."""
-    key = keys.STATES
-    master = given(settings, keys.MASTER) is True
-    if given(settings, key) is True and not master:
-        yield key, "needs bf16_master_weights_and_grads; given without"
+    master = file[keys.MASTER] is True
+    return file[keys.STATES] is True and not master
 
 
 @rule("deepspeed/runtime/precision_config.py")
-def loss_scale_can_move(settings: Settings, _: World) -> Said:
+def loss_scale_can_move(file: DeepspeedView) -> Violations:
     """Dynamic loss scaling has a window and a least scale above 0."""
-    scale = as_number(given(settings, "fp16.loss_scale")) or 0
-    if given(settings, "fp16.enabled") is not True or scale != 0:
+    scale = as_number(file["fp16.loss_scale"]) or 0
+    if file["fp16.enabled"] is not True or scale != 0:
         return
     for name in ("loss_scale_window", "min_loss_scale"):
-        value = as_number(given(settings, f"fp16.{name}"))
+        value = as_number(file[f"fp16.{name}"])
         if value is not None and value <= 0:
             yield f"fp16.{name}", f"dynamic scaling needs more than 0; given {value:g}"
 
 
 @rule(_CONFIG)
-def communication_type_known(settings: Settings, _: World) -> Said:
+def communication_type_known(file: DeepspeedView) -> Violations:
     """Types of communication are fp16, bf16 or fp32."""
     for key in ("communication_data_type", "seq_parallel_communication_data_type"):
-        value = given(settings, key)
+        value = file[key]
         if isinstance(value, str) and value != "auto" and value.lower() not in _DTYPES:
             yield key, f"unknown type; given {value}, allowed are {', '.join(_DTYPES)}"
 
 
 @rule(_CONFIG)
-def gradients_sum_below_stage_3(settings: Settings, _: World) -> Said:
+def gradients_sum_below_stage_3(file: DeepspeedView) -> Violations:
     """gradient_allreduce_op is mean or sum, and mean under stage 3."""
     key = "gradient_allreduce_op"
-    value = given(settings, key)
+    value = file[key]
     name = value.lower() if isinstance(value, str) else value
-    if key in settings and name not in ("mean", "sum"):
+    if key in file.settings and name not in ("mean", "sum"):
         yield key, f"unknown operation; given {value}, allowed are mean and sum"
-    elif name == "sum" and keys.stage(settings) == 3:
+    elif name == "sum" and file.stage == 3:
         yield key, "sum is not there under stage 3; allowed is mean"
 
 
 @rule(_CONFIG)
-def checkpoint_tags_known(settings: Settings, _: World) -> Said:
+def checkpoint_tags_known(file: DeepspeedView) -> Violations:
     """checkpoint.tag_validation is warn, ignore or fail."""
     key = "checkpoint.tag_validation"
-    value = given(settings, key)
+    value = file[key]
     known = ("WARN", "IGNORE", "FAIL")
     if isinstance(value, str) and value.upper() not in known:
         yield key, f"unknown way; given {value}, allowed are {', '.join(known)}"
 
 
-@rule(f"{_ENGINE} raises when it makes the optimizer", enforced=False)
-def clipping_is_no_optimizer_parameter(settings: Settings, _: World) -> Said:
+@rule(
+    f"{_ENGINE} raises when it makes the optimizer",
+    key="optimizer.params.max_grad_norm",
+    says="the engine refuses it; allowed is gradient_clipping at the top",
+    enforced=False,
+)
+def clipping_is_no_optimizer_parameter(file: DeepspeedView) -> bool:
     """Clipping is set at the top, not under optimizer.params."""
-    key = "optimizer.params.max_grad_norm"
-    if key in settings:
-        yield key, "the engine refuses it; allowed is gradient_clipping at the top"
+    return "optimizer.params.max_grad_norm" in file.settings
 
 
 @rule(f"{_ENGINE} makes it, or PyTorch", enforced=False)
-def optimizer_is_known(settings: Settings, _: World) -> Said:
+def optimizer_is_known(file: DeepspeedView) -> Violations:
     """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
-    kind = given(settings, keys.TYPE)
+    kind = file[keys.TYPE]
     if isinstance(kind, str) and kind != keys.AUTO and not keys.is_optimizer_type(kind):
         yield (
             keys.TYPE,
@@ -173,9 +184,9 @@ def optimizer_is_known(settings: Settings, _: World) -> Said:
 
 
 @rule(f"{_ENGINE} asserts it when it makes the schedule", enforced=False)
-def scheduler_is_known(settings: Settings, _: World) -> Said:
+def scheduler_is_known(file: DeepspeedView) -> Violations:
     """scheduler.type is DeepSpeed's own or PyTorch's."""
-    kind = given(settings, "scheduler.type")
+    kind = file["scheduler.type"]
     if isinstance(kind, str) and kind != keys.AUTO and kind not in keys.listed_in("schedulers"):
         yield "scheduler.type", _unknown_type(kind, keys.listed_in("schedulers"))
 
@@ -188,26 +199,28 @@ def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
 
 
-@rule(f"{_ENGINE} asserts it when it makes the optimizer", enforced=False)
-def untested_optimizer_is_allowed(settings: Settings, _: World) -> Said:
+@rule(
+    f"{_ENGINE} asserts it when it makes the optimizer",
+    key=keys.TYPE,
+    says=f"ZeRO takes {{given}} only with {keys.UNTESTED}; given without",
+    enforced=False,
+)
+def untested_optimizer_is_allowed(file: DeepspeedView) -> bool:
     """ZeRO is told that an optimizer it was not tested with is meant."""
-    key, switch = keys.TYPE, keys.UNTESTED
-    kind = given(settings, key)
+    switch = keys.UNTESTED
+    kind = file[keys.TYPE]
     is_untested = isinstance(kind, str) and kind.lower() in _UNTESTED
-    if is_untested and keys.stage(settings) > 0 and given(settings, switch) is not True:
-        yield key, f"ZeRO takes {kind} only with {switch}; given without"
+    return is_untested and file.stage > 0 and file[switch] is not True
 
 
 @rule(_SANITY, enforced=False)
-def unmanaged_accumulation_is_plain(settings: Settings, _: World) -> Said:
+def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Violations:
     """Unmanaged accumulation has no pipeline and no overlapped stage 1 or 3."""
     key = "managed_gradient_accumulation"
-    if given(settings, key) is not False:
+    if file[key] is not False:
         return
-    if keys.stages(settings) > 1:
+    if file.stages > 1:
         yield key, "a pipeline needs managed accumulation; given false, allowed is true"
-    overlap = given(settings, "zero_optimization.overlap_comm")
-    if (overlap is True and keys.stage(settings) == 1) or (
-        overlap is not False and keys.stage(settings) == 3
-    ):
+    overlap = file["zero_optimization.overlap_comm"]
+    if (overlap is True and file.stage == 1) or (overlap is not False and file.stage == 3):
         yield key, "given false with overlap_comm; allowed under stage 2, or without overlap_comm"

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from planner.formats.deepspeed import keys
-from planner.formats.format import World
-from planner.formats.rules import Rules, Said
+from planner.formats.deepspeed.keys import DeepspeedView
+from planner.formats.rules import Rules, Violations
 from planner.formats.settings import Settings, given
 from planner.spelling import did_you_mean
 
-rule = Rules()
+rule = Rules(DeepspeedView)
 _ADAM = "lr betas eps weight_decay bias_correction amsgrad"
 _OF_ADAM = f"{_ADAM} torch_adam adam_w_mode adamw_mode set_grad_none fp32_optimizer_states fused"
 _WARMUP = "warmup_min_lr warmup_max_lr warmup_num_steps warmup_type last_batch_iteration"
@@ -52,9 +52,9 @@ _MADE = "deepspeed/runtime/engine.py makes them"
 
 
 @rule(f"{_MADE}: Python refuses the argument", enforced=False)
-def parameters_are_known(settings: Settings, _: World) -> Said:
+def parameters_are_known(file: DeepspeedView) -> Violations:
     """Optimizer and scheduler take the parameters that are given."""
-    for section, kind, names in _sections(settings):
+    for section, kind, names in _sections(file.settings):
         known = TAKEN[section][kind].split()
         for name in names:
             if name not in (*known, CLIPPING):
@@ -63,20 +63,20 @@ def parameters_are_known(settings: Settings, _: World) -> Said:
 
 
 @rule(f"{_MADE}: Python misses the argument", enforced=False)
-def needed_parameters_are_given(settings: Settings, _: World) -> Said:
+def needed_parameters_are_given(file: DeepspeedView) -> Violations:
     """Schedules that end are told when."""
-    for section, kind, names in _sections(settings):
+    for section, kind, names in _sections(file.settings):
         for name in NEEDED.get(kind, ()) if section == "scheduler" else ():
             if name not in names:
-                yield f"{section}.params", f"{given(settings, f'{section}.type')} needs {name}"
+                yield f"{section}.params", f"{file[f'{section}.type']} needs {name}"
 
 
 @rule(f"{_MADE}, and computes with them", enforced=False)
-def parameters_are_numbers(settings: Settings, _: World) -> Said:
+def parameters_are_numbers(file: DeepspeedView) -> Violations:
     """Learning rates, decays and steps are numbers, without quotes."""
-    for section, _kind, names in _sections(settings):
+    for section, _kind, names in _sections(file.settings):
         for name in names:
-            value = given(settings, f"{section}.params.{name}")
+            value = file[f"{section}.params.{name}"]
             texts = value if isinstance(value, list) else [value]
             wrong = [text for text in texts if isinstance(text, str) and text != keys.AUTO]
             if wrong and name not in WORDS:

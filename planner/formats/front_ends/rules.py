@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from planner.formats.format import FormatRule, World
-from planner.formats.rules import Rules, Said
-from planner.formats.settings import Settings, flag, given, whole, word
+from planner.formats.format import FormatRule
+from planner.formats.rules import ConfigView, Rules, Violations
 from planner.formats.trainer import keys
 
-llamafactory, axolotl, swift, trl = Rules(), Rules(), Rules(), Rules()
+llamafactory, axolotl, swift, trl = (Rules(ConfigView) for _ in range(4))
 _PARSER = "LLaMA-Factory src/llamafactory/hparams/parser.py"
 _FINETUNING = "LLaMA-Factory src/llamafactory/hparams/finetuning_args.py"
 _VALIDATION = "axolotl src/axolotl/utils/schemas/validation.py"
@@ -16,89 +15,97 @@ _SFT = "ms-swift swift/arguments/sft_args.py"
 
 
 @llamafactory(f"{_PARSER} _verify_model_args")
-def quantised_weights_have_adapters(settings: Settings, _: World) -> Said:
+def quantised_weights_have_adapters(file: ConfigView) -> Violations:
     """Weights in 4 or 8 bits are not trained themselves."""
-    kind = word(settings, "finetuning_type", "lora")
-    bits = given(settings, "quantization_bit")
+    kind = file.word("finetuning_type", "lora")
+    bits = file["quantization_bit"]
     if bits is not None and kind not in ("lora", "oft"):
         yield "quantization_bit", f"given {bits} with finetuning_type {kind}; lora or oft"
 
 
 @llamafactory(_FINETUNING)
-def galore_and_its_kin_train_all_weights(settings: Settings, _: World) -> Said:
+def galore_and_its_kin_train_all_weights(file: ConfigView) -> Violations:
     """GaLore, APOLLO and BAdam are not for LoRA."""
     for key in ("use_galore", "use_apollo", "use_badam"):
-        if flag(settings, key) and word(settings, "finetuning_type", "lora") == "lora":
+        if file.flag(key) and file.word("finetuning_type", "lora") == "lora":
             yield key, "given true with finetuning_type lora; finetuning_type full"
 
 
-@llamafactory(f"{_PARSER} get_train_args")
-def pure_bf16_without_zero3(settings: Settings, _: World) -> Said:
+@llamafactory(
+    f"{_PARSER} get_train_args",
+    key="pure_bf16",
+    says="given true with a DeepSpeed file of stage 3; bf16 true",
+)
+def pure_bf16_without_zero3(file: ConfigView) -> bool:
     """ZeRO 3 keeps weights of its own."""
-    if flag(settings, "pure_bf16") and given(settings, keys.STAGE) == 3:
-        yield "pure_bf16", "given true with a DeepSpeed file of stage 3; bf16 true"
+    return file.flag("pure_bf16") and file[keys.STAGE] == 3
 
 
-@axolotl(f"{_PEFT} validate_qlora")
-def qlora_loads_4_bits(settings: Settings, _: World) -> Said:
+@axolotl(
+    f"{_PEFT} validate_qlora", key="load_in_4bit", says="given {given} with adapter qlora; true"
+)
+def qlora_loads_4_bits(file: ConfigView) -> bool:
     """QLoRA is adapters beside weights in 4 bits."""
-    if word(settings, "adapter") == "qlora" and not flag(settings, "load_in_4bit"):
-        shown = given(settings, "load_in_4bit")
-        yield "load_in_4bit", f"given {shown} with adapter qlora; true"
+    return file.word("adapter") == "qlora" and not file.flag("load_in_4bit")
 
 
 @axolotl(f"{_PEFT} validate_adapter")
-def quantised_weights_have_an_adapter(settings: Settings, _: World) -> Said:
+def quantised_weights_have_an_adapter(file: ConfigView) -> Violations:
     """Weights in 4 or 8 bits are not trained themselves."""
     for key in ("load_in_4bit", "load_in_8bit"):
-        if flag(settings, key) and not given(settings, "adapter"):
+        if file.flag(key) and not file["adapter"]:
             yield key, "given true without an adapter; adapter qlora or lora, or false"
 
 
-@axolotl(f"{_VALIDATION} check_warmup")
-def one_warm_up(settings: Settings, _: World) -> Said:
+@axolotl(
+    f"{_VALIDATION} check_warmup", key="warmup_ratio", says="given beside warmup_steps; one of them"
+)
+def one_warm_up(file: ConfigView) -> bool:
     """Warm-up is so many steps, or a share of them."""
-    if given(settings, "warmup_steps") and given(settings, "warmup_ratio"):
-        yield "warmup_ratio", "given beside warmup_steps; one of them"
+    return bool(file["warmup_steps"] and file["warmup_ratio"])
 
 
-@axolotl(f"{_VALIDATION} check_saves")
-def one_way_to_save(settings: Settings, _: World) -> Said:
+@axolotl(
+    f"{_VALIDATION} check_saves", key="saves_per_epoch", says="given beside save_steps; one of them"
+)
+def one_way_to_save(file: ConfigView) -> bool:
     """Checkpoints are written so many times per epoch, or every so many steps."""
-    if given(settings, "saves_per_epoch") and given(settings, "save_steps"):
-        yield "saves_per_epoch", "given beside save_steps; one of them"
+    return bool(file["saves_per_epoch"] and file["save_steps"])
 
 
-@axolotl(f"{_VALIDATION} check_evals")
-def one_way_to_evaluate(settings: Settings, _: World) -> Said:
+@axolotl(
+    f"{_VALIDATION} check_evals", key="evals_per_epoch", says="given beside eval_steps; one of them"
+)
+def one_way_to_evaluate(file: ConfigView) -> bool:
     """Evaluation is so many times per epoch, or every so many steps."""
-    if given(settings, "evals_per_epoch") and given(settings, "eval_steps"):
-        yield "evals_per_epoch", "given beside eval_steps; one of them"
+    return bool(file["evals_per_epoch"] and file["eval_steps"])
 
 
-@swift(f"{_SFT} _init_fsdp")
-def one_engine_shards(settings: Settings, _: World) -> Said:
+@swift(f"{_SFT} _init_fsdp", key=keys.FSDP, says="given beside deepspeed; one of them")
+def one_engine_shards(file: ConfigView) -> bool:
     """FSDP and DeepSpeed both shard."""
-    if keys.is_on(settings, keys.FSDP) and keys.is_on(settings, keys.DEEPSPEED):
-        yield keys.FSDP, "given beside deepspeed; one of them"
+    return keys.is_on(file.settings, keys.FSDP) and keys.is_on(file.settings, keys.DEEPSPEED)
 
 
 @swift(f"{_SFT} _init_deepspeed")
-def tensor_parallelism_has_deepspeed(settings: Settings, _: World) -> Said:
+def tensor_parallelism_has_deepspeed(file: ConfigView) -> Violations:
     """DeepSpeed splits the weights."""
     key = "deepspeed_autotp_size"
-    size = whole(settings, key, 1)
-    if size > 1 and not keys.is_on(settings, keys.DEEPSPEED):
+    size = file.whole(key, 1)
+    if size > 1 and not keys.is_on(file.settings, keys.DEEPSPEED):
         yield key, f"given {size} without deepspeed; deepspeed as well"
 
 
-@trl("TRL trl/trainer/sft_trainer.py")
-def one_loss(settings: Settings, _: World) -> Said:
+@trl(
+    "TRL trl/trainer/sft_trainer.py",
+    key="loss_type",
+    says="given chunked_nll beside use_liger_kernel true; nll, or none of it",
+)
+def one_loss(file: ConfigView) -> bool:
     """The loss is chunked by TRL or by Liger."""
-    is_stated = "loss_type" in settings and settings["loss_type"].line
-    is_chunked = is_stated and word(settings, "loss_type") == "chunked_nll"
-    if is_chunked and any(flag(settings, name) for name in ("use_liger_kernel", "use_liger")):
-        yield "loss_type", "given chunked_nll beside use_liger_kernel true; nll, or none of it"
+    is_stated = "loss_type" in file.settings and file.settings["loss_type"].line > 0
+    is_chunked = is_stated and file.word("loss_type") == "chunked_nll"
+    return is_chunked and any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))
 
 
 RULES: Mapping[str, tuple[FormatRule, ...]] = {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from planner.formats.format import Broken, FormatRule, Value, World
+from planner.formats.format import FormatRule, Value, Violation, World
 
 Settings = Mapping[str, Value]
 _OPTION = re.compile(r"--[a-z0-9-]+")
@@ -23,13 +23,13 @@ def translated(
     """
 
     def of(rule: FormatRule) -> FormatRule:
-        def checked(settings: Settings, world: World) -> Iterable[Broken]:
+        def checked(settings: Settings, world: World) -> Iterable[Violation]:
             options = as_options(settings)
             for broken in rule.check(options, world):
                 asked = set(_OPTION.findall(broken.message))
                 if given_elsewhere in settings and asked - options.keys():
                     continue
-                yield Broken(key=spelled(broken.key), message=spelled(broken.message))
+                yield Violation(key=spelled(broken.key), message=spelled(broken.message))
 
         return replace(rule, check=checked)
 

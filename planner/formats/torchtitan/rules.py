@@ -1,15 +1,11 @@
 """Rules that torchtitan's configuration, trainer and mesh enforce, and those they miss."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from math import prod
-from typing import Any
 
-from planner.formats.finding import Severity
 from planner.formats.format import World
-from planner.formats.rules import Rules, Said
-from planner.formats.settings import Settings, given
+from planner.formats.rules import ConfigView, Rules, Violations
+from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, Config, config_of, filled
 from planner.formats.torchtitan.old import RELEASE
@@ -29,16 +25,12 @@ _DECODER = "torchtitan/models/common/decoder.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A file of this release, with what rules need beside it."""
+class TorchtitanView(ConfigView):
+    """A file of this release, with the config's defaults, which have no line."""
 
-    settings: Settings
-    """With defaults, which have no line."""
-    world: World
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
-        """What a key is set to, or the config's default."""
-        return given(self.settings, name)
+    def spelled(self, key: str) -> str:
+        """An option as the file spells it."""
+        return super().spelled(key) if key in self.settings else f"--{key}"
 
     def degree(self, name: str) -> int:
         """A degree by the name in Strategy."""
@@ -72,31 +64,16 @@ class Judged:
         return bool(self[key.COMPILE]) and "model" in self[key.COMPONENTS]
 
 
-Check = Callable[[Judged], Said]
-RULES = Rules()
+def of_release(settings: Settings, world: World) -> TorchtitanView | None:
+    """What rules ask of a file of this release; None for older ones."""
+    return None if RELEASE in settings else TorchtitanView(settings=filled(settings), world=world)
 
 
-def rule(
-    source: str, *, enforced: bool = True, severity: Severity = "error", piped: bool = False
-) -> Callable[[Check], Check]:
-    """Add a rule of files of this release; ``piped``: of those with a pipeline."""
-
-    def add(check: Check) -> Check:
-        @wraps(check)
-        def said(settings: Settings, world: World) -> Said:
-            file = Judged(settings=filled(settings), world=world)
-            is_meant = RELEASE not in settings and (not piped or file.degree("pp") > 1)
-            for name, message in check(file) if is_meant else ():
-                yield (name if name in settings else f"--{name}"), message
-
-        RULES(source, enforced=enforced, severity=severity)(said)
-        return check
-
-    return add
+rule = Rules(of_release)
 
 
 @rule("torchtitan/config/manager.py")
-def config_is_named(file: Judged) -> Said:
+def config_is_named(file: TorchtitanView) -> Violations:
     """A module and one of its configs are named."""
     missing = [name for name in SELECTORS if name not in file.settings]
     if missing:
@@ -105,7 +82,7 @@ def config_is_named(file: Judged) -> Said:
 
 
 @rule(_DIMS)
-def degrees_are_positive(file: Judged) -> Said:
+def degrees_are_positive(file: TorchtitanView) -> Violations:
     """Every degree is at least 1; that of the shards may be -1 for what the others leave."""
     for name in key.DEGREES.values():
         if file[name] < 1:
@@ -116,7 +93,7 @@ def degrees_are_positive(file: Judged) -> Said:
 
 
 @rule(_DIMS)
-def degrees_make_world(file: Judged) -> Said:
+def degrees_make_world(file: TorchtitanView) -> Violations:
     """Replicas x shards x cp x tp x pp are the processes."""
     names = (key.SHARD, *(key.DEGREES[name] for name in _OTHERS))
     is_known = file.config.is_known or all(file.settings[name].line for name in names)
@@ -127,7 +104,7 @@ def degrees_make_world(file: Judged) -> Said:
 
 
 @rule(_DIMS)
-def experts_fit_shards(file: Judged) -> Said:
+def experts_fit_shards(file: TorchtitanView) -> Violations:
     """Expert parallelism divides shards x cp x tp, whose ranks it takes."""
     ep, inner = file.degree("ep"), file.shards * file.degree("cp") * file.degree("tp")
     if ep > 1 and inner % ep:
@@ -138,7 +115,7 @@ def experts_fit_shards(file: Judged) -> Said:
     "not checked: torchtitan/models/common/moe_sharding.py splits experts over the ranks",
     enforced=False,
 )
-def experts_are_whole(file: Judged) -> Said:
+def experts_are_whole(file: TorchtitanView) -> Violations:
     """Expert parallelism divides the experts."""
     ep, experts = file.degree("ep"), file.model("num_experts")
     if ep > 1 and experts and experts % ep:
@@ -150,7 +127,7 @@ def experts_are_whole(file: Judged) -> Said:
     enforced=False,
     severity="warning",
 )
-def experts_exist(file: Judged) -> Said:
+def experts_exist(file: TorchtitanView) -> Violations:
     """Expert parallelism needs a mixture: torchtitan ignores it for other models."""
     ep = file.degree("ep")
     if ep > 1 and not file.model("num_experts") and file.model("num_layers"):
@@ -158,7 +135,7 @@ def experts_exist(file: Judged) -> Said:
 
 
 @rule(_DECODER)
-def tp_divides_heads(file: Judged) -> Said:
+def tp_divides_heads(file: TorchtitanView) -> Violations:
     """Tensor parallelism divides query heads and heads of keys and values."""
     tp = file.degree("tp")
     for name, what in (("num_heads", "heads"), ("num_kv_heads", "key and value heads")):
@@ -168,7 +145,7 @@ def tp_divides_heads(file: Judged) -> Said:
 
 
 @rule(_TRAINER)
-def sequence_is_divided(file: Judged) -> Said:
+def sequence_is_divided(file: TorchtitanView) -> Violations:
     """The sequence is cut into tp pieces under sequence parallelism, 2 x cp under cp."""
     cp, tp, length = file.degree("cp"), file.degree("tp"), file[key.SEQ_LEN]
     pieces = (tp if file[key.SEQUENCE_PARALLEL] else 1) * (2 * cp if cp > 1 else 1)
@@ -177,7 +154,7 @@ def sequence_is_divided(file: Judged) -> Said:
 
 
 @rule(_DECODER)
-def sequence_fits_rotary(file: Judged) -> Said:
+def sequence_fits_rotary(file: TorchtitanView) -> Violations:
     """The sequence is no longer than the config's rotary embedding."""
     most, length = file.config.max_seq_len, file[key.SEQ_LEN]
     if most and length > most:
@@ -185,7 +162,7 @@ def sequence_fits_rotary(file: Judged) -> Said:
 
 
 @rule(_TRAINER)
-def batch_is_divided(file: Judged) -> Said:
+def batch_is_divided(file: TorchtitanView) -> Violations:
     """The global batch is a multiple of the local one times data parallelism."""
     total, local = file[key.GLOBAL_BATCH], file[key.LOCAL_BATCH]
     step = local * file.degree("dp_replicate") * file.shards
@@ -195,7 +172,7 @@ def batch_is_divided(file: Judged) -> Said:
 
 
 @rule(_TRAINER)
-def graphs_without_pipeline(file: Judged) -> Said:
+def graphs_without_pipeline(file: TorchtitanView) -> Violations:
     """CUDA graphs are switched off under pipelining."""
     pp = file.degree("pp")
     if pp > 1 and not file[key.CUDA_GRAPHS]:
@@ -203,7 +180,7 @@ def graphs_without_pipeline(file: Judged) -> Said:
 
 
 @rule(_TRAINER)
-def graphs_without_experts(file: Judged) -> Said:
+def graphs_without_experts(file: TorchtitanView) -> Violations:
     """CUDA graphs are switched off where expert parallelism waits for the host."""
     ep, dispatcher = file.degree("ep"), file.config.dispatcher
     if ep > 1 and dispatcher in SYNCHRONOUS and not file[key.CUDA_GRAPHS]:
@@ -211,37 +188,42 @@ def graphs_without_experts(file: Judged) -> Said:
         yield key.CUDA_GRAPHS, message
 
 
-@rule("torchtitan/config/configs.py")
-def async_tp_is_compiled(file: Judged) -> Said:
+@rule(
+    "torchtitan/config/configs.py",
+    key=key.ASYNC_TP,
+    says="set; needs --compile.enable and model among its components",
+)
+def async_tp_is_compiled(file: TorchtitanView) -> bool:
     """Asynchronous tensor parallelism needs compiled blocks."""
-    if file[key.ASYNC_TP] and not file.compiles_blocks:
-        yield key.ASYNC_TP, "set; needs --compile.enable and model among its components"
+    return bool(file[key.ASYNC_TP] and not file.compiles_blocks)
 
 
-@rule(_TRAINER)
-def budget_is_compiled(file: Judged) -> Said:
+@rule(
+    _TRAINER,
+    key=POLICY,
+    says="memory-budget given; needs --compile.enable and model among its components",
+)
+def budget_is_compiled(file: TorchtitanView) -> bool:
     """A memory budget for activations needs compiled blocks."""
-    if file[POLICY] == "memory_budget" and not file.compiles_blocks:
-        yield POLICY, "memory-budget given; needs --compile.enable and model among its components"
+    return file[POLICY] == "memory_budget" and not file.compiles_blocks
 
 
 @rule(_TRAINER)
-def type_checks_without_pipeline(file: Judged) -> Said:
+def type_checks_without_pipeline(file: TorchtitanView) -> Violations:
     """Type checks of sharding cannot run under pipelining."""
     pp, backend = file.degree("pp"), file[key.SPMD_BACKEND]
     if pp > 1 and backend == "spmd_types" and file[TYPE_CHECKS]:
         yield TYPE_CHECKS, f"set with {pp} pipeline stages; needs one stage"
 
 
-@rule(_TRAINER)
-def batches_may_vary(file: Judged) -> Said:
+@rule(_TRAINER, key=BATCH_INVARIANT, says="set; training needs it to be off")
+def batches_may_vary(file: TorchtitanView) -> bool:
     """Batch-invariant mode is not for pre-training."""
-    if file[BATCH_INVARIANT]:
-        yield BATCH_INVARIANT, "set; training needs it to be off"
+    return bool(file[BATCH_INVARIANT])
 
 
 @rule("torchtitan/models/*/model.py")
-def context_needs_flex(file: Judged) -> Said:
+def context_needs_flex(file: TorchtitanView) -> Violations:
     """Context parallelism does not run with attention over variable lengths."""
     cp, attention = file.degree("cp"), file.config.attention
     if cp > 1 and attention == "VarlenAttention":
@@ -250,17 +232,27 @@ def context_needs_flex(file: Judged) -> Said:
 
 @rule(
     "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
+    key=BALANCER,
+    says=f"{{given!r}} given; allowed are {', '.join(BALANCERS)}, None",
     enforced=False,
 )
-def balancer_is_known(file: Judged) -> Said:
+def balancer_is_known(file: TorchtitanView) -> bool:
     """The load balancer of context parallelism is one of torch's."""
     value = file[BALANCER]
-    if file.degree("cp") > 1 and value and value not in BALANCERS:
-        yield BALANCER, f"{value!r} given; allowed are {', '.join(BALANCERS)}, None"
+    return bool(file.degree("cp") > 1 and value and value not in BALANCERS)
 
 
-@rule("torchtitan/config/configs.py")
-def balancer_is_named(file: Judged) -> Said:
+@rule(
+    "torchtitan/config/configs.py",
+    key=BALANCER,
+    says=f"empty; allowed are {', '.join(BALANCERS)}, None",
+)
+def balancer_is_named(file: TorchtitanView) -> bool:
     """No load balancer is spelled None, not as an empty word."""
-    if file[BALANCER] == "":
-        yield BALANCER, f"empty; allowed are {', '.join(BALANCERS)}, None"
+    return bool(file[BALANCER] == "")
+
+
+@rule(_TRAINER, key=key.MICRO_BATCH, says="{given} given; needs 1 or more")
+def micro_batch_is_positive(file: TorchtitanView) -> bool:
+    """A micro-batch of the pipeline holds a sequence at least."""
+    return bool(file[key.MICRO_BATCH] < 1)

@@ -1,28 +1,21 @@
 """What rules ask about a file: degrees, options, environment, each with one question."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from planner.formats.finding import Severity
-from planner.formats.format import Broken, FormatRule, Value, World
+from planner.formats.format import Value
 from planner.formats.megatron.decisions import SIZES
 from planner.formats.megatron.runtime import keeps_order
 from planner.formats.megatron.settings import is_on, names, number, whole
+from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
 ETP = "--expert-tensor-parallel-size"
-Breach = tuple[str, str]
-"""The option, and what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class MegatronView(ConfigView):
     """A file's options and the world they run in."""
-
-    settings: Mapping[str, Value]
-    world: World
-    unresolved: set[str] = field(default_factory=set)
-    """Options with a value that the file leaves open, of those that were asked for."""
 
     def _asked(self, option: str) -> Mapping[str, Value]:
         found = self.settings.get(option)
@@ -34,7 +27,7 @@ class Facts:
         """Whether a flag is given."""
         return is_on(self.settings, option)
 
-    def given(self, option: str) -> bool:
+    def has(self, option: str) -> bool:
         """Whether an option is given with a known value."""
         return given(self.settings, option) is not None
 
@@ -42,15 +35,15 @@ class Facts:
         """A whole number, or None."""
         return number(self._asked(option), option)
 
-    def word(self, option: str, default: str = "") -> str:
+    def word(self, key: str, default: str = "") -> str:
         """A word, or the default."""
-        return word(self._asked(option), option, default)
+        return word(self._asked(key), key, default)
 
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
         return names(self._asked(option), option, default)
 
-    def whole(self, option: str, decision: str = "", default: int = 1) -> int:
+    def size(self, option: str, decision: str = "", default: int = 1) -> int:
         """A number from 1 on: the file's own, else what is known of the decision."""
         value = self.world.decisions.get(decision)
         if type(value) is int and value >= 1:
@@ -62,22 +55,22 @@ class Facts:
     @property
     def tp(self) -> int:
         """Tensor parallelism."""
-        return self.whole("--tensor-model-parallel-size", "tp")
+        return self.size("--tensor-model-parallel-size", "tp")
 
     @property
     def pp(self) -> int:
         """Pipeline stages."""
-        return self.whole("--pipeline-model-parallel-size", "pp")
+        return self.size("--pipeline-model-parallel-size", "pp")
 
     @property
     def cp(self) -> int:
         """Context parallelism."""
-        return self.whole("--context-parallel-size", "cp")
+        return self.size("--context-parallel-size", "cp")
 
     @property
     def ep(self) -> int:
         """Expert parallelism."""
-        return self.whole("--expert-model-parallel-size", "ep")
+        return self.size("--expert-model-parallel-size", "ep")
 
     @property
     def etp(self) -> int:
@@ -110,22 +103,22 @@ class Facts:
     @property
     def num_layers(self) -> int:
         """Transformer layers; 0: not known."""
-        return self.whole("--num-layers", "model.num_layers", 0)
+        return self.size("--num-layers", "model.num_layers", 0)
 
     @property
     def num_experts(self) -> int:
         """Experts; 0: none."""
-        return self.whole("--num-experts", "model.num_experts", 0)
+        return self.size("--num-experts", "model.num_experts", 0)
 
     @property
     def knows_model(self) -> bool:
         """Whether anybody has said which model it is; without, it may have experts."""
-        return self.given("--num-layers") or "model.num_experts" in self.world.decisions
+        return self.has("--num-layers") or "model.num_experts" in self.world.decisions
 
     @property
     def num_heads(self) -> int:
         """Query heads; 0: not known."""
-        return self.whole("--num-attention-heads", "model.num_heads", 0)
+        return self.size("--num-attention-heads", "model.num_heads", 0)
 
     @property
     def num_kv_heads(self) -> int:
@@ -133,7 +126,7 @@ class Facts:
         if self.on("--multi-latent-attention"):
             return self.num_heads
         if self.on("--group-query-attention"):
-            return self.whole("--num-query-groups")
+            return self.size("--num-query-groups")
         value = self.world.decisions.get("model.num_kv_heads", self.num_heads)
         return value if type(value) is int else 0
 
@@ -151,25 +144,3 @@ class Facts:
     def keeps_order(self) -> bool:
         """Whether the accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
         return keeps_order(self.world.compute_capability)
-
-
-Check = Callable[[Facts], Iterator[Breach]]
-
-
-def rule(
-    check: Check, source: str, *, enforced: bool = True, severity: Severity = "error"
-) -> FormatRule:
-    """A rule named after its function; breaches are told with the file's own spelling.
-
-    What rests on a value that the file leaves open is no breach.
-    """
-
-    def checked(settings: Mapping[str, Value], world: World) -> Iterable[Broken]:
-        facts = Facts(settings=settings, world=world)
-        breaches = list(check(facts))
-        for option, message in () if facts.unresolved else breaches:
-            found = settings.get(option)
-            yield Broken(key=found.key if found else option, message=message)
-
-    name: str = check.__name__
-    return FormatRule(name=name, source=source, check=checked, severity=severity, enforced=enforced)
