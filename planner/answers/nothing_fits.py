@@ -8,7 +8,9 @@ from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_
 from planner.answers.deadline import Deadline
 from planner.answers.remedies import Remedies, Remedy, best_within
 from planner.answers.resized import more_nodes
+from planner.answers.rows import LayoutRow, Row, layout_row
 from planner.answers.whatif import Case
+from planner.cost.ledger_item import LedgerItem
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
@@ -48,6 +50,114 @@ class NothingFits:
     remedies: tuple[Remedy, ...]
     is_complete: bool
     """No time ran out while looking for changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleRow(Row):
+    """A rule that leaves nothing."""
+
+    name: str
+    message: str
+    violations: list[str]
+    """What layouts do against it, with numbers."""
+    allowed: str | None
+    """With the numbers of model, job, cluster and software."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingRow(Row):
+    """The layout that lacks least memory."""
+
+    strategy: LayoutRow
+    limit: str
+    stage: int
+    missing_bytes: float
+    is_least: bool
+    """No other lacks less."""
+    peak_bytes: float
+    ledger: list[LedgerItem]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyRow(Row):
+    """A change of the question after which something fits."""
+
+    change: str
+    options: list[str]
+    cluster: str | None
+    gpus: int
+    framework: str
+    iter_time_s: float
+    time_factor: float | None
+    proved_optimal: bool
+    strategy: LayoutRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class NothingFitsRow(Row):
+    """Why nothing fits."""
+
+    framework: str
+    rules: list[RuleRow]
+    each_rule_alone: bool | None
+    """Any of them leaves nothing."""
+    conflict: list[str]
+    """Options that cannot hold together."""
+    limits: list[str]
+    nearest: MissingRow | None
+    ideal_iter_time_s: float | None
+    """If memory were no limit."""
+    changes: list[RemedyRow]
+
+    @classmethod
+    def of(cls, nothing: NothingFits) -> "NothingFitsRow":
+        """The explanation as data."""
+        found, short, ideal = nothing.forbidding, nothing.missing, nothing.unconstrained
+        context = nothing.case.context
+        rules = [
+            RuleRow(
+                name=rule.name,
+                message=rule.message,
+                violations=list(found.violations.get(rule.name, ())) if found else [],
+                allowed=rule.allowed(context) if rule.allowed else None,
+            )
+            for rule in (found.rules if found else ())
+        ]
+        nearest = None
+        if short is not None:
+            nearest = MissingRow(
+                strategy=layout_row(short.strategy),
+                limit=short.limit,
+                stage=short.ledger.stage,
+                missing_bytes=short.missing_bytes,
+                is_least=short.is_least,
+                peak_bytes=short.ledger.peak_bytes,
+                ledger=list(short.ledger.items),
+            )
+        changes = [
+            RemedyRow(
+                change=one.words,
+                options=list(one.change.options),
+                cluster=one.change.cluster or None,
+                gpus=one.plan.num_gpus,
+                framework=one.plan.framework,
+                iter_time_s=one.plan.estimate.iter_time_s,
+                time_factor=one.time_factor,
+                proved_optimal=one.plan.is_optimal,
+                strategy=layout_row(one.plan.strategy),
+            )
+            for one in nothing.remedies
+        ]
+        return cls(
+            framework=context.traits.name,
+            rules=rules,
+            each_rule_alone=found.each_alone if found else None,
+            conflict=list(nothing.conflict),
+            limits=list(nothing.limits),
+            nearest=nearest,
+            ideal_iter_time_s=ideal.estimate.iter_time_s if ideal else None,
+            changes=changes,
+        )
 
 
 def explain_nothing(

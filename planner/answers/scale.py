@@ -89,6 +89,7 @@ class Scaling:
 
     points: tuple[Point, ...]
     is_weak: bool
+    case: Case
     finish_in_s: float | None = None  # what the whole job may take
     seconds: float = 0.0
     """Search time."""
@@ -214,7 +215,13 @@ def scaling(
             num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=found.why_none
         )
         points.append(point)
-    return Scaling(points=tuple(points), is_weak=is_weak, finish_in_s=finish_in_s, seconds=seconds)
+    return Scaling(
+        case=case,
+        points=tuple(points),
+        is_weak=is_weak,
+        finish_in_s=finish_in_s,
+        seconds=seconds,
+    )
 
 
 def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:

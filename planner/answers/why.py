@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from planner.answers.deadline import Deadline
-from planner.answers.nothing_fits import NothingFits, explain_nothing
+from planner.answers.nothing_fits import NothingFits, NothingFitsRow, explain_nothing
+from planner.answers.rows import PlanRow, Row
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
 from planner.notes import Note
@@ -26,46 +27,41 @@ Verdict = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemDifference:
+class ItemDifference(Row):
     """One item of iteration time in both plans."""
 
     name: str
     asked_s: float
     best_s: float
+    difference_s: float
+    """What the plan asked for takes more."""
 
-    @property
-    def difference_s(self) -> float:
-        """What the plan asked for takes more."""
-        return self.asked_s - self.best_s
+    @classmethod
+    def of(cls, name: str, asked_s: float, best_s: float) -> "ItemDifference":
+        """The item with its difference."""
+        return cls(name=name, asked_s=asked_s, best_s=best_s, difference_s=asked_s - best_s)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageDifference:
+class StageDifference(Row):
     """The same stage of both pipelines: its own work of an iteration, without waiting."""
 
     stage: int
     asked_layers: int
     best_layers: int
+    asked_s: float
+    best_s: float
     items: tuple[ItemDifference, ...]
     """Largest difference first."""
 
-    @property
-    def asked_s(self) -> float:
-        """Of the plan asked for."""
-        return sum(item.asked_s for item in self.items)
-
-    @property
-    def best_s(self) -> float:
-        """Of the best plan."""
-        return sum(item.best_s for item in self.items)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Penalty:
+class Penalty(Row):
     """What evidence for a mechanism has to make up for: a factor of the time it is ranked by."""
 
     name: str
     asked: float
+    """1 where the plan does not use it."""
     best: float
     reason: str
     """Why it must gain something before it is used."""
@@ -167,15 +163,20 @@ class WhyAnswer:
         if first.pp != second.pp or first.pp == 1:
             return []
         shown = {0, first.pp - 1, *(plan.estimate.slowest_stage for plan in self._both)}
-        return [
-            StageDifference(
-                stage=stage,
-                asked_layers=first.layers_per_stage[stage],
-                best_layers=second.layers_per_stage[stage],
-                items=_items(*(plan.estimate.stage_time(stage) for plan in self._both)),
+        found = []
+        for stage in sorted(shown):
+            items = _items(*(plan.estimate.stage_time(stage) for plan in self._both))
+            found.append(
+                StageDifference(
+                    stage=stage,
+                    asked_layers=first.layers_per_stage[stage],
+                    best_layers=second.layers_per_stage[stage],
+                    asked_s=sum(item.asked_s for item in items),
+                    best_s=sum(item.best_s for item in items),
+                    items=items,
+                )
             )
-            for stage in sorted(shown)
-        ]
+        return found
 
     def penalties(self) -> tuple[Penalty, ...]:
         """Mechanisms that count for more in one plan than in the other."""
@@ -200,17 +201,80 @@ class WhyAnswer:
         return differences(self.asked.strategy, self.best.strategy)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WhyDocument(Row):
+    """Why a layout is not the one chosen; null is what compares two plans where one is none."""
+
+    options: list[str]
+    """As given."""
+    verdict: Verdict
+    asked: PlanRow | None
+    """The best with these options; null where none fits."""
+    best: PlanRow | None
+    """Without them."""
+    slower_by: float | None = None
+    """Of the best plan's time; below 0 is faster."""
+    gpu_time_factor: float | None = None
+    """GPU time of an iteration over the best plan's."""
+    ratio_error: RatioError | None = None
+    within_error: bool | None = None
+    """The times are closer than the typical error."""
+    ranking_weights: dict[str, float] | None = None
+    """What the times of asked and best are multiplied by to rank them."""
+    penalties: list[Penalty]
+    stages: list[StageDifference]
+    """Of both, where both have as many."""
+    time: list[ItemDifference]
+    """Items of the whole pipeline, mean over its stages; they add up to the iterations."""
+    layout: dict[str, dict[str, str]]
+    """What differs."""
+    nothing_fits: NothingFitsRow | None
+    complete: bool
+    """No time limit struck."""
+    notes: list[str]
+    """Defaults that were assumed."""
+
+    @classmethod
+    def of(cls, answer: WhyAnswer) -> "WhyDocument":
+        """The whole answer."""
+        compared: dict[str, Any] = {}
+        if answer.asked and answer.best:
+            plans = {"asked": answer.asked, "best": answer.best}
+            compared = {
+                "slower_by": answer.slower_by,
+                "gpu_time_factor": answer.gpu_time_factor,
+                "ratio_error": answer.error,
+                "within_error": answer.is_within_error,
+                "ranking_weights": {
+                    name: plan.ranked_s / plan.estimate.iter_time_s for name, plan in plans.items()
+                },
+            }
+        return cls(
+            options=list(answer.case.narrowing.texts),
+            verdict=answer.verdict,
+            asked=PlanRow.of(answer.asked) if answer.asked else None,
+            best=PlanRow.of(answer.best) if answer.best else None,
+            **compared,
+            penalties=list(answer.penalties()),
+            stages=answer.stages(),
+            time=answer.items(),
+            layout={
+                name: {"asked": asked, "best": best}
+                for name, (asked, best) in answer.differences().items()
+            },
+            nothing_fits=NothingFitsRow.of(answer.nothing) if answer.nothing else None,
+            complete=answer.is_complete,
+            notes=[str(note) for note in answer.notes],
+        )
+
+
 def _items(
     asked: Mapping[str, TimeItem], best: Mapping[str, TimeItem]
 ) -> tuple[ItemDifference, ...]:
-    found = [
-        ItemDifference(
-            name=name,
-            asked_s=asked[name].exposed_s if name in asked else 0.0,
-            best_s=best[name].exposed_s if name in best else 0.0,
-        )
-        for name in dict.fromkeys((*asked, *best))
-    ]
+    found = []
+    for name in dict.fromkeys((*asked, *best)):
+        times = (part[name].exposed_s if name in part else 0.0 for part in (asked, best))
+        found.append(ItemDifference.of(name, *times))
     return tuple(sorted(found, key=lambda item: -item.difference_s))
 
 

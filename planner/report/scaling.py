@@ -1,17 +1,17 @@
 """Screen and JSON of `planner size --gpus`: how a job scales."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from planner.answers.rows import PlanRow
+from planner.answers.rows import InputsRow
 from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
+from planner.answers.size_rows import ScaleDocument, ScaleRow
 from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
-from planner.report.size import inputs_dict, job_words
+from planner.report.size import job_words
 from planner.report.table import Column, Table, rich_table
 from planner.report.tables import layout, layout_axes
 from planner.report.words import print_notes
@@ -181,32 +181,15 @@ def print_scaling(
         console.print("-v adds where the time of every size goes, and assumptions.", style="dim")
 
 
-def _point_dict(result: Scaling, point: Point) -> dict[str, Any]:
-    plan = point.plan
-    if plan is None:
-        return {"gpus": point.num_gpus, "global_batch": point.global_batch, "why": point.why_none}
-    return {
-        "gpus": point.num_gpus,
-        "global_batch": point.global_batch,
-        "speed_up": result.speed_up(plan),
-        "efficiency": result.efficiency(plan),
-        "shares": shares(plan.estimate),
-        "losses": result.losses(plan),
-        "limit": result.limit(plan),
-        "batch_exhausted": point.is_exhausted,
-        "plan": PlanRow.of(plan),
-    }
-
-
 def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
-    data = {
-        "scaling": _kind(result).lower(),
-        "inputs": inputs_dict(result.largest.context, notes),
-        "base_gpus": result.base.strategy.num_gpus,
-        "sizes": [_point_dict(result, point) for point in result.points],
-        "limit_struck_at_gpus": list(result.late_at),
-        "batch_exhausted_from_gpus": result.exhausted_from(),
-        "seconds": result.seconds,
-    }
+    data = ScaleDocument(
+        scaling="weak" if result.is_weak else "strong",
+        inputs=InputsRow.of(result.case.contexts, result.case.narrowing, tuple(notes)),
+        base_gpus=result.base.strategy.num_gpus,
+        sizes=[ScaleRow.of(result, point) for point in result.points],
+        limit_struck_at_gpus=list(result.late_at),
+        batch_exhausted_from_gpus=result.exhausted_from(),
+        seconds=result.seconds,
+    )
     return serialise("scale", data)

@@ -1,14 +1,13 @@
 """Screen and JSON of `planner size`: the fewest GPUs that do a job, and the sizes around."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from planner.answers.rows import PlanRow
+from planner.answers.rows import InputsRow, PlanRow
 from planner.answers.size import Sizing
+from planner.answers.size_rows import ChosenSizeRow, NearestSizeRow, SizeDocument, SizeRow
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.notes import Note
@@ -216,65 +215,27 @@ def _print_grounds(sizing: Sizing, notes: Sequence[Note], console: Console) -> N
     console.print(search_line(sizing), style="dim")
 
 
-def _size_dict(size: Plan, sizing: Sizing) -> dict[str, Any]:
-    return {
-        "gpus": size.num_gpus,
-        "nodes": size.num_nodes,
-        "framework": size.framework,
-        "strategy": {**asdict(size.strategy), "recompute": size.strategy.recompute},
-        "iter_time_s": size.estimate.iter_time_s,
-        "tokens_per_s": size.estimate.tokens_per_s,
-        "total_s": size.span_s(),
-        "gpu_hours": size.gpu_hours(),
-        **size.amounts(),
-        "misses": list(sizing.limits.missed_by(size)),
-        "proved_optimal": size.is_optimal,
-    }
-
-
-def _nearest_dict(size: Plan, sizing: Sizing) -> dict[str, Any]:
-    options = [option_text(size, limit) for limit in sizing.limits.missed_by(size)]
-    return {**_size_dict(size, sizing), "options": options}
-
-
-def inputs_dict(context: Context, notes: Sequence[Note]) -> dict[str, Any]:
-    """What is trained on which node, as data."""
-    return {
-        "model": context.model.name,
-        "node": context.cluster.node.name,
-        "accelerator": context.cluster.accelerator.name,
-        "seq_len": context.job.seq_len,
-        "precision": context.job.precision,
-        **context.traits.training.inputs,
-        "total_tokens": context.job.total_tokens,
-        "assumed": [str(note) for note in notes],
-    }
-
-
 def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
-    context, chosen, enough = sizing.case.context, sizing.chosen, sizing.enough
-    cluster = context.cluster
-    data = {
-        "inputs": {
-            **inputs_dict(context, notes),
-            "max_gpus": cluster.num_accelerators,
-            "frameworks": [each.traits.name for each in sizing.case.contexts],
-            "profiles": [each.traits.profile for each in sizing.case.contexts],
-            "global_batch": context.job.global_batch,
-            "narrowing": list(sizing.case.narrowing.texts),
-        },
-        "limits": asdict(sizing.limits),
-        "includes": {name: amount.includes for name, amount in AMOUNTS.items()},
-        "usd_per_node_hour": cluster.node.usd_per_hour,
-        "price_source": cluster.node.price_note,
-        "power_w_per_gpu": cluster.accelerator.tdp_w,
-        "chosen": chosen and {**_size_dict(chosen, sizing), "plan": PlanRow.of(chosen)},
-        "sizes": [_size_dict(size, sizing) for size in sizing.sizes],
-        "nearest": [_nearest_dict(size, sizing) for size in sizing.nearest],
-        "enough": enough and _size_dict(enough, sizing),
-        "resident": sizing.resident and _size_dict(sizing.resident, sizing),
-        "seconds": sizing.seconds,
-        "proved_optimal": sizing.is_complete,
-    }
+    limits, chosen = sizing.limits, sizing.chosen
+    cluster = sizing.case.context.cluster
+    nearest = []
+    for size in sizing.nearest:
+        options = [option_text(size, limit) for limit in limits.missed_by(size)]
+        nearest.append(NearestSizeRow.of(size, limits, options=options))
+    data = SizeDocument(
+        inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, tuple(notes)),
+        limits=limits,
+        includes={name: amount.includes for name, amount in AMOUNTS.items()},
+        usd_per_node_hour=cluster.node.usd_per_hour,
+        price_source=cluster.node.price_note,
+        power_w_per_gpu=cluster.accelerator.tdp_w,
+        chosen=ChosenSizeRow.of(chosen, limits, plan=PlanRow.of(chosen)) if chosen else None,
+        sizes=[SizeRow.of(size, limits) for size in sizing.sizes],
+        nearest=nearest,
+        enough=SizeRow.of(sizing.enough, limits) if sizing.enough else None,
+        resident=SizeRow.of(sizing.resident, limits) if sizing.resident else None,
+        seconds=sizing.seconds,
+        proved_optimal=sizing.is_complete,
+    )
     return serialise("size", data)

@@ -1,17 +1,13 @@
 """Prints why a layout is not chosen."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from operator import itemgetter
 from textwrap import wrap
-from typing import Any
 
 from rich.console import Console
 
-from planner.answers.conflict import MissingMemory
 from planner.answers.nothing_fits import NothingFits, explanation
-from planner.answers.rows import PlanRow
-from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer
+from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer, WhyDocument
 from planner.plans.differences import short_layout
 from planner.plans.plan import Plan
 from planner.plans.ratio_error import MIXED
@@ -20,14 +16,11 @@ from planner.report.formulas import item_title
 from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes, format_seconds
 
-NOTHING_S = 1e-7
-"""What is less is rounding."""
-TELLING_HANDICAP = 0.05
-"""What a mechanism must gain at least to be named of a plan that is slower anyway."""
-SMALL_FRACTION = SAME_FRACTION = 0.0005
-"""Items that differ by less of an iteration are summed up."""
-LARGEST, TELLING_FRACTION = 3, 0.1
-"""Items that a verdict names on either side at most; of the largest one, what they are at least."""
+NOTHING_S = 1e-7  # what is less is rounding
+SHOWN_PENALTY = 0.05  # the least confidence penalty named of a plan that is slower anyway
+SMALL_FRACTION = SAME_FRACTION = 0.0005  # items that differ by less of an iteration are summed up
+LARGEST = 3  # items that a verdict names on either side at most
+TELLING_FRACTION = 0.1  # of the largest of them, what others are at least
 
 
 def print_why(answer: WhyAnswer, console: Console) -> None:
@@ -81,7 +74,7 @@ def _reasons(answer: WhyAnswer) -> Iterator[str]:
     if answer.verdict == "faster":
         yield "a rule that only keeps the search small leaves it out of what is searched"
     else:
-        yield from _handicaps(answer)
+        yield from _penalties(answer)
     used, of_best = answer.asked.strategy.num_gpus, answer.best.strategy.num_gpus
     if used == of_best:
         yield _mostly(answer)
@@ -129,10 +122,10 @@ def _error_words(answer: WhyAnswer) -> str:
     )
 
 
-def _handicaps(answer: WhyAnswer) -> Iterator[str]:
+def _penalties(answer: WhyAnswer) -> Iterator[str]:
     """What the asked plan uses that must gain more than it does, most first."""
     more = {one: one.asked / one.best for one in answer.penalties()}
-    least = 1.0 if answer.verdict == "ranked behind" else 1.0 + TELLING_HANDICAP
+    least = 1.0 if answer.verdict == "ranked behind" else 1.0 + SHOWN_PENALTY
     for one, factor in sorted(more.items(), key=lambda item: -item[1]):
         if factor > least:
             words = one.name.replace("_", " ")
@@ -156,7 +149,7 @@ def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
     for item in items:
         asked_s, best_s = sums.get(item_title(item.name), (0.0, 0.0))
         sums[item_title(item.name)] = (asked_s + item.asked_s, best_s + item.best_s)
-    found = [ItemDifference(name=n, asked_s=a, best_s=b) for n, (a, b) in sums.items()]
+    found = [ItemDifference.of(name, *times) for name, times in sums.items()]
     return sorted(found, key=lambda item: -item.difference_s)
 
 
@@ -288,101 +281,6 @@ def _print(line: str, console: Console, *, style: str | None = None) -> None:
         console.print(part, style=style, markup=False)
 
 
-def why_dict(answer: WhyAnswer) -> dict[str, Any]:
-    """The whole answer as plain data."""
-    return {
-        "options": list(answer.case.narrowing.texts),
-        "verdict": answer.verdict,
-        "asked": PlanRow.of(answer.asked) if answer.asked else None,
-        "best": PlanRow.of(answer.best) if answer.best else None,
-        **(_compared_dict(answer) if answer.asked and answer.best else {"slower_by": None}),
-        "time": [asdict(item) | {"difference_s": item.difference_s} for item in answer.items()],
-        "layout": {
-            name: {"asked": asked, "best": best}
-            for name, (asked, best) in answer.differences().items()
-        },
-        "nothing_fits": nothing_dict(answer.nothing) if answer.nothing else None,
-        "complete": answer.is_complete,
-        "notes": [str(note) for note in answer.notes],
-    }
-
-
-def _compared_dict(answer: WhyAnswer) -> dict[str, Any]:
-    """What holds where there are two plans."""
-    plans = {"asked": answer.asked, "best": answer.best}
-    return {
-        "slower_by": answer.slower_by,
-        "gpu_time_factor": answer.gpu_time_factor,
-        "ratio_error": asdict(answer.error),
-        "within_error": answer.is_within_error,
-        "ranking_weights": {
-            name: plan.ranked_s / plan.estimate.iter_time_s for name, plan in plans.items() if plan
-        },
-        "handicaps": {
-            one.name: {"asked": one.asked, "best": one.best, "reason": one.reason}
-            for one in answer.penalties()
-        },
-        "stages": [
-            {
-                "stage": one.stage,
-                "layers": {"asked": one.asked_layers, "best": one.best_layers},
-                "time": [asdict(item) | {"difference_s": item.difference_s} for item in one.items],
-            }
-            for one in answer.stages()
-        ],
-    }
-
-
-def nothing_dict(nothing: NothingFits) -> dict[str, Any]:
-    """Why nothing fits, as plain data."""
-    found, short, ideal = nothing.forbidding, nothing.missing, nothing.unconstrained
-    rules = [
-        {
-            "name": rule.name,
-            "message": rule.message,
-            "violations": list(found.violations.get(rule.name, ())) if found else [],
-            "allowed": rule.allowed(nothing.case.context) if rule.allowed else None,
-        }
-        for rule in (found.rules if found else ())
-    ]
-    return {
-        "framework": nothing.case.context.traits.name,
-        "rules": rules,
-        "each_rule_alone": found.each_alone if found else None,
-        "conflict": list(nothing.conflict),
-        "limits": list(nothing.limits),
-        "nearest": _nearest_dict(short) if short else None,
-        "ideal_iter_time_s": ideal.estimate.iter_time_s if ideal else None,
-        "changes": [
-            {
-                "change": one.words,
-                "options": list(one.change.options),
-                "cluster": one.change.cluster or None,
-                "gpus": one.plan.num_gpus,
-                "framework": one.plan.framework,
-                "iter_time_s": one.plan.estimate.iter_time_s,
-                "time_factor": one.time_factor,
-                "proved_optimal": one.plan.is_optimal,
-                "strategy": asdict(one.plan.strategy),
-            }
-            for one in nothing.remedies
-        ],
-    }
-
-
-def _nearest_dict(short: MissingMemory) -> dict[str, Any]:
-    ledger = short.ledger
-    return {
-        "strategy": asdict(short.strategy),
-        "limit": short.limit,
-        "stage": ledger.stage,
-        "missing_bytes": short.missing_bytes,
-        "is_least": short.is_least,
-        "peak_bytes": ledger.peak_bytes,
-        "ledger": [asdict(item) for item in ledger.items],
-    }
-
-
 def render_why_json(answer: WhyAnswer) -> str:
     """The answer as indented JSON."""
-    return serialise("why", why_dict(answer))
+    return serialise("why", WhyDocument.of(answer))

@@ -1,44 +1,13 @@
 """Rows that documents of several kinds share."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
-from planner.answers.rows import LayoutRow
-from planner.answers.why import ItemDifference
 from planner.formats.finding import Finding
 from planner.plans.repair import MemoryDeficit
 from planner.report.rows.base import FieldsOf, Row
 from planner.spec.strategy import Strategy
-
-
-class AmountsRow(Row):
-    """Amounts, in any document."""
-
-    cost_usd: float | None
-    """Null where hwdb has no price."""
-    energy_kwh: float | None
-    """Accelerators at their rated power; null where hwdb has no power figure."""
-
-
-class SizeRow(AmountsRow):
-    """A size, in any document."""
-
-    gpus: int
-    nodes: int
-    framework: str
-    strategy: LayoutRow
-    iter_time_s: float
-    """One optimizer step."""
-    tokens_per_s: float
-    total_s: float | None
-    """Of the job."""
-    gpu_hours: float | None
-    """Of the job (h)."""
-    misses: list[Literal["deadline", "rate", "budget"]]
-    """Limits that it does not keep."""
-    proved_optimal: bool
-
 
 RepairedRowChange = TypedDict(
     "RepairedRowChange",
@@ -140,16 +109,6 @@ class RepairRow(Row):
     """Unified, of what --apply changes in a configuration file."""
 
 
-ItemDifferenceRow = Annotated[
-    dict[str, Any],
-    FieldsOf(
-        "ItemDifferenceRow",
-        ItemDifference,
-        more={
-            "difference_s": float,
-        },
-    ),
-]
 """An item difference, in any document."""
 
 
