@@ -8,7 +8,7 @@ from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_
 from planner.answers.deadline import Deadline
 from planner.answers.remedies import Remedies, Remedy, best_within
 from planner.answers.resized import more_nodes
-from planner.answers.rows import LayoutRow, Row, layout_row
+from planner.answers.rows import Row
 from planner.answers.whatif import Case
 from planner.cost.ledger_item import LedgerItem
 from planner.errors import NothingFitsError
@@ -19,6 +19,7 @@ from planner.plans.plan import Answer, Plan
 from planner.search.conflicts import ConflictingRules, conflicting_rules
 from planner.search.feasible import SearchTimeoutError
 from planner.search.space.rule import Rule
+from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
 LARGEST_ITEMS = 3
@@ -68,7 +69,7 @@ class RuleRow(Row):
 class MissingRow(Row):
     """The layout that lacks least memory."""
 
-    strategy: LayoutRow
+    strategy: Strategy
     limit: str
     stage: int
     missing_bytes: float
@@ -90,7 +91,7 @@ class RemedyRow(Row):
     iter_time_s: float
     time_factor: float | None
     proved_optimal: bool
-    strategy: LayoutRow
+    strategy: Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ class NothingFitsRow(Row):
         nearest = None
         if short is not None:
             nearest = MissingRow(
-                strategy=layout_row(short.strategy),
+                strategy=short.strategy,
                 limit=short.limit,
                 stage=short.ledger.stage,
                 missing_bytes=short.missing_bytes,
@@ -144,7 +145,7 @@ class NothingFitsRow(Row):
                 iter_time_s=one.plan.estimate.iter_time_s,
                 time_factor=one.time_factor,
                 proved_optimal=one.plan.is_optimal,
-                strategy=layout_row(one.plan.strategy),
+                strategy=one.plan.strategy,
             )
             for one in nothing.remedies
         ]
