@@ -18,8 +18,8 @@ from even import even_estimate
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.build import stage_model
 from planner.cost.context import Context
+from planner.cost.stage_model import stage_model
 from planner.frameworks.registry import load_traits
 from planner.search.space.space import Enumeration, take
 from planner.spec.job import JobSpec

@@ -17,9 +17,9 @@ import numpy as np
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import StageModel
+from planner.cost.stage_model import stage_model
 from planner.frameworks.registry import load_traits
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import enumerate_space

@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from planner.answers.whatif import Case, Change, Scale
-from planner.cost.build import HOST_USABLE_FRACTION
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
+from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.errors import InputError
 from planner.frameworks.optimizers import optimizer_names, smaller_states
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits

@@ -15,7 +15,7 @@ from planner.answers.conflict import HBM, HOST
 from planner.answers.deadline import Deadline
 from planner.answers.whatif import Case, best, fits, without_margin
 from planner.cost.context import Context
-from planner.cost.memory_items import memory_estimate
+from planner.cost.estimate import memory_estimate
 from planner.cost.priced import subjects_of
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.notes import Note

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.answers.whatif import price
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate
-from planner.cost.memory_items import Verdict
+from planner.cost.estimate import Estimate, Verdict
 from planner.plans.layout import with_batch
 from planner.plans.plan import Plan
 from planner.search.space.interleaving import default_layers

@@ -41,18 +41,18 @@ def context_bytes(context: Context) -> float:
 @item(
     "memory.overhead",
     inputs=("traits.overheads.context_bytes", "traits.overheads.communicator_bytes"),
+    also=(context_bytes,),
 )
-def overhead_bytes(context: Context, strategy: StrategyColumns) -> Array:
-    """Bytes outside the allocator: context, and one buffer set per communicator.
+def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
+    """Bytes outside the allocator beside the device context: one buffer set per communicator.
 
     Communicators of more than one rank are counted for every degree of GPUs, for ep, and for etp
     where that is another group than tp; excluded are the embedding's and the experts' own
     data-parallel groups. Source: framework traits.
     """
-    overheads = context.traits.overheads
     groups = ZERO + sum(1.0 * (getattr(strategy, axis) > 1) for axis in (*GPU_DEGREES, "ep"))
     groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
-    total: Array = context_bytes(context) + groups * overheads.communicator_bytes
+    total: Array = groups * context.traits.overheads.communicator_bytes
     return total
 
 

@@ -4,9 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost import buffers
+from planner.cost.buffers import offload_buffer_bytes, transient_layer_bytes
 from planner.cost.layer import layer_shape
-from planner.cost.ledger_item import HELD, OUTSIDE, LedgerItem, Lifetime, flat_item, tensor_item
+from planner.cost.memory_terms import (
+    BUFFERS,
+    FROZEN,
+    NON_ALLOCATOR,
+    RESERVED,
+    STATES,
+    Lifetime,
+    Per,
+)
 from planner.cost.priced import Subject
 from planner.cost.stage import (
     FULL,
@@ -27,13 +35,24 @@ from planner.layers.block import (
     layer_groups,
     mtp_ops,
 )
-from planner.layers.op import LayerShape
+from planner.layers.op import LayerShape, SavedTensor
 from planner.layers.weights import mean_states
 from planner.spec.items import SHAPE, item
 from planner.spec.job import WHOLE
-from planner.spec.precision import under_precision
-from planner.spec.traits import FrameworkTraits
-from planner.units import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerItem:
+    """``copies`` arrays of ``shape`` with ``element_bytes`` each; num_bytes is their product."""
+
+    name: str
+    """Dotted: group, owner, tensor."""
+    num_bytes: float
+    lifetime: Lifetime
+    shape: tuple[int, ...] = ()
+    """Empty for bytes that are no tensor."""
+    element_bytes: float = 1.0
+    copies: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,27 +74,57 @@ class StageLedger:
     @property
     def reserved_bytes(self) -> float:
         """What the allocator has taken from the device."""
-        return sum(item.num_bytes for item in self.items if item.lifetime != OUTSIDE)
+        return sum(item.num_bytes for item in self.items if item.lifetime != NON_ALLOCATOR)
 
 
 MOMENT_LOSS = "loss of a micro-batch"
 MOMENT_BACKWARD = "backward of a layer"
 
 
-def _traits(subject: Subject) -> FrameworkTraits:
-    return under_precision(subject.context.traits, subject.context.job.precision)
+def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifetime) -> LedgerItem:
+    """Bytes, shape and lifetime of a kept tensor."""
+    if tensor.is_freed:
+        lifetime = RESERVED
+    copies *= float(np.max(tensor.count))
+    rows, width = float(np.max(tensor.rows)), float(np.max(tensor.width))
+    is_whole = rows.is_integer() and width.is_integer()
+    return LedgerItem(
+        name=f"{group}.{tensor.name}",
+        num_bytes=rows * width * tensor.element_bytes * copies,
+        lifetime=lifetime,
+        shape=(round(rows), round(width)) if is_whole else (round(rows * width),),
+        element_bytes=tensor.element_bytes,
+        copies=copies,
+    )
+
+
+def _flat_item(name: str, elements: float, num_bytes: float, lifetime: Lifetime) -> LedgerItem:
+    """Bytes of elements without further shape, or of no tensor where there are none."""
+    return LedgerItem(
+        name=name,
+        num_bytes=num_bytes,
+        lifetime=lifetime,
+        shape=(round(elements),) if elements else (),
+        element_bytes=num_bytes / elements if elements else 1.0,
+    )
+
+
+def _number(subject: Subject, stage: int, per: Per) -> float:
+    """How many times a stage holds what is counted so."""
+    numbers: dict[Per, float] = {
+        "layer": float(subject.layers[0, stage]),
+        "first": 1.0 * (stage == 0),
+        "last": 1.0 * (stage == subject.strategy.head_stage),
+    }
+    return numbers.get(per, 1.0)
 
 
 def _parameters(subject: Subject, stage: int) -> float:
-    costs = subject.parts.costs
-
-    def of(layer: str) -> float:
-        memory = getattr(costs, layer)
-        return float((costs.at(memory.params) + costs.at(memory.expert_params))[0])
-
-    lead = costs.num_leading * (stage == 0) * (of("lead") - of("body"))
-    ends = subject.end_params(stage) + subject.mtp_params(stage)
-    return float(subject.layers[0, stage]) * of("body") + lead + float(ends[0])
+    return sum(
+        _number(subject, stage, term.per) * float(term.elements(subject.parts)[0])
+        for term in STATES
+        if term.elements
+    )
 
 
 def _state_lifetime(subject: Subject, name: str) -> Lifetime:
@@ -86,7 +135,7 @@ def _state_lifetime(subject: Subject, name: str) -> Lifetime:
     traits = subject.context.traits.states
     late = traits.gradients_made_in_backward and subject.strategy.num_micro_batches == 1
     is_apart = subject.strategy.zero_stage != 1 and not bool(kept_whole(subject.columns, traits)[0])
-    return HELD if name == "gradients" and late and is_apart else "whole run"
+    return RESERVED if name == "gradients" and late and is_apart else "whole run"
 
 
 def _state_shares(subject: Subject, name: str) -> dict[str, float]:
@@ -111,54 +160,37 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
 
 
 def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
-    """Weights, gradients, optimizer states and dummy weight gradients of one stage."""
-    parts = subject.parts
-    layers = subject.layers[0, stage]
-    num_params = _parameters(subject, stage)
-    items = []
+    """Weights, gradients and optimizer states of one stage, and its frozen weights."""
+    num_params, items = _parameters(subject, stage), []
     for name in ("weights", "gradients", "optimizer"):
-        total = layers * parts.layer_bytes(name, parts.costs.body)
-        total = total + (stage == 0) * parts.lead_bytes(name)
-        total = total + (stage == 0) * parts.first_params * getattr(parts.first_states, name)
-        is_last = stage == subject.strategy.head_stage
-        total = total + is_last * parts.last_bytes(name)
+        total = sum(
+            _number(subject, stage, term.per) * float(term.of(subject.parts, name)[0])
+            for term in STATES
+        )
         lifetime = _state_lifetime(subject, name)
         for part, share in _state_shares(subject, name).items():
-            items.append(flat_item(part, num_params, float(total[0]) * share, lifetime))
-    frozen = float(subject.frozen_bytes(stage)[0])
-    items.append(LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run"))
-    linear = parts.costs.at(parts.costs.linear_params)
-    is_last = stage == subject.strategy.head_stage
-    further = parts.costs.vocab_params + parts.costs.mtp.linear_params
-    elements = linear + is_last * parts.costs.at(further)
-    kept = buffers.dummy_gradient_bytes(subject.context, subject.columns, elements)
-    dummy = flat_item("dummy_weight_gradients", float(elements[0]), float(kept[0]), "whole run")
-    return [*items, dummy, *_buffer_items(subject, stage)]
+            items.append(_flat_item(part, num_params, total * share, lifetime))
+    frozen = sum(
+        _number(subject, stage, term.per) * float(term.of(subject.parts, "device")[0])
+        for term in FROZEN
+    )
+    return [*items, LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run")]
 
 
-def _buffer_items(subject: Subject, stage: int) -> list[LedgerItem]:
-    """Workspaces, buckets, other streams' buffers, freed blocks; extra gradients at the ends."""
-    context, columns, parts = subject.context, subject.columns, subject.parts
-    is_first, is_last = stage == 0, stage == subject.strategy.head_stage
-
-    def item(name: str, num_bytes: Array, lifetime: Lifetime = "whole run") -> LedgerItem:
-        return LedgerItem(name=name, num_bytes=float(num_bytes[0]), lifetime=lifetime)
-
-    largest = buffers.largest_gradient_bytes(context, columns, parts)
-    embedding = buffers.embedding_gradient_bytes(context, columns, parts)
-    logits = buffers.kept_logits_bytes(context, columns, parts)
-    return [
-        LedgerItem(
-            name="workspaces", num_bytes=buffers.workspace_bytes(context), lifetime="whole run"
-        ),
-        item("buckets", buffers.bucket_bytes(context, columns, parts)),
-        item("step_group", buffers.step_group_bytes(context, columns, parts), HELD),
-        item("gather_buffers", buffers.gather_pool_bytes(context, columns, parts), HELD),
-        item("dead_blocks", buffers.dead_block_bytes(context, columns, parts), HELD),
-        item("largest_gradient.copy", largest * (is_first or is_last)),
-        item("largest_gradient.embedding", embedding * is_first),
-        item("kept_logits", logits * is_last),
-    ]
+def _term_items(subject: Subject, stage: int, *per: Per) -> list[LedgerItem]:
+    """Items of the terms that are counted so; terms of one name are one item."""
+    items: dict[str, LedgerItem] = {}
+    for term in BUFFERS:
+        if term.per not in per or not (number := _number(subject, stage, term.per)):
+            continue
+        found = np.broadcast_to(term.of(subject.context, subject.columns, subject.parts), (1,))
+        num_bytes = number * float(found[0])
+        elements = number * float(term.elements(subject.parts)[0]) if term.elements else 0.0
+        old = items.get(term.name)
+        if old is not None:
+            num_bytes, elements = num_bytes + old.num_bytes, elements + sum(old.shape)
+        items[term.name] = _flat_item(term.name, elements, num_bytes, term.lifetime)
+    return [*items.values()]
 
 
 def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, float, float]]:
@@ -167,7 +199,7 @@ def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, fl
     Leading layers are those of the first stage; the others are spread evenly over stages.
     """
     shape = layer_shape(subject.columns, subject.context.job)
-    groups = layer_groups(subject.context.model, shape, _traits(subject))
+    groups = layer_groups(subject.context.model, shape, subject.context.traits)
     stages = all_stages(subject.strategy.pp)
     none, taken = leading_by_policy(subject.model, subject.layers, subject.counts, stages)
     kept, by_selective = float(none[0, stage]), float(taken[SELECTIVE, 0, stage])
@@ -193,7 +225,7 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     model = subject.model
     flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
     items = [
-        tensor_item("activations", tensor, flight * number, "forward to backward")
+        _tensor_item("activations", tensor, flight * number, "forward to backward")
         for group, untouched, selective in _layers_by_policy(subject, stage)
         for op in group.ops
         for number, tensors in ((untouched, op.saved), (selective, op.kept))
@@ -213,9 +245,9 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
         )
     )
     if stage == 0:
-        embedding = embedding_op(subject.context.model, shape, _traits(subject))
+        embedding = embedding_op(subject.context.model, shape, subject.context.traits)
         items += [
-            tensor_item("activations", tensor, flight, "forward to backward")
+            _tensor_item("activations", tensor, flight, "forward to backward")
             for tensor in embedding.saved
         ]
     items.append(_receive_buffers(subject, stage, flight))
@@ -245,12 +277,11 @@ def _receive_buffers(subject: Subject, stage: int, flight: float) -> LedgerItem:
 def _loss_items(subject: Subject) -> list[LedgerItem]:
     """What lives when the loss of a micro-batch starts its backward."""
     shape = layer_shape(subject.columns, subject.context.job)
-    head = head_op(subject.context.model, shape, _traits(subject))
-    gathered = buffers.gathered_head_bytes(subject.context, subject.columns, subject.parts)
+    head = head_op(subject.context.model, shape, subject.context.traits)
     return [
-        *(tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
+        *(_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
         *_mtp_items(subject, shape),
-        LedgerItem(name="transient.gathered_head", num_bytes=float(gathered[0]), lifetime="loss"),
+        *_term_items(subject, subject.strategy.head_stage, "loss"),
     ]
 
 
@@ -259,7 +290,7 @@ def _mtp_items(subject: Subject, shape: LayerShape) -> list[LedgerItem]:
     number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
     if not number:
         return []
-    model, traits = subject.context.model, _traits(subject)
+    model, traits = subject.context.model, subject.context.traits
     blocks = block_kinds(layer_groups(model, shape, traits))
     total = sum(group.num_layers for group in blocks)
     kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
@@ -273,46 +304,33 @@ def _mtp_items(subject: Subject, shape: LayerShape) -> list[LedgerItem]:
         ]
     return [
         LedgerItem(name="transient.mtp.recompute_inputs", num_bytes=inputs, lifetime="loss"),
-        *(tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept),
+        *(_tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept),
     ]
-
-
-def _workspaces(by_policy: Array) -> tuple[float, float]:
-    """The larger of rebuilt activations and offload buffers; the other is 0."""
-    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OTHERS].max())
-    return (rebuilt, 0.0) if rebuilt >= moved else (0.0, moved)
 
 
 @item(
     "memory.transient",
     inputs=("model.vocab_size", "traits.kernels.loss"),
-    also=(transient_bytes, head_op, buffers.transient_layer_bytes),
+    also=(transient_bytes, head_op, transient_layer_bytes),
 )
 @item(
     "memory.transient.offload_buffers",
     inputs=(*SHAPE, "strategy.offloaded_layers_per_stage"),
-    also=(buffers.offload_buffer_bytes, transient_bytes),
+    also=(offload_buffer_bytes, transient_bytes),
 )
 def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
-    """What lives beside kept activations while a layer runs backward."""
-    model = subject.model
+    """What lives beside kept activations while a layer runs backward.
+
+    Of rebuilt activations and offload buffers only the larger one counts.
+    """
     used = subject.counts[:, 0, stage] > 0
-    rebuilt, buffers_bytes = _workspaces(model.policies.workspace_bytes[:, 0] * used)
-    gathered = float(
-        buffers.transient_layer_bytes(subject.context, subject.columns, subject.parts)[0]
+    by_policy = subject.model.policies.workspace_bytes[:, 0] * used
+    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OTHERS].max())
+    name = "rebuilt_activations" if rebuilt >= moved else "offload_buffers"
+    workspace = LedgerItem(
+        name=f"transient.{name}", num_bytes=max(rebuilt, moved), lifetime="backward of a layer"
     )
-    matrix = float(subject.parts.costs.at(subject.parts.costs.dequantised_bytes)[0])
-    parts = {
-        "gathered_parameters": gathered,
-        "dequantised_matrix": matrix,
-        "activation_gradients": float(model.layer_transient_bytes[0]) - gathered - matrix,
-        "rebuilt_activations": rebuilt,
-        "offload_buffers": buffers_bytes,
-    }
-    return [
-        LedgerItem(name=f"transient.{name}", num_bytes=value, lifetime="backward of a layer")
-        for name, value in parts.items()
-    ]
+    return [*_term_items(subject, stage, "backward"), workspace]
 
 
 def _held(items: list[LedgerItem]) -> float:
@@ -320,7 +338,7 @@ def _held(items: list[LedgerItem]) -> float:
 
 
 def _allocated(items: list[LedgerItem]) -> float:
-    return sum(item.num_bytes for item in items if item.lifetime not in (HELD, OUTSIDE))
+    return sum(item.num_bytes for item in items if item.lifetime not in (RESERVED, NON_ALLOCATOR))
 
 
 def _late_gradient_bytes(subject: Subject, stage: int) -> float:
@@ -331,7 +349,7 @@ def _late_gradient_bytes(subject: Subject, stage: int) -> float:
     last but one, with one layer's activations less, where a layer's reduction is the larger.
     """
     parts, states = subject.parts, subject.context.traits.states
-    if _state_lifetime(subject, "gradients") != HELD:
+    if _state_lifetime(subject, "gradients") != RESERVED:
         return 0.0
     layers = int(subject.layers[0, stage])
     shard = float(parts.layer_bytes("gradients", parts.costs.body)[0])
@@ -345,7 +363,7 @@ def _late_gradient_bytes(subject: Subject, stage: int) -> float:
     return head - min(kept - shard, max(later, 0.0))
 
 
-def _step_bytes(subject: Subject, stage: int) -> float:
+def _step_bytes(subject: Subject, stage: int, static: list[LedgerItem]) -> float:
     """Weights, gradients and states while the optimizer steps, with its temporaries.
 
     Nothing else is left then: only where temporaries are larger than activations is this the
@@ -354,24 +372,15 @@ def _step_bytes(subject: Subject, stage: int) -> float:
     states = subject.context.traits.states
     shards = subject.parts.num_shards if subject.strategy.zero_stage else 1.0
     temporaries = _parameters(subject, stage) * states.step_temporary_bytes / shards
-    kept = sum(item.num_bytes for item in _state_items(subject, stage) if item.shape)
+    kept = sum(item.num_bytes for item in static if item.shape)
     return kept + float(np.max(temporaries))
 
 
-def _overhead_items(subject: Subject, stage: int) -> list[LedgerItem]:
-    """What the device holds beside tensors."""
-    model, context = subject.model, buffers.context_bytes(subject.context)
-    allocated = float(stage_held_bytes(model, *subject.split)[0, stage])
-    communicators = float(model.overhead_bytes[0]) - context
-    return [
-        LedgerItem(name="overhead.context", num_bytes=context, lifetime=OUTSIDE),
-        LedgerItem(name="overhead.communicators", num_bytes=communicators, lifetime=OUTSIDE),
-        LedgerItem(
-            name="overhead.fragmentation",
-            num_bytes=allocated * model.fragmentation_fraction,
-            lifetime=HELD,
-        ),
-    ]
+def _fragmentation(subject: Subject, stage: int) -> LedgerItem:
+    """What the allocator wastes, in blocks that it holds."""
+    allocated = float(stage_held_bytes(subject.model, *subject.split)[0, stage])
+    wasted = allocated * subject.model.fragmentation_fraction
+    return LedgerItem(name="overhead.fragmentation", num_bytes=wasted, lifetime=RESERVED)
 
 
 def stage_ledgers(subject: Subject) -> tuple[StageLedger, ...]:
@@ -381,11 +390,16 @@ def stage_ledgers(subject: Subject) -> tuple[StageLedger, ...]:
 
 def stage_ledger(subject: Subject, stage: int) -> StageLedger:
     """Every item of a stage at its fullest moment, largest first."""
-    lasting = [*_state_items(subject, stage), *_activation_items(subject, stage)]
+    static = [
+        *_state_items(subject, stage),
+        *_term_items(subject, stage, "stage", "first", "last"),
+    ]
+    lasting = [*static, *_activation_items(subject, stage)]
     loss = _loss_items(subject) if stage == subject.strategy.head_stage else []
     backward = _backward_items(subject, stage)
     at_loss = _held(loss) >= _held(backward)
-    items = [*lasting, *(loss if at_loss else backward), *_overhead_items(subject, stage)]
+    items = [*lasting, *(loss if at_loss else backward), *_term_items(subject, stage, "device")]
+    items.append(_fragmentation(subject, stage))
     ordered = sorted(
         (item for item in items if item.num_bytes > 0.0),
         key=lambda item: (-item.num_bytes, item.name),
@@ -396,5 +410,5 @@ def stage_ledger(subject: Subject, stage: int) -> StageLedger:
         stage=stage,
         moment=MOMENT_LOSS if at_loss else MOMENT_BACKWARD,
         items=tuple(ordered),
-        allocated_bytes=max(in_pass, _step_bytes(subject, stage)),
+        allocated_bytes=max(in_pass, _step_bytes(subject, stage, static)),
     )

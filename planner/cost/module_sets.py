@@ -12,7 +12,6 @@ from planner.cost.layer_time import Setting, exposed_s, op_forward
 from planner.layers.block import LayerGroup, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.layers.saved import EVERY_SECOND_MATMUL, without_module
-from planner.spec.precision import under_precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import RecomputeModule
 from planner.units import Array, Index, Rows
@@ -40,7 +39,7 @@ class SelectiveCosts:
 def _groups(context: Context, shape: LayerShape) -> tuple[LayerGroup, ...]:
     """Kinds of layers before any policy."""
     bare = with_modules(context, ())
-    return layer_groups(bare.model, shape, under_precision(bare.traits, bare.job.precision))
+    return layer_groups(bare.model, shape, bare.traits)
 
 
 def _after(op: Op, modules: tuple[RecomputeModule, ...], names: set[str]) -> Op:
@@ -116,7 +115,7 @@ def selective_options(
     Per op the share of its forward that the set repeats, and the tensors it does not drop.
     """
     rows, index = distinct_shapes(strategy, context.traits.kernels)
-    traits = under_precision(context.traits, context.job.precision)
+    traits = context.traits
     setting = Setting(job=context.job, cluster=context.cluster, traits=traits, strategy=rows)
     by_name = {module.name: module for module in context.traits.recompute.modules}
     chosen = [tuple(by_name[name] for name in names) for names in sets]

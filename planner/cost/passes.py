@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.build import exposed_link_s, link_seconds, slowest_pace
 from planner.cost.layer import EndPasses
 from planner.cost.layer_passes import LayerTimes, layer_times
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
 from planner.cost.pipeline import layer_weight_gradient_s
 from planner.cost.priced import Subject
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
+from planner.cost.time_terms import exposed_link_s, link_seconds, slowest_pace
 from planner.schedules.closed_form import chunk_layers
 from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.strategy import V_SHAPED

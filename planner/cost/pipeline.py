@@ -20,7 +20,6 @@ from planner.schedules.closed_form import (
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
-from planner.spec.precision import under_precision
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array
 
@@ -51,9 +50,7 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     """
     rows, index = distinct_shapes(strategy, context.traits.kernels)
     shape = timed_shape(layer_shape(rows, context.job), context.job)
-    kinds = layer_groups(
-        context.model, shape, under_precision(context.traits, context.job.precision)
-    )
+    kinds = layer_groups(context.model, shape, context.traits)
     num_layers = sum(kind.num_layers for kind in kinds)
     total = ZERO + sum(
         _op_weight_gradient_s(op, context) * (kind.num_layers / num_layers)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import FULL, SELECTIVE, StageModel, iteration_s
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import Parts, build_parts
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array

@@ -98,21 +98,11 @@ class Parts:
         further = self.layer_dp.both_passes * self.all_mtp_params * (end == "last")
         return trained + frozen + further
 
-    def static_bytes(
-        self, end: Literal["first", "last"], where: Literal["device", "host"]
-    ) -> Array:
-        """Bytes of all states of embedding or head, on the device or the host."""
-        is_last = end == "last"
-        first: Array = self.first_params * getattr(self.first_states, where)
-        return (self.last_bytes(where) if is_last else first) + self.frozen_bytes(end, where)
-
-    def frozen_bytes(
-        self, part: Literal["layer", "first", "last"], where: Literal["device", "host"] = "device"
-    ) -> Array:
-        """Bytes of weights that are not trained: of a layer, the embedding or the head."""
+    def frozen_bytes(self, part: Literal["layer", "first", "last"], place: str) -> Array:
+        """Bytes of frozen weights of a layer or an end; ``place``: device or host."""
         prefix = "" if part == "layer" else f"{part}_"
         elements: Array = getattr(self, f"{prefix}frozen_elements")
-        share: Array = getattr(self.frozen, where)
+        share: Array = getattr(self.frozen, place)
         return FROZEN_BYTES * elements * share
 
     def take(self, index: Rows) -> "Parts":

@@ -4,16 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.cost.build import (
-    PER_ITERATION,
-    PER_PARAMETER,
-    boundary_message_bytes,
-    exposed_link_s,
-    frozen_updates,
-    gradient_pass_s_per_param,
-    link_seconds,
-    slowest_pace,
-)
 from planner.cost.context import Context
 from planner.cost.host_states import gradient_offload_s, hidden_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
@@ -34,6 +24,17 @@ from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, make
 from planner.cost.policies import activation_transfer_s
 from planner.cost.priced import Subject
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_tail_s, stage_time_s
+from planner.cost.time_terms import (
+    PER_ITERATION,
+    PER_PARAMETER,
+    boundary_message_bytes,
+    exposed_link_s,
+    frozen_updates,
+    gradient_pass_s_per_param,
+    link_seconds,
+    reduction_pieces,
+    slowest_pace,
+)
 from planner.layers.block import embedding_op, head_op, projection_op
 from planner.layers.saved import with_spared_product
 from planner.schedules import dualpipe, zero_bubble
@@ -176,10 +177,13 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     ),
     also=(gradient_pass_s, gradient_pass_s_per_param),
 )
-def _tail_items(subject: Subject, stage: int) -> TimeItems:
-    """Gradient reduction, passes over gradients and optimizer step of one stage's tail."""
+def tail_items(subject: Subject, stage: int) -> TimeItems:
+    """What a stage does behind its micro-batches, once an iteration.
+
+    Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
+    """
     context, columns, parts = subject.context, subject.columns, subject.parts
-    tails = stage_tail_s(subject.model, subject.layers)[0]
+    is_first, is_last = stage == 0, stage == subject.strategy.head_stage
     layers, ends = subject.layers[0, stage], subject.end_params(stage)
     further = subject.mtp_params(stage)
     params, end_owned = layers * parts.params + further, 1.0 / parts.num_shards
@@ -193,16 +197,18 @@ def _tail_items(subject: Subject, stage: int) -> TimeItems:
     steps["optimizer_step"] -= layers * hidden_step_s(context, columns, parts, times)
     busy, exposed, end = gradient_offload_s(context, columns, parts, times)
     ends_s = (ends + further) * end
-    gradients = Duration(busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s)
     network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
     network = network + ends * (parts.dp.reduce + parts.dp.gather)
     frozen, first, last = frozen_updates(context, parts)
-    frozen_ends = (stage == 0) * first + (stage == subject.strategy.head_stage) * last
+    frozen_ends = is_first * first + is_last * last
     network = network + layers * frozen * parts.layer_dp.gather + frozen_ends * parts.dp.gather
-    rest = sum(steps.values()) + gradients.exposed_s
+    per_layer, per_first, per_last = reduction_pieces(context, columns, parts, times)
+    shown = (layers * per_layer + is_first * per_first + is_last * per_last).max(axis=0)
     return {
-        "data_parallel": Duration(busy_s=network, exposed_s=tails[stage] - rest),
-        "offload.gradients": gradients,
+        "data_parallel": Duration(busy_s=network, exposed_s=shown),
+        "offload.gradients": Duration(
+            busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s
+        ),
     } | {name: _all_exposed(seconds) for name, seconds in steps.items()}
 
 
@@ -273,12 +279,7 @@ def time_items(subject: Subject) -> tuple[TimeItems, int]:
     computing = num * seconds.max(axis=1)
     items = scale_items(_stage_items(subject, stage), float(num))
     items |= _common_items(subject, _makespan_s(subject, seconds), computing)
-    return items | _tail_items(subject, tail), stage
-
-
-def tail_items(subject: Subject, stage: int) -> TimeItems:
-    """What a stage does behind its micro-batches, once an iteration."""
-    return _tail_items(subject, stage)
+    return items | tail_items(subject, tail), stage
 
 
 def stage_items(subject: Subject, stage: int) -> TimeItems:

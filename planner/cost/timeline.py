@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from planner.cost.estimate import NEGLIGIBLE_FRACTION
 from planner.cost.layer_time import TimeItems
-from planner.cost.ledger import StageLedger
-from planner.cost.ledger_item import LedgerItem
+from planner.cost.ledger import LedgerItem, StageLedger
 from planner.cost.passes import ChunkPasses, Seconds, chunk_passes
 from planner.cost.priced import Subject, iteration_of
 from planner.cost.stage import stage_tail_s

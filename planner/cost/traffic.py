@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.build import boundary_message_bytes, frozen_updates, tied_gradient_bytes
 from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weight_bytes
 from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS, TimeItems
@@ -17,11 +16,11 @@ from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
 from planner.cost.priced import Subject
 from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.states import reduced_gradient_bytes
+from planner.cost.time_terms import boundary_message_bytes, frozen_updates, tied_gradient_bytes
 from planner.cost.topology import extent_of
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.cluster import Collective
-from planner.spec.precision import under_precision
 from planner.units import Array
 
 TAIL, TIED = "data_parallel", "tied_embedding"
@@ -275,7 +274,7 @@ def traffic_of(subject: Subject) -> Traffic:
     (gradient norm, logged losses).
     """
     context, columns, parts = subject.context, subject.columns, subject.parts
-    traits = under_precision(context.traits, context.job.precision)
+    traits = context.traits
     shape = timed_shape(layer_shape(columns, context.job), context.job)
     kinds = layer_groups(context.model, shape, traits)
     layer = _layer_messages(kinds)

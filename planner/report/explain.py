@@ -8,8 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from planner.cost.context import Context
-from planner.cost.estimate import ITEMS, Estimate
-from planner.cost.memory_items import MemoryEstimate
+from planner.cost.estimate import ITEMS, Estimate, MemoryEstimate
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
 from planner.report.formulas import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.memory_items import memory_estimate
+from planner.cost.estimate import memory_estimate
 from planner.cost.priced import subjects_of
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.rank import Ranked, frontier

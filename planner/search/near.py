@@ -16,11 +16,11 @@ from functools import partial
 
 import numpy as np
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import fits, iteration_s
+from planner.cost.stage_model import stage_model
 from planner.errors import InputError
 from planner.search.ranking.exploration import explored
 from planner.search.ranking.goals import Goal

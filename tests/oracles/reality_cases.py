@@ -19,8 +19,7 @@ from typing import Any
 import yaml
 
 import planner
-from planner.cost.ledger import stage_ledgers
-from planner.cost.ledger_item import LedgerItem
+from planner.cost.ledger import LedgerItem, stage_ledgers
 from planner.cost.priced import subject_of
 from planner.cost.timeline import timeline
 from planner.plans.execution import FLUSH, execution

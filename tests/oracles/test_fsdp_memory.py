@@ -11,8 +11,7 @@ from typing import IO, Any
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
-from planner.cost.memory_items import MemoryEstimate
+from planner.cost.estimate import MemoryEstimate, estimate
 from planner.frameworks.registry import load_traits
 from planner.frameworks.saved_tables import load_saved_tables
 from planner.spec.model import ModelSpec

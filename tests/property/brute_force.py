@@ -13,11 +13,11 @@ from itertools import combinations, product
 import numpy as np
 from hypothesis import strategies as st
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
+from planner.cost.stage_model import stage_model
 from planner.schedules.closed_form import chunk_layers
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.interleaving import fits_chunks

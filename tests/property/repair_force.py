@@ -11,10 +11,10 @@ from itertools import combinations, product
 import numpy as np
 from brute_force import part_splits, said_of
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s
+from planner.cost.stage_model import stage_model
 from planner.search.near import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.rules import RULES

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.even import even_estimate
-from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.kernels import sustained_flops_per_s
@@ -26,6 +25,7 @@ from planner.cost.stage import (
     iteration_s,
     stage_peak_bytes,
 )
+from planner.cost.stage_model import stage_model
 from planner.cost.states import shard_degree, state_bytes
 from planner.search.ranking.rank import Ranked
 from planner.search.search import to_strategy

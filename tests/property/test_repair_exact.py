@@ -14,10 +14,10 @@ from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.module_sets import module_sets
+from planner.cost.stage_model import stage_model
 from planner.search.near import MOST_CHANGES, Neighborhood, nearest
 from planner.search.search import search
 from planner.search.space.legality import violations

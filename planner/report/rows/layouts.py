@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from planner.answers.rows import EvidenceRow, LayoutRow, PlanRow, SoftwareRow
 from planner.answers.savings import Saving
-from planner.cost.ledger_item import LedgerItem
+from planner.cost.ledger import LedgerItem
 from planner.report.rows.base import Row
 from planner.spec.strategy import Strategy
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable, SelectiveCosts, relaxed_options
 from planner.cost.policies import with_selective
 from planner.cost.stage import StageModel, weighed
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import build_parts
+from planner.cost.time_terms import slowest_pace
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.policies import Policy, of_policy, part_numbers, with_part
 from planner.search.stages.ways import Variant, undominated

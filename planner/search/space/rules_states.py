@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planner.cost.build import HOST_USABLE_FRACTION
 from planner.cost.context import Context
+from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.layers.parameters import count_parameters
 from planner.search.space.rule import (
     GPUS,

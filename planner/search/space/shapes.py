@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.build import slowest_pace
 from planner.cost.context import Context
 from planner.cost.layer import LayerCosts
 from planner.cost.module_sets import LayerTable
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
 from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
+from planner.cost.time_terms import slowest_pace
 from planner.layers.weights import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
 from planner.search.space.space import Columns, take

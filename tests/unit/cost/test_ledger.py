@@ -8,8 +8,7 @@ from math import prod
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.ledger import StageLedger, stage_ledger
-from planner.cost.ledger_item import LedgerItem
+from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.priced import subject_of
 from planner.cost.stage import stage_peak_bytes
 from planner.frameworks.settings import with_settings

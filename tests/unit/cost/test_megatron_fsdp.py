@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
-from planner.cost.build import stage_model
 from planner.cost.context import Context
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import Parts, build_parts
 from planner.frameworks.registry import load_traits
 from planner.search.space.rules import RULES

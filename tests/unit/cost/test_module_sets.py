@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import (
     LayerTable,
@@ -19,6 +18,8 @@ from planner.cost.module_sets import (
 )
 from planner.cost.policies import with_selective
 from planner.cost.stage import SELECTIVE, StageModel, kept_bytes
+from planner.cost.stage_model import stage_model
+from planner.cost.time_terms import slowest_pace
 from planner.spec.strategy import StrategyColumns
 
 Contexts = Callable[..., Context]

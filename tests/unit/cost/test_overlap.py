@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.build import (
-    exposed_link_s,
-    layer_times,
-    link_seconds,
-    reduction_pieces,
-    stage_model,
-    unpaired_exchange_s,
-)
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.estimate import estimate
+from planner.cost.layer_passes import layer_times
 from planner.cost.overlap import (
     TensorParallelOverlap,
     bucket_pieces,
@@ -30,7 +23,14 @@ from planner.cost.overlap import (
     synchronisation_factor,
     unpaired_micro_batches,
 )
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import build_parts
+from planner.cost.time_terms import (
+    exposed_link_s,
+    link_seconds,
+    reduction_pieces,
+    unpaired_exchange_s,
+)
 from planner.spec.strategy import Strategy, StrategyColumns
 
 Contexts = Callable[..., Context]

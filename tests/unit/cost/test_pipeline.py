@@ -6,15 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import layer_times, stage_model, tied_embedding_s
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
+from planner.cost.layer_passes import layer_times
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_times, simulated_makespan_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
 from planner.cost.priced import Subject, subject_of
 from planner.cost.stage import fixed_time_s, stage_peak_bytes, stage_time_s
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import build_parts
+from planner.cost.time_terms import tied_embedding_s
 from planner.plans.layout import requested, resolve
 from planner.schedules import dualpipe, zero_bubble
 from planner.spec.strategy import Strategy

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from planner.cost.buffers import offload_buffer_bytes
-from planner.cost.build import slowest_pace, stage_model
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate, estimates
 from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param
@@ -26,7 +25,9 @@ from planner.cost.stage import (
     transient_bytes,
     workspace_bytes,
 )
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import build_parts
+from planner.cost.time_terms import slowest_pace
 from planner.plans.layout import requested, resolve
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 from planner.units import Array

@@ -9,7 +9,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
-from planner.cost.ledger import HELD, StageLedger, stage_ledgers
+from planner.cost.ledger import RESERVED, StageLedger, stage_ledgers
 from planner.cost.priced import subject_of
 from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
@@ -74,7 +74,7 @@ def test_gradients_of_one_micro_batch_are_not_there_at_the_loss() -> None:
     def lifetime(ledger: StageLedger) -> str:
         return next(item.lifetime for item in ledger.items if item.name == "gradients")
 
-    assert lifetime(ledger_of("ddp")) == HELD
+    assert lifetime(ledger_of("ddp")) == RESERVED
     assert lifetime(ledger_of("ddp", micro_batches=2)) == "whole run"
 
 

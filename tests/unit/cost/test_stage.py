@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.buffers import overhead_bytes
-from planner.cost.build import stage_model
+from planner.cost.buffers import communicator_bytes
 from planner.cost.context import Context
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
@@ -24,6 +23,7 @@ from planner.cost.stage import (
     stage_peak_bytes,
     stage_time_s,
 )
+from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import build_parts
 from planner.cost.states import offloads
 from planner.cost.topology import group_of
@@ -125,7 +125,7 @@ def test_communicators_are_counted_per_group_of_more_than_one(
     context_of: Contexts, columns_of: Columns
 ) -> None:
     columns = columns_of(dp=[1, 2, 2, 2], tp=[1, 1, 4, 4], pp=[1, 1, 1, 2])
-    extra = overhead_bytes(context_of(), columns) - 1e9
+    extra = communicator_bytes(context_of(), columns)
     assert extra.tolist() == pytest.approx([0, 6e8, 12e8, 18e8])
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import FULL, fits, iteration_s, stage_held_bytes, stage_peak_bytes
+from planner.cost.stage_model import stage_model
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.policies import (
     Policy,

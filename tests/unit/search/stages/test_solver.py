@@ -7,9 +7,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from planner.cost.build import stage_model
 from planner.cost.context import Context
 from planner.cost.stage import FULL, StageModel, iteration_s, stage_peak_bytes
+from planner.cost.stage_model import stage_model
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import enumerate_space

@@ -1,25 +1,9 @@
-"""Builds the StageModel of a column of strategies from the layer costs."""
+"""Times of an iteration that are no layer's own: what the stage model and the items both read."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from planner.cost.buffers import (
-    bucket_bytes,
-    dead_block_bytes,
-    dummy_gradient_bytes,
-    embedding_gradient_bytes,
-    gather_pool_bytes,
-    gathered_head_bytes,
-    kept_logits_bytes,
-    largest_gradient_bytes,
-    overhead_bytes,
-    receive_buffer_bytes,
-    sent_bytes,
-    step_group_bytes,
-    transient_layer_bytes,
-    workspace_bytes,
-)
 from planner.cost.context import Context, columns_but, first_rows
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
 from planner.cost.host_states import (
@@ -27,7 +11,7 @@ from planner.cost.host_states import (
     hidden_step_s,
     optimizer_s_per_param,
 )
-from planner.cost.layer_passes import LayerTimes, interference_of, layer_times
+from planner.cost.layer_passes import LayerTimes, interference_of
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.overlap import (
     bucket_pieces,
@@ -37,19 +21,13 @@ from planner.cost.overlap import (
     synchronisation_factor,
     unpaired_micro_batches,
 )
-from planner.cost.pipeline import bubble_filled_s
-from planner.cost.policies import policy_costs
-from planner.cost.stage import StageModel
-from planner.cost.stage_parts import Parts, build_parts
-from planner.cost.states import kept_whole, offloads
+from planner.cost.stage_parts import Parts
+from planner.cost.states import kept_whole
 from planner.cost.topology import Group, group_of
 from planner.layers.op import ZERO
 from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
-
-HOST_USABLE_FRACTION = 0.9
-"""Of host memory; the rest is left to the operating system and data loading."""
 
 
 def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
@@ -308,84 +286,4 @@ def tail_pieces(
         layer + parts.params * layer_step + layer_offload,
         first + parts.first_params * end_step,
         last + parts.last_params * end_step + parts.all_mtp_params * (layer_step + end_offload),
-    )
-
-
-def host_limit(context: Context, strategy: StrategyColumns) -> Array:
-    """Bytes of host memory or NVMe one rank may use."""
-    node = context.cluster.node
-    host = HOST_USABLE_FRACTION * (node.host_memory_bytes or 0.0) / node.num_accelerators
-    nvme = HOST_USABLE_FRACTION * (node.nvme_bytes or 0.0) / node.num_accelerators
-    return np.where(offloads(strategy, "nvme") > 0, nvme, host)
-
-
-def stage_model(
-    context: Context, strategy: StrategyColumns, parts: Parts | None = None
-) -> StageModel:
-    """Build the affine stage model of every strategy, from its parts where they are at hand."""
-    parts = parts or build_parts(context, strategy)
-    costs = parts.costs
-    times = layer_times(context, strategy, parts)
-    tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)
-    body, lead = costs.body, costs.lead
-    gradient_copy = largest_gradient_bytes(context, strategy, parts)
-    saved = costs.at(body.saved_bytes)
-    pace = slowest_pace(context, strategy)
-    link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
-    return StageModel(
-        strategy=strategy,
-        layer_s=pace * (times.forward + times.backward),
-        policies=policy_costs(context, strategy, parts, times, pace),
-        first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),
-        last_s=pace
-        * (
-            costs.exposed_at(costs.last.both)
-            + costs.exposed_at(costs.mtp.time)
-            + parts.end_exchange_s("last")
-        ),
-        bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
-        link_s=pace * (link + times.sharding_fill + times.offload_fill),
-        tail_layer_s=tail_layer,
-        tail_first_s=tail_first,
-        tail_last_s=tail_last,
-        constant_s=ZERO + sum(price(context, strategy, parts) for price in PER_ITERATION.values()),
-        stage_static_bytes=dummy_gradient_bytes(context, strategy, costs.at(costs.linear_params))
-        + workspace_bytes(context)
-        + bucket_bytes(context, strategy, parts)
-        + step_group_bytes(context, strategy, parts)
-        + gather_pool_bytes(context, strategy, parts)
-        + dead_block_bytes(context, strategy, parts),
-        layer_static_bytes=parts.layer_bytes("device", body) + parts.frozen_bytes("layer"),
-        first_static_bytes=parts.static_bytes("first", "device")
-        + parts.lead_bytes("device")
-        + gradient_copy
-        + embedding_gradient_bytes(context, strategy, parts),
-        last_static_bytes=parts.static_bytes("last", "device")
-        + gradient_copy * (strategy.head_stage > 0)
-        + kept_logits_bytes(context, strategy, parts)
-        + dummy_gradient_bytes(
-            context, strategy, costs.at(costs.vocab_params + costs.mtp.linear_params)
-        ),
-        saved_bytes=saved,
-        uneven_stages=context.traits.support.uneven_stages,
-        num_mtp_layers=context.job.mtp_layers,
-        num_leading=costs.num_leading,
-        lead_saved_bytes=costs.at(lead.saved_bytes) - saved,
-        first_saved_bytes=costs.at(costs.first_saved_bytes),
-        part_saved_bytes=np.zeros(len(strategy)),
-        least_chunk_layers=np.zeros(len(strategy)),
-        receive_buffer_bytes=receive_buffer_bytes(context, strategy, parts),
-        keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
-        sent_saved_bytes=sent_bytes(context, strategy, parts),
-        layer_transient_bytes=transient_layer_bytes(context, strategy, parts)
-        + costs.at(costs.backward_bytes + costs.dequantised_bytes),
-        last_transient_bytes=costs.at(costs.last_saved_bytes + costs.mtp.saved_bytes)
-        + gathered_head_bytes(context, strategy, parts),
-        overhead_bytes=overhead_bytes(context, strategy),
-        fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
-        layer_host_bytes=parts.layer_bytes("host", body) + parts.frozen_bytes("layer", "host"),
-        first_host_bytes=parts.static_bytes("first", "host") + parts.lead_bytes("host"),
-        last_host_bytes=parts.static_bytes("last", "host"),
-        usable_bytes=context.usable_bytes,
-        host_limit_bytes=host_limit(context, strategy),
     )

@@ -1,0 +1,181 @@
+"""Memory of a rank that is no activation, as a table: the stage model sums it, the ledger lists it.
+
+A term is so many bytes per stage, per layer, or once on the stage of an end of the model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from planner.cost import buffers
+from planner.cost.context import Context
+from planner.cost.stage_parts import Parts
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+Lifetime = Literal[
+    "whole run",
+    "forward to backward",
+    "loss",
+    "backward of a layer",
+    "outside the allocator",
+    "held by the allocator",
+]
+RESERVED: Lifetime = "held by the allocator"
+NON_ALLOCATOR: Lifetime = "outside the allocator"
+Place = Literal["device", "host"]
+Per = Literal["stage", "layer", "first", "last", "backward", "loss", "device"]
+"""Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
+backward; while the loss is computed; outside the allocator."""
+Bytes = Callable[[Context, StrategyColumns, Parts], Array | float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTerm:
+    """Bytes on the device that are no model state."""
+
+    name: str
+    """Of the ledger's item."""
+    per: Per
+    of: Bytes
+    lifetime: Lifetime = "whole run"
+    elements: Callable[[Parts], Array] | None = None
+    """Where it is one tensor, how many it has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateTerm:
+    """Bytes of weights, gradients and optimizer states, of which a part may be in host memory."""
+
+    per: Per
+    of: Callable[[Parts, str], Array]
+    """Of one state (a field of StateBytes), or of all in one Place."""
+    elements: Callable[[Parts], Array] | None = None
+    """Parameters; None: frozen weights, which have no states."""
+
+
+def _dummy(elements: Callable[[Parts], Array], per: Per) -> MemoryTerm:
+    return MemoryTerm(
+        name="dummy_weight_gradients",
+        per=per,
+        of=lambda context, strategy, parts: buffers.dummy_gradient_bytes(
+            context, strategy, elements(parts)
+        ),
+        elements=elements,
+    )
+
+
+def _copy_behind_first(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+    """One stage that holds both ends has the copy of the vocabulary's gradient once."""
+    copy = buffers.largest_gradient_bytes(context, strategy, parts)
+    return copy * (strategy.head_stage > 0)
+
+
+def _leading_params(parts: Parts) -> Array:
+    costs = parts.costs
+    lead, body = costs.lead, costs.body
+    further = costs.at(lead.params + lead.expert_params) - costs.at(
+        body.params + body.expert_params
+    )
+    return costs.num_leading * further
+
+
+# The order is the order of addition: another one differs in the last bits, which decide ties
+# between strategies.
+TERMS: tuple[MemoryTerm | StateTerm, ...] = (
+    _dummy(lambda parts: parts.costs.at(parts.costs.linear_params), "stage"),
+    MemoryTerm(
+        name="workspaces", per="stage", of=lambda context, *_: buffers.workspace_bytes(context)
+    ),
+    MemoryTerm(name="buckets", per="stage", of=buffers.bucket_bytes),
+    MemoryTerm(name="step_group", per="stage", of=buffers.step_group_bytes, lifetime=RESERVED),
+    MemoryTerm(name="gather_buffers", per="stage", of=buffers.gather_pool_bytes, lifetime=RESERVED),
+    MemoryTerm(name="dead_blocks", per="stage", of=buffers.dead_block_bytes, lifetime=RESERVED),
+    StateTerm(
+        per="layer",
+        of=lambda parts, state: parts.layer_bytes(state, parts.costs.body),
+        elements=lambda parts: parts.costs.at(
+            parts.costs.body.params + parts.costs.body.expert_params
+        ),
+    ),
+    StateTerm(per="layer", of=lambda parts, place: parts.frozen_bytes("layer", place)),
+    StateTerm(
+        per="first",
+        of=lambda parts, state: parts.first_params * getattr(parts.first_states, state),
+        elements=lambda parts: parts.first_params,
+    ),
+    StateTerm(per="first", of=lambda parts, place: parts.frozen_bytes("first", place)),
+    StateTerm(per="first", of=Parts.lead_bytes, elements=_leading_params),
+    MemoryTerm(name="largest_gradient.copy", per="first", of=buffers.largest_gradient_bytes),
+    MemoryTerm(name="largest_gradient.embedding", per="first", of=buffers.embedding_gradient_bytes),
+    StateTerm(
+        per="last",
+        of=Parts.last_bytes,
+        elements=lambda parts: parts.last_params + parts.all_mtp_params,
+    ),
+    StateTerm(per="last", of=lambda parts, place: parts.frozen_bytes("last", place)),
+    MemoryTerm(name="largest_gradient.copy", per="last", of=_copy_behind_first),
+    MemoryTerm(name="kept_logits", per="last", of=buffers.kept_logits_bytes),
+    _dummy(
+        lambda parts: parts.costs.at(parts.costs.vocab_params + parts.costs.mtp.linear_params),
+        "last",
+    ),
+    MemoryTerm(
+        name="transient.activation_gradients",
+        per="backward",
+        of=lambda _context, _strategy, parts: parts.costs.at(parts.costs.backward_bytes),
+        lifetime="backward of a layer",
+    ),
+    MemoryTerm(
+        name="transient.dequantised_matrix",
+        per="backward",
+        of=lambda _context, _strategy, parts: parts.costs.at(parts.costs.dequantised_bytes),
+        lifetime="backward of a layer",
+    ),
+    MemoryTerm(
+        name="transient.gathered_parameters",
+        per="backward",
+        of=buffers.transient_layer_bytes,
+        lifetime="backward of a layer",
+    ),
+    MemoryTerm(
+        name="transient.gathered_head", per="loss", of=buffers.gathered_head_bytes, lifetime="loss"
+    ),
+    MemoryTerm(
+        name="overhead.context",
+        per="device",
+        of=lambda context, *_: buffers.context_bytes(context),
+        lifetime=NON_ALLOCATOR,
+    ),
+    MemoryTerm(
+        name="overhead.communicators",
+        per="device",
+        of=lambda context, strategy, _: buffers.communicator_bytes(context, strategy),
+        lifetime=NON_ALLOCATOR,
+    ),
+)
+STATES = tuple(term for term in TERMS if isinstance(term, StateTerm) and term.elements)
+FROZEN = tuple(term for term in TERMS if isinstance(term, StateTerm) and not term.elements)
+"""Weights that are not trained."""
+BUFFERS = tuple(term for term in TERMS if isinstance(term, MemoryTerm))
+
+
+def bytes_per(
+    per: Per,
+    context: Context,
+    strategy: StrategyColumns,
+    parts: Parts,
+    place: Place = "device",
+) -> Array:
+    """Sum of the terms that are counted per ``per``; C."""
+    total = np.zeros(len(strategy))
+    for term in TERMS:
+        if term.per != per:
+            continue
+        if isinstance(term, StateTerm):
+            total = total + term.of(parts, place)
+        elif place == "device":
+            total = total + term.of(context, strategy, parts)
+    return total

@@ -1,0 +1,96 @@
+"""Builds the StageModel of a column of strategies from the tables of memory and of time."""
+
+from functools import partial
+
+import numpy as np
+
+from planner.cost.buffers import (
+    receive_buffer_bytes,
+    sent_bytes,
+)
+from planner.cost.context import Context
+from planner.cost.layer_passes import layer_times
+from planner.cost.memory_terms import bytes_per
+from planner.cost.pipeline import bubble_filled_s
+from planner.cost.policies import policy_costs
+from planner.cost.stage import StageModel
+from planner.cost.stage_parts import Parts, build_parts
+from planner.cost.states import offloads
+from planner.cost.time_terms import (
+    PER_ITERATION,
+    exposed_link_s,
+    link_seconds,
+    slowest_pace,
+    tail_pieces,
+)
+from planner.layers.op import ZERO
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+HOST_USABLE_FRACTION = 0.9
+"""Of host memory; the rest is left to the operating system and data loading."""
+
+
+def host_limit(context: Context, strategy: StrategyColumns) -> Array:
+    """Bytes of host memory or NVMe one rank may use."""
+    node = context.cluster.node
+    host = HOST_USABLE_FRACTION * (node.host_memory_bytes or 0.0) / node.num_accelerators
+    nvme = HOST_USABLE_FRACTION * (node.nvme_bytes or 0.0) / node.num_accelerators
+    return np.where(offloads(strategy, "nvme") > 0, nvme, host)
+
+
+def stage_model(
+    context: Context, strategy: StrategyColumns, parts: Parts | None = None
+) -> StageModel:
+    """Build the affine stage model of every strategy, from its parts where they are at hand."""
+    parts = parts or build_parts(context, strategy)
+    costs = parts.costs
+    times = layer_times(context, strategy, parts)
+    tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)
+    memory = partial(bytes_per, context=context, strategy=strategy, parts=parts)
+    saved = costs.at(costs.body.saved_bytes)
+    pace = slowest_pace(context, strategy)
+    link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
+    return StageModel(
+        strategy=strategy,
+        layer_s=pace * (times.forward + times.backward),
+        policies=policy_costs(context, strategy, parts, times, pace),
+        first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),
+        last_s=pace
+        * (
+            costs.exposed_at(costs.last.both)
+            + costs.exposed_at(costs.mtp.time)
+            + parts.end_exchange_s("last")
+        ),
+        bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
+        link_s=pace * (link + times.sharding_fill + times.offload_fill),
+        tail_layer_s=tail_layer,
+        tail_first_s=tail_first,
+        tail_last_s=tail_last,
+        constant_s=ZERO + sum(price(context, strategy, parts) for price in PER_ITERATION.values()),
+        stage_static_bytes=memory("stage"),
+        layer_static_bytes=memory("layer"),
+        first_static_bytes=memory("first"),
+        last_static_bytes=memory("last"),
+        saved_bytes=saved,
+        uneven_stages=context.traits.support.uneven_stages,
+        num_mtp_layers=context.job.mtp_layers,
+        num_leading=costs.num_leading,
+        lead_saved_bytes=costs.at(costs.lead.saved_bytes) - saved,
+        first_saved_bytes=costs.at(costs.first_saved_bytes),
+        part_saved_bytes=np.zeros(len(strategy)),
+        least_chunk_layers=np.zeros(len(strategy)),
+        receive_buffer_bytes=receive_buffer_bytes(context, strategy, parts),
+        keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
+        sent_saved_bytes=sent_bytes(context, strategy, parts),
+        layer_transient_bytes=memory("backward"),
+        last_transient_bytes=costs.at(costs.last_saved_bytes + costs.mtp.saved_bytes)
+        + memory("loss"),
+        overhead_bytes=memory("device"),
+        fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
+        layer_host_bytes=memory("layer", place="host"),
+        first_host_bytes=memory("first", place="host"),
+        last_host_bytes=memory("last", place="host"),
+        usable_bytes=context.usable_bytes,
+        host_limit_bytes=host_limit(context, strategy),
+    )
