@@ -10,7 +10,7 @@ from planner.answers.remedies import Remedies, Remedy, best_within
 from planner.answers.resized import more_nodes
 from planner.answers.rows import Row
 from planner.answers.whatif import Case
-from planner.cost.ledger_item import LedgerItem
+from planner.cost.ledger import LedgerItem
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters

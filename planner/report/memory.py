@@ -9,9 +9,8 @@ from rich.table import Table as RichTable
 from planner.answers.rows import SoftwareRow
 from planner.answers.savings import Saving
 from planner.answers.software import assumptions_line
-from planner.cost.ledger import StageLedger
-from planner.cost.ledger_item import LedgerItem
-from planner.cost.memory_items import MemoryEstimate
+from planner.cost.estimate import MemoryEstimate
+from planner.cost.ledger import LedgerItem, StageLedger
 from planner.plans.memory import MemoryAnswer
 from planner.report.document import serialise
 from planner.report.explain import host_line, print_memory
