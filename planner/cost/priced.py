@@ -56,13 +56,6 @@ class Subject:
         first = (stage == 0) * self.parts.first_frozen_elements
         return first + (stage == self.strategy.head_stage) * self.parts.last_frozen_elements
 
-    def frozen_bytes(self, stage: int) -> Array:
-        """Bytes of weights that are not trained, on the devices of a stage."""
-        parts = self.parts
-        layers: Array = self.layers[0, stage] * parts.frozen_bytes("layer")
-        first = (stage == 0) * parts.frozen_bytes("first")
-        return layers + first + (stage == self.strategy.head_stage) * parts.frozen_bytes("last")
-
 
 def subject_of(context: Context, strategy: Strategy) -> Subject:
     """Build the parts and the stage model of one strategy."""
