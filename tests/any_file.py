@@ -16,7 +16,7 @@ from planner.catalog.models import load_model
 from planner.catalog.observe import read_source as read_observation
 from planner.check.check import check_file
 from planner.check.job import Request
-from planner.check.plan import NAME as PLAN
+from planner.check.plan import PLAN
 from planner.check.result import exit_code
 from planner.check.settings import settings_for
 from planner.cost.context import Context

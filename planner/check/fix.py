@@ -13,9 +13,9 @@ from typing import NoReturn
 from planner.answers.deadline import Deadline
 from planner.check.check import completed_of, file_findings, read_configuration
 from planner.check.complete import Completed, complete
+from planner.check.findings import legality_findings, not_said_yet
 from planner.check.job import Job, Request, job_of
 from planner.check.layout import Layout, Place
-from planner.check.legality import legality_findings, not_said_yet
 from planner.check.values import Values
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.check.check import check_file
 from planner.check.job import Request, Software
-from planner.check.plan import is_plan, read_plan_layout
+from planner.check.plan import is_plan_file, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
 from planner.errors import InputError
@@ -31,7 +31,7 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     scripts = [each for each in sources if each.path.endswith(SCRIPTS)]
     for source in scripts:
         request = _launched(source, request)
-    for source in (each for each in sources if is_plan(each)):
+    for source in (each for each in sources if is_plan_file(each)):
         request = _planned(source, request)
     results = [check_file(each.path, request) for each in sources]
     known = [each for each in results if each.is_recognised]

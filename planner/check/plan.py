@@ -8,19 +8,31 @@ from planner.check.layout import Layout, Place, Places
 from planner.check.result import finding_of
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
+from planner.formats import registry as formats
 from planner.formats.finding import Finding
 from planner.formats.format import SourceText
-from planner.plans.plan_file import InputsPart, StrategyPart, read_plan
+from planner.query.from_file import AUTO
+from planner.spelling import did_you_mean
 
-NAME = "plan"
-_KEYS = tuple(
-    re.compile(rf"^{key}\s*:", re.MULTILINE) for key in ("schema_version", "inputs", "strategy")
-)
+PLAN = "plan"
+# Keys that only a plan file has all of.
+PLAN_KEYS = ("schema_version", "inputs", "strategy")
 
 
-def is_plan(source: SourceText) -> bool:
-    """Whether a text has the three keys that only a plan file has."""
-    return all(key.search(source.text) for key in _KEYS)
+def check_format_name(name: str) -> None:
+    """Raise InputError where there is no format of this name."""
+    known = (AUTO, PLAN, *formats.format_names())
+    if name not in known:
+        text = f"unknown format {name!r}; allowed are {', '.join(known)}. "
+        message = (text + did_you_mean(name, known)).strip()
+        raise InputError.single("command line", "--framework", message)
+
+
+def is_plan_file(source: SourceText, framework: str = AUTO) -> bool:
+    """Whether a file is a plan: the framework says so, or its keys where that is auto."""
+    if framework != AUTO:
+        return framework == PLAN
+    return all(re.search(rf"^{key}\s*:", source.text, re.MULTILINE) for key in PLAN_KEYS)
 
 
 def read_plan_layout(
@@ -30,14 +42,17 @@ def read_plan_layout(
 
     ``cluster`` stands in place of the file's own. Raises InputError where it is no YAML.
     """
+    from planner.plans.plan_file import InputsPart, StrategyPart, read_plan
+
     lines = key_lines(source)
     try:
         context, strategy, file = read_plan(Path(source.path), cluster=cluster)
     except InputError as error:
         found = (finding_of(problem, source.path, rule="plan.valid") for problem in error.problems)
-        return None, tuple(placed(finding, lines) for finding in found), "", cluster or ""
-    places = {name: Place(key=key, line=lines.get(key, 0)) for name, key in _decisions().items()}
-    places = {name: place for name, place in places.items() if place.line}
+        return None, tuple(_placed(finding, lines) for finding in found), "", cluster or ""
+    keys = {name: f"inputs.{name}" for name in InputsPart.model_fields}
+    keys |= {name: f"strategy.{name}" for name in StrategyPart.model_fields}
+    places = {name: Place(key=key, line=lines[key]) for name, key in keys.items() if key in lines}
     layout = Layout(
         context=replace(context, margin_fraction=0.0),
         strategy=strategy,
@@ -46,13 +61,7 @@ def read_plan_layout(
     return layout, (), file.inputs.model, cluster or file.inputs.cluster
 
 
-def _decisions() -> dict[str, str]:
-    """Keys of the file by the decisions they state."""
-    names = {name: f"inputs.{name}" for name in InputsPart.model_fields}
-    return names | {name: f"strategy.{name}" for name in StrategyPart.model_fields}
-
-
-def placed(finding: Finding, lines: dict[str, int]) -> Finding:
+def _placed(finding: Finding, lines: dict[str, int]) -> Finding:
     """The finding with the line of its key, or of the nearest section around it."""
     key = finding.key
     while key and key not in lines:

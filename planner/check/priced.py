@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from planner.check.assume import assuming
 from planner.check.complete import complete
+from planner.check.findings import BATCH, STAGES, legality_findings
 from planner.check.job import Request, job_of, named
 from planner.check.layout import Layout
-from planner.check.legality import BATCH, STAGES, legality_findings
-from planner.check.plan import read_plan_layout
-from planner.check.recognise import check_format_name, is_plan_file
+from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
 from planner.errors import InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Reading

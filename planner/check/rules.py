@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from planner.formats import registry as formats
 from planner.formats.finding import Severity
-from planner.search.space.rules import RULES
 
 LEGALITY = "legality"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RuleInfo:
     """A rule as reports describe it."""
 
@@ -20,81 +19,49 @@ class RuleInfo:
     """File of the framework that enforces it, where it is one of a framework."""
 
 
-_OWN: tuple[RuleInfo, ...] = (
-    RuleInfo(name="file.unreadable", description="The file is text of a known format."),
-    RuleInfo(name="plan.valid", description="A plan file keeps to its schema."),
-    RuleInfo(
-        name="job.unknown",
-        description="A model and a cluster are given, or the file states its model.",
-        severity="note",
-    ),
-    RuleInfo(name="job.value", description="Degrees and sizes are whole numbers in their range."),
-    RuleInfo(name="job.model", description="The file's model is the one it is checked for."),
-    RuleInfo(name="job.gpus", description="The file's GPUs are those it is checked for."),
-    RuleInfo(name="job.seq_len", description="The sequence length is that of the job."),
-    RuleInfo(name="job.documents", description="Documents are batched as the file batches them."),
-    RuleInfo(name="job.global_batch", description="The global batch is that of the job."),
-    RuleInfo(name="job.precision", description="The accelerator computes in the precision."),
-    RuleInfo(name="job.optimizer", description="The framework offers the optimizer."),
-    RuleInfo(
-        name="job.zero_stage",
-        description="The file itself says how states are split.",
-        severity="warning",
-    ),
-    RuleInfo(
-        name="job.left_open",
-        description="The file itself says how the job is cut up.",
-        severity="warning",
-    ),
-    RuleInfo(
-        name="job.unpriced",
-        description="The job trains all parameters of the model.",
-        severity="note",
-    ),
-    RuleInfo(name="gpus.divide", description="tp, pp and cp divide the GPUs; dp is the rest."),
-    RuleInfo(
-        name="batch.arithmetic",
-        description="Global batch = dp x micro-batch x micro-batches, in whole numbers.",
-    ),
-    RuleInfo(
-        name="legality.stages",
-        description="Stages hold the model's layers, and recompute no more than they hold.",
-    ),
-    RuleInfo(name="memory.fits", description="Every stage fits into the memory it has."),
-    RuleInfo(
-        name="memory.tight",
-        description="More memory is left than estimates were off on published runs.",
-        severity="warning",
-    ),
-    RuleInfo(
-        name="network.tp_in_domain",
-        description="Tensor parallelism stays inside the scale-up domain.",
-        severity="warning",
-    ),
-    RuleInfo(
-        name="network.cp_in_domain",
-        description="Context parallelism stays inside the scale-up domain.",
-        severity="note",
-    ),
-    RuleInfo(
-        name="network.ep_in_domain",
-        description="Expert parallelism stays inside the scale-up domain.",
-        severity="note",
-    ),
-    RuleInfo(
-        name="network.whole_nodes",
-        description="Beyond one node only whole nodes are used.",
-        severity="warning",
-    ),
-    RuleInfo(
-        name="advice.better_plan",
-        description="No plan for the same batch and GPUs is clearly faster.",
-        severity="note",
-    ),
-)
-OWN = {rule.name: rule for rule in _OWN}
-"""Rules that belong to no format."""
-_READING = {
+# Rules that belong to no format: what must hold.
+ERRORS = {
+    "file.unreadable": "The file is text of a known format.",
+    "plan.valid": "A plan file keeps to its schema.",
+    "job.value": "Degrees and sizes are whole numbers in their range.",
+    "job.model": "The file's model is the one it is checked for.",
+    "job.gpus": "The file's GPUs are those it is checked for.",
+    "job.seq_len": "The sequence length is that of the job.",
+    "job.documents": "Documents are batched as the file batches them.",
+    "job.global_batch": "The global batch is that of the job.",
+    "job.precision": "The accelerator computes in the precision.",
+    "job.optimizer": "The framework offers the optimizer.",
+    "gpus.divide": "tp, pp and cp divide the GPUs; dp is the rest.",
+    "batch.arithmetic": "Global batch = dp x micro-batch x micro-batches, in whole numbers.",
+    "legality.stages": "Stages hold the model's layers, and recompute no more than they hold.",
+    "memory.fits": "Every stage fits into the memory it has.",
+}
+WARNINGS = {
+    "job.zero_stage": "The file itself says how states are split.",
+    "job.left_open": "The file itself says how the job is cut up.",
+    "memory.tight": "More memory is left than estimates were off on published runs.",
+    "network.tp_in_domain": "Tensor parallelism stays inside the scale-up domain.",
+    "network.whole_nodes": "Beyond one node only whole nodes are used.",
+}
+NOTES = {
+    "job.unknown": "A model and a cluster are given, or the file states its model.",
+    "job.unpriced": "The job trains all parameters of the model.",
+    "network.cp_in_domain": "Context parallelism stays inside the scale-up domain.",
+    "network.ep_in_domain": "Expert parallelism stays inside the scale-up domain.",
+    "advice.better_plan": "No plan for the same batch and GPUs is clearly faster.",
+}
+BY_SEVERITY: dict[Severity, dict[str, str]] = {
+    "error": ERRORS,
+    "warning": WARNINGS,
+    "note": NOTES,
+}
+OWN = {
+    name: RuleInfo(name, description, severity)
+    for severity, rules in BY_SEVERITY.items()
+    for name, description in rules.items()
+}
+# Of keys and values as a format reads them.
+READING = {
     "unknown_key": "Every key is one that the framework knows.",
     "bad_value": "Every value is of the kind and in the range of its key.",
     "duplicate_key": "No key is given twice.",
@@ -106,35 +73,16 @@ def describe(name: str) -> RuleInfo:
     if name in OWN:
         return OWN[name]
     family, _, short = name.partition(".")
+    words = (short or name).replace("_", " ").strip()
+    words = words[:1].upper() + words[1:]
     if family == LEGALITY:
-        return _of_legality(name, short)
-    found = _of_format(family, short)
-    if found is not None:
-        return found
-    return RuleInfo(name=name, description=_READING.get(short, _words(short or name)))
+        # The rules of the search come with all that they ask of costs: only reports need them.
+        from planner.search.space.rules import RULES
 
-
-def _of_legality(name: str, short: str) -> RuleInfo:
-    for rule in RULES:
-        if rule.name == short:
-            return RuleInfo(name=name, description=" ".join(rule.message.split()))
-    return RuleInfo(name=name, description=_words(short))
-
-
-def _of_format(family: str, short: str) -> RuleInfo | None:
-    if family not in formats.format_names():
-        return None
-    for rule in formats.load_format(family).rules:
-        if rule.name == short:
-            return RuleInfo(
-                name=f"{family}.{short}",
-                description=_words(short),
-                severity=rule.severity,
-                source=rule.source,
-            )
-    return None
-
-
-def _words(name: str) -> str:
-    text = name.replace("_", " ").strip()
-    return text[:1].upper() + text[1:]
+        messages = {rule.name: " ".join(rule.message.split()) for rule in RULES}
+        return RuleInfo(name, messages.get(short, words))
+    if family in formats.format_names():
+        for rule in formats.load_format(family).rules:
+            if rule.name == short:
+                return RuleInfo(name, words, rule.severity, rule.source)
+    return RuleInfo(name, READING.get(short, words))

@@ -1,8 +1,8 @@
 """``planner check``: what is wrong with configuration files, for people and for CI."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 from planner.cli import options
 
 if TYPE_CHECKING:
-    from planner.check.job import Request, Software
+    from planner.check.job import Request
     from planner.check.result import FileResult
 
 DEFAULT_TIME_LIMIT_S = 30.0
@@ -33,26 +33,6 @@ class FailOn(StrEnum):
     error = "error"
     warning = "warning"
     note = "note"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Given:
-    """Options as given; what is not given the project's settings may say."""
-
-    model: str | None
-    cluster: str | None
-    framework: str | None
-    gpus: int | None
-    seq_len: int | None
-    global_batch: int | None
-    imbalance_percent: float | None
-    documents: str | None
-    software: "Software | None"
-    assumed: Mapping[str, object]
-    host_memory: str | None
-    fail_on: FailOn | None
-    with_advice: bool
-    time_limit_s: float
 
 
 def check(
@@ -109,20 +89,14 @@ def check(
     from planner.check.assume import read_assumed
     from planner.check.check import check_file
     from planner.check.folder import check_folder
-    from planner.check.job import read_software
+    from planner.check.job import Request, read_software
     from planner.check.result import exit_code
     from planner.cli.fix import FixOptions, refuse
     from planner.cli.fix import fix as fix_one
     from planner.cli.progress import delayed_progress
-    from planner.notes import Problems
-    from planner.query.goal import read_time_limit
-    from planner.query.job import check_imbalance
     from planner.report.files import check_writable, write_atomically
 
-    problems = Problems()
-    limit = read_time_limit(time_limit, problems) or DEFAULT_TIME_LIMIT_S
-    check_imbalance(imbalance, problems)
-    problems.finish()
+    limit_s = _checked_time_limit(time_limit, imbalance)
     if apply and not fix:
         refuse("--apply", "is for --fix")
     if fix and len(files) > 1:
@@ -131,24 +105,23 @@ def check(
         refuse("--format", f"{output_format.value} is of findings; with --fix it is text or json")
     if out is not None and not fix:
         check_writable(out, force=force, option="--out")
-    given = _Given(
+    given = Request(
         model=model,
         cluster=cluster,
-        framework=framework,
-        gpus=gpus,
+        num_gpus=gpus,
         seq_len=seq_len,
         global_batch=global_batch,
-        imbalance_percent=imbalance,
+        imbalance_fraction=None if imbalance is None else imbalance / 100,
         documents=documents,
         software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
-        host_memory=host_memory,
-        fail_on=fail_on,
         with_advice=advice,
-        time_limit_s=limit,
+        time_limit_s=limit_s,
+    )
+    request_for = partial(
+        _with_settings, given, framework=framework, host_memory=host_memory, fail_on=fail_on
     )
     if fix:
-        as_json = output_format is Format.json
         said = {
             "--model": model,
             "--gpus": gpus,
@@ -160,18 +133,23 @@ def check(
             "--set": settings or None,
             "--assume": assume or None,
         }
-        of_job = tuple(option for option, value in said.items() if value is not None)
-        how = FixOptions(apply=apply, out=out, force=force, as_json=as_json, of_job=of_job)
-        fix_one(files[0], _request(files[0], given), how)
+        how = FixOptions(
+            apply=apply,
+            out=out,
+            force=force,
+            as_json=output_format is Format.json,
+            of_job=tuple(option for option, value in said.items() if value is not None),
+        )
+        fix_one(files[0], request_for(files[0]), how)
         return
     results = []
     with delayed_progress() as progress:
         for number, name in enumerate(files):
             progress(f"checking {name}", number / len(files))
             if Path(name).is_dir():
-                results += check_folder(name, _request(f"{name}/plan.yaml", given))
+                results += check_folder(name, request_for(f"{name}/plan.yaml"))
             else:
-                results.append(check_file(name, _request(name, given)))
+                results.append(check_file(name, request_for(name)))
     if skip_unknown:
         results = [result for result in results if result.is_recognised]
     if out is None:
@@ -181,31 +159,47 @@ def check(
     raise typer.Exit(exit_code(results))
 
 
-def _request(name: str, given: _Given) -> "Request":
+def _with_settings(
+    given: "Request",
+    name: str,
+    *,
+    framework: str | None,
+    host_memory: str | None,
+    fail_on: FailOn | None,
+) -> "Request":
     """Options first, then the settings nearest to the file."""
-    from planner.check.job import Request
     from planner.check.settings import settings_for
     from planner.query.from_file import AUTO
     from planner.query.places import place_of
 
-    settings = settings_for(Path(name))
-    fail_on = given.fail_on.value if given.fail_on else settings.fail_on
-    return Request(
-        model=given.model or settings.model,
-        cluster=place_of(given.cluster or settings.cluster, given.host_memory),
-        framework=given.framework or settings.framework or AUTO,
-        num_gpus=given.gpus or settings.gpus,
-        seq_len=given.seq_len or settings.seq_len,
-        global_batch=given.global_batch or settings.global_batch,
-        imbalance_fraction=None if (percent := given.imbalance_percent) is None else percent / 100,
-        documents=given.documents,
-        software=given.software,
-        assumed=given.assumed,
-        fail_on=fail_on or "error",
-        ignore=settings.ignore,
-        with_advice=given.with_advice,
-        time_limit_s=given.time_limit_s,
+    project = settings_for(Path(name))
+    return replace(
+        given,
+        model=given.model or project.model,
+        cluster=place_of(given.cluster or project.cluster, host_memory),
+        framework=framework or project.framework or AUTO,
+        num_gpus=given.num_gpus or project.gpus,
+        seq_len=given.seq_len or project.seq_len,
+        global_batch=given.global_batch or project.global_batch,
+        fail_on=fail_on.value if fail_on else project.fail_on or "error",
+        ignore=project.ignore,
     )
+
+
+def _checked_time_limit(time_limit: str | None, imbalance: float | None) -> float:
+    """The time limit in seconds; raises InputError about it and about the imbalance."""
+    # Most checks say neither, and need nothing of what reads them.
+    if time_limit is None and imbalance is None:
+        return DEFAULT_TIME_LIMIT_S
+    from planner.notes import Problems
+    from planner.query.goal import read_time_limit
+    from planner.query.job import check_imbalance
+
+    problems = Problems()
+    limit_s = read_time_limit(time_limit, problems)
+    check_imbalance(imbalance, problems)
+    problems.finish()
+    return limit_s or DEFAULT_TIME_LIMIT_S
 
 
 def _print(results: "list[FileResult]", output_format: Format) -> None:

@@ -40,7 +40,7 @@ def fix(name: str, request: "Request", options: FixOptions) -> None:
     Exits with 1 where errors are left that no layout fixes, 3 where nothing fits, 4 where the
     format cannot express what fits.
     """
-    from planner.check.recognise import check_format_name, is_plan_file
+    from planner.check.plan import check_format_name, is_plan_file
     from planner.formats.source import read_source
 
     path = Path(name)

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.layers.block import LayerGroup
 from planner.layers.op import ZERO, Comm, Op
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
+
+if TYPE_CHECKING:
+    from planner.layers.block import LayerGroup
 
 BACKWARD_PRODUCTS = 2.0
 """Kernels of a product's backward: the gradients of its two operands."""
@@ -87,7 +90,9 @@ def router_launches_s(kernels: KernelTraits) -> tuple[float, float]:
     return forward, backward
 
 
-def launch_floors_s(group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns) -> Passes:
+def launch_floors_s(
+    group: "LayerGroup", kernels: KernelTraits, strategy: StrategyColumns
+) -> Passes:
     """Host seconds to launch one layer's forward, its backward and a repeated forward; C each.
 
     ``launches · launch_s``, for a mixture at least what routing and dispatch were seen to take
@@ -203,7 +208,7 @@ def launch_waits_s(
     return short_forward * share, short_backward * share, np.maximum(repeated, 0.0)
 
 
-def host_waits(group: LayerGroup, traits: FrameworkTraits) -> tuple[str, ...]:
+def host_waits(group: "LayerGroup", traits: FrameworkTraits) -> tuple[str, ...]:
     """Ops of a layer behind which the host waits for the device and is nowhere ahead of it.
 
     None where all is replayed by a graph, or an exchange beside another micro-batch keeps the
@@ -217,7 +222,7 @@ def host_waits(group: LayerGroup, traits: FrameworkTraits) -> tuple[str, ...]:
     return kernels.padded_host_waits if kernels.pads_to_capacity else kernels.host_waits
 
 
-def paired_launch_pace(group: LayerGroup, traits: FrameworkTraits) -> float:
+def paired_launch_pace(group: "LayerGroup", traits: FrameworkTraits) -> float:
     """Host time of a layer's launches over what it takes alone: beside another micro-batch's.
 
     ``paired_launch_multiplier`` for mixtures whose exchanges run beside another micro-batch.
@@ -227,7 +232,7 @@ def paired_launch_pace(group: LayerGroup, traits: FrameworkTraits) -> float:
     return traits.kernels.paired_launch_multiplier if is_paired else 1.0
 
 
-def module_hooks_s(group: LayerGroup, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
+def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: StrategyColumns) -> Array:
     """Host seconds per pass of a layer in hooks around modules whose weights are gathered; C.
 
     ``modules · gathered_module_s`` at ZeRO stage 3: those of products with a weight, of which a
@@ -248,7 +253,7 @@ def module_hooks_s(group: LayerGroup, kernels: KernelTraits, strategy: StrategyC
 
 
 def layer_waits_s(
-    group: LayerGroup,
+    group: "LayerGroup",
     pass_s: Passes,
     op_s: Sequence[Array],
     traits: FrameworkTraits,

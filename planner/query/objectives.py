@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from planner.cost.context import Context
-from planner.cost.estimate import Estimate
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec, NodeSpec
 from planner.spec.job import JobSpec
@@ -20,6 +18,8 @@ from planner.spec.strategy import Strategy
 from planner.units import HOUR_S, Array, format_energy
 
 if TYPE_CHECKING:
+    from planner.cost.context import Context
+    from planner.cost.estimate import Estimate
     from planner.search.ranking.goals import Order
 
 NUM_SAMPLE_ITERATIONS = 1000.0
@@ -39,7 +39,7 @@ class Priced(Protocol):
     """A plan, as far as objectives ask."""
 
     @property
-    def context(self) -> Context:
+    def context(self) -> "Context":
         """What it answers."""
 
     @property
@@ -47,7 +47,7 @@ class Priced(Protocol):
         """Its layout."""
 
     @property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> "Estimate":
         """Its time and memory."""
 
     @property

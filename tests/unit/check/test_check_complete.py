@@ -8,8 +8,8 @@ from fake_format import FORMAT
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.complete import Completed, complete
+from planner.check.findings import legality_findings
 from planner.check.job import Job
-from planner.check.legality import legality_findings
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.spec.strategy import Strategy

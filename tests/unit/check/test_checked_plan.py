@@ -10,7 +10,7 @@ from plan_document import plan_document
 
 from planner.check.check import check_file
 from planner.check.job import Request
-from planner.check.plan import is_plan, key_lines
+from planner.check.plan import is_plan_file, key_lines
 from planner.check.result import FileResult
 from planner.errors import InputError
 from planner.formats.format import SourceText
@@ -104,9 +104,9 @@ def test_a_plan_for_another_job_says_so(
 
 
 def test_a_plan_is_recognised_by_its_sections() -> None:
-    assert is_plan(source("schema_version: 1\ninputs: {}\nstrategy: {}\n"))
-    assert not is_plan(source("schema_version: 1\ninputs: {}\n"))
-    assert not is_plan(source("a:\n  schema_version: 1\n  inputs: {}\n  strategy: {}\n"))
+    assert is_plan_file(source("schema_version: 1\ninputs: {}\nstrategy: {}\n"))
+    assert not is_plan_file(source("schema_version: 1\ninputs: {}\n"))
+    assert not is_plan_file(source("a:\n  schema_version: 1\n  inputs: {}\n  strategy: {}\n"))
 
 
 def test_every_key_has_its_line() -> None:

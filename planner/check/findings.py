@@ -1,0 +1,187 @@
+"""What is wrong with a layout: rules of the search, groups on the network, a faster plan."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from planner.check.degrees import batch_of, gpus_of
+from planner.check.rules import LEGALITY
+from planner.check.values import Values
+from planner.formats.finding import SEVERITIES, Finding
+from planner.formats.format import Format, Reading, World
+from planner.spec.strategy import REPLICA_DEGREES, gpus_of_replica
+from planner.units import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from planner.check.layout import Layout
+    from planner.cost.context import Context
+    from planner.search.search import Found
+
+BATCH, STAGES = "batch.arithmetic", "legality.stages"
+# Broken by whole replicas where plans always shard: their memory is known all the same.
+NO_SHARDS = "legality.zero_stage_offered"
+# A rule that says nothing more where the other one is broken.
+IMPLIED = {"optimizer_runs_under_zero": "zero_stage_offered"}
+NEUTRAL = (0, 1, "none", "1f1b")
+# Replicas that a job of unknown size may have.
+REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+# Plans that are less faster than this are not worth a change.
+LEAST_ADVICE_FRACTION = 0.02
+
+
+def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
+    """Every broken rule of the search, at the decision that breaks it.
+
+    What a framework offers its format knows better than the traits of plans: where a file other
+    than a plan uses what they lack, that is a warning.
+    """
+    from planner.search.space.legality import violations
+
+    broken = list(violations(layout.context, layout.strategy))
+    names = {one.rule for one in broken}
+    for one in broken:
+        if not one.rule:
+            rule = BATCH if one.key == "num_micro_batches" else STAGES
+            yield layout.places.finding(rule, one.text, one.key)
+            continue
+        if IMPLIED.get(one.rule) in names:
+            continue
+        # Decisions that are neutral come at the end.
+        last_first = tuple(reversed(one.needs))
+        needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in NEUTRAL)
+        text, severity = " ".join(one.text.split()), SEVERITIES[0]
+        if one.offered_by == "framework" and not is_plan:
+            severity = "warning"
+            text = f"Plans do not model it: {text}. Memory, network and time are not checked."
+        yield layout.places.finding(f"{LEGALITY}.{one.rule}", text, *needs, severity=severity)
+
+
+def not_said_yet(findings: Sequence[Finding], said: Sequence[Finding]) -> list[Finding]:
+    """Findings at keys of which the format's own rules report no error: theirs come first."""
+    keys = {finding.key for finding in said if finding.severity == "error" and finding.key}
+    return [finding for finding in findings if finding.key not in keys]
+
+
+def network_findings(layout: "Layout") -> Iterator[Finding]:
+    """Groups that talk often and leave the scale-up domain, and nodes that are used in part."""
+    cluster, strategy, places = layout.context.cluster, layout.strategy, layout.places
+    domain, size = cluster.domain.name, cluster.domain.num_accelerators
+    tp, context = strategy.tp, strategy.tp * strategy.cp
+    experts = strategy.etp * strategy.ep
+    # How much slower the next level is.
+    outer = cluster.levels[min(cluster.num_inner_levels + 1, len(cluster.levels) - 1)]
+    inner, beyond = cluster.domain.achieved_bytes_per_s, outer.achieved_bytes_per_s
+    slow = f" (beyond it {format_count(inner / beyond)} times slower)" if inner > beyond else ""
+    is_spread = layout.num_gpus > size
+    is_sound = is_spread
+    if is_spread and _leaves(tp, size):
+        text = f"tp {tp} leaves the {domain} domain of {size} GPUs{slow}; it talks in every layer"
+        yield places.finding("network.tp_in_domain", text, "tp")
+        is_sound = False
+    if is_sound and strategy.cp > 1 and _leaves(context, size):
+        text = f"tp x cp = {tp} x {strategy.cp} leaves the {domain} domain of {size} GPUs{slow}"
+        yield places.finding("network.cp_in_domain", text, "cp")
+        is_sound = False
+    if is_sound and strategy.ep > 1 and _leaves(experts, size):
+        text = f"etp x ep = {strategy.etp} x {strategy.ep} leaves the {domain} domain of {size} "
+        text += f"GPUs{slow}; experts exchange tokens in every layer"
+        yield places.finding("network.ep_in_domain", text, "ep")
+    per_node = cluster.node.num_accelerators
+    rest = layout.num_gpus % per_node
+    if layout.num_gpus > per_node and rest:
+        text = f"{layout.num_gpus} GPUs are no whole number of nodes of {per_node}; {rest} left"
+        yield places.finding("network.whole_nodes", text, "num_gpus", "dp", "tp", "pp")
+
+
+def _leaves(span: int, size: int) -> bool:
+    """Groups of neighbours that do not all lie within one domain."""
+    return span > size or size % span != 0
+
+
+@dataclass(frozen=True)
+class LintCase:
+    """A file on one number of GPUs: what its rules need to know, and its contradictions."""
+
+    world: World
+    findings: tuple[Finding, ...]
+
+
+def lint_cases(
+    reading: Reading,
+    *,
+    num_gpus: int | None,
+    of_cluster: int | None,
+    global_batch: int | None,
+    shape: Mapping[str, Any],
+) -> Iterator[LintCase]:
+    """The file on every number of GPUs that it may be for: what is wrong on all of them is wrong.
+
+    The number is the file's, the job's (``num_gpus``) or the cluster's.
+    """
+    counts = [of_cluster] if of_cluster else list(_counts(reading, num_gpus))
+    for count in counts:
+        values = Values(reading)
+        gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
+        is_open = any(name in reading.left_open for name in (*REPLICA_DEGREES, "num_gpus"))
+        dp = None if is_open else gpus.dp
+        batch = None if dp is None else batch_of(values, dp, asked=global_batch)
+        known: dict[str, Any] = {**shape, **gpus.degrees}
+        known |= {"num_gpus": gpus.num_gpus} | ({} if dp is None else {"dp": dp})
+        known |= vars(batch) if batch else {}
+        known |= {
+            name: each.value for name, each in reading.decisions.items() if each.value is not None
+        }
+        findings = () if is_open else tuple(values.findings)
+        yield LintCase(World(num_gpus=gpus.num_gpus, decisions=known), findings)
+
+
+def _counts(reading: Reading, num_gpus: int | None) -> Iterator[int]:
+    values = Values(reading)
+    gpus = gpus_of(values, asked=num_gpus, of_cluster=1)
+    inner = gpus_of_replica(gpus.degrees)
+    if num_gpus or values.whole("num_gpus") or values.whole("dp"):
+        yield gpus.num_gpus
+        return
+    yield from (inner * count for count in REPLICAS)
+
+
+def advice_findings(
+    layout: "Layout", iter_time_s: float, time_limit_s: float | None, kind: Format | None = None
+) -> Iterator[Finding]:
+    """A note with the best plan found, where it is faster by LEAST_ADVICE_FRACTION or more.
+
+    It is the one that a search ranks first, of those that the file's format can say, without
+    ``kind`` of all that the framework can; and it is ranked before the file's own as clearly.
+    """
+    from planner.check.memory import in_words
+    from planner.plans.differences import differences
+    from planner.search.ranking.handicaps import used
+
+    context = replace(layout.cautious, weighs_evidence=True)
+    context = kind.narrowed(context) if kind else context
+    best = _best(context, layout.num_gpus, time_limit_s)
+    if best is None:
+        return
+    weighed_s = iter_time_s * prod(used(context, layout.strategy).values())
+    faster = iter_time_s / best.iteration_s - 1.0
+    if min(faster, weighed_s / best.weighed_s - 1.0) < LEAST_ADVICE_FRACTION:
+        return
+    changes = in_words(differences(layout.strategy, best.strategy))
+    text = (
+        f"{faster:.0%} faster for the same batch on the same GPUs "
+        f"({format_seconds(iter_time_s)} to {format_seconds(best.iteration_s)}): {changes}"
+    )
+    yield layout.places.finding("advice.better_plan", text)
+
+
+def _best(context: "Context", num_gpus: int, time_limit_s: float | None) -> "Found | None":
+    """The best plan on as many GPUs that leaves the framework's uncertainty free, if any."""
+    from planner.search.search import search
+    from planner.search.space.narrow import read_narrowing
+
+    narrowing = read_narrowing(where=(f"gpus == {num_gpus}",))
+    result = search(
+        context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=time_limit_s
+    )
+    return next(iter(result.plans), None)
