@@ -111,8 +111,8 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
     if reading.made_for:
         return result
     if job is None:
-        num_gpus, findings = _linted(kind, reading, request)
-        return replace(result, num_gpus=num_gpus, findings=findings)
+        num_gpus, linted = _linted(kind, reading, request)
+        return replace(result, num_gpus=num_gpus, findings=linted)
     completed = completed_of(kind, reading, job)
     findings = file_findings(kind, reading, completed)
     figures = None

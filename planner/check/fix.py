@@ -1,36 +1,48 @@
-"""Fixes configuration files: the fewest changed fields after which a file checks clean.
+"""Repairs plan and configuration files: the fewest changed fields after which one checks clean.
 
 A layout counts only where the format writes it into the file, and the file, read again, states it
 and breaks no rule of the format.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
-from typing import NoReturn
+from functools import partial
+from pathlib import Path
 
 from planner.answers.deadline import Deadline
+from planner.answers.repair import (
+    RECOMPUTE,
+    FieldChange,
+    RepairAnswer,
+    diagnosis,
+    own_context,
+    repair,
+)
 from planner.check.check import completed_of, file_findings, read_configuration
 from planner.check.complete import Completed, complete
 from planner.check.findings import legality_findings, not_said_yet
 from planner.check.job import Job, Request, job_of
-from planner.check.layout import Layout, Place
+from planner.check.layout import NOWHERE, Layout, Place
+from planner.check.plan import PLAN
 from planner.check.values import Values
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText
-from planner.plans.repair import RepairAnswer, diagnosis, repair
+from planner.plans.plan_file import plan_text, read_plan
 from planner.query.from_file import format_of
+from planner.query.places import cluster_for_file
 from planner.search.search import Progress
 from planner.spec.strategy import COUNTS, Strategy, gpus_of_replica
 from planner.spelling import alike
 
+# Rules that no other layout satisfies.
 UNFIXABLE = ("job.value", "job.model", "job.precision", "job.optimizer")
-"""Rules that no other layout satisfies."""
+# Rules of what the job decides, or what follows from it.
 OF_JOB = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
-"""Rules of what the job decides, or what follows from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,51 +61,85 @@ class Written:
     """A file with a strategy in it."""
 
     text: str
-    reading: Reading
-    part: str | None
+    errors: tuple[Finding, ...] = ()
+    keys: AbstractSet[str] = frozenset()
+    part: str | None = None
     """Of the framework, that the file starts."""
-    layout: Layout | None
+    layout: Layout | None = None
     """As the text, read again, states it."""
-    errors: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedFile:
-    """What is wrong with a configuration file, and the smallest fix written into it."""
+    """What is wrong with a plan or a configuration file, and the smallest fix written into it."""
 
     source: SourceText
-    kind: Format
-    start: Start
-    errors: tuple[Finding, ...]
-    """Of the file as it stands; that a stage does not fit is in ``answer``."""
+    format: str
+    """``plan``, or the name of a format."""
+    model: str
+    """As the request or the plan names it."""
+    cluster: str
+    num_gpus: int
     answer: RepairAnswer
+    errors: tuple[Finding, ...] = ()
+    """Of a configuration as it stands; that a stage does not fit is in ``answer``."""
+    assumed: tuple[str, ...] = ()
     written: Written | None = None
-    """None where nothing is wrong, or nothing fixes it."""
+    """None where nothing fixes it, or nothing is wrong with a configuration."""
 
     @property
     def is_sound(self) -> bool:
         """Nothing is wrong."""
-        return not self.errors and not self.answer.deficits
+        # A configuration may use what plans do not model: that is no error of it.
+        broken = self.answer.violations if self.format == PLAN else self.errors
+        return not broken and not self.answer.deficits
 
     @property
-    def places(self) -> Mapping[str, Place]:
-        """Where the file states its decisions."""
-        return self.start.layout.places.of
+    def text(self) -> str | None:
+        """What is to be written; None where nothing fixes the file."""
+        if self.written is not None:
+            return self.written.text
+        return self.source.text if self.is_sound else None
 
     @property
-    def new_places(self) -> Mapping[str, Place]:
-        """Where the fixed file does."""
-        layout = self.written and self.written.layout
-        return layout.places.of if layout else {}
+    def errors_left(self) -> tuple[Finding, ...]:
+        """Errors that no layout fixes."""
+        return self.written.errors if self.written else ()
 
     @property
-    def diff(self) -> list[str]:
-        """What the fix changes in the file, as a unified diff."""
-        if self.written is None:
-            return []
+    def diff(self) -> tuple[str, ...]:
+        """What the fix changes in a configuration file, as a unified diff."""
+        if self.written is None or self.format == PLAN:
+            return ()
         before, after = self.source.text.splitlines(), self.written.text.splitlines()
         name = self.source.path
-        return list(unified_diff(before, after, name, name, n=1, lineterm=""))
+        return tuple(unified_diff(before, after, name, name, n=1, lineterm=""))
+
+
+def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> FixedFile:
+    """Repair a plan file for a cluster, its own where none is given; raises InputError."""
+    path = Path(source.path)
+    context, strategy, file = read_plan(path, cluster=request.cluster)
+    answer = repair(
+        context,
+        strategy,
+        own=own_context(path),
+        time_limit_s=request.time_limit_s,
+        progress=progress,
+    )
+    model, cluster = file.inputs.model, request.cluster or file.inputs.cluster
+    text = None
+    if answer.plan is not None:
+        text = plan_text(answer.plan, model=model, cluster=cluster_for_file(cluster))
+    return FixedFile(
+        source=source,
+        format=PLAN,
+        model=model,
+        cluster=cluster,
+        num_gpus=strategy.num_gpus,
+        answer=answer,
+        written=None if text is None else Written(text=text),
+    )
 
 
 def fix_file(
@@ -112,15 +158,85 @@ def fix_file(
     reading = read_configuration(kind, source, request)
     job = _job(kind, reading, request)
     start = start_of(kind, reading, job)
-    errors = _errors(kind, reading, start.completed)
     context = replace(start.layout.context, margin_fraction=0.0)
-    start = replace(start, layout=replace(start.layout, context=context))
-    answer = diagnosis(context, start.layout.strategy)
-    found = FixedFile(source=source, kind=kind, start=start, errors=errors, answer=answer)
+    found = FixedFile(
+        source=source,
+        format=kind.name,
+        model=request.model or "",
+        cluster=request.cluster or "",
+        num_gpus=start.num_gpus,
+        errors=_errors(kind, reading, start.completed),
+        answer=diagnosis(context, start.layout.strategy),
+        assumed=start.completed.assumed,
+    )
     if found.is_sound:
         return found
-    fixer = _Fixer(found=found, reading=reading, request=request, job=job, progress=progress)
-    return fixer.fixed()
+    own = start.layout.context.job
+    job = replace(job, num_gpus=start.num_gpus, global_batch=own.global_batch, seq_len=own.seq_len)
+    writer = _Writer(kind=kind, source=source, reading=reading, request=request, job=job)
+    return _fixed(found, start, writer, progress)
+
+
+def _fixed(found: FixedFile, start: Start, writer: "_Writer", progress: Progress) -> FixedFile:
+    """The file with the smallest fix after which it is clean, else no worse than before."""
+    wrong, request = found.answer, writer.request
+    of_read = frozenset((one.rule, one.key) for one in writer.reading.findings)
+    of_file = of_read | {(one.rule, one.key) for one in found.errors}
+    margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
+    deadline = Deadline(request.time_limit_s)
+    deadline.plan_for(2 * len(margins))
+    for allowed in (of_read, of_file):
+        for margin in margins:
+            context = replace(start.layout.context, margin_fraction=margin)
+            answer = repair(
+                context,
+                start.layout.strategy,
+                num_gpus=start.num_gpus,
+                accepts=partial(writer.accepts, context, allowed),
+                time_limit_s=deadline.share_s(),
+                progress=progress,
+            )
+            if answer.gave_up:
+                continue
+            answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
+            found = replace(found, answer=answer)
+            if answer.repaired:
+                return _with_fix(found, start, writer, context)
+        if not writer.reasons:
+            return found
+    raise ExpressError(
+        f"{found.source.path}: no fix was found that the file can hold and that breaks no "
+        f"rule of {writer.kind.title}; the first one tried: {writer.reasons[0]}"
+    )
+
+
+def _with_fix(found: FixedFile, start: Start, writer: "_Writer", context: Context) -> FixedFile:
+    """The file with the best repair; InputError where a misspelt key may state a field."""
+    best = found.answer.repaired[0].plan.strategy
+    written = writer.written(context, best)
+    keys = set(written.keys - set(writer.reading.settings))
+    # Some formats edit files and write no new ones.
+    with suppress(ExpressError):
+        keys |= {each.key for each in writer.kind.emitted(context, best).decided}
+    _refuse_misspelt(writer.reading, keys)
+    before = start.layout.places.of
+    after = written.layout.places.of if written.layout else {}
+    repaired = tuple(
+        replace(one, changes=tuple(_placed(change, before, after) for change in one.changes))
+        for one in found.answer.repaired
+    )
+    return replace(found, written=written, answer=replace(found.answer, repaired=repaired))
+
+
+def _placed(
+    change: FieldChange, before: Mapping[str, Place], after: Mapping[str, Place]
+) -> FieldChange:
+    """The change with the key that states it and its lines in the file and in the fixed one."""
+    # Which layers are recomputed is one field, which files state by policy.
+    names = COUNTS if change.field == RECOMPUTE else (change.field,)
+    old = next((before[name] for name in names if name in before), NOWHERE)
+    new = next((after[name] for name in names if name in after), NOWHERE)
+    return replace(change, key=old.key or new.key, line=old.line, new_line=new.line)
 
 
 def _job(kind: Format, reading: Reading, request: Request) -> Job:
@@ -144,82 +260,36 @@ def _errors(kind: Format, reading: Reading, completed: Completed) -> tuple[Findi
     return tuple(one for one in found if one.severity == "error")
 
 
-@dataclass(kw_only=True)
-class _Fixer:
-    """Searches the layouts near the file's for the first ones that can be written into it."""
+@dataclass(frozen=True, kw_only=True)
+class _Writer:
+    """Writes strategies into a configuration file, and says of which ones that is possible."""
 
-    found: FixedFile
+    kind: Format
+    source: SourceText
     reading: Reading
     request: Request
     job: Job
-    progress: Progress
     reasons: list[str] = field(default_factory=list)
     """Why layouts were not accepted, in the order they were tried."""
 
-    def __post_init__(self) -> None:
-        start = self.found.start
-        own = start.layout.context.job
-        self.job = replace(
-            self.job,
-            num_gpus=start.num_gpus,
-            global_batch=own.global_batch,
-            seq_len=own.seq_len,
-        )
-
-    def fixed(self) -> FixedFile:
-        """The file with the smallest fix after which it is clean, else no worse than before."""
-        found, start = self.found, self.found.start
-        of_read = frozenset((one.rule, one.key) for one in self.reading.findings)
-        of_file = of_read | {(one.rule, one.key) for one in found.errors}
-        margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
-        deadline = Deadline(self.request.time_limit_s)
-        deadline.plan_for(2 * len(margins))
-        for allowed in (of_read, of_file):
-            for margin in margins:
-                context = replace(start.layout.context, margin_fraction=margin)
-                answer = repair(
-                    context,
-                    start.layout.strategy,
-                    num_gpus=start.num_gpus,
-                    accepts=self._accepts(context, allowed),
-                    time_limit_s=deadline.share_s(),
-                    progress=self.progress,
-                )
-                if answer.gave_up:
-                    continue
-                wrong = found.answer
-                answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
-                found = replace(found, answer=answer)
-                if answer.repaired:
-                    return self._with_fix(found, context)
-            if not self.reasons:
-                return found
-        raise ExpressError(
-            f"{found.source.path}: no fix was found that the file can hold and that breaks no "
-            f"rule of {found.kind.title}; the first one tried: {self.reasons[0]}"
-        )
-
-    def _accepts(
-        self, context: Context, allowed: AbstractSet[tuple[str, str]]
-    ) -> Callable[[Strategy], bool]:
+    def accepts(
+        self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
+    ) -> bool:
         """Whether the file can hold a strategy, and then has no errors but those allowed."""
-
-        def accepts(strategy: Strategy) -> bool:
-            reason = self._problem(context, strategy, allowed)
-            self.reasons += [reason] if reason else []
-            return not reason
-
-        return accepts
+        reason = self._problem(context, allowed, strategy)
+        if reason:
+            self.reasons.append(reason)
+        return not reason
 
     def _problem(
-        self, context: Context, strategy: Strategy, allowed: AbstractSet[tuple[str, str]]
+        self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
     ) -> str:
         """Why the file cannot hold a strategy; empty where it can."""
         try:
-            made = self._written(context, strategy)
+            made = self.written(context, strategy)
         except (ExpressError, InputError) as error:
             return str(error)
-        part = self.found.kind.part(self.reading.settings)
+        part = self.kind.part(self.reading.settings)
         if part is not None and made.part != part:
             return f"the file is for {part}, which does not express it"
         if missing := not_stated(context, strategy, made.layout):
@@ -227,36 +297,19 @@ class _Fixer:
         rest = [one for one in made.errors if (one.rule, one.key) not in allowed]
         return str(rest[0]) if rest else ""
 
-    def _written(self, context: Context, strategy: Strategy) -> Written:
+    def written(self, context: Context, strategy: Strategy) -> Written:
         """Write a strategy into the file and read that; raises ExpressError and InputError."""
-        kind, source = self.found.kind, self.found.source
-        text = kind.written_into(source, context, strategy)
-        again = SourceText(path=source.path, text=text)
-        reading = read_configuration(kind, again, self.request)
-        completed = completed_of(kind, reading, self.job)
+        text = self.kind.written_into(self.source, context, strategy)
+        again = SourceText(path=self.source.path, text=text)
+        reading = read_configuration(self.kind, again, self.request)
+        completed = completed_of(self.kind, reading, self.job)
         return Written(
             text=text,
-            reading=reading,
-            part=kind.part(reading.settings),
+            errors=_errors(self.kind, reading, completed),
+            keys=set(reading.settings),
+            part=self.kind.part(reading.settings),
             layout=completed.layout,
-            errors=_errors(kind, reading, completed),
         )
-
-    def _with_fix(self, found: FixedFile, context: Context) -> FixedFile:
-        """The file with the best repair; InputError where a misspelt key may state a field."""
-        best = found.answer.repaired[0].plan.strategy
-        written = self._written(context, best)
-        added = set(written.reading.settings) - set(self.reading.settings)
-        _refuse_misspelt(self.reading, added | _keys_of(found.kind, context, best))
-        return replace(found, written=written)
-
-
-def _keys_of(kind: Format, context: Context, strategy: Strategy) -> AbstractSet[str]:
-    """Keys that state a plan's fields in a new file; none where no new file can be written."""
-    try:
-        return {each.key for each in kind.emitted(context, strategy).decided}
-    except ExpressError:
-        return frozenset()
 
 
 def _refuse_misspelt(reading: Reading, keys: AbstractSet[str]) -> None:
@@ -264,17 +317,14 @@ def _refuse_misspelt(reading: Reading, keys: AbstractSet[str]) -> None:
     parts = {part for key in keys for part in key.split(".")}
     unknown = [one for one in reading.findings if one.kind == "unknown_key"]
     near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
-    problems = [
-        Problem(
-            where=f"{one.path}:{one.line}",
-            key=one.key,
+    _refuse(
+        replace(
+            one,
             message=f"unknown, but nearly {close}, which states a decision; correct it first",
         )
         for one, close in near
         if close
-    ]
-    if problems:
-        raise InputError(problems)
+    )
 
 
 def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> str:
@@ -351,20 +401,17 @@ def _without_contradictions(
     layout = complete(replace(reading, decisions=kept), free, kind.framework_of(reading)).layout
     if layout is None:
         _refuse(completed.findings)
-        _refuse_unknown(reading, "layout", "the layout cannot be made out")
+        raise InputError.single(reading.path, "layout", "the layout cannot be made out")
     total = job.global_batch or known.get("global_batch")
     if not isinstance(total, int):
-        _refuse_unknown(reading, "global_batch", "the file does not say it; give --global-batch")
+        message = "the file does not say it; give --global-batch"
+        raise InputError.single(reading.path, "global_batch", message)
     strategy = _with_batch(replace(layout.strategy, pp=pp, dp=dp), reading, total)
     return Layout(
         context=replace(layout.context, job=replace(layout.context.job, global_batch=total)),
         strategy=replace(strategy, dp=int(known.get("dp", dp))),
         places=Values(reading).places,
     )
-
-
-def _refuse_unknown(reading: Reading, key: str, message: str) -> NoReturn:
-    raise InputError.single(reading.path, key, message)
 
 
 def _with_batch(strategy: Strategy, reading: Reading, global_batch: int) -> Strategy:

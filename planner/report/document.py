@@ -50,7 +50,7 @@ KINDS = {
     "collective": Kind(1, "collective", "report.rows.runs.CollectiveDocument"),
     "emit": Kind(1, "emit", "report.rows.files.EmitDocument"),
     "check": Kind(1, "check", "report.rows.files.CheckDocument"),
-    "repair": Kind(2, "check FILE --fix", "report.rows.files.RepairDocument"),
+    "repair": Kind(3, "check FILE --fix", "report.repair.RepairDocument"),
     "compare": Kind(1, "compare LOG", "report.rows.runs.CompareDocument"),
     "calibrate": Kind(1, "calibrate", "report.rows.runs.CalibrateDocument"),
     "models": Kind(2, "show models", "answers.show.Models"),

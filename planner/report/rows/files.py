@@ -6,7 +6,6 @@ from planner.check.result import FileResult
 from planner.formats.finding import Finding
 from planner.formats.format import Decided, OutputFile
 from planner.report.rows.base import FieldsOf, Row
-from planner.report.rows.parts import RepairRow
 
 
 class EmitOpenKey(Row):
@@ -70,7 +69,3 @@ class CheckDocument(Row):
     counts: dict[str, int]
     """Findings by severity."""
     files: list[CheckFile]
-
-
-class RepairDocument(RepairRow):
-    """The fewest changes that make a plan or a configuration file legal and fit."""

@@ -26,7 +26,7 @@ def printed() -> str:
     made = fix_file(source, Request(model=MODEL, cluster=CLUSTER))
     console = Console(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
     with console.capture() as captured:
-        print_repair(made.answer, console, path=source.path, command="planner plan ...", file=made)
+        print_repair(made, console, "planner plan ...")
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 

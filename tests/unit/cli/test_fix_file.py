@@ -76,7 +76,7 @@ def test_without_apply_nothing_is_written_and_the_difference_is_shown(
 def changes_of(run: Any) -> list[tuple[str, Any, Any, str, int]]:
     changes = json.loads(run.out)["repair"]["changes"]
     return [
-        (one["field"], one["from"], one["to"], one["key"], one["line"])
+        (one["field"], one["before"], one["after"], one["key"], one["line"])
         for one in changes
         if one["counts"] or one["line"]
     ]

@@ -25,7 +25,7 @@ def plan_of(tmp_path: Path) -> Callable[..., str]:
 
 def changes_of(run: Any) -> list[tuple[str, Any, Any]]:
     changes = json.loads(run.out)["repair"]["changes"]
-    return [(one["field"], one["from"], one["to"]) for one in changes if one["counts"]]
+    return [(one["field"], one["before"], one["after"]) for one in changes if one["counts"]]
 
 
 def test_a_sound_plan_is_left_as_it_is(planner: Any, plan_of: Any) -> None:

@@ -59,6 +59,12 @@ class FieldChange:
     after: Value
     counts: bool
     """False where it follows from other changes."""
+    key: str = ""
+    """That states it in a configuration file."""
+    line: int = 0
+    """Of the key; 0: the file does not state it."""
+    new_line: int = 0
+    """Of the key in the repaired file."""
 
 
 @dataclass(frozen=True, kw_only=True)
