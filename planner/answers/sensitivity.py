@@ -112,6 +112,7 @@ class Response:
 class Sensitivity:
     """The answer: every figure's response."""
 
+    case: Case
     plan: Plan
     """Of the question, or saved."""
     best: Plan
@@ -211,7 +212,11 @@ def sensitivity(
     )
     responses = tuple(_response(figure, plan or best, asker) for figure in known)
     return Sensitivity(
-        plan=plan or best, best=best, responses=responses, num_searches=asker.num_done + 1
+        case=case,
+        plan=plan or best,
+        best=best,
+        responses=responses,
+        num_searches=asker.num_done + 1,
     )
 
 

@@ -44,7 +44,7 @@ KINDS = {
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),
     "sweep-show": Kind(1, "sweep show", "report.sweep.SweepShowRow"),
     "job": Kind(1, "job", "report.rows.layouts.JobDocument"),
-    "sensitivity": Kind(1, "sensitivity", "report.rows.sizes.SensitivityDocument"),
+    "sensitivity": Kind(2, "sensitivity", "answers.sensitivity_rows.SensitivityDocument"),
     "memory": Kind(1, "memory", "report.rows.layouts.MemoryDocument"),
     "explain": Kind(1, "explain", "report.rows.layouts.ExplainDocument"),
     "collective": Kind(1, "collective", "report.rows.runs.CollectiveDocument"),

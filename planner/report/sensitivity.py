@@ -1,40 +1,31 @@
 """What figures do to time and to the winner, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from planner.answers.parameters import Parameter
-from planner.answers.rows import PlanRow
 from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
+from planner.answers.sensitivity_rows import SensitivityDocument
 from planner.notes import Note
 from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
-from planner.report.words import layout_words, print_notes, saving_words
-from planner.spec.strategy import GPU_DEGREES
+from planner.report.words import degrees_words, layout_words, print_notes, saving_words
 from planner.units import format_seconds
 
-MOST_SHOWN = 6
-"""Crossings; JSON has all."""
-NEAR = 1.1
-"""A factor; the winner within it is the verdict."""
+MOST_SHOWN = 6  # crossings; JSON has all
+NEAR = 1.1  # a factor of figures; who wins within it is the verdict
 TITLES = ("/ 2", "- 10%", "+ 10%", "x 2")
 
 
 def short_layout(plan: Plan) -> str:
-    """A layout in a few words: ``dp 8 tp 4 pp 4 ZeRO-1``."""
+    """A layout in a few words: ``DP 8 · TP 4 · PP 4, ZeRO-1``."""
     strategy = plan.strategy
-    degrees = [f"{axis} {getattr(strategy, axis)}" for axis in GPU_DEGREES]
-    shown = [text for text in degrees if not text.endswith(" 1")] or ["one GPU"]
-    if strategy.ep > 1:
-        shown.append(f"ep {strategy.ep}")
-    zero = f" ZeRO-{strategy.zero_stage}" if strategy.zero_stage else ""
+    zero = [f"ZeRO-{strategy.zero_stage}"] if strategy.zero_stage else []
     saved = [words for words in saving_words(plan) if not words.startswith("nothing")]
-    return ", ".join([f"{' '.join(shown)}{zero}", *saved])
+    return ", ".join([degrees_words(strategy) or "one GPU", *zero, *saved])
 
 
 def value_text(figure: Parameter, factor: float = 1.0) -> str:
@@ -111,38 +102,26 @@ def _cell(one: Response, point: Point | None, best: Plan) -> str:
     return f"{text}{mark}"
 
 
-def points_of(one: Response) -> list[Point | None]:
-    """The points in the order of FACTORS; None where the figure cannot be so."""
-    by_factor = {point.factor: point for point in one.points}
-    return [by_factor.get(one.figure.factor(factor)) for factor in FACTORS]
-
-
 def table(result: Sensitivity) -> RichTable:
     """Time per token at other values of the figures that matter."""
 
-    def factor_column(place: int, title: str) -> Column[Response]:
-        return Column(title, lambda one: _cell(one, points_of(one)[place], result.best))
+    def factor_column(factor: float, title: str) -> Column[Response]:
+        def text(one: Response) -> str:
+            by_factor = {point.factor: point for point in one.points}
+            return _cell(one, by_factor.get(one.figure.factor(factor)), result.best)
+
+        return Column(title, text)
 
     columns: list[Column[Response]] = [
         Column("figure", lambda one: one.figure.title, right=False),
         Column("now", lambda one: value_text(one.figure)),
-        *(factor_column(place, title) for place, title in enumerate(TITLES)),
+        *map(factor_column, FACTORS, TITLES),
         Column(
             "per 1%",
             lambda one: "-" if one.elasticity is None else f"{one.elasticity:+.2f}%",
         ),
     ]
     return rich_table(Table([one for one in result.responses if one.matters], columns))
-
-
-def inputs_line(result: Sensitivity) -> str:
-    """What was asked."""
-    context = result.best.context
-    return (
-        f"{context.model.name} on {context.cluster.name}, batch {context.job.global_batch} x "
-        f"{context.job.seq_len} tokens, {context.job.precision}"
-        f"{context.traits.training.suffix}, {result.best.framework}"
-    )
 
 
 def _saved_line(result: Sensitivity) -> str:
@@ -165,7 +144,13 @@ def print_sensitivity(
     following: str,
 ) -> None:
     """The verdict first, then where other layouts win, what to measure, and the table."""
-    console.print(inputs_line(result), style="dim", markup=False)
+    context = result.best.context
+    console.print(
+        f"{context.model.name} on {context.cluster.name}, batch {context.job.global_batch} x "
+        f"{context.job.seq_len} tokens, {context.job.precision}"
+        f"{context.traits.training.suffix}, {result.best.framework}",
+        style="dim",
+    )
     print_notes([note for note in notes if not note.is_assumed], console)
     console.print(verdict_line(result), style="bold", markup=False)
     if saved := _saved_line(result):
@@ -206,66 +191,6 @@ def _grounds(result: Sensitivity) -> Iterator[str]:
     )
 
 
-def _point_dict(one: Response, point: Point) -> dict[str, Any]:
-    return {
-        "factor": point.factor,
-        "value": point.factor * one.figure.value,
-        "time_per_token_change": one.change(point),
-        "best_iter_time_s": None if point.best is None else point.best.estimate.iter_time_s,
-        "plan_iter_time_s": point.kept_s,
-        "same_layout": point.best is not None and layout_of(point.best) == layout_of(one.base),
-        "layout": None if point.best is None else short_layout(point.best),
-        "strategy": None if point.best is None else _strategy(point.best),
-    }
-
-
-def _strategy(plan: Plan) -> dict[str, Any]:
-    return {**asdict(plan.strategy), "recompute": plan.strategy.recompute}
-
-
-def _response_dict(one: Response) -> dict[str, Any]:
-    figure = one.figure
-    return {
-        "figure": figure.key,
-        "title": figure.title,
-        "value": figure.value,
-        "unit": figure.unit,
-        "is_hardware": figure.is_hardware,
-        "points": [_point_dict(one, point) for point in one.points],
-        "elasticity": one.elasticity,
-        "crossings": [
-            {
-                "factor": crossing.factor,
-                "value": crossing.factor * figure.value,
-                "layout": None if crossing.plan is None else short_layout(crossing.plan),
-                "strategy": None if crossing.plan is None else _strategy(crossing.plan),
-            }
-            for crossing in one.crossings
-        ],
-        "range": None if figure.ends is None else [end * figure.value for end in figure.ends],
-        "range_time_fraction": one.span,
-        "range_decides_layout": one.decides,
-    }
-
-
 def render_sensitivity_json(result: Sensitivity, notes: Sequence[Note], following: str) -> str:
     """Everything in base units, figures in the unit that stands beside them."""
-    context = result.best.context
-    data = {
-        "inputs": {
-            "model": context.model.name,
-            "cluster": context.cluster.name,
-            "global_batch": context.job.global_batch,
-            "seq_len": context.job.seq_len,
-            "precision": context.job.precision,
-            "assumed": [str(note) for note in notes],
-        },
-        "best": PlanRow.of(result.best),
-        "given": None if result.plan is result.best else PlanRow.of(result.plan),
-        "figures": [_response_dict(one) for one in result.responses],
-        "worth_measuring": [one.figure.key for one in result.worth_measuring],
-        "next_command": following or None,
-        "searches": result.num_searches,
-        "proved_optimal": result.is_proved,
-    }
-    return serialise("sensitivity", data)
+    return serialise("sensitivity", SensitivityDocument.of(result, notes, following))
