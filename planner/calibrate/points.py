@@ -9,6 +9,7 @@ from typing import Literal, cast
 
 import numpy as np
 
+from planner.answers.collective import most_whole_ranks, planned_s
 from planner.calibrate.rows import Machine, Measured, Table
 from planner.catalog.detect import accelerator_of
 from planner.check.layout import Layout
@@ -21,7 +22,6 @@ from planner.cost.estimate import estimate
 from planner.cost.kernels import element_wise_s, product_s
 from planner.errors import InputError, Problem
 from planner.layers.op import FlashAttention, Gemm
-from planner.plans.collective import most_whole_ranks, planned_s
 from planner.spec.cluster import PROCESSOR, ClusterSpec, CollectiveKind
 from planner.spec.job import Precision
 from planner.units import GB, TERA, US

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from planner.answers.collective import most_whole_ranks
 from planner.calibrate.points import Place, Point, check_devices, collective_point, link_point
 from planner.collectives.cost import busbw_factor
 from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.limits import brief
-from planner.plans.collective import most_whole_ranks
 from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, US
 

@@ -1,11 +1,18 @@
 """``planner collective``: one collective on one group, by algorithm and by level."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from planner.cli import options
+
+if TYPE_CHECKING:
+    from planner.answers.collective import CollectiveQuestion
+    from planner.notes import Problems
+    from planner.spec.cluster import CollectiveKind
+
+ALL = "all"
 
 
 class KindName(StrEnum):
@@ -28,33 +35,123 @@ def collective(
     cluster: options.Cluster,
     algorithm: Annotated[
         str, typer.Option(help="One, several with commas, or all that can do it.")
-    ] = "all",
+    ] = ALL,
     group: Annotated[
         int | None,
         typer.Option(help="Ranks that take part, the first ones [all that fill whole units]."),
+    ] = None,
+    buckets: Annotated[
+        int | None, typer.Option(min=1, help="Reduce gradients in so many equal buckets.")
+    ] = None,
+    priority: Annotated[
+        bool, typer.Option("--priority", help="Those of the first layers overtake the others.")
+    ] = False,
+    backward_s: Annotated[
+        float | None,
+        typer.Option(
+            "--backward-s", min=0.0, help="Seconds of backward beside buckets [long enough]."
+        ),
+    ] = None,
+    compress: Annotated[
+        str, typer.Option(metavar="topk:0.01|int8", help="Compressed gradients; changes training.")
+    ] = "",
+    server: Annotated[
+        int | None, typer.Option(min=1, help="Gradients by so many parameter servers.")
     ] = None,
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Show what a collective takes by algorithm and level, and in plans."""
-    from planner.cli.collective_inputs import read_collective
+    from planner.answers.collective import collective_answer
     from planner.cli.output import console
-    from planner.plans.collective import collective_answer
-    from planner.report.collective import (
-        print_collective,
-        render_collective_json,
-    )
+    from planner.notes import Problems
+    from planner.report.collective import print_collective
+    from planner.report.document import serialise
 
-    as_json = output_format is options.TableOrJson.json
-    question = read_collective(
-        kind=kind.name,
-        size=size,
-        cluster=cluster,
-        algorithm=algorithm,
-        group=group,
-    )
+    problems = Problems()
+    ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
+    ways |= {} if backward_s is None else {"backward_s": backward_s}
+    ways |= _compression(problems, compress)
+    if kind is not KindName.all_reduce and (server or buckets or compress):
+        problems.add("COLLECTIVE", "buckets, compression and servers are of an all-reduce")
+    if buckets is None and (priority or backward_s is not None):
+        problems.add("--priority" if priority else "--backward-s", "needs --buckets")
+    question = _question(problems, kind.name, size, cluster, algorithm, group, ways)
     answer = collective_answer(question)
-    if as_json:
-        typer.echo(render_collective_json(answer))
+    if output_format is options.TableOrJson.json:
+        typer.echo(serialise("collective", answer))
     else:
         print_collective(answer, console(), verbose=verbose)
+
+
+def _compression(problems: "Problems", text: str) -> dict[str, Any]:
+    """How gradients are compressed: the share kept of ``topk:SHARE``, or 8 bits."""
+    name, _, share = text.partition(":")
+    if text in ("", "int8"):
+        return {"compress": text}
+    try:
+        density = float(share)
+    except ValueError:
+        density = 0.0
+    if name != "topk" or not 0.0 < density <= 1.0:
+        message = f"must be int8, or topk:SHARE above 0 to 1; given {text!r}"
+        problems.add("--compress", message)
+    return {"compress": "topk", "density": density}
+
+
+def _question(
+    problems: "Problems",
+    kind: str,
+    size: str,
+    cluster: str,
+    algorithm: str,
+    group: int | None,
+    ways: dict[str, Any],
+) -> "CollectiveQuestion":
+    """The question; raises one InputError with every problem found."""
+    from planner.answers.collective import CollectiveQuestion, most_whole_ranks
+    from planner.catalog.clusters import load_cluster
+    from planner.units import parse_bytes
+
+    num_bytes = problems.parsed("SIZE", size, parse_bytes)
+    machines = problems.read(lambda: load_cluster(cluster))
+    names = _algorithms(problems, algorithm)
+    if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
+        message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
+        problems.add("--group", message)
+    if machines is not None and machines.num_accelerators < 2:
+        problems.add("CLUSTER", "has one accelerator; a collective needs two")
+    problems.finish()
+    assert machines is not None
+    assert num_bytes is not None
+    num_ranks = group or most_whole_ranks(machines)
+    note = ""
+    if group is None and num_ranks < machines.num_accelerators:
+        note = (
+            f"the largest group that fills whole units of every level: {num_ranks:,} of "
+            f"{machines.num_accelerators:,} ranks; --group takes another"
+        )
+    return CollectiveQuestion(
+        kind=cast("CollectiveKind", kind),
+        num_bytes=num_bytes,
+        cluster=machines,
+        num_ranks=num_ranks,
+        algorithms=names,
+        note=note,
+        **ways,
+    )
+
+
+def _algorithms(problems: "Problems", text: str) -> tuple[str, ...]:
+    """Names given with commas; none stands for all that can do it."""
+    from planner.collectives.algorithms import BY_NAME
+    from planner.spelling import did_you_mean
+
+    if text == ALL:
+        return ()
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME) or f"allowed are all, {', '.join(BY_NAME)}"
+            problems.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
+    return tuple(dict.fromkeys(names))

@@ -47,7 +47,7 @@ KINDS = {
     "sensitivity": Kind(2, "sensitivity", "answers.sensitivity_rows.SensitivityDocument"),
     "memory": Kind(1, "memory", "report.rows.layouts.MemoryDocument"),
     "explain": Kind(1, "explain", "report.rows.layouts.ExplainDocument"),
-    "collective": Kind(1, "collective", "report.rows.runs.CollectiveDocument"),
+    "collective": Kind(1, "collective", "answers.collective.CollectiveAnswer"),
     "emit": Kind(1, "emit", "report.rows.files.EmitDocument"),
     "check": Kind(1, "check", "report.rows.files.CheckDocument"),
     "repair": Kind(3, "check FILE --fix", "report.repair.RepairDocument"),

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
+from planner.answers.collective import group_levels
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.kernels import usual_precision
 from planner.errors import InputError
-from planner.plans.collective import group_levels
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 

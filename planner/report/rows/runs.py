@@ -6,7 +6,6 @@ from planner.calibrate.fit import OwnErrors
 from planner.compare.causes import Cause
 from planner.compare.compare import Published
 from planner.report.rows.base import Row
-from planner.report.rows.parts import CollectiveCostRow
 
 
 class CompareLogMeasured(Row):
@@ -114,58 +113,3 @@ class CalibrateDocument(Row):
     own: list[OwnErrors]
     cluster_file: str
     """As --out writes it."""
-
-
-class CollectiveLevel(Row):
-    """Of the network, as far as the ranks use it."""
-
-    name: str
-    topology: str
-    units: int
-    """Members of a group."""
-    bytes_per_s: float
-    """Per rank and direction."""
-    latency_s: float
-    reduces_in_network: bool
-
-
-class CollectiveAlgorithmLevel(CollectiveCostRow):
-    """One entry of ``levels``."""
-
-    name: str
-
-
-class CollectiveAlgorithm(CollectiveCostRow):
-    """Fastest first."""
-
-    name: str
-    busbw_bytes_per_s: float
-    """Bus bandwidth as nccl-tests defines it."""
-    bottleneck: str
-    """The level that takes longest."""
-    levels: list[CollectiveAlgorithmLevel]
-
-
-class CollectiveCrossover(Row):
-    """Fastest algorithm by size."""
-
-    from_bytes: float
-    algorithm: str
-
-
-class CollectiveDocument(Row):
-    """What a collective takes, by algorithm and level."""
-
-    collective: str
-    bytes: float
-    """Vector, gathered vector or send buffer."""
-    cluster: str
-    ranks: int
-    note: str
-    levels: list[CollectiveLevel]
-    algorithms: list[CollectiveAlgorithm]
-    plan_s: float | None
-    """What plans take it to cost; null where none has it."""
-    plan_is_measured: bool
-    """From a measured curve."""
-    crossovers: list[CollectiveCrossover]

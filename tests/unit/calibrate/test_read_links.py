@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from tables import synthetic
 
+from planner.answers.collective import planned_s
 from planner.calibrate.figures import Base, read_base
 from planner.calibrate.points import Point
 from planner.calibrate.read import points_of
 from planner.calibrate.rows import table_text
 from planner.check.job import Request
 from planner.errors import InputError
-from planner.plans.collective import planned_s
 
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"

@@ -123,3 +123,42 @@ def test_every_wrong_argument_is_reported_at_once(planner: Any) -> None:
     run = planner("collective", "all-reduce", "x", "y", "--algorithm", "z")
     for text in ("SIZE", "cluster::y", "--algorithm"):
         assert text in run.err
+
+
+def test_other_ways_say_whether_they_change_training(planner: Any) -> None:
+    options = ("--buckets", "4", "--compress", "topk:0.01", "--server", "8", "--format", "json")
+    run = planner("collective", "all-reduce", "1GB", "2xdgx-h100", *options)
+    assert run.code == 0, run.err
+    data = json.loads(run.out)
+    server, top_k, buckets = data["ways"]
+    assert [way["changes_training"] for way in data["ways"]] == [False, True, False]
+    # each of 8 servers gives out the weights of two workers
+    assert server["sent_bytes"] == pytest.approx(1e9 * 16 / 8)
+    # 15 others' share of 1 %, each number with its place
+    assert top_k["sent_bytes"] == pytest.approx(15 * 0.01 * 1e9 * 2)
+    assert buckets["exposed_s"] == pytest.approx(data["algorithms"][0]["time_s"] / 4)
+
+
+def test_priority_hides_what_a_short_backward_leaves(planner: Any) -> None:
+    asked = ("collective", "all-reduce", "1GB", "2xdgx-h100", "--buckets", "100")
+    asked = (*asked, "--backward-s", "0.001", "--format", "json")
+    (plain,) = json.loads(planner(*asked).out)["ways"]
+    (first,) = json.loads(planner(*asked, "--priority").out)["ways"]
+    assert plain["exposed_s"] - first["exposed_s"] == pytest.approx(0.99 * 0.0005)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("all-reduce", "--compress", "topk:2"), "--compress: must be int8, or topk:SHARE"),
+        (("all-reduce", "--priority"), "--priority: needs --buckets"),
+        (("all-gather", "--server", "2"), "servers are of an all-reduce"),
+    ],
+)
+def test_other_ways_that_cannot_be_are_refused(
+    planner: Any, arguments: tuple[str, ...], message: str
+) -> None:
+    kind, *others = arguments
+    run = planner("collective", kind, "1GB", "2xdgx-h100", *others)
+    assert run.code == 2
+    assert message in run.err

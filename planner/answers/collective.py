@@ -1,0 +1,348 @@
+"""One collective on one group: every algorithm by level, and what plans count on."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from planner.collectives.algorithms import ALGORITHMS
+from planner.collectives.cost import CollectiveCost, busbw_factor
+from planner.collectives.gradients import (
+    exposed_by_priority_s,
+    exposed_in_order_s,
+    int8_all_gather,
+    parameter_server_all_reduce,
+    top_k_all_gather,
+)
+from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
+from planner.collectives.hierarchy import (
+    GroupLevel,
+    HierarchyCost,
+    LevelCost,
+    on_levels,
+    unsuitable,
+)
+from planner.cost.network import collective_s, link_share, point_to_point_s
+from planner.cost.topology import Group
+from planner.errors import InputError
+from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelSpec
+from planner.units import Array
+
+SIZES = 2.0 ** np.arange(10.0, 34.25, 0.5)
+"""Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling."""
+P2P_RANKS = 2
+NETWORK_ISSUE_S = 1e-6
+"""Between the starts of two messages over a network (NCCL, src/graph/tuning.cc: net overhead)."""
+DOMAIN_ISSUE_S = 1e-7
+"""The same inside a domain, where threads write to several partners side by side; assumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveQuestion:
+    """A collective of a size on the first ranks of a cluster, and other ways to add gradients.
+
+    Backward seconds without a value stand for a backward pass that hides all that it can.
+    """
+
+    kind: CollectiveKind
+    num_bytes: float
+    cluster: ClusterSpec
+    num_ranks: int
+    algorithms: tuple[str, ...] = ()
+    note: str = ""
+    servers: int | None = None
+    compress: Literal["", "topk", "int8"] = ""
+    density: float = 1.0
+    buckets: int | None = None
+    by_priority: bool = False
+    backward_s: float = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelRow:
+    """A level of the network as the ranks use it; rates are per rank and direction."""
+
+    name: str
+    topology: str
+    dims: tuple[int, ...]
+    units: int
+    bytes_per_s: float
+    latency_s: float
+    reduces_in_network: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareRow:
+    """What an algorithm takes on one level; rounds are messages one after another."""
+
+    name: str
+    time_s: float
+    rounds: float
+    sent_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmRow(ShareRow):
+    """An algorithm; bus bandwidth is as nccl-tests defines it, and one level takes longest."""
+
+    busbw_bytes_per_s: float
+    bottleneck: str
+    levels: tuple[ShareRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayRow:
+    """Another way to add up gradients, by a textbook formula on the group's slowest level."""
+
+    name: str
+    time_s: float
+    exposed_s: float | None
+    sent_bytes: float | None
+    changes_training: bool
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossover:
+    """From this size on an algorithm is the fastest of those asked for."""
+
+    from_bytes: float
+    algorithm: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveAnswer:
+    """Algorithms, fastest first, and the time that plans take; null where they have none."""
+
+    collective: CollectiveKind
+    bytes: float
+    cluster: str
+    accelerator: str
+    accelerators: int
+    ranks: int
+    note: str
+    levels: tuple[LevelRow, ...]
+    algorithms: tuple[AlgorithmRow, ...]
+    plan_s: float | None
+    plan_busbw_bytes_per_s: float | None
+    plan_is_measured: bool
+    crossovers: tuple[Crossover, ...]
+    ways: tuple[WayRow, ...]
+
+
+def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]:
+    """Levels that the first ``num_ranks`` ranks span, with what one rank achieves through each.
+
+    Fully connected levels and hybrid meshes give a part of a rank's links (planner.cost.network);
+    a torus becomes a slice. Raises InputError for a group that does not fill whole units.
+    """
+    found: list[GroupLevel] = []
+    below = 1
+    for index, level in enumerate(cluster.levels):
+        inside = min(num_ranks, level.num_accelerators)
+        if inside % below:
+            nearest = f"{inside // below * below} and {(inside // below + 1) * below}"
+            message = f"{num_ranks} ranks do not fill whole units of {below}; nearest are {nearest}"
+            raise InputError.single("command line", "--group", message)
+        if inside > below:
+            part = _group_level(level.within(inside), level, inside // below, inside)
+            in_domain = index <= cluster.num_inner_levels
+            found.append(replace(part, issue_s=DOMAIN_ISSUE_S if in_domain else NETWORK_ISSUE_S))
+        below = max(below, inside)
+    return tuple(found)
+
+
+def most_whole_ranks(cluster: ClusterSpec) -> int:
+    """Ranks of the largest group that fills whole units of every level it spans."""
+    below = 1
+    for level in cluster.levels:
+        inside = min(cluster.num_accelerators, level.num_accelerators)
+        if inside % below:
+            return inside // below * below
+        below = max(below, inside)
+    return cluster.num_accelerators
+
+
+def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -> GroupLevel:
+    share = float(np.asarray(link_share(part, np.asarray(inside))))
+    return GroupLevel(
+        name=part.name,
+        members=members,
+        latency_s=part.latency_s,
+        bytes_per_s=part.achieved_bytes_per_s * share,
+        topology=part.topology,
+        dims=part.dims,
+        closes=tuple(
+            part.topology.startswith("torus") and d == length >= SHORTEST_CLOSED_DIMENSION
+            for d, length in zip(part.dims, whole.dims, strict=True)
+        ),
+        reduces_in_network=part.reduces_in_network,
+    )
+
+
+def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
+    """Return costs and crossovers. Raises InputError for what cannot be done."""
+    kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
+    levels = _levels_of(question)
+    names = question.algorithms or _suitable(kind, levels)
+    for name in names:
+        if problem := unsuitable(name, kind, levels):
+            raise InputError.single("command line", "--algorithm", f"{name} {problem}")
+    costs = [on_levels(name, kind, question.num_bytes, levels) for name in names]
+    costs.sort(key=lambda cost: float(cost.total.time_s))
+    plan_s = planned_s(kind, question.num_bytes, num_ranks, cluster)
+    return CollectiveAnswer(
+        collective=kind,
+        bytes=question.num_bytes,
+        cluster=cluster.name,
+        accelerator=cluster.accelerator.name,
+        accelerators=cluster.num_accelerators,
+        ranks=num_ranks,
+        note=question.note,
+        levels=tuple(
+            LevelRow(
+                name=level.name,
+                topology=level.topology,
+                dims=tuple(level.dims),
+                units=level.members,
+                bytes_per_s=level.bytes_per_s,
+                latency_s=level.latency_s,
+                reduces_in_network=level.reduces_in_network,
+            )
+            for level in levels
+        ),
+        algorithms=tuple(_algorithm(question, cost) for cost in costs),
+        plan_s=plan_s,
+        plan_busbw_bytes_per_s=None if plan_s is None else _busbw(question, plan_s),
+        plan_is_measured=kind in cluster.accelerator.collectives and _num_domains(question) == 1,
+        crossovers=_crossovers(kind, names, levels),
+        ways=tuple(_ways(question, levels, float(costs[0].total.time_s))),
+    )
+
+
+def _busbw(question: CollectiveQuestion, seconds: float) -> float:
+    factor = float(busbw_factor(question.kind, float(question.num_ranks)))
+    return factor * question.num_bytes / seconds if seconds else 0.0
+
+
+def _algorithm(question: CollectiveQuestion, cost: HierarchyCost) -> AlgorithmRow:
+    seconds = float(cost.total.time_s)
+    return AlgorithmRow(
+        **asdict(_share(cost.algorithm, cost.total)),
+        busbw_bytes_per_s=_busbw(question, seconds),
+        bottleneck=cost.bottleneck,
+        levels=tuple(_share(level.name, level) for level in cost.levels),
+    )
+
+
+def _share(name: str, cost: CollectiveCost | LevelCost) -> ShareRow:
+    return ShareRow(
+        name=name,
+        time_s=float(cost.time_s),
+        rounds=float(cost.rounds),
+        sent_bytes=float(cost.sent_bytes),
+    )
+
+
+def _ways(
+    question: CollectiveQuestion, levels: Sequence[GroupLevel], reduce_s: float
+) -> Iterator[WayRow]:
+    """Servers, compression and buckets, beside the fastest all-reduce of ``reduce_s``.
+
+    Formulas are of one level: the group's slowest, with all ranks on it.
+    """
+    size, ranks = question.num_bytes, question.num_ranks
+    link = min(levels, key=lambda level: level.bytes_per_s).link
+    if question.servers is not None:
+        cost = parameter_server_all_reduce(size, ranks, link, question.servers)
+        note = "the same sums: all push before any pulls"
+        yield _way(f"parameter server, {question.servers} servers", cost, note, changes=False)
+    if question.compress == "topk":
+        cost = top_k_all_gather(size, ranks, link, question.density)
+        note = "changes training: the other gradients wait for a later iteration"
+        yield _way(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
+    if question.compress == "int8":
+        note = "changes training: gradients are rounded to 8 bits"
+        yield _way("int8, all-gather", int8_all_gather(size, ranks, link), note, changes=True)
+    if question.buckets is not None:
+        share, backward_s = 1.0 / question.buckets, question.backward_s
+        exposed_s = float(exposed_in_order_s(reduce_s, backward_s, share))
+        name, note = f"{question.buckets} buckets as backward fills them", "the same gradients"
+        if question.by_priority:
+            # A forward pass has half the products of a backward one: no gradients of weights.
+            forward_s = backward_s / 2.0
+            exposed_s = float(exposed_by_priority_s(reduce_s, backward_s, forward_s, share))
+            name = f"{question.buckets} buckets by priority"
+            note = "the same gradients; the optimizer steps layer by layer"
+        yield WayRow(
+            name=name,
+            time_s=reduce_s,
+            exposed_s=exposed_s,
+            sent_bytes=None,
+            changes_training=False,
+            note=note,
+        )
+
+
+def _way(name: str, cost: CollectiveCost, note: str, *, changes: bool) -> WayRow:
+    return WayRow(
+        name=name,
+        time_s=float(cost.time_s),
+        exposed_s=None,
+        sent_bytes=float(cost.sent_bytes),
+        changes_training=changes,
+        note=note,
+    )
+
+
+def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
+    """Levels of the group; of a message between two, the outermost one it spans."""
+    levels = group_levels(question.cluster, question.num_ranks)
+    if question.kind == "p2p":
+        return tuple(replace(level, members=P2P_RANKS, dims=()) for level in levels[-1:])
+    return levels
+
+
+def _suitable(kind: CollectiveKind, levels: Sequence[GroupLevel]) -> tuple[str, ...]:
+    return tuple(a.name for a in ALGORITHMS if not unsuitable(a.name, kind, levels))
+
+
+def _times(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) -> Array:
+    return on_levels(name, kind, SIZES, levels).total.time_s
+
+
+def _crossovers(
+    kind: CollectiveKind, names: Sequence[str], levels: Sequence[GroupLevel]
+) -> tuple[Crossover, ...]:
+    """Fastest algorithm from each size of SIZES on at which it changes."""
+    best = np.argmin([_times(name, kind, levels) for name in names], axis=0)
+    changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
+    return tuple(
+        Crossover(from_bytes=float(SIZES[index]), algorithm=names[best[index]]) for index in changes
+    )
+
+
+def _num_domains(question: CollectiveQuestion) -> int:
+    return -(-question.num_ranks // question.cluster.domain.num_accelerators)
+
+
+def planned_s(
+    kind: CollectiveKind, num_bytes: float, num_ranks: int, cluster: ClusterSpec
+) -> float | None:
+    """Seconds that plans take for a collective of the first ranks; None where they have none."""
+    inside = [min(num_ranks, level.num_accelerators) for level in cluster.levels]
+    dims = cluster.domain.within(num_ranks).dims
+    group = Group(
+        members=tuple(np.array([number]) for number in inside),
+        domain=cluster.num_inner_levels,
+        spans=tuple(np.array([length]) for length in dims),
+    )
+    size = np.array([num_bytes])
+    if kind == "p2p":
+        return float(point_to_point_s(size, group, cluster)[0])
+    for known in get_args(Collective):
+        if kind == known:
+            return float(collective_s(known, size, group, cluster)[0])
+    return None
