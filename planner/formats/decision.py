@@ -17,6 +17,7 @@ from planner.formats.settings import as_whole, decided, flag, given
 from planner.spec.strategy import NEUTRAL, Strategy
 
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
+To: TypeAlias = Callable[[Context, Strategy], Iterable["Line"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str]]
 KEPT: Final = object()
 """In the place of a value: the key stays as it is."""
@@ -43,25 +44,56 @@ def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[
     return (Line(key=key, value=value, why=why),) if when else ()
 
 
-def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
-    """A decision that a key states by a value of a kind; no other value states it."""
+def says(
+    key: str,
+    value: Callable[[Context, Strategy], object],
+    why: str,
+    *,
+    is_default: bool = False,
+) -> To:
+    """A key that a file is given where its value is not None.
+
+    ``why`` may name what is in the context ``c`` and the strategy ``s``.
+    """
+
+    def to(context: Context, strategy: Strategy) -> Iterator[Line]:
+        said = value(context, strategy)
+        if said is not None:
+            reason = why.format(c=context, s=strategy)
+            yield Line(key=key, value=said, why=reason, is_default=is_default)
+
+    return to
+
+
+def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
+    """A decision that follows from settings, with the place of a key; None: nothing follows."""
 
     def of(settings: Settings) -> Iterator[tuple[str, Value]]:
-        value = read(given(settings, key))
+        value = read(settings)
         if value is not None:
             yield name, decided(settings, key, value)
 
     return of
 
 
+def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
+    """A decision that a key states by a value of a kind; no other value states it."""
+    return derived(name, key, lambda settings: read(given(settings, key)))
+
+
 def switched(name: str, key: str, value: object) -> Of:
     """A decision that a flag makes where it is on."""
+    return derived(name, key, lambda settings: value if flag(settings, key) else None)
 
-    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
-        if flag(settings, key):
-            yield name, decided(settings, key, value)
 
-    return of
+def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
+    """One reason why a plan cannot be said; it may name what is in ``c`` and ``s``."""
+
+    def cannot(context: Context, strategy: Strategy) -> Iterator[str]:
+        if wrong(context, strategy):
+            yield text.format(c=context, s=strategy)
+
+    return cannot
 
 
 def _nothing(*_: object) -> Iterator[Any]:
@@ -77,7 +109,7 @@ class Decision:
     keys are compared one by one."""
     keys: tuple[str, ...]
     """Every key that carries it, in whatever file."""
-    to: Callable[[Context, Strategy], Iterable[Line]] = _nothing
+    to: To = _nothing
     """What a file says of a plan; called for plans that can be said."""
     of: Of = _nothing
     """What settings decide, by name."""
@@ -100,22 +132,17 @@ def of_key(
     of: Of | None = None,
     off: object = REMOVED,
     cannot: Cannot = _nothing,
+    more: tuple[str, ...] = (),
     is_default: bool = False,
 ) -> Decision:
     """The row of a decision that one key carries; where its value is None it is not written.
 
-    Without a name the key is needed beside a decision, and is none.
+    Without a name the key is needed beside a decision, and is none. ``more`` keys carry it too.
     """
-
-    def to(context: Context, strategy: Strategy) -> Iterator[Line]:
-        said = value(context, strategy)
-        if said is not None:
-            yield Line(key=key, value=said, why=why, is_default=is_default)
-
     return Decision(
         names=(name,) if name else (),
-        keys=(key,),
-        to=to,
+        keys=(key, *more),
+        to=says(key, value, why, is_default=is_default),
         of=(of or stated(name, key, read)) if name else _nothing,
         off={key: KEPT if is_default else off},
         cannot=cannot,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, stated
+from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, stated, unless
 from planner.formats.deepspeed import keys
 from planner.formats.format import Value
 from planner.formats.refusals import beyond
@@ -257,11 +257,6 @@ def _split_heads(context: Context, strategy: Strategy) -> Iterator[str]:
         yield f"cp {strategy.cp}: Ulysses splits the {heads} heads"
 
 
-def _no_experts(_: Context, strategy: Strategy) -> Iterator[str]:
-    if strategy.ep > 1 and strategy.pp * strategy.tp * strategy.cp > 1:
-        yield f"ep {strategy.ep} with tp, pp or cp: AutoEP is written alone only"
-
-
 def _modules(context: Context, strategy: Strategy) -> list[str] | None:
     modules = strategy.recompute_modules
     names = context.traits.recompute.selected if modules is None else modules
@@ -358,7 +353,10 @@ TABLE: Table = (
         lambda _, s: True if s.ep > 1 else None,
         "experts are split over ranks (AutoEP)",
         off=False,
-        cannot=_no_experts,
+        cannot=unless(
+            lambda _, s: s.ep > 1 and s.pp * s.tp * s.cp > 1,
+            "ep {s.ep} with tp, pp or cp: AutoEP is written alone only",
+        ),
     ),
     of_key(
         "ep",

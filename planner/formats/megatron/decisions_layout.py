@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, Table, stated
+from planner.formats.decision import Line, Table, derived, says, stated, unless
 from planner.formats.format import ALL, PerChunk, Value
 from planner.formats.megatron.layout import (
     even_chunks,
@@ -40,6 +40,8 @@ from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 SCHEDULE = "1f1b"
+SP = "--sequence-parallel"
+INNER = "--use-tp-pp-dp-mapping"
 ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
@@ -57,22 +59,6 @@ def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
     return chunk_layers(strategy.layers_per_stage, strategy.vpp)
 
 
-def _to_sequence_parallel(_: Context, strategy: Strategy) -> Iterator[Line]:
-    if strategy.sequence_parallel:
-        why = "norms and residuals are split over the tensor-parallel ranks too"
-        yield chosen("--sequence-parallel", why=why)
-
-
-def _of_sequence_parallel(settings: Settings) -> Iterator[tuple[str, Value]]:
-    if is_on(settings, "--sequence-parallel") and whole(settings, TP) > 1:
-        yield "sequence_parallel", settings["--sequence-parallel"]
-
-
-def _no_sequence_parallel(context: Context, strategy: Strategy) -> Iterator[str]:
-    if context.model.moe and strategy.tp > 1 and not strategy.sequence_parallel:
-        yield "sequence_parallel: off; a mixture with tensor parallelism needs it in training"
-
-
 def _to_etp(_: Context, strategy: Strategy) -> Iterator[Line]:
     if strategy.etp != strategy.tp:
         why = "experts are whole" if strategy.etp == 1 else f"experts are split {strategy.etp} ways"
@@ -83,26 +69,6 @@ def _of_etp(settings: Settings) -> Iterator[tuple[str, Value]]:
     """As stated, and what holds: experts are split as other layers are where nothing is."""
     yield from stated("etp", ETP)(settings)
     yield ETP, decided(settings, ETP, whole(settings, ETP, whole(settings, TP)))
-
-
-def _no_etp(context: Context, strategy: Strategy) -> Iterator[str]:
-    if context.model.moe and context.model.moe.expert_bias and strategy.etp > 1:
-        yield f"etp: {strategy.etp} with biases in experts, which are not split"
-
-
-def _to_placement(_: Context, strategy: Strategy) -> Iterator[Line]:
-    if strategy.placement != PLACEMENT_NAMES[0]:
-        why = "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart"
-        yield chosen("--use-tp-pp-dp-mapping", why=why)
-
-
-def _of_placement(settings: Settings) -> Iterator[tuple[str, Value]]:
-    if is_on(settings, "--use-tp-pp-dp-mapping"):
-        yield "placement", decided(settings, "--use-tp-pp-dp-mapping", PLACEMENT_NAMES[1])
-
-
-def _to_stages(_: Context, strategy: Strategy) -> Iterator[Line]:
-    yield chosen(PP, strategy.pp, why=f"layers are split into {strategy.pp} pipeline stages")
 
 
 def _of_stages(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -149,31 +115,6 @@ def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 _LAYOUT_LACKS_MTP = "_layout_mtp"
 """Layers of multi-token prediction in a layout, where those are not all."""
-
-
-def _to_mtp(context: Context, _: Strategy) -> Iterator[Line]:
-    if context.job.mtp_layers:
-        why = "layers that predict further tokens, on the last stage"
-        yield chosen(MTP, context.job.mtp_layers, why=why)
-
-
-def _of_mtp(settings: Settings) -> Iterator[tuple[str, Value]]:
-    if MTP not in settings or given(settings, MTP) is not None:
-        yield "mtp_layers", decided(settings, MTP, given(settings, MTP) or 0)
-
-
-def _to_micro_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
-    why = f"{strategy.num_micro_batches} micro-batches per iteration and replica"
-    yield chosen(MICRO, strategy.micro_batch, why=why)
-
-
-def _to_batch(context: Context, strategy: Strategy) -> Iterator[Line]:
-    why = f"shared out over {strategy.dp} data-parallel replicas"
-    yield chosen(BATCH, context.job.global_batch, why=why)
-
-
-def _to_sequence(context: Context, _: Strategy) -> Iterator[Line]:
-    yield chosen("--seq-length", context.job.seq_len, why="tokens per sequence, as planned")
 
 
 def _of_sequence(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -289,29 +230,104 @@ def _not_beside_exchange(strategy: Strategy, modules: tuple[str, ...]) -> Iterat
 
 
 ROWS: Table = (
-    degree("tp", "--tensor-model-parallel-size", "every layer is split over {} ranks", least=1),
+    degree(
+        "tp",
+        "--tensor-model-parallel-size",
+        "every layer is split over {s.tp} ranks",
+        least=1,
+    ),
     row(
         "sequence_parallel",
-        "--sequence-parallel",
-        _to_sequence_parallel,
-        _of_sequence_parallel,
-        _no_sequence_parallel,
+        SP,
+        says(
+            SP,
+            lambda _, s: s.sequence_parallel or None,
+            "norms and residuals are split over the tensor-parallel ranks too",
+        ),
+        derived(
+            "sequence_parallel",
+            SP,
+            lambda settings: (is_on(settings, SP) and whole(settings, TP) > 1) or None,
+        ),
+        unless(
+            lambda c, s: c.model.moe and s.tp > 1 and not s.sequence_parallel,
+            "sequence_parallel: off; a mixture with tensor parallelism needs it in training",
+        ),
     ),
-    degree("cp", "--context-parallel-size", "every sequence is split over {} ranks"),
-    degree("ep", "--expert-model-parallel-size", "experts are shared out over {} ranks"),
-    row("etp", ETP, _to_etp, _of_etp, _no_etp),
-    row("placement", "--use-tp-pp-dp-mapping", _to_placement, _of_placement),
-    row("pp schedule", PP, _to_stages, _of_stages, _no_stages),
+    degree("cp", "--context-parallel-size", "every sequence is split over {s.cp} ranks"),
+    degree("ep", "--expert-model-parallel-size", "experts are shared out over {s.ep} ranks"),
     row(
-        "layers_per_stage vpp",
-        " ".join(SPLITS),
-        _to_chunks,
-        _of_chunks,
+        "etp",
+        ETP,
+        _to_etp,
+        _of_etp,
+        unless(
+            lambda c, s: c.model.moe and c.model.moe.expert_bias and s.etp > 1,
+            "etp: {s.etp} with biases in experts, which are not split",
+        ),
     ),
-    row("mtp_layers", MTP, _to_mtp, _of_mtp),
-    row("micro_batch", MICRO, _to_micro_batch, stated("micro_batch", MICRO)),
-    row("global_batch", BATCH, _to_batch, stated("global_batch", BATCH)),
-    row("seq_len", "--seq-length --encoder-seq-length", _to_sequence, _of_sequence),
+    row(
+        "placement",
+        INNER,
+        says(
+            INNER,
+            lambda _, s: s.placement != PLACEMENT_NAMES[0] or None,
+            "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart",
+        ),
+        derived(
+            "placement",
+            INNER,
+            lambda settings: PLACEMENT_NAMES[1] if is_on(settings, INNER) else None,
+        ),
+    ),
+    row(
+        "pp schedule",
+        PP,
+        says(PP, lambda _, s: s.pp, "layers are split into {s.pp} pipeline stages"),
+        _of_stages,
+        _no_stages,
+    ),
+    row("layers_per_stage vpp", " ".join(SPLITS), _to_chunks, _of_chunks),
+    row(
+        "mtp_layers",
+        MTP,
+        says(
+            MTP,
+            lambda c, _: c.job.mtp_layers or None,
+            "layers that predict further tokens, on the last stage",
+        ),
+        derived(
+            "mtp_layers",
+            MTP,
+            lambda settings: given(settings, MTP) if MTP in settings else 0,
+        ),
+    ),
+    row(
+        "micro_batch",
+        MICRO,
+        says(
+            MICRO,
+            lambda _, s: s.micro_batch,
+            "{s.num_micro_batches} micro-batches per iteration and replica",
+        ),
+        stated("micro_batch", MICRO),
+    ),
+    row(
+        "global_batch",
+        BATCH,
+        says(
+            BATCH,
+            lambda c, _: c.job.global_batch,
+            "shared out over {s.dp} data-parallel replicas",
+        ),
+        stated("global_batch", BATCH),
+    ),
+    row(
+        "seq_len",
+        "--seq-length --encoder-seq-length",
+        says("--seq-length", lambda c, _: c.job.seq_len, "tokens per sequence, as planned"),
+        _of_sequence,
+    ),
     row(
         "selective_layers_per_stage recompute_layers_per_stage offloaded_layers_per_stage "
         "recompute_modules",

@@ -6,7 +6,7 @@ Source: megatron/training/arguments.py.
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.formats.decision import Decision, Line, Table
+from planner.formats.decision import Decision, Line, Table, stated, unless
 from planner.formats.format import Value
 from planner.formats.megatron.rows import chosen, degree, row
 from planner.formats.megatron.settings import fraction, is_on
@@ -103,25 +103,6 @@ def _of_sharding(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "zero_stage", decided(settings, "--use-distributed-optimizer", 1)
 
 
-def _no_sharding(_: Context, strategy: Strategy) -> Iterator[str]:
-    if strategy.zero_stage > 1 and strategy.pp > 1:
-        stage = f"{strategy.zero_stage} with pp {strategy.pp}"
-        yield f"zero_stage: {stage}; Megatron-FSDP has no stages"
-
-
-def _of_checkpoints(settings: Settings) -> Iterator[tuple[str, Value]]:
-    """The checkpoints of Megatron-FSDP; which others a file asks for is none of the planner's."""
-    key, value = FSDP_CHECKPOINTS
-    if given(settings, key) == value:
-        yield key, settings[key]
-
-
-def _no_instances(context: Context, strategy: Strategy) -> Iterator[str]:
-    name = context.traits.optimizer.name
-    if strategy.dp_replicate > 1 and name in LAYER_WISE:
-        yield f"dp_replicate: {strategy.dp_replicate} with optimizer {name}; it has no instances"
-
-
 def _to_offload(context: Context, strategy: Strategy) -> Iterator[Line]:
     if strategy.offload == "none":
         return
@@ -182,14 +163,30 @@ ROWS: Table = (
         "--init-model-with-meta-device --use-torch-fsdp2",
         _to_sharding,
         _of_sharding,
-        _no_sharding,
+        unless(
+            lambda _, s: s.zero_stage > 1 and s.pp > 1,
+            "zero_stage: {s.zero_stage} with pp {s.pp}; Megatron-FSDP has no stages",
+        ),
     ),
-    Decision(names=("zero_stage",), keys=FSDP_CHECKPOINTS[:1], of=_of_checkpoints),
+    Decision(
+        names=("zero_stage",),
+        keys=FSDP_CHECKPOINTS[:1],
+        of=stated(
+            FSDP_CHECKPOINTS[0],
+            FSDP_CHECKPOINTS[0],
+            # Which other checkpoints a file asks for is none of the planner's.
+            lambda value: value if value == FSDP_CHECKPOINTS[1] else None,
+        ),
+    ),
     degree(
         "dp_replicate",
         "--num-distributed-optimizer-instances",
-        "the sharding group is replicated {} times",
-        cannot=_no_instances,
+        "the sharding group is replicated {s.dp_replicate} times",
+        cannot=unless(
+            lambda c, s: s.dp_replicate > 1 and c.traits.optimizer.name in LAYER_WISE,
+            "dp_replicate: {s.dp_replicate} with optimizer {c.traits.optimizer.name}; "
+            "it has no instances",
+        ),
     ),
     row(
         "offload offload_percent",

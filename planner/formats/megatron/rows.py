@@ -1,15 +1,13 @@
 """Rows of Megatron's table, and the lines they make."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import Cannot, Decision, Line, Of, stated
+from planner.formats.decision import Cannot, Decision, Line, Of, To, says, stated
 from planner.formats.format import Value
 from planner.formats.megatron.options import load_options, typed
 from planner.formats.settings import Settings, given
 from planner.spec.strategy import Strategy
-
-To = Callable[[Context, Strategy], Iterable[Line]]
 
 
 def chosen(option: str, *words: object, why: str = "") -> Line:
@@ -54,9 +52,8 @@ def degree(
 ) -> Decision:
     """A number of the strategy that an option states, where it is not below ``least``."""
 
-    def to(_: Context, strategy: Strategy) -> Iterator[Line]:
-        value = getattr(strategy, name)
-        if value >= least:
-            yield chosen(option, value, why=why.format(value))
+    def value(_: Context, strategy: Strategy) -> object:
+        number = getattr(strategy, name)
+        return number if number >= least else None
 
-    return row(name, option, to, stated(name, option), cannot)
+    return row(name, option, says(option, value, why), stated(name, option), cannot)

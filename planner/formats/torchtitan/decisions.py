@@ -1,10 +1,22 @@
 """How the decisions of a plan stand in torchtitan's words: a row each, with keys and refusals."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.cost.context import Context
-from planner.formats.decision import Cannot, Decision, Line, Table, decided_in, line
+from planner.formats.decision import (
+    Cannot,
+    Decision,
+    Line,
+    Table,
+    decided_in,
+    derived,
+    line,
+    of_key,
+    says,
+    stated,
+    unless,
+)
 from planner.formats.format import ALL, DECISIONS, Value
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
@@ -23,48 +35,21 @@ POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers
 Found = Iterator[tuple[str, Value]]
 
 
-def _when(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
-    """One reason, in words with what was given."""
-
-    def cannot(context: Context, strategy: Strategy) -> Iterator[str]:
-        if wrong(context, strategy):
-            yield text.format(c=context, s=strategy)
-
-    return cannot
-
-
-def _key(
-    name: str,
-    key: str,
-    say: Callable[[Context, Strategy], tuple[object, str] | None],
-    read: Callable[[Settings], object],
-    cannot: Cannot = lambda *_: (),
-    *more: str,
-) -> Decision:
-    """The row of a decision that one key carries; more keys follow it.
-
-    ``say`` gives value and reason, ``read`` what settings decide; None: nothing.
-    """
-
-    def to(context: Context, strategy: Strategy) -> tuple[Line, ...]:
-        said = say(context, strategy)
-        return line(key, *said) if said else ()
-
-    def of(settings: Settings) -> Found:
-        value = read(settings)
-        if value is not None:
-            yield name, decided(settings, key, value)
-
-    return Decision(names=(name,), keys=(key, *more), to=to, of=of, cannot=cannot)
-
-
 def _degree(name: str, why: str, cannot: Cannot = lambda *_: (), *more: str) -> Decision:
     def read(settings: Settings) -> int | None:
         degree = whole(settings, key, 0)
         return degree if degree > 1 or (degree == 1 and settings[key].line) else None
 
     key = option.DEGREES[name]
-    return _key(name, key, lambda _, s: (getattr(s, name), why), read, cannot, *more)
+    return of_key(
+        name,
+        key,
+        lambda _, s: getattr(s, name),
+        why,
+        of=derived(name, key, read),
+        cannot=cannot,
+        more=more,
+    )
 
 
 def _batch_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
@@ -115,11 +100,6 @@ def _unlike_experts(_: Context, strategy: Strategy) -> Iterator[str]:
 def _of_experts(settings: Settings) -> Found:
     if option.degree(settings, "ep") > 1 and option.degree(settings, "tp") > 1:
         yield "etp", decided(settings, option.DEGREES["ep"], 1)
-
-
-def _shard_lines(_: Context, strategy: Strategy) -> tuple[Line, ...]:
-    why = "states are sharded over them, and over context parallelism"
-    return line(option.SHARD, strategy.dp // strategy.dp_replicate, why)
 
 
 def _of_shards(settings: Settings) -> Found:
@@ -241,12 +221,7 @@ TABLE: Table = (
         to=_batch_lines,
         of=_of_batch,
     ),
-    _key(
-        "seq_len",
-        option.SEQ_LEN,
-        lambda context, _: (context.job.seq_len, "tokens per sequence"),
-        lambda settings: whole(settings, option.SEQ_LEN, 0),
-    ),
+    of_key("seq_len", option.SEQ_LEN, lambda c, _: c.job.seq_len, "tokens per sequence"),
     _degree("tp", "tensor parallelism", _unlike_heads),
     _degree("pp", "pipeline stages"),
     _degree("cp", "context parallelism"),
@@ -258,54 +233,61 @@ TABLE: Table = (
     ),
     Decision(names=("etp",), keys=(), of=_of_experts),
     _degree("dp_replicate", "replicas of the sharding group"),
-    Decision(names=("dp", "num_gpus"), keys=(option.SHARD,), to=_shard_lines, of=_of_shards),
-    _key(
+    Decision(
+        names=("dp", "num_gpus"),
+        keys=(option.SHARD,),
+        to=says(
+            option.SHARD,
+            lambda _, s: s.dp // s.dp_replicate,
+            "states are sharded over them, and over context parallelism",
+        ),
+        of=_of_shards,
+    ),
+    of_key(
         "sequence_parallel",
         option.SEQUENCE_PARALLEL,
-        lambda _, s: (
-            (s.sequence_parallel, "norms split over tensor parallelism") if s.tp > 1 else None
-        ),
-        _sequence,
+        lambda _, s: s.sequence_parallel if s.tp > 1 else None,
+        "norms split over tensor parallelism",
+        of=derived("sequence_parallel", option.SEQUENCE_PARALLEL, _sequence),
     ),
-    _key(
+    of_key(
         "zero_stage",
         option.RESHARD,
-        lambda _, s: ("always" if s.zero_stage == 3 else "never", f"ZeRO stage {s.zero_stage}"),
-        _stage,
-        _when(
+        lambda _, s: "always" if s.zero_stage == 3 else "never",
+        "ZeRO stage {s.zero_stage}",
+        of=derived("zero_stage", option.RESHARD, _stage),
+        cannot=unless(
             lambda _, s: s.zero_stage not in (2, 3),
             "ZeRO stage {s.zero_stage}: torchtitan shards gradients (2) and weights (3)",
         ),
     ),
-    _key(
+    of_key(
         "offload",
         option.OFFLOAD,
-        lambda _, s: (s.offload != "none", f"offload: {s.offload}"),
-        lambda settings: OFFLOADS[1] if given(settings, option.OFFLOAD) else None,
-        _unlike_offload,
+        lambda _, s: s.offload != "none",
+        "offload: {s.offload}",
+        of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADS[1] if is_on else None),
+        cannot=_unlike_offload,
     ),
-    Decision(
-        names=("precision",),
-        keys=(option.PRECISION,),
-        to=lambda context, _: line(
-            option.PRECISION, "bfloat16", f"precision {context.job.precision}"
-        ),
+    of_key(
+        "precision",
+        option.PRECISION,
+        lambda *_: "bfloat16",
+        "precision {c.job.precision}",
         of=_of_precision,
     ),
-    _key(
+    of_key(
         "optimizer",
         option.OPTIMIZER,
-        lambda c, _: (
-            IMPLEMENTATIONS[c.traits.optimizer.name],
-            f"optimizer {c.traits.optimizer.name}",
-        ),
-        _optimizer,
-        unlike_software,
+        lambda c, _: IMPLEMENTATIONS[c.traits.optimizer.name],
+        "optimizer {c.traits.optimizer.name}",
+        of=derived("optimizer", option.OPTIMIZER, _optimizer),
+        cannot=unlike_software,
     ),
     Decision(
         names=("placement",),
         keys=(),
-        cannot=_when(
+        cannot=unless(
             lambda _, s: s.placement != PLACEMENT_NAMES[0],
             "placement {s.placement}: torchtitan's mesh is " + PLACEMENT_NAMES[0],
         ),

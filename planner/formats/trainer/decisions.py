@@ -11,12 +11,23 @@ from planner.formats.accelerate.decisions_deepspeed import (
 )
 from planner.formats.accelerate.section import Section, recomputes_all, to_mesh
 from planner.formats.adapters import unnamed_targets
-from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, switched
+from planner.formats.decision import (
+    KEPT,
+    Decision,
+    Line,
+    Table,
+    derived,
+    line,
+    of_key,
+    stated,
+    switched,
+    unless,
+)
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import ALL, Value
 from planner.formats.losses import asks_for_liger
 from planner.formats.refusals import wrong_precision
-from planner.formats.settings import Settings, as_flag, decided, flag, given, whole, word
+from planner.formats.settings import Settings, as_flag, as_whole, decided, flag, given, whole, word
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
 from planner.spec.job import WHOLE
@@ -65,10 +76,6 @@ def mesh(context: Context, strategy: Strategy) -> dict[str, str]:
     sizes = {each.key.rpartition(".")[2].upper(): each for each in to_mesh(context, strategy)}
     named = {name: str(each.value) for name, each in sizes.items()}
     return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **named}
-
-
-def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
-    yield "micro_batch", decided(settings, keys.BATCH, whole(settings, keys.BATCH, 8))
 
 
 def _of_steps(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -168,13 +175,9 @@ def _of_reshard(settings: Settings) -> Iterator[tuple[str, Value]]:
     yield "zero_stage", decided(settings, keys.RESHARD, 2 if reshards is False else 3)
 
 
-def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
-    if flag(settings, keys.OFFLOAD, default="offload" in keys.options(settings)):
-        yield "offload", decided(settings, keys.OFFLOAD, OFFLOADED)
-
-
-def _of_version(settings: Settings) -> Iterator[tuple[str, Value]]:
-    yield "_version", decided(settings, keys.VERSION, whole(settings, keys.VERSION, 2))
+def _offload(settings: Settings) -> str | None:
+    is_on = flag(settings, keys.OFFLOAD, default="offload" in keys.options(settings))
+    return OFFLOADED if is_on else None
 
 
 def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -201,20 +204,13 @@ def _of_devices(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "offload", decided(settings, names[0], code)
 
 
-def _of_autotp(settings: Settings) -> Iterator[tuple[str, Value]]:
-    key = "deepspeed.tensor_parallel.autotp_size"
-    if (size := whole(settings, key, 0)) > 1:
-        yield "tp", decided(settings, key, size)
-
-
-def _no_path(_: Context, strategy: Strategy) -> Iterator[str]:
-    if "nvme" in strategy.offload:
-        yield f"offload {strategy.offload}: the path is not the plan's to know"
-
-
-def _no_split(_: Context, strategy: Strategy) -> Iterator[str]:
-    if strategy.tp > 1:
-        yield f"tp {strategy.tp}: the arguments shard over every rank, or over none"
+_AUTOTP = "deepspeed.tensor_parallel.autotp_size"
+_no_path = unless(
+    lambda _, s: "nvme" in s.offload, "offload {s.offload}: the path is not the plan's to know"
+)
+_no_split = unless(
+    lambda _, s: s.tp > 1, "tp {s.tp}: the arguments shard over every rank, or over none"
+)
 
 
 def _to_processor(context: Context, _: Strategy) -> bool | None:
@@ -235,13 +231,12 @@ def _to_liger(context: Context, _: Strategy) -> bool | None:
 
 
 COMMON: Table = (
-    Decision(
-        names=("micro_batch",),
-        keys=(keys.BATCH,),
-        to=lambda _, s: line(
-            keys.BATCH, s.micro_batch, f"{s.micro_batch} sequence(s) per micro-batch"
-        ),
-        of=_of_batch,
+    of_key(
+        "micro_batch",
+        keys.BATCH,
+        lambda _, s: s.micro_batch,
+        "{s.micro_batch} sequence(s) per micro-batch",
+        of=derived("micro_batch", keys.BATCH, lambda settings: whole(settings, keys.BATCH, 8)),
         cannot=lambda context, _: problems(context),
     ),
     Decision(
@@ -297,7 +292,7 @@ FSDP = Section(
             keys.VERSION,
             lambda *_: 2,
             "FSDP2 shards parameter by parameter",
-            of=_of_version,
+            of=derived("_version", keys.VERSION, lambda settings: whole(settings, keys.VERSION, 2)),
         ),
         Decision(
             names=("zero_stage",),
@@ -305,11 +300,12 @@ FSDP = Section(
             to=lambda _, s: line(keys.RESHARD, s.zero_stage == 3, resharding(s)),
             of=_of_reshard,
         ),
-        Decision(
-            names=("offload",),
-            keys=(keys.OFFLOAD,),
-            to=lambda _, s: line(keys.OFFLOAD, s.offload != "none", f"offload {s.offload}"),
-            of=_of_offload,
+        of_key(
+            "offload",
+            keys.OFFLOAD,
+            lambda _, s: s.offload != "none",
+            "offload {s.offload}",
+            of=derived("offload", keys.OFFLOAD, _offload),
         ),
         _checkpoints(keys.BLOCKS, (keys.CHECKPOINTING,)),
         of_key(
@@ -372,7 +368,11 @@ DEEPSPEED = Section(
             to=_to_devices,
             of=_of_devices,
         ),
-        Decision(names=("tp",), keys=(), of=_of_autotp),
+        Decision(
+            names=("tp",),
+            keys=(),
+            of=stated("tp", _AUTOTP, lambda size: n if (n := as_whole(size) or 0) > 1 else None),
+        ),
         _off(keys.FSDP),
         _MESH,
     ),
