@@ -267,14 +267,13 @@ class _Asking:
     has_batch: bool
     deadline: Deadline
     progress: Progress
+    quantities: tuple[str, ...]
 
     def answers(self) -> tuple[Largest, ...]:
-        """Of both quantities; of lengths alone where options say what micro-batches are left."""
+        """Of every quantity; of lengths alone where options say what micro-batches are left."""
         is_fixed = "micro_batch" in self.case.narrowing.values
         return tuple(
-            self.with_resident(name)
-            for name in (MICRO_BATCH, SEQUENCE)
-            if name == SEQUENCE or not is_fixed
+            self.with_resident(name) for name in self.quantities if name == SEQUENCE or not is_fixed
         )
 
     def with_resident(self, name: str) -> Largest:
@@ -303,6 +302,7 @@ def largest(
     *,
     has_batch: bool,
     keeps_margin: bool,
+    quantities: tuple[str, ...] = (MICRO_BATCH, SEQUENCE),
     notes: Sequence[Note] = (),
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
@@ -313,7 +313,11 @@ def largest(
     need. Where nothing leaves the margin free it is given up, unless the user chose it.
     """
     asking = _Asking(
-        case=case, has_batch=has_batch, deadline=deadline or Deadline(), progress=progress
+        case=case,
+        has_batch=has_batch,
+        deadline=deadline or Deadline(),
+        progress=progress,
+        quantities=quantities,
     )
     found = asking.answers()
     is_tight = not keeps_margin and not any(one.value or one.is_cut for one in found)

@@ -17,7 +17,6 @@ from planner.cli import (
     explain,
     export,
     job,
-    largest,
     memory,
     plan,
     show,
@@ -37,6 +36,7 @@ HELP = {"-h", "--help"}
 WORDS = {"help_option_names": sorted(HELP, key=len)}
 
 DROPPED = {
+    "largest": "planner plan MODEL CLUSTER --maximize seq-len|micro-batch",
     "scale": "planner size MODEL NODE --gpus 8..512",
     "report": "planner export PLAN --to html",
     "trace": "planner export PLAN --to perfetto",
@@ -58,7 +58,6 @@ app = typer.Typer(
 )
 app.command("plan", cls=QuestionCommand)(plan.plan)
 app.command("memory", cls=QuestionCommand)(memory.memory)
-app.command("largest", cls=QuestionCommand)(largest.largest)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)

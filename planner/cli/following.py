@@ -1,7 +1,7 @@
 """The command that goes on from an answer, ready to paste."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,13 @@ FOLDER = "run"
 ACROSS_NODES = ("nic_gbit_per_s", "fabric_latency_us")
 
 
-def typed(context: typer.Context) -> list[str]:
+def typed(context: typer.Context, without: Collection[str] = ()) -> list[str]:
     """The words of the command that runs, as its options were read; defaults are left out."""
     given = [
         parameter
         for parameter in context.command.params
         if parameter.name
-        and parameter.name not in OF_THE_SCREEN
+        and parameter.name not in (*OF_THE_SCREEN, *without)
         and is_given(context, parameter.name)
     ]
     words = ["planner", context.command.name or ""]

@@ -123,7 +123,7 @@ def takes(
             del given[HELP_ALL]
             said = {each.name: given.pop(each.name) for each in others}
             query = query_of(context, {name: given.pop(name) for name in PLACES}, said)
-            _refuse(query, {each.name for each in taken}, refused)
+            refuse(query, groups or GROUPS, refused)
             command(query=query, **given)
 
         run.__dict__["__signature__"] = inspect.Signature(parameters)
@@ -141,10 +141,11 @@ def query_of(context: typer.Context, places: Mapping[str, Any], said: Mapping[st
     return Query.of(str(model), str(cluster), defaults=beneath, **given)
 
 
-def _refuse(query: Query, taken: set[str], why: str) -> None:
-    """Raise InputError with every option that the command does not take."""
+def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
+    """Raise InputError with every option that is of none of the groups."""
     from planner.errors import InputError, Problem
 
+    taken = {each.name for each in options_of(groups)}
     problems = [
         Problem(where="command line", key=OPTIONS[name].flag, message=f"not taken here: {why}")
         for name in query.given

@@ -24,6 +24,13 @@ TOP = 5
 """Layouts that are shown."""
 
 
+class Maximize(StrEnum):
+    """What may be as large as possible."""
+
+    sequence = "seq-len"
+    micro_batch = "micro-batch"
+
+
 class Format(StrEnum):
     """Output formats."""
 
@@ -57,6 +64,13 @@ def plan(
             f"cluster=8x{EXAMPLE_NODE}; several with commas; repeatable.",
         ),
     ] = None,
+    maximize: Annotated[
+        Maximize | None,
+        typer.Option(
+            help="Find the longest sequence that fits, or first the largest micro-batch, "
+            "and what binds them."
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = TOP,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
@@ -86,8 +100,14 @@ def plan(
         check_writable(save, force=force)
     problems = Problems()
     target = problems.read(lambda: _target(emit, out, launcher, force=force))
+    if versus or maximize:
+        option = "--versus" if versus else "--maximize"
+        writes = bool(target or save or space or (versus and maximize))
+        _refuse_writing(problems, option, writes=writes, to=output_format)
+    if maximize:
+        _maximize(context, query, maximize, output_format, verbose=verbose)
+        return
     if versus:
-        _refuse_writing(problems, writes=bool(target or save or space), to=output_format)
         _compare(query, versus, output_format)
         return
     resolved = resolve(query, fmt=target.made if target else None, problems=problems)
@@ -118,11 +138,58 @@ def plan(
         _emit(result, target, query, force=force)
 
 
-def _refuse_writing(problems: "Problems", *, writes: bool, to: Format) -> None:
-    """Raise InputError where a comparison is to be written."""
+def _refuse_writing(problems: "Problems", option: str, *, writes: bool, to: Format) -> None:
+    """Raise InputError where an answer that is no ranking is to be written."""
     if writes or to is Format.csv:
-        problems.add("--versus", "compares, and writes nothing; without --emit, --save, csv")
+        problems.add(option, "stands alone and writes nothing; without --emit, --save, csv")
     problems.finish()
+
+
+def _maximize(
+    context: typer.Context,
+    query: Query,
+    maximize: Maximize,
+    output_format: Format,
+    *,
+    verbose: bool,
+) -> None:
+    """Show the largest value at which some layout fits, and what keeps it from being larger."""
+    import shlex
+
+    from planner.answers.deadline import Deadline
+    from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
+    from planner.answers.nothing_fits import nothing_fits
+    from planner.answers.whatif import Case
+    from planner.cli.following import typed
+    from planner.cli.output import console
+    from planner.cli.progress import delayed_progress
+    from planner.query.resolve import resolve
+    from planner.report.plan_options import print_largest, render_largest_json
+
+    options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
+    resolved = resolve(query)
+    has_batch = any(query.get(name) is not None for name in ("global_batch", "global_batch_tokens"))
+    case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
+    deadline = Deadline(resolved.time_limit_s)
+    with delayed_progress() as progress:
+        answer = largest(
+            case,
+            quantities=(MICRO_BATCH, SEQUENCE) if maximize is Maximize.micro_batch else (SEQUENCE,),
+            has_batch=has_batch,
+            keeps_margin=resolved.keeps_margin,
+            notes=resolved.without_note("global_batch").notes,
+            deadline=deadline,
+            progress=progress,
+        )
+    if not answer.has_any:
+        if answer.is_cut:
+            raise deadline.nothing_found()
+        raise nothing_fits(case)
+    if output_format is Format.json:
+        typer.echo(render_largest_json(answer))
+    else:
+        following = shlex.join(typed(context, without={"maximize"}))
+        print_largest(answer, console(), verbose=verbose, following=following)
 
 
 def _compare(query: Query, versus: list[str], output_format: Format) -> None:

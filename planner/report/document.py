@@ -38,7 +38,7 @@ KINDS = {
     "versus": Kind(1, "plan --versus KEY=VALUE", "answers.rows.VersusDocument"),
     "space": Kind(1, "plan --space", "answers.rows.SpaceDocument"),
     "why": Kind(3, "why", "answers.why.WhyDocument"),
-    "largest": Kind(1, "largest", "answers.rows.LargestDocument"),
+    "largest": Kind(1, "plan --maximize micro-batch", "answers.rows.LargestDocument"),
     "scale": Kind(3, "size --gpus 8,16", "answers.size_rows.ScaleDocument"),
     "size": Kind(3, "size", "answers.size_rows.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),

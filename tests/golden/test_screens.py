@@ -18,7 +18,7 @@ COMMANDS = {
     "memory": "memory llama3.1-70b 4xdgx-h100 --tp 8 --pp 4 --dp 1",
     "memory-too-large": "memory llama3.1-70b 4xdgx-h100 --tp 8 --pp 1 --dp 4",
     "versus": "plan llama3-8b 4xdgx-h100 --global-batch 64 --tp 2 --versus precision=fp8",
-    "largest": "largest llama3.1-70b 4xdgx-h100 --tp 8 --pp 4 --seq-len 8k",
+    "largest": "plan llama3.1-70b 4xdgx-h100 --tp 8 --pp 4 --seq-len 8k --maximize micro-batch",
     "why": "why llama3-8b 1xdgx-h100 --tp 8 --global-batch 64",
     "size": "size llama3-8b dgx-h100 --tokens 1T --deadline 60d --max-gpus 64",
     "scale": "size llama3-8b dgx-h100 --gpus 8,16,32",

@@ -25,6 +25,7 @@ NVIDIA L40S, 46068 MiB, 4, 16
 NVIDIA L40S, 46068 MiB, 4, 8
 """
 FILE = ("broken", "--cluster", "2xdgx-h100", "--model", "llama3-8b")
+LARGEST = ("--maximize", "micro-batch")
 QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     "plan": [
         ("plan", *SMALL, "--top", "1", "--fix", "tp=1"),
@@ -42,8 +43,8 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("why", "llama3.1-405b", "1xdgx-h100", "--fix", "tp=8"),
     ],
     "largest": [
-        ("largest", *SMALL, "--tp", "2", "--pp", "1", "--micro-batch", "8"),
-        ("largest", "llama3-8b", "2xrtx4090", "--train", "lora", "--tp", "1", "--cp", "1"),
+        ("plan", *SMALL, *LARGEST, "--tp", "2", "--pp", "1", "--micro-batch", "8"),
+        ("plan", "llama3-8b", "2xrtx4090", *LARGEST, "--train", "lora", "--tp", "1", "--cp", "1"),
     ],
     "memory": [
         ("memory", "llama3-8b", "1xdgx-h100", "--tp", "2"),
