@@ -33,7 +33,7 @@ def emit(
     from planner.documents.file import read_text
     from planner.plans.plan_file import load_plan
     from planner.report.document import serialise
-    from planner.report.emitted import PlanText, emitted_body
+    from planner.report.emitted import PlanText, emit_document
     from planner.report.folder import check_folder
 
     made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
@@ -44,7 +44,7 @@ def emit(
     if out is None:
         if as_json:
             files = made.emitted(context, strategy).files
-            typer.echo(serialise("emit", emitted_body(made, files, context, strategy, None)))
+            typer.echo(serialise("emit", emit_document(made, files, context, strategy, None)))
         else:
             _print_config(made, context, strategy)
         return
@@ -55,7 +55,7 @@ def emit(
     )
     files = write(made, starter, context, strategy, text, out, force=force)
     if as_json:
-        typer.echo(serialise("emit", emitted_body(made, files, context, strategy, out)))
+        typer.echo(serialise("emit", emit_document(made, files, context, strategy, out)))
 
 
 def read_target(

@@ -48,7 +48,7 @@ KINDS = {
     "memory": Kind(1, "memory", "report.rows.layouts.MemoryDocument"),
     "explain": Kind(1, "explain", "report.rows.layouts.ExplainDocument"),
     "collective": Kind(1, "collective", "answers.collective.CollectiveAnswer"),
-    "emit": Kind(1, "emit", "report.rows.files.EmitDocument"),
+    "emit": Kind(1, "emit", "report.emitted.EmitDocument"),
     "check": Kind(1, "check", "report.rows.files.CheckDocument"),
     "repair": Kind(3, "check FILE --fix", "report.repair.RepairDocument"),
     "compare": Kind(1, "compare LOG", "report.rows.runs.CompareDocument"),

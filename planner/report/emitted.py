@@ -3,15 +3,15 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from planner import __version__
+from planner.answers.rows import Row
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
-from planner.formats.format import Emitted, Format, OutputFile
+from planner.formats.format import Decided, Emitted, Format, OutputFile
 from planner.formats.left_open import left_open
 from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
@@ -71,33 +71,74 @@ def output_files(
     )
 
 
-def emitted_body(
+@dataclass(frozen=True, kw_only=True)
+class OpenKeyRow(Row):
+    """A key to add."""
+
+    file: str
+    key: str
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmitDocument(Row):
+    """A plan as files of a framework.
+
+    Without --out nothing is written, and files are the configuration alone.
+    """
+
+    format: str
+    framework: str
+    versions: str
+    """Releases of the framework that the format was checked against; empty where unknown."""
+    model: str
+    cluster: str
+    gpus: int
+    folder: str | None
+    """That they were written into."""
+    files: tuple[OutputFile, ...]
+    command: tuple[str, ...]
+    """What every process runs behind the launcher's words."""
+    environment: dict[str, str]
+    """Variables that every process needs."""
+    variables: dict[str, str]
+    """Variables to set first, with what each is."""
+    open_keys: tuple[OpenKeyRow, ...]
+    decided: tuple[Decided, ...]
+    left_open: dict[str, str]
+    """What is left to the user, with the keys that say it."""
+    notes: tuple[str, ...]
+
+
+def emit_document(
     made: Format,
     files: Sequence[OutputFile],
     context: Context,
     strategy: Strategy,
     folder: Path | None,
-) -> dict[str, Any]:
+) -> EmitDocument:
     """Files of a plan as plain data, with what was decided and what is left to the user."""
     emitted = made.emitted(context, strategy)
     note = mismatch(made, context)
-    return {
-        "format": made.name,
-        "framework": made.framework,
-        "versions": made.versions,
-        "model": context.model.name,
-        "cluster": context.cluster.name,
-        "gpus": strategy.num_gpus,
-        "folder": str(folder) if folder else None,
-        "files": [asdict(file) for file in files],
-        "command": list(emitted.command),
-        "environment": dict(emitted.environment),
-        "variables": dict(user_variables(emitted.variables)),
-        "open_keys": [{"file": e.file, "key": e.key, "what": e.what} for e in emitted.open_keys],
-        "decided": [asdict(each) for each in emitted.decided],
-        "left_open": {**left_open(made.name), **emitted.left_open},
-        "notes": [note] if note else [],
-    }
+    return EmitDocument(
+        format=made.name,
+        framework=made.framework,
+        versions=made.versions,
+        model=context.model.name,
+        cluster=context.cluster.name,
+        gpus=strategy.num_gpus,
+        folder=str(folder) if folder else None,
+        files=tuple(files),
+        command=tuple(emitted.command),
+        environment=dict(emitted.environment),
+        variables=dict(user_variables(emitted.variables)),
+        open_keys=tuple(
+            OpenKeyRow(file=each.file, key=each.key, what=each.what) for each in emitted.open_keys
+        ),
+        decided=tuple(emitted.decided),
+        left_open={**left_open(made.name), **emitted.left_open},
+        notes=(note,) if note else (),
+    )
 
 
 def _code(text: str) -> str:
