@@ -11,7 +11,6 @@ import yaml
 from broken_files import BROKEN
 from jsonschema import Draft202012Validator
 from plan_document import plan_document
-from sweep_results import write_results
 
 from planner.cli.app import app
 from planner.report.document import KINDS, schema
@@ -60,8 +59,8 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     ],
     "sweep": [("sweep", "sweep.yaml", "--workers", "1")],
     "sweep-show": [
-        ("sweep", "show", "results.parquet", "--best", "cost"),
-        ("sweep", "show", "results.parquet", "--changes", "seq-len"),
+        ("sweep", "show", "results.jsonl", "--best", "cost"),
+        ("sweep", "show", "results.jsonl", "--changes", "seq-len"),
     ],
     "calibrate": [
         ("calibrate", "2xaws-p5.48xlarge", "all_reduce_perf.txt", "--dry-run"),
@@ -105,11 +104,7 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("check", "plan.yaml", "--fix", "--cluster", "1xpcie-8x-a10"),
         ("repair", *FILE),
     ],
-    "models": [
-        ("show", "models"),
-        ("show", "models", "moe", "qwen"),
-        ("show", "models", "moe", "bert"),
-    ],
+    "models": [("show", "models", *words) for words in ((), ("moe", "qwen"), ("moe", "bert"))],
     "model": [
         ("show", "models", name) for name in ("llama3-8b", "deepseek-v3", "t5-11b", "config.json")
     ],
@@ -123,19 +118,8 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
         ("show", "hardware", "--from", "smi.csv"),
         ("show", "hardware", "--from", "smi.csv", "--out", "found.yaml"),
     ],
-    "recipes": [
-        (
-            "show",
-            "recipes",
-        ),
-        ("show", "recipes", "llama3", "bf16"),
-    ],
-    "frameworks": [
-        (
-            "show",
-            "frameworks",
-        )
-    ],
+    "recipes": [("show", "recipes"), ("show", "recipes", "llama3", "bf16")],
+    "frameworks": [("show", "frameworks")],
     "framework": [("show", "frameworks", "deepspeed"), ("show", "frameworks", "megatron/classic")],
 }
 CASES = [(kind, question) for kind, asked in QUESTIONS.items() for question in asked]
@@ -148,7 +132,7 @@ WRONG = [
     ("size", "llama3-8b", "nosuch", "--gpus", "8"),
     ("size", "nosuch", "h100"),
     ("sweep", "nowhere.yaml"),
-    ("sweep", "show", "results.parquet", "--under", "days=0.1"),
+    ("sweep", "show", "results.jsonl", "--where", "days<0.1"),
     ("calibrate", "1xdgx-h100", "nowhere.txt"),
     ("calibrate", "nosuch", "gemm.csv"),
     ("compare", "nowhere.log"),
@@ -175,6 +159,27 @@ def app_commands() -> set[str]:
     return {str(command.name) for command in app.registered_commands} - others
 
 
+def results_of_a_sweep() -> str:
+    """A file of results with four plans: the best cluster changes along the length."""
+    axes = {"model": ["m"], "cluster": ["small", "large"], "seq_len": [1, 2]}
+    usd = {("small", 1): 5.0, ("small", 2): 9.0, ("large", 1): 10.0, ("large", 2): 6.0}
+    rows = [
+        {
+            "key": f"{cluster}-{length}",
+            "status": "plan",
+            "model": "m",
+            "cluster": cluster,
+            "seq_len": length,
+            "gpus": 8,
+            "days": cost,
+            "tokens_per_s": 1000.0 / cost,
+            "cost_usd_per_billion_tokens": cost,
+        }
+        for (cluster, length), cost in usd.items()
+    ]
+    return "\n".join(json.dumps(each) for each in [{"axes": axes}, *rows])
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files that the questions name."""
@@ -194,7 +199,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = ROOT / "tests" / "examples" / "positive" / "models" / "gemma3-27b.json"
     (tmp_path / "config.json").write_text(config.read_text())
     (tmp_path / "sweep.yaml").write_text("model: gpt3-xl\ncluster: 1xa100-80\ntp: [1, 2]\n")
-    write_results(tmp_path / "results.parquet")
+    (tmp_path / "results.jsonl").write_text(results_of_a_sweep())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
