@@ -14,7 +14,7 @@ from planner.cost.stage import (
     StageModel,
     stage_host_bytes,
     stage_peak_bytes,
-    stage_tail_s,
+    stage_step_end_s,
     stage_time_s,
 )
 from planner.units import Array, Mask
@@ -46,7 +46,7 @@ def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     makespan = makespan_s(
         slowest, total, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
     )
-    tail = stage_tail_s(model, layers, stages).max(axis=1)
+    tail = stage_step_end_s(model, layers, stages).max(axis=1)
     peak = stage_peak_bytes(model, layers, None, stages).max(axis=1)
     host = stage_host_bytes(model, layers, None, stages).max(axis=1)
     return EvenEstimate(

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from planner.spec.items import broader, class_words
+from planner.spec.items import class_words, wider_regimes
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
@@ -70,7 +70,7 @@ def _ranges(comparisons: Sequence[Comparison]) -> str:
     whole, *classes = coverage(runs)
     rows = []
     for each in classes:
-        key = next(key for key in broader(each.key) if key in known)
+        key = next(key for key in wider_regimes(each.key) if key in known)
         regime = known[key]
         rows.append(
             [

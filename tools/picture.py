@@ -5,7 +5,7 @@ from planner.catalog.models import load_model
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.frameworks.registry import load_traits
 from planner.plans.layout import requested, resolve
 from planner.spec.job import JobSpec
@@ -35,7 +35,7 @@ def ledger_groups() -> tuple[list[float], float, float, float]:
         traits=load_traits("megatron"),
     )
     context, strategy = resolve(context, requested(tp=8, pp=STAGES))
-    ledger = stage_ledger(subject_of(context, strategy), 0)
+    ledger = stage_ledger(price(context, strategy), 0)
     groups = dict.fromkeys(("weights", "gradients", "optimizer", "other"), 0.0)
     activations = transient = 0.0
     for item in ledger.items:

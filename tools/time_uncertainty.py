@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.spec.items import RunClass, TimeRange, broader, narrowest
+from planner.spec.items import RunClass, TimeRange, narrowest, wider_regimes
 from tools.validation.compare import Comparison
 from tools.validation.setup import to_cluster
 from tools.validation.summary import weighted_quantile
@@ -91,7 +91,7 @@ def regimes(runs: Sequence[Run]) -> dict[RunClass, Regime]:
     """
     members: dict[RunClass, list[Run]] = defaultdict(list)
     for run in runs:
-        for key in broader(run.key):
+        for key in wider_regimes(run.key):
             members[key].append(run)
     least = _percentiles(members[ALL])
     found = {}

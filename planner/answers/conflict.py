@@ -18,7 +18,7 @@ from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.stage import StageModel
 from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.feasible import FeasiblePlan
@@ -201,5 +201,5 @@ def _lacking(context: Context, found: LeastOverLimit, limit: str) -> MissingMemo
         limit=limit,
         missing_bytes=missing,
         is_least=found.is_least,
-        ledger=stage_ledgers(subject_of(context, strategy))[memory.peak_stage],
+        ledger=stage_ledgers(price(context, strategy))[memory.peak_stage],
     )

@@ -16,7 +16,7 @@ from planner.answers.deadline import Deadline
 from planner.answers.whatif import Case, best, fits, without_margin
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
-from planner.cost.priced import subjects_of
+from planner.cost.priced import price_all
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.notes import Note
 from planner.plans.plan import Plan
@@ -116,7 +116,7 @@ class _Quantity:
             batch = context.job.global_batch // (strategy.dp * strategy.micro_batch)
             same = replace(strategy, num_micro_batches=batch)
             is_legal = not list(violations(context, same))
-            if is_legal and memory_estimate(subjects_of(context, [same])[0]).fits:
+            if is_legal and memory_estimate(price_all(context, [same])[0]).fits:
                 return True
         return False
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate, estimates
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.errors import InputError
 from planner.plans.plan import Plan
@@ -196,7 +196,7 @@ def own_context(path: Path) -> Context | None:
 
 def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDeficit]:
     """Yield the stages of a legal strategy that hold more than they may."""
-    subject = subject_of(context, strategy)
+    subject = price(context, strategy)
     held = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
     host = stage_host_bytes(subject.model, *subject.split)[0].tolist()
     host_limit = float(subject.model.host_limit_bytes[0])

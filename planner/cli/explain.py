@@ -41,7 +41,7 @@ def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: s
     from planner.answers.software import assumptions_line
     from planner.cli.output import console
     from planner.cost.passes import simulated_makespan_s
-    from planner.cost.priced import subject_of
+    from planner.cost.priced import price
     from planner.report.explain import print_item, print_memory, print_simulation, print_time
     from planner.report.words import evidence_line, range_line
 
@@ -51,7 +51,7 @@ def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: s
     if what in ("", "time"):
         print_time(result, screen)
         if strategy.pp > 1:
-            simulated_s = simulated_makespan_s(subject_of(context, strategy))
+            simulated_s = simulated_makespan_s(price(context, strategy))
             print_simulation(result, simulated_s, strategy, screen)
         screen.print(range_line(result))
         screen.print(evidence_line(context, strategy), markup=False)

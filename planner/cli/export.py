@@ -193,7 +193,7 @@ def _format_of(plan: "Plan", query: Query) -> str:
 
 def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
-    from planner.cost.priced import subject_of
+    from planner.cost.priced import price
     from planner.cost.timeline import timeline
     from planner.errors import InputError
     from planner.plans.execution import why_no_execution
@@ -213,7 +213,7 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
     check_size(strategy, place)
     if problem := why_no_execution(plan):
         raise InputError.single(place, "strategy", f"{problem}: not carried by --to {to}")
-    drawn = timeline(subject_of(plan.context, strategy))
+    drawn = timeline(price(plan.context, strategy))
     files = folder_files(plan, drawn, place)
     if to is Target.CHAKRA:
         write_folder(out, list(filter(is_trace, files)), force=force, replaces=TRACES)

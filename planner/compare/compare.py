@@ -10,7 +10,7 @@ from planner.compare.causes import Case, Cause, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.errors import InputError
 from planner.plans.evidence import published_runs
 
@@ -135,7 +135,7 @@ def _with_sizes(request: Request, sizes: Sizes) -> Request:
 def _compared(log: Log, priced: Priced) -> Comparison:
     layout = priced.layout
     made = estimate(layout.context, layout.strategy)
-    ledgers = stage_ledgers(subject_of(layout.context, layout.strategy))
+    ledgers = stage_ledgers(price(layout.context, layout.strategy))
     predicted = Prediction(
         layout=layout,
         estimate=made,

@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.kernels import cast_s, peak_flops_per_s, usual_precision
 from planner.layers.op import ZERO, FlashAttention
 from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency
-from planner.spec.job import WHOLE, Precision
+from planner.spec.job import FULL_PRECISIONS, Precision
 from planner.units import Array
 
 
@@ -23,7 +23,7 @@ def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precisio
 
     Fused kernels of 32 bits have no published table: the fractions are those of 16 bits.
     """
-    is_whole = precision in WHOLE
+    is_whole = precision in FULL_PRECISIONS
     return peak_flops_per_s(accelerator, precision if is_whole else usual_precision(accelerator))
 
 

@@ -4,13 +4,13 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import gathered_weight_bytes, weight_bytes
-from planner.cost.stage_parts import Parts
+from planner.cost.stage_parts import StageParameters
 from planner.cost.states import (
     copied_in_groups,
-    kept_whole,
     offloaded_fraction,
     offloads,
     reduced_gradient_bytes,
+    unsharded_until_step,
 )
 from planner.layers.op import ZERO
 from planner.spec.items import item
@@ -56,7 +56,7 @@ def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
     return total
 
 
-def _rank_params(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def _rank_params(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Parameters a rank holds, the mean over stages."""
     layers = context.model.num_blocks * parts.params
     ends = parts.first_params + parts.last_params + parts.all_mtp_params
@@ -81,7 +81,7 @@ def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Ar
     "memory.buckets",
     inputs=("traits.overheads.bucket_elements", "traits.overheads.num_buckets"),
 )
-def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def bucket_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes of communication buckets: ``num_buckets · b · min(bucket_elements, params)``.
 
     ``b``: 2, in 32 bits 4; ``params`` is the mean over stages of what a rank holds. Source:
@@ -103,7 +103,7 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> A
         "traits.states.zero3_step_elements",
     ),
 )
-def step_group_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def step_group_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes of gradients copied at a time while a stage-3 optimizer steps.
 
     fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework
@@ -127,7 +127,9 @@ def step_group_bytes(context: Context, strategy: StrategyColumns, parts: Parts) 
         "traits.states.offload_staging_bytes",
     ),
 )
-def largest_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def largest_gradient_bytes(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """Bytes kept for the largest tensor's gradient beside its share: that of the vocabulary.
 
     ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
@@ -151,7 +153,9 @@ def largest_gradient_bytes(context: Context, strategy: StrategyColumns, parts: P
     "memory.largest_gradient.embedding",
     inputs=("model.vocab_size", "traits.states.embedding_gradient_is_whole"),
 )
-def embedding_gradient_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def embedding_gradient_bytes(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """Bytes of the embedding's gradient beyond a rank's share: ``vocab_params · (tp - 1) · g``.
 
     Where every tp rank accumulates it whole until the last micro-batch (FSDP2 under pipelining
@@ -160,23 +164,27 @@ def embedding_gradient_bytes(context: Context, strategy: StrategyColumns, parts:
     states = context.traits.states
     if not states.embedding_gradient_is_whole:
         return np.zeros(len(strategy))
-    whole = kept_whole(strategy, states) & states.embedding_gradient_is_whole
+    whole = unsharded_until_step(strategy, states) & states.embedding_gradient_is_whole
     others = parts.costs.at(parts.costs.vocab_params) * (strategy.tp - 1.0)
     return np.where(whole, others * states.gradient_bytes, 0.0)
 
 
 def _gathers(context: Context, strategy: StrategyColumns) -> Mask:
     """Stage 3 that gathers a layer's weights when it needs them."""
-    return np.asarray((strategy.zero_stage >= 3) & ~kept_whole(strategy, context.traits.states))
+    return np.asarray(
+        (strategy.zero_stage >= 3) & ~unsharded_until_step(strategy, context.traits.states)
+    )
 
 
-def _root_params(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def _root_params(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Parameters gathered with the head: the embedding too, where they are one unit."""
     joined = context.traits.states.gathers_embedding_with_head & (strategy.pp == 1)
     return parts.last_gathered + np.where(joined, parts.first_gathered, 0.0)
 
 
-def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def gathered_head_bytes(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """Bytes of weights gathered, and of gradients made, while the loss is computed (stage 3).
 
     ``2 · root`` for the unit of the head; where that holds the embedding too, the last layer is
@@ -211,7 +219,7 @@ def gathered_head_bytes(context: Context, strategy: StrategyColumns, parts: Part
     "memory.gather_buffers",
     inputs=("traits.states.gathers_in_own_stream", "strategy.zero_stage"),
 )
-def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes of other streams' buffers, which nothing else may use.
 
     Gathered weights arrive in ``2 · (layer + largest unit)`` (stage 3, or stage 2 under
@@ -221,7 +229,7 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     states = context.traits.states
     if not states.gathers_in_own_stream:
         return np.zeros(len(strategy))
-    is_whole = kept_whole(strategy, states)
+    is_whole = unsharded_until_step(strategy, states)
     gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
     root = _root_params(context, strategy, parts)
     largest = np.maximum(np.maximum(parts.first_gathered, root), parts.gathered)
@@ -232,7 +240,7 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
 
 
 @item("memory.dead_blocks", inputs=("traits.kernels.saved.name",))
-def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes of freed blocks that fit nothing else and stay reserved.
 
     One layer's forward working set with its gathered weights, and the gradient that the root
@@ -253,7 +261,7 @@ def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: Parts) 
     return total
 
 
-def _whole_gradients(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def _whole_gradients(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Elements of whole gradients that wait for their reduction under stages 2 and 3.
 
     The largest unit and ``units - 1`` layers, under stage 2 at least ``whole_gradient_elements``
@@ -266,10 +274,12 @@ def _whole_gradients(context: Context, strategy: StrategyColumns, parts: Parts) 
     units = unit + (states.whole_gradient_units - 1.0) * parts.params
     queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
     waiting = np.maximum(units, np.minimum(queue, _rank_params(context, strategy, parts)))
-    return np.where((strategy.zero_stage >= 2) & ~kept_whole(strategy, states), waiting, 0.0)
+    return np.where(
+        (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, states), waiting, 0.0
+    )
 
 
-def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Gathered weights, and whole gradients, of the units at work under stages 2 and 3.
 
     ``w · min(gathered layers · params, live limit) + g · (max(params, head) + (units - 1) ·
@@ -285,7 +295,9 @@ def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     return gathered_weight_bytes(context) * live + whole * reduced_gradient_bytes(strategy, states)
 
 
-def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def transient_layer_bytes(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """:func:`unit_buffer_bytes` and ``2 · down``: that projection's 16-bit gradient comes first.
 
     The caller adds the activation gradients of :func:`planner.layers.block.backward_tensors`.
@@ -297,7 +309,7 @@ def transient_layer_bytes(context: Context, strategy: StrategyColumns, parts: Pa
     return unit_buffer_bytes(context, strategy, parts) + weight_bytes(context) * first
 
 
-def offload_buffer_bytes(parts: Parts) -> Array:
+def offload_buffer_bytes(parts: StageParameters) -> Array:
     """Bytes of two layers' activations: the one at work, and the one on its way to the host.
 
     Where a stage offloads a layer's. Source: transformer_engine/pytorch/cpu_offload.py.
@@ -305,11 +317,11 @@ def offload_buffer_bytes(parts: Parts) -> Array:
     return 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
 
 
-def _boundary(parts: Parts) -> Array:
+def _boundary(parts: StageParameters) -> Array:
     return parts.costs.at(parts.costs.boundary_bytes)
 
 
-def sent_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def sent_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
     if context.traits.states.keeps_stage_outputs == "no":
         return np.zeros(len(strategy))
@@ -321,7 +333,7 @@ def sent_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Arr
     "memory.kept_logits",
     inputs=("traits.states.keeps_stage_outputs", "strategy.num_micro_batches"),
 )
-def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes of all logits that a pipeline keeps to the end of the iteration, and of their join.
 
     ``2 · m · logits``. Source: torch/distributed/pipelining/stage.py (output_chunks,
@@ -337,7 +349,9 @@ def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: Parts)
     "memory.receive_buffers",
     inputs=("traits.states.receives_into_own_buffers", "strategy.num_micro_batches"),
 )
-def receive_buffer_bytes(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def receive_buffer_bytes(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """Bytes of one receive buffer: the boundary activation of a micro-batch."""
     if not context.traits.states.receives_into_own_buffers:
         return np.zeros(len(strategy))

@@ -8,7 +8,7 @@ import numpy as np
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import COLUMNS, StrategyColumns
 from planner.spec.traits import FrameworkTraits
 from planner.units import Index
@@ -35,7 +35,7 @@ class Context:
 
     def __post_init__(self) -> None:
         """Traits are those under the job's precision."""
-        object.__setattr__(self, "traits", under_precision(self.traits, self.job.precision))
+        object.__setattr__(self, "traits", traits_at_precision(self.traits, self.job.precision))
 
     @property
     def usable_bytes(self) -> float:
@@ -56,12 +56,12 @@ LARGEST_KEY = 2**62
 """Above it a key of 64 bits may hold two rows."""
 
 
-def columns_but(*kinds: str) -> tuple[str, ...]:
+def columns_except(*kinds: str) -> tuple[str, ...]:
     """Fields that layouts may differ in, but those of the kinds that a price does not depend on."""
     return tuple(name for name, each in COLUMNS.items() if each.kind and each.kind not in kinds)
 
 
-def first_rows(strategy: StrategyColumns, names: Sequence[str]) -> tuple[Index, Index]:
+def unique_rows(strategy: StrategyColumns, names: Sequence[str]) -> tuple[Index, Index]:
     """Positions of the first rows that differ in ``names``, and the map from every row to its own.
 
     The fields are digits of one number; where it would not fit, it is replaced by its rank.

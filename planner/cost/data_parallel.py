@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.kernels import memory_bound_s
 from planner.cost.network import broadcasts_s, collective_s
-from planner.cost.states import kept_whole, reduced_gradient_bytes
+from planner.cost.states import reduced_gradient_bytes, unsharded_until_step
 from planner.cost.topology import Group, group_of
 from planner.layers.parameters import count_layer_tensors
 from planner.spec.cluster import ClusterSpec, Collective
@@ -76,7 +76,7 @@ def exchanges_of(
 ) -> Exchanges:
     """Decide from ZeRO stage and traits; see :func:`data_parallel_costs`."""
     states, stage = context.traits.states, strategy.zero_stage
-    whole = kept_whole(strategy, states)
+    whole = unsharded_until_step(strategy, states)
     each = (stage >= 3) & ~whole & (not stays_gathered)
     return Exchanges(
         all_reduces=(stage == 0) | ((stage <= 2) & (not states.scatters_gradients)),

@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.cost.flops import mfu, model_flops_per_iteration
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger, stage_ledger
-from planner.cost.priced import Subject, iteration_of, subjects_of
+from planner.cost.priced import PricedStrategy, iteration_time_s, price_all
 from planner.cost.stage import fits, stage_host_bytes, stage_peak_bytes
 from planner.cost.time_items import pipeline_items, stage_items, time_items
 from planner.spec.items import RunClass, declared_items
@@ -39,7 +39,7 @@ class MemoryEstimate:
     """What a rank may offload; infinite where it offloads nothing."""
     fits: bool
     """Within usable_bytes and the host's limit."""
-    _subject: Subject = field(repr=False, compare=False)
+    _subject: PricedStrategy = field(repr=False, compare=False)
 
     @cached_property
     def ledger(self) -> StageLedger:
@@ -87,7 +87,7 @@ class MemoryEstimate:
         return items
 
 
-def memory_estimate(subject: Subject) -> MemoryEstimate:
+def memory_estimate(subject: PricedStrategy) -> MemoryEstimate:
     """Peak over stages; the ledger of the fullest one follows when it is asked for."""
     model = subject.model
     peaks = stage_peak_bytes(model, *subject.split)[0]
@@ -111,7 +111,7 @@ def memory_estimate(subject: Subject) -> MemoryEstimate:
 Ends = tuple[float, float]
 
 
-def class_of(context: Context, strategy: Strategy) -> RunClass:
+def accuracy_regime(context: Context, strategy: Strategy) -> RunClass:
     """Published runs that a plan is like: of KINDS the first that holds, and where it runs.
 
     A job on one node knows no network, and is often bound by the host that launches its kernels.
@@ -139,7 +139,7 @@ def machine_ends_s(context: Context, strategies: Sequence[Strategy]) -> dict[int
     ]
     concerned = [strategies[place] for place in places]
     fast, slow = (
-        [iteration_of(one) for one in subjects_of(machine, concerned)]
+        [iteration_time_s(one) for one in price_all(machine, concerned)]
         for machine in (
             _machine(context, gemm.fastest, traits.host_optimizer_fastest_factor),
             _machine(context, gemm.slowest, traits.host_optimizer_slowest_factor),
@@ -203,7 +203,7 @@ class _Overlap:
 
     def _iterations(self, *, overlaps: bool) -> list[float]:
         context = _with_overlap(self.context, overlaps=overlaps)
-        return [iteration_of(subject) for subject in subjects_of(context, self.strategies)]
+        return [iteration_time_s(subject) for subject in price_all(context, self.strategies)]
 
     @cached_property
     def overlapped_s(self) -> list[float]:
@@ -236,7 +236,7 @@ class Estimate:
     mfu_full_square: float
     """The same with the attention square counted whole."""
     memory: MemoryEstimate
-    _subject: Subject = field(repr=False, compare=False)
+    _subject: PricedStrategy = field(repr=False, compare=False)
     _overlap: _Overlap = field(repr=False, compare=False)
     _position: int = field(repr=False, compare=False)
     """In the overlap's strategies."""
@@ -309,17 +309,19 @@ def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate
     ends = machine_ends_s(context, strategies)
     return [
         _estimate(subject, overlap, position, ends.get(position))
-        for position, subject in enumerate(subjects_of(context, strategies))
+        for position, subject in enumerate(price_all(context, strategies))
     ]
 
 
-def _estimate(subject: Subject, overlap: _Overlap, position: int, ends: Ends | None) -> Estimate:
+def _estimate(
+    subject: PricedStrategy, overlap: _Overlap, position: int, ends: Ends | None
+) -> Estimate:
     context = subject.context
-    iter_time = iteration_of(subject)
+    iter_time = iteration_time_s(subject)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
     tokens_per_s = context.job.tokens_per_iteration / iter_time
     accelerator = context.cluster.accelerator
-    off = context.traits.time_range(class_of(context, subject.strategy), accelerator.name)
+    off = context.traits.time_range(accuracy_regime(context, subject.strategy), accelerator.name)
     num_gpus = subject.strategy.num_gpus
     ends = ends or (iter_time, iter_time)
     return Estimate(

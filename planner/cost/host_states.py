@@ -8,14 +8,14 @@ from planner.cost.layer_passes import LayerTimes
 from planner.cost.offload import (
     exposed_gradient_offload_s,
     host_bytes_per_s,
+    host_link_share,
     host_optimizer_s,
     host_step_s,
     host_transfer_s,
     nvme_optimizer_s,
-    slot_share,
     state_transfer_s,
 )
-from planner.cost.stage_parts import Parts
+from planner.cost.stage_parts import StageParameters
 from planner.cost.states import offloaded_fraction, offloads, reduced_gradient_bytes
 from planner.spec.items import HBM, item
 from planner.spec.strategy import StrategyColumns
@@ -31,7 +31,9 @@ def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
         strategy.zero_stage >= 3, traits.zero3_step_gradient_bytes, traits.step_gradient_bytes
     )
     moved = last * offloaded_fraction(strategy)
-    return state_transfer_s(moved / slot_share(strategy, context.cluster), context.cluster, traits)
+    return state_transfer_s(
+        moved / host_link_share(strategy, context.cluster), context.cluster, traits
+    )
 
 
 @item(
@@ -46,10 +48,10 @@ def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
         "traits.offload.gradient_passes_per_micro_batch",
         "node.host_link_bytes_per_s",
     ),
-    also=(exposed_gradient_offload_s, state_transfer_s, slot_share, host_transfer_s),
+    also=(exposed_gradient_offload_s, state_transfer_s, host_link_share, host_transfer_s),
 )
 def gradient_offload_s(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
+    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
     """Busy and exposed seconds of one layer's gradients to the host, and of one end parameter.
 
@@ -61,7 +63,7 @@ def gradient_offload_s(
     states, traits = context.traits.states, context.traits.offload
     before = strategy.num_micro_batches - 1.0
     wire = reduced_gradient_bytes(strategy, states) * offloaded_fraction(strategy)
-    wire = wire / slot_share(strategy, context.cluster)
+    wire = wire / host_link_share(strategy, context.cluster)
     passes = traits.gradient_passes_per_micro_batch * (strategy.zero_stage >= 2)
     earlier = passes * state_transfer_s(wire, context.cluster, traits)
     last = _step_gradient_s(context, strategy)
@@ -80,7 +82,7 @@ def _host_s_per_param(context: Context, strategy: StrategyColumns, owned: Array)
     traits, cluster = context.traits.offload, context.cluster
     pageable = np.isin(strategy.zero_stage, traits.pageable_weight_zero_stages)
     back = traits.step_returned_bytes * (1.0 - offloads(strategy, "parameters"))
-    back = back / slot_share(strategy, cluster)
+    back = back / host_link_share(strategy, cluster)
     moved: Array = owned * state_transfer_s(back, cluster, traits, pageable)
     if traits.host_step_beside != "nothing":
         moved = moved + owned * _step_gradient_s(context, strategy)
@@ -122,8 +124,8 @@ def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Ar
     return device * (1.0 - away) + np.where(away > 0, host, 0.0) * away
 
 
-def hidden_step_s(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
+def overlapped_step_s(
+    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
 ) -> Array:
     """``min(step, backward)``: what a layer's step on the host hides behind its backward.
 

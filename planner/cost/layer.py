@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.context import first_rows
+from planner.cost.context import unique_rows
 from planner.cost.layer_time import (
     Duration,
     Setting,
@@ -32,7 +32,7 @@ from planner.layers.saved import stream_width
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import COLUMNS, StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, Index
@@ -208,7 +208,7 @@ def distinct_shapes(
     strategy: StrategyColumns, kernels: KernelTraits
 ) -> tuple[StrategyColumns, Index]:
     """Rows with distinct layer shapes, and the map from every row to its shape."""
-    first, index = first_rows(strategy, shape_columns(kernels))
+    first, index = unique_rows(strategy, shape_columns(kernels))
     return strategy.take(first), index
 
 
@@ -250,7 +250,7 @@ def layer_costs(
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
     rows, index = distinct_shapes(strategy, traits.kernels)
     shape = layer_shape(rows, job)
-    traits = under_precision(traits, job.precision)
+    traits = traits_at_precision(traits, job.precision)
     kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
 

@@ -11,9 +11,9 @@ from planner.cost.data_parallel import (
     gather_elements,
     gradient_copy_bytes,
 )
-from planner.cost.offload import parameter_fetch_s, slot_share
+from planner.cost.offload import host_link_share, parameter_fetch_s
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
-from planner.cost.stage_parts import Parts
+from planner.cost.stage_parts import StageParameters
 from planner.cost.states import offloads
 from planner.spec.items import FABRIC, item
 from planner.spec.strategy import StrategyColumns
@@ -21,7 +21,7 @@ from planner.spec.training import FROZEN_BYTES
 from planner.units import Array
 
 
-def interference_of(context: Context) -> float:
+def sm_contention(context: Context) -> float:
     """Share of the computation rate a collective takes under the framework's traits."""
     held = context.traits.overlap.communication_multiprocessors
     return interference_fraction(held, context.cluster.accelerator)
@@ -68,7 +68,7 @@ class LayerTimes:
         gradient_copy_bytes,
     ),
 )
-def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> LayerTimes:
+def layer_times(context: Context, strategy: StrategyColumns, parts: StageParameters) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
 
     Copies of weights and gradients beside their exchange compute with the layer, and count with it.
@@ -78,7 +78,7 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     not pinned transfers are waited for. Offloaded activations
     are a policy of single layers (:func:`policies.policy_costs`).
     """
-    interference = interference_of(context)
+    interference = sm_contention(context)
     dp = parts.layer_dp
     copied = parts.gathered * dp.copy_gather
     copied_back = copied + parts.params * dp.copy_reduce
@@ -94,7 +94,7 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: Parts) -> La
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     offload = context.traits.offload
     wire = parts.params * offload.fetched_weight_bytes + parts.frozen_elements * FROZEN_BYTES
-    share, on_nvme = slot_share(strategy, context.cluster), offloads(strategy, "nvme")
+    share, on_nvme = host_link_share(strategy, context.cluster), offloads(strategy, "nvme")
     fetch = parameter_fetch_s(wire / shard, on_nvme, context.cluster, offload, share)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     hidden = fetch if offload.is_pinned else 0.0 * fetch

@@ -44,7 +44,7 @@ from planner.layers.mlp import exchange_op, expert_split_comms, sorting_traffic
 from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, Op
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.items import FABRIC, SCALE_UP, SHAPE, item
-from planner.spec.job import WHOLE, JobSpec, Precision
+from planner.spec.job import FULL_PRECISIONS, JobSpec, Precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
@@ -207,7 +207,7 @@ def op_precision(op: Op, job: JobSpec, kernels: KernelTraits) -> Precision:
         "experts" if op.is_expert else "linears"
     )
     in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not in_16_bit
-    return job.precision if in_fp8 or job.precision in ("fp16", *WHOLE) else "bf16"
+    return job.precision if in_fp8 or job.precision in ("fp16", *FULL_PRECISIONS) else "bf16"
 
 
 def op_forward(op: Op, setting: Setting) -> TimeItems:

@@ -15,7 +15,7 @@ from planner.cost.memory_terms import (
     Lifetime,
     Per,
 )
-from planner.cost.priced import Subject
+from planner.cost.priced import PricedStrategy
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -26,7 +26,7 @@ from planner.cost.stage import (
     stage_held_bytes,
     transient_bytes,
 )
-from planner.cost.states import keeps_no_copies, kept_whole
+from planner.cost.states import unsharded_until_step, without_gradient_copies
 from planner.layers.block import (
     LayerGroup,
     block_kinds,
@@ -38,7 +38,7 @@ from planner.layers.block import (
 from planner.layers.op import LayerShape, SavedTensor
 from planner.layers.weights import mean_states
 from planner.spec.items import SHAPE, item
-from planner.spec.job import WHOLE
+from planner.spec.job import FULL_PRECISIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def _flat_item(name: str, elements: float, num_bytes: float, lifetime: Lifetime)
     )
 
 
-def _number(subject: Subject, stage: int, per: Per) -> float:
+def _number(subject: PricedStrategy, stage: int, per: Per) -> float:
     """How many times a stage holds what is counted so."""
     numbers: dict[Per, float] = {
         "layer": float(subject.layers[0, stage]),
@@ -119,7 +119,7 @@ def _number(subject: Subject, stage: int, per: Per) -> float:
     return numbers.get(per, 1.0)
 
 
-def _parameters(subject: Subject, stage: int) -> float:
+def _parameters(subject: PricedStrategy, stage: int) -> float:
     return sum(
         _number(subject, stage, term.per) * float(term.elements(subject.parts)[0])
         for term in STATES
@@ -127,30 +127,32 @@ def _parameters(subject: Subject, stage: int) -> float:
     )
 
 
-def _state_lifetime(subject: Subject, name: str) -> Lifetime:
+def _state_lifetime(subject: PricedStrategy, name: str) -> Lifetime:
     """Gradients that backward makes shard by shard are not there yet at the peak.
 
     With one micro-batch; their blocks stay reserved from one iteration to the next.
     """
     traits = subject.context.traits.states
     late = traits.gradients_made_in_backward and subject.strategy.num_micro_batches == 1
-    is_apart = subject.strategy.zero_stage != 1 and not bool(kept_whole(subject.columns, traits)[0])
+    is_apart = subject.strategy.zero_stage != 1 and not bool(
+        unsharded_until_step(subject.columns, traits)[0]
+    )
     return RESERVED if name == "gradients" and late and is_apart else "whole run"
 
 
-def _state_shares(subject: Subject, name: str) -> dict[str, float]:
+def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
     """Parts of a state: the optimizer's are master weights, its own, and copies of gradients."""
     if name != "optimizer":
         return {name: 1.0}
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
-    if bool(keeps_no_copies(subject.columns, traits)[0]):
+    if bool(without_gradient_copies(subject.columns, traits)[0]):
         copies = 0.0
     if not is_sharded and subject.strategy.dp > 1:
         copies += traits.replica_bucket_bytes
     master = optimizer.master_bytes
-    is_whole = subject.context.job.precision in WHOLE
+    is_whole = subject.context.job.precision in FULL_PRECISIONS
     parts = {
         "optimizer.master_weights": traits.master_weight_bytes if master is None else master,
         "optimizer.states": mean_states(subject.context.model, optimizer).layer,
@@ -159,7 +161,7 @@ def _state_shares(subject: Subject, name: str) -> dict[str, float]:
     return {part: size / sum(parts.values()) for part, size in parts.items() if size}
 
 
-def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
+def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """Weights, gradients and optimizer states of one stage, and its frozen weights."""
     num_params, items = _parameters(subject, stage), []
     for name in ("weights", "gradients", "optimizer"):
@@ -177,7 +179,7 @@ def _state_items(subject: Subject, stage: int) -> list[LedgerItem]:
     return [*items, LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run")]
 
 
-def _term_items(subject: Subject, stage: int, *per: Per) -> list[LedgerItem]:
+def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerItem]:
     """Items of the terms that are counted so; terms of one name are one item."""
     items: dict[str, LedgerItem] = {}
     for term in BUFFERS:
@@ -193,7 +195,7 @@ def _term_items(subject: Subject, stage: int, *per: Per) -> list[LedgerItem]:
     return [*items.values()]
 
 
-def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, float, float]]:
+def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGroup, float, float]]:
     """Per kind of layer: how many of a stage keep everything, and how many recompute selectively.
 
     Leading layers are those of the first stage; the others are spread evenly over stages.
@@ -220,7 +222,7 @@ def _layers_by_policy(subject: Subject, stage: int) -> list[tuple[LayerGroup, fl
     return counts
 
 
-def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
+def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """Tensors kept for backward on one stage, all micro-batches in flight."""
     model = subject.model
     flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
@@ -264,7 +266,7 @@ def _activation_items(subject: Subject, stage: int) -> list[LedgerItem]:
     return items
 
 
-def _receive_buffers(subject: Subject, stage: int, flight: float) -> LedgerItem:
+def _receive_buffers(subject: PricedStrategy, stage: int, flight: float) -> LedgerItem:
     """Buffers that activations and gradients of other stages arrive in."""
     num = subject.strategy.num_micro_batches
     copies = (num - flight) * (stage > 0) + num * (stage < subject.strategy.pp - 1)
@@ -274,7 +276,7 @@ def _receive_buffers(subject: Subject, stage: int, flight: float) -> LedgerItem:
     )
 
 
-def _loss_items(subject: Subject) -> list[LedgerItem]:
+def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
     """What lives when the loss of a micro-batch starts its backward."""
     shape = layer_shape(subject.columns, subject.context.job)
     head = head_op(subject.context.model, shape, subject.context.traits)
@@ -285,7 +287,7 @@ def _loss_items(subject: Subject) -> list[LedgerItem]:
     ]
 
 
-def _mtp_items(subject: Subject, shape: LayerShape) -> list[LedgerItem]:
+def _mtp_items(subject: PricedStrategy, shape: LayerShape) -> list[LedgerItem]:
     """What layers of multi-token prediction keep of the micro-batch whose loss is computed."""
     number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
     if not number:
@@ -318,7 +320,7 @@ def _mtp_items(subject: Subject, shape: LayerShape) -> list[LedgerItem]:
     inputs=(*SHAPE, "strategy.offloaded_layers_per_stage"),
     also=(offload_buffer_bytes, transient_bytes),
 )
-def _backward_items(subject: Subject, stage: int) -> list[LedgerItem]:
+def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """What lives beside kept activations while a layer runs backward.
 
     Of rebuilt activations and offload buffers only the larger one counts.
@@ -341,7 +343,7 @@ def _allocated(items: list[LedgerItem]) -> float:
     return sum(item.num_bytes for item in items if item.lifetime not in (RESERVED, NON_ALLOCATOR))
 
 
-def _late_gradient_bytes(subject: Subject, stage: int) -> float:
+def _late_gradient_bytes(subject: PricedStrategy, stage: int) -> float:
     """Gradient shards there at the fullest moment of backward, of those made during it.
 
     Each layer frees what it kept and leaves a shard: where shards are larger the first layers
@@ -363,7 +365,7 @@ def _late_gradient_bytes(subject: Subject, stage: int) -> float:
     return head - min(kept - shard, max(later, 0.0))
 
 
-def _step_bytes(subject: Subject, stage: int, static: list[LedgerItem]) -> float:
+def _step_bytes(subject: PricedStrategy, stage: int, static: list[LedgerItem]) -> float:
     """Weights, gradients and states while the optimizer steps, with its temporaries.
 
     Nothing else is left then: only where temporaries are larger than activations is this the
@@ -376,19 +378,19 @@ def _step_bytes(subject: Subject, stage: int, static: list[LedgerItem]) -> float
     return kept + float(np.max(temporaries))
 
 
-def _fragmentation(subject: Subject, stage: int) -> LedgerItem:
+def _fragmentation(subject: PricedStrategy, stage: int) -> LedgerItem:
     """What the allocator wastes, in blocks that it holds."""
     allocated = float(stage_held_bytes(subject.model, *subject.split)[0, stage])
     wasted = allocated * subject.model.fragmentation_fraction
     return LedgerItem(name="overhead.fragmentation", num_bytes=wasted, lifetime=RESERVED)
 
 
-def stage_ledgers(subject: Subject) -> tuple[StageLedger, ...]:
+def stage_ledgers(subject: PricedStrategy) -> tuple[StageLedger, ...]:
     """The ledger of every stage, each at its own fullest moment."""
     return tuple(stage_ledger(subject, stage) for stage in range(subject.strategy.pp))
 
 
-def stage_ledger(subject: Subject, stage: int) -> StageLedger:
+def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     """Every item of a stage at its fullest moment, largest first."""
     static = [
         *_state_items(subject, stage),

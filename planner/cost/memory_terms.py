@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.cost import buffers
 from planner.cost.context import Context
-from planner.cost.stage_parts import Parts
+from planner.cost.stage_parts import StageParameters
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
@@ -29,7 +29,7 @@ Place = Literal["device", "host"]
 Per = Literal["stage", "layer", "first", "last", "backward", "loss", "device"]
 """Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
 backward; while the loss is computed; outside the allocator."""
-Bytes = Callable[[Context, StrategyColumns, Parts], Array | float]
+Bytes = Callable[[Context, StrategyColumns, StageParameters], Array | float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class MemoryTerm:
     per: Per
     of: Bytes
     lifetime: Lifetime = "whole run"
-    elements: Callable[[Parts], Array] | None = None
+    elements: Callable[[StageParameters], Array] | None = None
     """Where it is one tensor, how many it has."""
 
 
@@ -50,13 +50,13 @@ class StateTerm:
     """Bytes of weights, gradients and optimizer states, of which a part may be in host memory."""
 
     per: Per
-    of: Callable[[Parts, str], Array]
+    of: Callable[[StageParameters, str], Array]
     """Of one state (a field of StateBytes), or of all in one Place."""
-    elements: Callable[[Parts], Array] | None = None
+    elements: Callable[[StageParameters], Array] | None = None
     """Parameters; None: frozen weights, which have no states."""
 
 
-def _dummy(elements: Callable[[Parts], Array], per: Per) -> MemoryTerm:
+def _dummy(elements: Callable[[StageParameters], Array], per: Per) -> MemoryTerm:
     return MemoryTerm(
         name="dummy_weight_gradients",
         per=per,
@@ -67,13 +67,15 @@ def _dummy(elements: Callable[[Parts], Array], per: Per) -> MemoryTerm:
     )
 
 
-def _copy_behind_first(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def _copy_behind_first(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """One stage that holds both ends has the copy of the vocabulary's gradient once."""
     copy = buffers.largest_gradient_bytes(context, strategy, parts)
     return copy * (strategy.head_stage > 0)
 
 
-def _leading_params(parts: Parts) -> Array:
+def _leading_params(parts: StageParameters) -> Array:
     costs = parts.costs
     lead, body = costs.lead, costs.body
     further = costs.at(lead.params + lead.expert_params) - costs.at(
@@ -107,12 +109,12 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         elements=lambda parts: parts.first_params,
     ),
     StateTerm(per="first", of=lambda parts, place: parts.frozen_bytes("first", place)),
-    StateTerm(per="first", of=Parts.lead_bytes, elements=_leading_params),
+    StateTerm(per="first", of=StageParameters.lead_bytes, elements=_leading_params),
     MemoryTerm(name="largest_gradient.copy", per="first", of=buffers.largest_gradient_bytes),
     MemoryTerm(name="largest_gradient.embedding", per="first", of=buffers.embedding_gradient_bytes),
     StateTerm(
         per="last",
-        of=Parts.last_bytes,
+        of=StageParameters.last_bytes,
         elements=lambda parts: parts.last_params + parts.all_mtp_params,
     ),
     StateTerm(per="last", of=lambda parts, place: parts.frozen_bytes("last", place)),
@@ -166,7 +168,7 @@ def bytes_per(
     per: Per,
     context: Context,
     strategy: StrategyColumns,
-    parts: Parts,
+    parts: StageParameters,
     place: Place = "device",
 ) -> Array:
     """Sum of the terms that are counted per ``per``; C."""

@@ -12,7 +12,7 @@ from planner.spec.traits import OffloadTraits
 from planner.units import Array, Mask
 
 
-def slot_share(strategy: StrategyColumns, cluster: ClusterSpec) -> Array:
+def host_link_share(strategy: StrategyColumns, cluster: ClusterSpec) -> Array:
     """How many times its share of the host link a rank has: one alone has its slot to itself.
 
     Source: hwdb, accelerators_per_host_slot. Excludes ranks of one node that share no slot.
@@ -63,7 +63,7 @@ def parameter_fetch_s(
     """One pass of parameters to the accelerator: the slower of host link and, on NVMe, its disks.
 
     ``max(bytes / link, bytes · gpus_per_node / read)``: disk to host and host to accelerator are
-    pipelined (arXiv 2104.07857, section 6.2). ``share``: :func:`slot_share`. Infinite where
+    pipelined (arXiv 2104.07857, section 6.2). ``share``: :func:`host_link_share`. Infinite where
     the node has no NVMe rate.
     """
     node = cluster.node

@@ -56,7 +56,7 @@ def prefetch_fill_s(compute_s: Array, comm_s: Array, interference: float) -> Arr
     return np.minimum(compute_s, (1.0 - interference) * comm_s)
 
 
-def bucket_pieces(
+def bucketed_overlap_pieces(
     reduce_s: Array, window_s: Array, bucket_fraction: Array, interference: float
 ) -> tuple[Array, Array]:
     """Two functions whose larger one is the exposed time of bucketed gradient reduction.
@@ -160,7 +160,7 @@ def gradient_pass_s(
     title="waiting for the slowest accelerator",
     inputs=("traits.overheads.speed_variation_fraction",),
 )
-def synchronisation_factor(num_ranks: Array, variation_fraction: float) -> Array:
+def straggler_slowdown(num_ranks: Array, variation_fraction: float) -> Array:
     """``1 + σ √(2 ln N)``: the slowest of N accelerators sets the pace.
 
     Expected maximum of N normal times of mean 1 and deviation σ, leading term (Cramér 1946,

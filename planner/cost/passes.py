@@ -9,9 +9,9 @@ from planner.cost.layer import EndPasses
 from planner.cost.layer_passes import LayerTimes, layer_times
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
 from planner.cost.pipeline import layer_weight_gradient_s
-from planner.cost.priced import Subject
+from planner.cost.priced import PricedStrategy
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
-from planner.cost.time_terms import exposed_link_s, link_seconds, slowest_pace
+from planner.cost.time_terms import exposed_p2p_s, p2p_s, straggler_factor
 from planner.schedules.closed_form import chunk_layers
 from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.strategy import V_SHAPED
@@ -36,7 +36,7 @@ class ChunkPasses:
     """Gradients of weights."""
 
 
-def chunk_stages(subject: Subject) -> list[int]:
+def chunk_stages(subject: PricedStrategy) -> list[int]:
     """The stage of every chunk: round robin, or down and up again."""
     strategy = subject.strategy
     chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
@@ -45,7 +45,7 @@ def chunk_stages(subject: Subject) -> list[int]:
     return [chunk % strategy.pp for chunk in range(chunks)]
 
 
-def chunk_shares(subject: Subject, stages: list[int]) -> Array:
+def chunk_shares(subject: PricedStrategy, stages: list[int]) -> Array:
     """Of its stage's layers, how many each chunk holds."""
     strategy, chunks = subject.strategy, len(stages)
     if strategy.vpp == 1 or strategy.schedule in V_SHAPED:
@@ -63,7 +63,9 @@ class _Layer:
     weight_s: float
 
 
-def _pass(subject: Subject, items: TimeItems, sharded: Array, whole: Array) -> dict[str, float]:
+def _pass(
+    subject: PricedStrategy, items: TimeItems, sharded: Array, whole: Array
+) -> dict[str, float]:
     """A layer's pass: kernels, collectives, and what gathers and host transfers add."""
     priced = subject.parts.costs.items_at(items)
     exposed = {name: float(one.exposed_s[0]) for name, one in priced.items()}
@@ -77,7 +79,7 @@ def _pass(subject: Subject, items: TimeItems, sharded: Array, whole: Array) -> d
     }
 
 
-def _layer(subject: Subject, times: LayerTimes) -> _Layer:
+def _layer(subject: PricedStrategy, times: LayerTimes) -> _Layer:
     costs = subject.parts.costs
     weight = float(layer_weight_gradient_s(subject.context, subject.columns)[0])
     backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
@@ -89,12 +91,12 @@ def _layer(subject: Subject, times: LayerTimes) -> _Layer:
     )
 
 
-def _once(subject: Subject, times: LayerTimes, stage: int) -> dict[str, float]:
+def _once(subject: PricedStrategy, times: LayerTimes, stage: int) -> dict[str, float]:
     """What a stage adds to a micro-batch whatever its layers, half of it in either pass."""
     context, columns, policies = subject.context, subject.columns, subject.model.policies
-    link = exposed_link_s(context, columns, times, link_seconds(context, columns, subject.parts))
+    link = exposed_p2p_s(context, columns, times, p2p_s(context, columns, subject.parts))
     fill = (subject.counts[OFFLOADED, 0, stage] > 0) * policies.fill_s[OFFLOADED, 0]
-    pace = float(slowest_pace(context, columns)[0])
+    pace = float(straggler_factor(context, columns)[0])
     return {
         TRANSFER: pace * float(link[0]) / 2.0,
         SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
@@ -115,8 +117,8 @@ class _Ends:
     backward: Seconds
 
 
-def _ends(subject: Subject, chunk: int, last: int) -> _Ends:
-    pace = float(slowest_pace(subject.context, subject.columns)[0])
+def _ends(subject: PricedStrategy, chunk: int, last: int) -> _Ends:
+    pace = float(straggler_factor(subject.context, subject.columns)[0])
     costs, kernels, exchange = subject.parts.costs, 0.0, 0.0
     comms: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
@@ -140,7 +142,7 @@ def _sum(*parts: Seconds) -> dict[str, float]:
     return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
-def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
+def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     """Seconds of every chunk by pass and item; a stage's chunks sum to ``stage_time_s``.
 
     Layers as :func:`chunk_layers` deals them out, equal shares in V-shaped schedules.
@@ -154,7 +156,7 @@ def chunk_passes(subject: Subject) -> tuple[ChunkPasses, ...]:
     shares = chunk_shares(subject, stages)
     times = layer_times(subject.context, subject.columns, subject.parts)
     layer = _layer(subject, times)
-    pace = float(slowest_pace(subject.context, subject.columns)[0])
+    pace = float(straggler_factor(subject.context, subject.columns)[0])
     added = subject.model.policies.added_s[:, 0]
     found = []
     for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
@@ -188,7 +190,7 @@ def _work_s(seconds: Seconds) -> float:
     return sum(seconds.values()) - seconds.get(TRANSFER, 0.0)
 
 
-def chunk_times(subject: Subject) -> ChunkTimes:
+def chunk_times(subject: PricedStrategy) -> ChunkTimes:
     """Seconds of every chunk (:func:`passes.chunk_passes`); a transfer is one boundary's crossing.
 
     Transfers occupy nobody here: they delay who waits for them.
@@ -199,11 +201,11 @@ def chunk_times(subject: Subject) -> ChunkTimes:
         forward_s=[_work_s(each.forward) for each in passes],
         backward_s=[_work_s(each.backward) for each in passes],
         weight_s=[_work_s(each.weight) for each in passes],
-        p2p_s=float(link_seconds(subject.context, subject.columns, subject.parts)[0]) / crossings,
+        p2p_s=float(p2p_s(subject.context, subject.columns, subject.parts)[0]) / crossings,
     )
 
 
-def simulated_makespan_s(subject: Subject) -> float:
+def simulated_makespan_s(subject: PricedStrategy) -> float:
     """Seconds from the first forward to the last backward, from the schedule's own order.
 
     Where the optimizer does not wait for all stages, the longest a stage needs. Unlike the closed

@@ -10,13 +10,13 @@ from planner.cost.layer_passes import LayerTimes
 from planner.cost.module_sets import SelectiveCosts
 from planner.cost.offload import host_transfer_s
 from planner.cost.stage import FULL, SELECTIVE, PolicyCosts, StageModel
-from planner.cost.stage_parts import Parts
+from planner.cost.stage_parts import StageParameters
 from planner.spec.items import item
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask
 
 
-def selected_costs(parts: Parts, pace: Array) -> SelectiveCosts:
+def selected_costs(parts: StageParameters, pace: Array) -> SelectiveCosts:
     """Of the modules that the traits select, for every strategy."""
     costs = parts.costs
     saved = costs.at(costs.body.selective_saved_bytes)
@@ -52,20 +52,20 @@ def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Ma
     return np.asarray(always | (known & (offered == "without pipelining") & (strategy.pp == 1)))
 
 
-def activation_transfer_s(context: Context, parts: Parts) -> Array:
+def activation_transfer_s(context: Context, parts: StageParameters) -> Array:
     """Seconds of one layer's saved activations on their way to the host, or back."""
     saved = parts.costs.at(parts.costs.body.saved_bytes)
     return host_transfer_s(saved, context.cluster)
 
 
-def _selective(parts: Parts, pace: Array) -> PolicyCosts:
+def _selective(parts: StageParameters, pace: Array) -> PolicyCosts:
     """The forward of the selected modules is repeated, and what they rebuild is not kept."""
     costs = selected_costs(parts, pace)
     none = 0.0 * costs.saved_bytes
     return PolicyCosts(**vars(costs), fill_s=none, host_bytes=none)
 
 
-def _full(parts: Parts, pace: Array) -> PolicyCosts:
+def _full(parts: StageParameters, pace: Array) -> PolicyCosts:
     """The whole forward is repeated, and the layer's input is kept."""
     costs = parts.costs
     boundary = costs.at(costs.boundary_bytes)
@@ -91,7 +91,11 @@ def _full(parts: Parts, pace: Array) -> PolicyCosts:
     also=(activation_transfer_s, host_transfer_s),
 )
 def offloaded_costs(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes, pace: Array
+    context: Context,
+    strategy: StrategyColumns,
+    parts: StageParameters,
+    times: LayerTimes,
+    pace: Array,
 ) -> PolicyCosts:
     """Costs of a layer whose saved activations are offloaded: none of them is kept.
 
@@ -123,7 +127,11 @@ def offloaded_costs(
 
 
 def policy_costs(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes, pace: Array
+    context: Context,
+    strategy: StrategyColumns,
+    parts: StageParameters,
+    times: LayerTimes,
+    pace: Array,
 ) -> PolicyCosts:
     """Costs under each of POLICIES; K x C.
 

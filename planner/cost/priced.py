@@ -9,13 +9,13 @@ from planner.cost.context import Context, with_modules
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import FULL, SELECTIVE, StageModel, iteration_s
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import Parts, build_parts
+from planner.cost.stage_parts import StageParameters, stage_parameters
 from planner.spec.strategy import Strategy, StrategyColumns
 from planner.units import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class PricedStrategy:
     """A strategy as a column of one, its split as 1 x P matrices, its costs."""
 
     context: Context
@@ -24,7 +24,7 @@ class Subject:
     layers: Array
     counts: Array
     """Layers under each of POLICIES, K x 1 x P."""
-    parts: Parts
+    parts: StageParameters
     model: StageModel
 
     @property
@@ -57,24 +57,24 @@ class Subject:
         return first + (stage == self.strategy.head_stage) * self.parts.last_frozen_elements
 
 
-def subject_of(context: Context, strategy: Strategy) -> Subject:
+def price(context: Context, strategy: Strategy) -> PricedStrategy:
     """Build the parts and the stage model of one strategy."""
-    return subjects_of(context, [strategy])[0]
+    return price_all(context, [strategy])[0]
 
 
-def subjects_of(context: Context, strategies: Sequence[Strategy]) -> list[Subject]:
+def price_all(context: Context, strategies: Sequence[Strategy]) -> list[PricedStrategy]:
     """Build the subjects of many strategies at once, those that recompute the same together."""
-    found: dict[int, Subject] = {}
+    found: dict[int, PricedStrategy] = {}
     for modules in dict.fromkeys(strategy.recompute_modules for strategy in strategies):
         rows = [i for i, one in enumerate(strategies) if one.recompute_modules == modules]
         here = with_modules(context, modules)
         columns = StrategyColumns.concatenate([strategies[i].columns() for i in rows])
-        parts = build_parts(here, columns)
+        parts = stage_parameters(here, columns)
         model = stage_model(here, columns, parts)
         for position, row in enumerate(rows):
             index = np.array([position])
             strategy = strategies[row]
-            subject = Subject(
+            subject = PricedStrategy(
                 context=here,
                 strategy=strategy,
                 columns=columns.take(index),
@@ -87,7 +87,7 @@ def subjects_of(context: Context, strategies: Sequence[Strategy]) -> list[Subjec
     return [found[row] for row in range(len(strategies))]
 
 
-def _as_emitted(subject: Subject) -> Subject:
+def _as_emitted(subject: PricedStrategy) -> PricedStrategy:
     """The subject with multi-token prediction under the policy of all layers."""
     policy = subject.mtp_policy
     if policy is None:
@@ -95,6 +95,6 @@ def _as_emitted(subject: Subject) -> Subject:
     return replace(subject, model=with_recomputed_mtp(subject.model, policy))
 
 
-def iteration_of(subject: Subject) -> float:
+def iteration_time_s(subject: PricedStrategy) -> float:
     """Seconds per iteration."""
     return float(iteration_s(subject.model, *subject.split)[0])

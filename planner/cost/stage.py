@@ -147,7 +147,7 @@ TIMES = (
 """Fields of a StageModel in seconds, those of its policies apart."""
 
 
-def weighed(model: StageModel, weight: Array) -> StageModel:
+def with_penalty(model: StageModel, weight: Array) -> StageModel:
     """The model with every time multiplied by a weight of the strategy's, C."""
     policies = model.policies
     return replace(
@@ -164,7 +164,7 @@ def all_stages(num_stages: int) -> Array:
     return np.arange(float(num_stages))[None, :]
 
 
-def ends(model: StageModel, stages: Array) -> tuple[Array, Array]:
+def first_last_mask(model: StageModel, stages: Array) -> tuple[Array, Array]:
     """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""
     return (stages == 0) * 1.0, (stages == model.strategy.head_stage[:, None]) * 1.0
 
@@ -183,7 +183,7 @@ def in_flight_matrix(model: StageModel, stages: Array) -> Array:
 
 def fixed_time_s(model: StageModel, stages: Array) -> Array:
     """Per stage and micro-batch, without its layers: embedding, head, links."""
-    first, last = ends(model, stages)
+    first, last = first_last_mask(model, stages)
     return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
 
 
@@ -198,7 +198,7 @@ def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -
 
     ``flight``: micro-batches in flight, where they are at hand.
     """
-    first, last = ends(model, stages)
+    first, last = first_last_mask(model, stages)
     flight = in_flight_matrix(model, stages) if flight is None else flight
     at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
     at_last = model.last_static_bytes[:, None]
@@ -219,7 +219,7 @@ def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -
 
 def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
     """Offloaded bytes per stage without its layers."""
-    first, last = ends(model, stages)
+    first, last = first_last_mask(model, stages)
     return model.first_host_bytes[:, None] * first + model.last_host_bytes[:, None] * last
 
 
@@ -234,7 +234,7 @@ def workspace_bytes(model: StageModel, counts: Array | None) -> Array | float:
 
 def transient_bytes(model: StageModel, stages: Array, workspace: Array | float) -> Array:
     """Short-lived bytes per stage: a layer's backward with its workspace, or the loss."""
-    _, last = ends(model, stages)
+    _, last = first_last_mask(model, stages)
     layer = model.layer_transient_bytes[:, None] + workspace
     return np.maximum(layer, model.last_transient_bytes[:, None] * last)
 
@@ -357,9 +357,9 @@ def stage_host_bytes(
     return held + flight * _by_policy(counts, model.policies.host_bytes)
 
 
-def stage_tail_s(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
+def stage_step_end_s(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
     """Seconds per iteration after the last micro-batch: gradient reduction and optimizer."""
-    first, last = ends(model, _stages_of(layers, stages))
+    first, last = first_last_mask(model, _stages_of(layers, stages))
     pieces = (
         layers[None] * model.tail_layer_s[:, :, None]
         + model.tail_first_s[:, :, None] * first
@@ -384,7 +384,7 @@ def iteration_s(model: StageModel, layers: Array, counts: Array | None = None) -
         strategy.vpp,
         model.bubble_filled_s,
     )
-    tail: Array = stage_tail_s(model, layers).max(axis=1)
+    tail: Array = stage_step_end_s(model, layers).max(axis=1)
     total: Array = makespan + tail + model.constant_s
     return total
 

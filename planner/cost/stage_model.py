@@ -14,14 +14,14 @@ from planner.cost.memory_terms import bytes_per
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import policy_costs
 from planner.cost.stage import StageModel
-from planner.cost.stage_parts import Parts, build_parts
+from planner.cost.stage_parts import StageParameters, stage_parameters
 from planner.cost.states import offloads
 from planner.cost.time_terms import (
     PER_ITERATION,
-    exposed_link_s,
-    link_seconds,
-    slowest_pace,
-    tail_pieces,
+    exposed_p2p_s,
+    p2p_s,
+    step_end_pieces,
+    straggler_factor,
 )
 from planner.layers.op import ZERO
 from planner.spec.strategy import StrategyColumns
@@ -40,17 +40,17 @@ def host_limit(context: Context, strategy: StrategyColumns) -> Array:
 
 
 def stage_model(
-    context: Context, strategy: StrategyColumns, parts: Parts | None = None
+    context: Context, strategy: StrategyColumns, parts: StageParameters | None = None
 ) -> StageModel:
     """Build the affine stage model of every strategy, from its parts where they are at hand."""
-    parts = parts or build_parts(context, strategy)
+    parts = parts or stage_parameters(context, strategy)
     costs = parts.costs
     times = layer_times(context, strategy, parts)
-    tail_layer, tail_first, tail_last = tail_pieces(context, strategy, parts, times)
+    tail_layer, tail_first, tail_last = step_end_pieces(context, strategy, parts, times)
     memory = partial(bytes_per, context=context, strategy=strategy, parts=parts)
     saved = costs.at(costs.body.saved_bytes)
-    pace = slowest_pace(context, strategy)
-    link = exposed_link_s(context, strategy, times, link_seconds(context, strategy, parts))
+    pace = straggler_factor(context, strategy)
+    link = exposed_p2p_s(context, strategy, times, p2p_s(context, strategy, parts))
     return StageModel(
         strategy=strategy,
         layer_s=pace * (times.forward + times.backward),

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from planner.cost.context import Context, columns_but, first_rows
+from planner.cost.context import Context, columns_except, unique_rows
 from planner.cost.data_parallel import (
     DataParallelCosts,
     blended,
@@ -27,7 +27,9 @@ from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES
 from planner.units import Array, Rows
 
-Columns = TypeVar("Columns", bound="Parts | StateBytes | DataParallelCosts | FrozenShares")
+Columns = TypeVar(
+    "Columns", bound="StageParameters | StateBytes | DataParallelCosts | FrozenShares"
+)
 
 
 def taken(columns: Columns, index: Rows) -> Columns:
@@ -44,7 +46,7 @@ def taken(columns: Columns, index: Rows) -> Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class StageParameters:
     """Intermediate columns shared by the time and memory halves of the builder."""
 
     costs: LayerCosts
@@ -105,7 +107,7 @@ class Parts:
         share: Array = getattr(self.frozen, place)
         return FROZEN_BYTES * elements * share
 
-    def take(self, index: Rows) -> "Parts":
+    def take(self, index: Rows) -> "StageParameters":
         """Return the strategies at ``index``."""
         return taken(replace(self, costs=replace(self.costs, index=self.costs.index[index])), index)
 
@@ -138,7 +140,7 @@ class Parts:
         return costs.num_leading * difference
 
 
-EXCHANGED = columns_but("micro-batch", "sequence parallel", "schedule", "offload")
+EXCHANGED = columns_except("micro-batch", "sequence parallel", "schedule", "offload")
 """What data-parallel prices depend on."""
 
 
@@ -151,7 +153,7 @@ def _data_parallel(
     expert_fraction: Array,
 ) -> tuple[DataParallelCosts, DataParallelCosts]:
     """Data-parallel prices of embedding and head, and of a layer; each distinct one priced once."""
-    rows, index = first_rows(strategy, EXCHANGED)
+    rows, index = unique_rows(strategy, EXCHANGED)
     few, params = strategy.take(rows), params[rows]
     states, num_layers = context.traits.states, context.model.num_blocks / few.pp
     group = group_of(axis, few, context.cluster)
@@ -167,9 +169,9 @@ def _data_parallel(
     return spread if ends is layer else taken(ends, index), spread
 
 
-def build_parts(
+def stage_parameters(
     context: Context, strategy: StrategyColumns, costs: LayerCosts | None = None
-) -> Parts:
+) -> StageParameters:
     """Parameters, state bytes and data-parallel prices per strategy; layer costs if not given."""
     costs = costs or layer_costs(
         context.model, context.job, context.cluster, context.traits, strategy
@@ -215,7 +217,7 @@ def build_parts(
 
     layer_states = unlike[means.layer]
     owned = (1.0 - fraction) / shards + fraction / expert_shards
-    return Parts(
+    return StageParameters(
         costs=costs,
         params=params,
         first_params=costs.at(costs.first_params),

@@ -112,13 +112,13 @@ def copied_in_groups(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     return np.asarray((strategy.zero_stage >= 3) & (traits.zero3_step_elements > 0))
 
 
-def keeps_no_copies(strategy: StrategyColumns, traits: StateTraits) -> Mask:
+def without_gradient_copies(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where ``sharded_gradient_bytes`` are those copies, and live group by group only."""
     are_gradients = traits.sharded_copies == "gradients"
     return np.asarray(copied_in_groups(strategy, traits) & are_gradients)
 
 
-def kept_whole(strategy: StrategyColumns, traits: StateTraits) -> Mask:
+def unsharded_until_step(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where pipelining keeps stage-3 weights and gradients whole between micro-batches."""
     return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
 
@@ -163,7 +163,7 @@ def state_bytes(
     (:func:`planner.cost.buffers.step_group_bytes`).
     """
     stage = strategy.zero_stage
-    whole = kept_whole(strategy, traits)
+    whole = unsharded_until_step(strategy, traits)
     weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, traits.weight_bytes)
     secondary = traits.zero3_secondary_weight_bytes / domain_shards
     weights = weights + np.where(stage >= 3, secondary, 0.0)
@@ -179,7 +179,7 @@ def state_bytes(
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
     shards = np.where(stage >= 1, num_shards, 1.0)
     optimizer = (master + optimizer_bytes + copies) / shards
-    in_groups = np.where(keeps_no_copies(strategy, traits), copies, 0.0) / shards
+    in_groups = np.where(without_gradient_copies(strategy, traits), copies, 0.0) / shards
     host_optimizer = offloaded_fraction(strategy)
     host_parameters = offloads(strategy, "parameters")
     follow = host_optimizer * (stage >= 2)

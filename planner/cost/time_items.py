@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.host_states import gradient_offload_s, hidden_step_s
+from planner.cost.host_states import gradient_offload_s, overlapped_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer import EndPasses, LayerCosts, mtp_costs
 from planner.cost.layer_passes import layer_times
@@ -22,21 +22,21 @@ from planner.cost.network import point_to_point_s
 from planner.cost.overlap import gradient_pass_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
 from planner.cost.policies import activation_transfer_s
-from planner.cost.priced import Subject
-from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_tail_s, stage_time_s
+from planner.cost.priced import PricedStrategy
+from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_step_end_s, stage_time_s
 from planner.cost.time_terms import (
     PER_ITERATION,
     PER_PARAMETER,
     boundary_message_bytes,
-    exposed_link_s,
-    frozen_updates,
+    exposed_p2p_s,
+    frozen_weight_gathers,
+    grad_sync_pieces,
     gradient_pass_s_per_param,
-    link_seconds,
-    reduction_pieces,
-    slowest_pace,
+    p2p_s,
+    straggler_factor,
 )
 from planner.layers.block import embedding_op, head_op, projection_op
-from planner.layers.saved import with_spared_product
+from planner.layers.saved import without_last_gemm
 from planner.schedules import dualpipe, zero_bubble
 from planner.schedules.closed_form import (
     gpipe_makespan_s,
@@ -87,9 +87,9 @@ def _all_exposed(seconds: Array) -> Duration:
         "strategy.selective_layers_per_stage",
         "traits.kernels.stops_recomputation",
     ),
-    also=(stage_time_s, with_spared_product),
+    also=(stage_time_s, without_last_gemm),
 )
-def _layer_items(subject: Subject, stage: int) -> TimeItems:
+def _layer_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """Work and recomputation of a stage's layers."""
     costs = subject.parts.costs
     forward, backward, repeated, again = (
@@ -113,7 +113,7 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
     "time.pipeline.p2p",
     title="pipeline transfers",
     inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
-    also=(link_seconds, boundary_message_bytes, exposed_link_s, point_to_point_s),
+    also=(p2p_s, boundary_message_bytes, exposed_p2p_s, point_to_point_s),
 )
 @item(
     "time.compute.embedding",
@@ -133,7 +133,7 @@ def _layer_items(subject: Subject, stage: int) -> TimeItems:
     inputs=(*SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
     also=(head_op, gemm_s),
 )
-def _stage_items(subject: Subject, stage: int) -> TimeItems:
+def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """Seconds per micro-batch of one stage, by item; exposed parts sum to the stage's time."""
     context, parts = subject.context, subject.parts
     times = layer_times(context, subject.columns, parts)
@@ -155,13 +155,13 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
         busy_s=layers * times.offload_busy,
         exposed_s=layers * times.offload_exposed + times.offload_fill,
     )
-    link = link_seconds(context, subject.columns, parts)
-    exposed = exposed_link_s(context, subject.columns, times, link)
+    link = p2p_s(context, subject.columns, parts)
+    exposed = exposed_p2p_s(context, subject.columns, times, link)
     offloaded, policies = subject.counts[OFFLOADED, 0, stage], subject.model.policies
     shown = offloaded * policies.added_s[OFFLOADED] + (offloaded > 0) * policies.fill_s[OFFLOADED]
     items["offload.activations"] = Duration(
         busy_s=offloaded * 2.0 * activation_transfer_s(context, parts),
-        exposed_s=shown / slowest_pace(context, subject.columns),
+        exposed_s=shown / straggler_factor(context, subject.columns),
     )
     items["pipeline.p2p"] = Duration(busy_s=link, exposed_s=exposed)
     return items
@@ -177,7 +177,7 @@ def _stage_items(subject: Subject, stage: int) -> TimeItems:
     ),
     also=(gradient_pass_s, gradient_pass_s_per_param),
 )
-def tail_items(subject: Subject, stage: int) -> TimeItems:
+def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """What a stage does behind its micro-batches, once an iteration.
 
     Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
@@ -194,15 +194,15 @@ def tail_items(subject: Subject, stage: int) -> TimeItems:
 
     steps = {name: of_owned(price) for name, price in PER_PARAMETER.items()}
     times = layer_times(context, columns, parts)
-    steps["optimizer_step"] -= layers * hidden_step_s(context, columns, parts, times)
+    steps["optimizer_step"] -= layers * overlapped_step_s(context, columns, parts, times)
     busy, exposed, end = gradient_offload_s(context, columns, parts, times)
     ends_s = (ends + further) * end
     network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
     network = network + ends * (parts.dp.reduce + parts.dp.gather)
-    frozen, first, last = frozen_updates(context, parts)
+    frozen, first, last = frozen_weight_gathers(context, parts)
     frozen_ends = is_first * first + is_last * last
     network = network + layers * frozen * parts.layer_dp.gather + frozen_ends * parts.dp.gather
-    per_layer, per_first, per_last = reduction_pieces(context, columns, parts, times)
+    per_layer, per_first, per_last = grad_sync_pieces(context, columns, parts, times)
     shown = (layers * per_layer + is_first * per_first + is_last * per_last).max(axis=0)
     return {
         "data_parallel": Duration(busy_s=network, exposed_s=shown),
@@ -217,7 +217,7 @@ def tail_items(subject: Subject, stage: int) -> TimeItems:
     text="What pipelining costs the slowest stage. bubble + p2p: waiting for other stages, and "
     "transfers between stages that are not hidden.",
     inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
-    also=(one_f_one_b_makespan_s, interleaved_makespan_s, link_seconds),
+    also=(one_f_one_b_makespan_s, interleaved_makespan_s, p2p_s),
 )
 @item(
     "time.pipeline.bubble",
@@ -241,18 +241,18 @@ def tail_items(subject: Subject, stage: int) -> TimeItems:
         layer_weight_gradient_s,
     ),
 )
-def _common_items(subject: Subject, makespan: Array, computing: Array) -> TimeItems:
+def _common_items(subject: PricedStrategy, makespan: Array, computing: Array) -> TimeItems:
     """What no stage has for itself; ``computing``: seconds of the makespan in which one works."""
     columns = subject.columns
-    pace = slowest_pace(subject.context, columns)
+    pace = straggler_factor(subject.context, columns)
     bubble, waiting = (makespan - computing) / pace, makespan * (1.0 - 1.0 / pace)
     return {
         "pipeline.bubble": Duration(busy_s=0.0 * bubble, exposed_s=bubble),
         "synchronisation": Duration(busy_s=0.0 * waiting, exposed_s=waiting),
-    } | common_tail_items(subject)
+    } | common_step_end_items(subject)
 
 
-def common_tail_items(subject: Subject) -> TimeItems:
+def common_step_end_items(subject: PricedStrategy) -> TimeItems:
     """Behind every stage's tail: what an iteration takes however layers are split."""
     return {
         name: _all_exposed(price(subject.context, subject.columns, subject.parts))
@@ -260,7 +260,7 @@ def common_tail_items(subject: Subject) -> TimeItems:
     }
 
 
-def _makespan_s(subject: Subject, seconds: Array) -> Array:
+def _makespan_s(subject: PricedStrategy, seconds: Array) -> Array:
     columns = subject.columns
     return makespan_s(
         seconds.max(axis=1),
@@ -271,25 +271,25 @@ def _makespan_s(subject: Subject, seconds: Array) -> Array:
     )
 
 
-def time_items(subject: Subject) -> tuple[TimeItems, int]:
+def time_items(subject: PricedStrategy) -> tuple[TimeItems, int]:
     """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
     seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
     stage = int(seconds[0].argmax())
-    tail = int(stage_tail_s(subject.model, subject.layers)[0].argmax())
+    tail = int(stage_step_end_s(subject.model, subject.layers)[0].argmax())
     computing = num * seconds.max(axis=1)
     items = scale_items(_stage_items(subject, stage), float(num))
     items |= _common_items(subject, _makespan_s(subject, seconds), computing)
-    return items | tail_items(subject, tail), stage
+    return items | step_end_items(subject, tail), stage
 
 
-def stage_items(subject: Subject, stage: int) -> TimeItems:
+def stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """One stage's own work of an iteration: its micro-batches and its tail, without waiting."""
     num = float(subject.strategy.num_micro_batches)
-    return scale_items(_stage_items(subject, stage), num) | tail_items(subject, stage)
+    return scale_items(_stage_items(subject, stage), num) | step_end_items(subject, stage)
 
 
 @item("time.pipeline.imbalance", title="waiting for the slowest stage")
-def pipeline_items(subject: Subject) -> TimeItems:
+def pipeline_items(subject: PricedStrategy) -> TimeItems:
     """Items of the mean stage, whose exposed seconds sum to the iteration with what waiting adds.
 
     ``Σ_i item_i / p`` over the p stages, and ``pipeline.imbalance``:
@@ -297,11 +297,11 @@ def pipeline_items(subject: Subject) -> TimeItems:
     So pipelines of any lengths can be compared: times p, items are seconds of the whole pipeline.
     """
     seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
-    tails = stage_tail_s(subject.model, subject.layers)
+    tails = stage_step_end_s(subject.model, subject.layers)
     items: TimeItems = {}
     for stage, share in _alike(subject).items():
         items = add_items(items, scale_items(stage_items(subject, stage), share))
-    pace = slowest_pace(subject.context, subject.columns)
+    pace = straggler_factor(subject.context, subject.columns)
     uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = Duration(busy_s=0.0 * uneven, exposed_s=uneven)
@@ -309,7 +309,7 @@ def pipeline_items(subject: Subject) -> TimeItems:
     return items | _common_items(subject, _makespan_s(subject, seconds), computing)
 
 
-def _alike(subject: Subject) -> dict[int, float]:
+def _alike(subject: PricedStrategy) -> dict[int, float]:
     """One stage of every kind, and the share of the stages that are of its kind."""
     pp, head = subject.strategy.pp, subject.strategy.head_stage
     split = np.vstack([subject.layers, subject.counts[:, 0, :]])

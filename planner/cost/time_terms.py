@@ -4,25 +4,25 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from planner.cost.context import Context, columns_but, first_rows
+from planner.cost.context import Context, columns_except, unique_rows
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
 from planner.cost.host_states import (
     gradient_offload_s,
-    hidden_step_s,
     optimizer_s_per_param,
+    overlapped_step_s,
 )
-from planner.cost.layer_passes import LayerTimes, interference_of
+from planner.cost.layer_passes import LayerTimes, sm_contention
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.overlap import (
-    bucket_pieces,
+    bucketed_overlap_pieces,
     exposed_beside_s,
     gradient_pass_s,
     interference_fraction,
-    synchronisation_factor,
+    straggler_slowdown,
     unpaired_micro_batches,
 )
-from planner.cost.stage_parts import Parts
-from planner.cost.states import kept_whole
+from planner.cost.stage_parts import StageParameters
+from planner.cost.states import unsharded_until_step
 from planner.cost.topology import Group, group_of
 from planner.layers.op import ZERO
 from planner.spec.items import FABRIC, item
@@ -33,7 +33,7 @@ from planner.units import Array
 def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
     """:func:`overlap.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
     traits = context.traits
-    sharded = (strategy.zero_stage >= 2) & ~kept_whole(strategy, traits.states)
+    sharded = (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, traits.states)
     overheads = traits.overheads
     return gradient_pass_s(
         np.where(sharded, owned, 1.0),
@@ -44,13 +44,15 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
     )
 
 
-def slowest_pace(context: Context, strategy: StrategyColumns) -> Array:
+def straggler_factor(context: Context, strategy: StrategyColumns) -> Array:
     """Time of the slowest accelerator of a strategy over that of a mean one."""
     variation = context.traits.overheads.speed_variation_fraction
-    return synchronisation_factor(strategy.num_gpus, variation)
+    return straggler_slowdown(strategy.num_gpus, variation)
 
 
-def boundary_message_bytes(strategy: StrategyColumns, parts: Parts) -> tuple[Array, Array]:
+def boundary_message_bytes(
+    strategy: StrategyColumns, parts: StageParameters
+) -> tuple[Array, Array]:
     """Bytes that a rank sends to the next stage, and that are then gathered over tp.
 
     Every tp rank sends its 1/tp of the boundary; without sequence parallelism the receiver
@@ -61,13 +63,13 @@ def boundary_message_bytes(strategy: StrategyColumns, parts: Parts) -> tuple[Arr
     return held / np.where(whole, strategy.tp, 1), held * whole
 
 
-MESSAGE = columns_but("schedule", "virtual stages", "ZeRO stage", "offload")
+MESSAGE = columns_except("schedule", "virtual stages", "ZeRO stage", "offload")
 """What one message between stages depends on."""
 
 
-def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def p2p_s(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
-    rows, index = first_rows(strategy, MESSAGE)
+    rows, index = unique_rows(strategy, MESSAGE)
     few, machines = strategy.take(rows), context.cluster
     sent, gathered = boundary_message_bytes(few, parts.take(rows))
     seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
@@ -75,10 +77,10 @@ def link_seconds(context: Context, strategy: StrategyColumns, parts: Parts) -> A
     return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
 
 
-def exposed_link_s(
+def exposed_p2p_s(
     context: Context, strategy: StrategyColumns, times: LayerTimes, link_s: Array
 ) -> Array:
-    """Exposed part of :func:`link_seconds`: all, or :func:`overlap.exposed_beside_s`.
+    """Exposed part of :func:`p2p_s`: all, or :func:`overlap.exposed_beside_s`.
 
     1F1B sends and receives between a forward and a backward that wait for it, so all shows. An
     interleaved stage has another chunk to compute meanwhile; its computation is taken at the mean
@@ -86,12 +88,12 @@ def exposed_link_s(
     """
     overlap = context.traits.overlap.pipeline_p2p_overlap
     compute = (times.forward + times.backward) * context.model.num_blocks / strategy.pp
-    beside = exposed_beside_s(compute, link_s, interference_of(context))
+    beside = exposed_beside_s(compute, link_s, sm_contention(context))
     runs_beside = (overlap == "all") | ((overlap == "interleaved") & (strategy.vpp > 1))
     return np.where(runs_beside, beside, link_s)
 
 
-VOCABULARY = columns_but(
+VOCABULARY = columns_except(
     "virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload"
 )
 """What the reduction of the vocabulary's gradient depends on."""
@@ -102,14 +104,14 @@ VOCABULARY = columns_but(
     title="tied-embedding reduction",
     inputs=("model.tied_embeddings", "job.mtp_layers", "model.vocab_size", "strategy.pp"),
 )
-def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """All-reduce of the shared vocabulary gradient between first and last stage.
 
     Tied to the head, or to the embedding of further tokens.
     """
     if not (context.model.tied_embeddings or context.job.mtp_layers):
         return np.zeros(len(strategy))
-    rows, index = first_rows(strategy, VOCABULARY)
+    rows, index = unique_rows(strategy, VOCABULARY)
     few = strategy.take(rows)
     stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
     group = Group(
@@ -120,7 +122,7 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: Parts) 
     return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
 
 
-def tied_gradient_bytes(context: Context, parts: Parts) -> Array:
+def tied_gradient_bytes(context: Context, parts: StageParameters) -> Array:
     """Bytes of the shared vocabulary gradient."""
     vocab = parts.costs.at(parts.costs.vocab_params)
     return vocab * context.traits.states.gradient_reduce_bytes
@@ -137,7 +139,9 @@ def tied_gradient_bytes(context: Context, parts: Parts) -> Array:
     ),
     also=(unpaired_micro_batches,),
 )
-def unpaired_exchange_s(context: Context, strategy: StrategyColumns, parts: Parts) -> Array:
+def unoverlapped_all_to_all_s(
+    context: Context, strategy: StrategyColumns, parts: StageParameters
+) -> Array:
     """What hides beside another micro-batch shows where there is none beside.
 
     ``unpaired · layers / stages · (busy - exposed)`` of a layer's forward and backward.
@@ -157,7 +161,7 @@ def unpaired_exchange_s(context: Context, strategy: StrategyColumns, parts: Part
     title="per-step overhead",
     inputs=("traits.overheads.step_overhead_s", "traits.overheads.node_step_overhead_s"),
 )
-def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: Parts) -> Array:
+def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: StageParameters) -> Array:
     """Seconds per iteration that belong to no other item.
 
     Constants of the framework profile: gradient norm and loss-scale checks, data loading,
@@ -176,14 +180,14 @@ PER_PARAMETER: Mapping[str, PerParameter] = {
 }
 """Items of the tail that are so much per parameter of the rank."""
 PER_ITERATION = {
-    "unpaired_exchange": unpaired_exchange_s,
+    "unpaired_exchange": unoverlapped_all_to_all_s,
     "tied_embedding": tied_embedding_s,
     "step_overhead": _step_overhead_s,
 }
 """Items of an iteration that are the same however layers are split."""
 
 
-def frozen_updates(context: Context, parts: Parts) -> tuple[Array, Array, Array]:
+def frozen_weight_gathers(context: Context, parts: StageParameters) -> tuple[Array, Array, Array]:
     """Frozen 16-bit elements gathered once an iteration, with updated weights, below stage 3.
 
     Of a layer, the embedding and the head; none where frozen weights are whole there.
@@ -208,37 +212,39 @@ def frozen_updates(context: Context, parts: Parts) -> tuple[Array, Array, Array]
         *FABRIC,
     ),
     also=(
-        bucket_pieces,
+        bucketed_overlap_pieces,
         interference_fraction,
         bucket_elements,
         data_parallel_costs,
         *COLLECTIVE_FORMULAS,
     ),
 )
-def reduction_pieces(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
+def grad_sync_pieces(
+    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
     """Exposed gradient reduction and weight gather per layer, embedding and head; each (2, C).
 
-    Layers: :func:`overlap.bucket_pieces` for the reduction behind the last backward of a model
-    chunk, and their larger one for the gather in the next forward. The chunks of an interleaved
-    stage that ran backward before the last one only slow computation. The embedding's gradient
-    comes last and its weights are needed first: all shows. The head's comes first and hides. On
-    the last of several stages the head hides in the time by which that stage is done earlier
-    than the first, whose reduction decides (Megatron-Core does not split it into buckets on later
-    stages for that reason: distributed_data_parallel.py). Where pipelining keeps sharded gradients
-    whole they are reduced when all backwards of a chunk are done (torch/distributed/pipelining/
-    stage.py, perform_reduce_grad): nothing of the last chunk hides. Excludes the same slack for
-    layers.
+    Layers: :func:`overlap.bucketed_overlap_pieces` for the reduction behind the last backward of a
+    model chunk, and their larger one for the gather in the next forward. The chunks of an
+    interleaved stage that ran backward before the last one only slow computation. The embedding's
+    gradient comes last and its weights are needed first: all shows. The head's comes first and
+    hides. On the last of several stages the head hides in the time by which that stage is done
+    earlier than the first, whose reduction decides (Megatron-Core does not split it into buckets on
+    later stages for that reason: distributed_data_parallel.py). Where pipelining keeps sharded
+    gradients whole they are reduced when all backwards of a chunk are done
+    (torch/distributed/pipelining/ stage.py, perform_reduce_grad): nothing of the last chunk hides.
+    Excludes the same slack for layers.
     """
     overlap, dp = context.traits.overlap, parts.layer_dp
-    interference = interference_of(context)
+    interference = sm_contention(context)
 
     def layer(total: Array, window: Array, *, overlaps: bool) -> Array:
         if not overlaps:
             return np.stack([total, total])
         chunk = total / strategy.vpp
-        pieces = bucket_pieces(chunk, window / strategy.vpp, dp.bucket_fraction, interference)
+        pieces = bucketed_overlap_pieces(
+            chunk, window / strategy.vpp, dp.bucket_fraction, interference
+        )
         return np.stack(pieces) + interference * (total - chunk)
 
     def head(total: Array, window: Array, *, overlaps: bool) -> Array:
@@ -251,9 +257,9 @@ def reduction_pieces(
         )
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
-    frozen, first_frozen, last_frozen = frozen_updates(context, parts)
+    frozen, first_frozen, last_frozen = frozen_weight_gathers(context, parts)
     gather = layer((parts.params + frozen) * dp.gather, times.forward, overlaps=gathers).max(axis=0)
-    window = np.where(kept_whole(strategy, context.traits.states), 0.0, times.backward)
+    window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, times.backward)
     layers = layer(parts.params * dp.reduce, window, overlaps=reduces) + gather
     first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
     first = first + first_frozen * parts.dp.gather
@@ -266,17 +272,17 @@ def reduction_pieces(
     return layers, np.stack([first, first]), last + head_gather
 
 
-def tail_pieces(
-    context: Context, strategy: StrategyColumns, parts: Parts, times: LayerTimes
+def step_end_pieces(
+    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
 ) -> tuple[Array, Array, Array]:
     """Affine pieces of the tail per layer, embedding and head; each (2, C).
 
-    What shows of reduction and gather (:func:`reduction_pieces`) and of gradients on their way to
+    What shows of reduction and gather (:func:`grad_sync_pieces`) and of gradients on their way to
     the host; then the passes over gradients and the optimizer step.
     """
-    layer, first, last = reduction_pieces(context, strategy, parts, times)
+    layer, first, last = grad_sync_pieces(context, strategy, parts, times)
     _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
-    layer_offload = layer_offload - hidden_step_s(context, strategy, parts, times)
+    layer_offload = layer_offload - overlapped_step_s(context, strategy, parts, times)
     owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
     prices = PER_PARAMETER.values()
     layer_step = ZERO + sum(price(context, strategy, owned) for price in prices)

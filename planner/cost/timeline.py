@@ -7,9 +7,9 @@ from planner.cost.estimate import NEGLIGIBLE_FRACTION
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import LedgerItem, StageLedger
 from planner.cost.passes import ChunkPasses, Seconds, chunk_passes
-from planner.cost.priced import Subject, iteration_of
-from planner.cost.stage import stage_tail_s
-from planner.cost.time_items import common_tail_items, tail_items
+from planner.cost.priced import PricedStrategy, iteration_time_s
+from planner.cost.stage import stage_step_end_s
+from planner.cost.time_items import common_step_end_items, step_end_items
 from planner.schedules.operation import Slot
 from planner.schedules.simulate import ChunkTimes, device_orders, simulate
 
@@ -94,7 +94,7 @@ def _wait(start_s: float, end_s: float) -> Slice:
     return Slice(start_s=start_s, end_s=end_s, kind=WAIT, seconds={})
 
 
-def timeline(subject: Subject) -> Timeline:
+def timeline(subject: PricedStrategy) -> Timeline:
     """The schedule's event simulation with every stage's tail behind it.
 
     Transfers that show hold up the stage that waits for them; those that hide take no time. The
@@ -114,12 +114,12 @@ def timeline(subject: Subject) -> Timeline:
         ),
     )
     in_step = context.traits.overlap.optimizer_waits_for_all_stages
-    tail_s = float(stage_tail_s(subject.model, subject.layers).max())
-    iteration_s = iteration_of(subject)
+    tail_s = float(stage_step_end_s(subject.model, subject.layers).max())
+    iteration_s = iteration_time_s(subject)
     modelled_s = iteration_s - tail_s - float(subject.model.constant_s[0])
     simulated_s = run.makespan_s if in_step else run.span_s
     scale = min(1.0, modelled_s / simulated_s)
-    common = _exposed(common_tail_items(subject), iteration_s)
+    common = _exposed(common_step_end_items(subject), iteration_s)
     stages = []
     for stage, ran in enumerate(run.runs):
         begin = 0.0 if in_step else scale * ran[0][0]
@@ -133,7 +133,7 @@ def timeline(subject: Subject) -> Timeline:
             )
             for start, end, slot in ran
         ]
-        own += _in_turn(begin + modelled_s, _exposed(tail_items(subject, stage), iteration_s))
+        own += _in_turn(begin + modelled_s, _exposed(step_end_items(subject, stage), iteration_s))
         own += _in_turn(begin + modelled_s + tail_s, common)
         stages.append(tuple(_with_waits(begin, begin + iteration_s, own)))
     return Timeline(

@@ -13,10 +13,14 @@ from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weig
 from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS, TimeItems
 from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
-from planner.cost.priced import Subject
+from planner.cost.priced import PricedStrategy
 from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.states import reduced_gradient_bytes
-from planner.cost.time_terms import boundary_message_bytes, frozen_updates, tied_gradient_bytes
+from planner.cost.time_terms import (
+    boundary_message_bytes,
+    frozen_weight_gathers,
+    tied_gradient_bytes,
+)
 from planner.cost.topology import extent_of
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
@@ -69,7 +73,7 @@ class Traffic:
     """Per stage: of the seconds of what is recomputed, those that its messages show."""
 
 
-def why_no_traffic(subject: Subject) -> str:
+def why_no_traffic(subject: PricedStrategy) -> str:
     """What of a strategy sends messages that are not listed here, or nothing."""
     if subject.context.job.mtp_layers:
         return "layers of multi-token prediction"
@@ -79,7 +83,7 @@ def why_no_traffic(subject: Subject) -> str:
     return ""
 
 
-def _summed(messages: Iterable[Message], subject: Subject) -> Messages:
+def _summed(messages: Iterable[Message], subject: PricedStrategy) -> Messages:
     """Messages of one kind together; none that are empty or of a group of one."""
     total: dict[tuple[str, Collective, str], float] = {}
     for each in messages:
@@ -147,7 +151,7 @@ def _layer_messages(kinds: Sequence[LayerGroup]) -> _LayerMessages:
 class _Sharding:
     """How parameters travel over data parallelism; see :func:`data_parallel_costs`."""
 
-    subject: Subject
+    subject: PricedStrategy
     is_layer: bool
     """Of layers, a part of whose parameters are experts; else of embedding and head."""
 
@@ -207,7 +211,7 @@ def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Messag
         yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(context))
 
 
-def _ends(subject: Subject, chunk: int, last: int) -> tuple[float, float]:
+def _ends(subject: PricedStrategy, chunk: int, last: int) -> tuple[float, float]:
     """Trained and frozen elements of embedding and head on a chunk."""
     parts = subject.parts
     trained = (chunk == 0) * parts.first_params + (chunk == last) * parts.last_params
@@ -216,9 +220,9 @@ def _ends(subject: Subject, chunk: int, last: int) -> tuple[float, float]:
     return float(trained[0]), float(frozen[0])
 
 
-def _tail(subject: Subject, stage: int) -> Messages:
+def _tail(subject: PricedStrategy, stage: int) -> Messages:
     parts, layers = subject.parts, float(subject.layers[0, stage])
-    frozen, first, last = (float(each[0]) for each in frozen_updates(subject.context, parts))
+    frozen, first, last = (float(each[0]) for each in frozen_weight_gathers(subject.context, parts))
     head = stage == subject.strategy.head_stage
     own = _Sharding(subject=subject, is_layer=True)
     ends = _Sharding(subject=subject, is_layer=False)
@@ -235,7 +239,7 @@ def _tail(subject: Subject, stage: int) -> Messages:
     return _summed(messages, subject)
 
 
-def _end_messages(subject: Subject, shape: LayerShape) -> tuple[_BothWays, _BothWays]:
+def _end_messages(subject: PricedStrategy, shape: LayerShape) -> tuple[_BothWays, _BothWays]:
     """Of embedding and head: forward, backward."""
     model, traits = subject.context.model, subject.context.traits
     first, last = (
@@ -251,7 +255,7 @@ def _shown(items: Mapping[str, Array]) -> tuple[float, float]:
     return comms, sum(float(seconds[0]) for seconds in items.values())
 
 
-def _recomputed_fraction(subject: Subject, stage: int) -> float:
+def _recomputed_fraction(subject: PricedStrategy, stage: int) -> float:
     """Of what a stage recomputes, the share of its seconds that messages show."""
     costs, counts = subject.parts.costs, subject.counts[:, 0, stage]
 
@@ -266,7 +270,7 @@ def _recomputed_fraction(subject: Subject, stage: int) -> float:
     return sum(count * comms for count, (comms, _) in parts) / whole if whole else 0.0
 
 
-def traffic_of(subject: Subject) -> Traffic:
+def traffic_of(subject: PricedStrategy) -> Traffic:
     """Messages of every chunk, stage and boundary; none of :func:`why_no_traffic`.
 
     A chunk's layers send ``layers · bytes of the mean layer``, its ends what stage 3 gathers of

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import Any
 
 from planner.documents.tree import load_own
-from planner.spec.saved import CONDITIONS, WIDTHS, SavedEntry, SavedTables
+from planner.spec.saved import CONDITIONS, WIDTHS, SavedTables, SavedTensorSpec
 
 LOSS = "loss"
 _LOSSES = "losses"
@@ -35,8 +35,8 @@ def _is_entry(node: Mapping[str, Any]) -> bool:
     return "width" in node
 
 
-def _entry(name: str, figure: Mapping[str, Any]) -> SavedEntry:
-    entry = SavedEntry(
+def _entry(name: str, figure: Mapping[str, Any]) -> SavedTensorSpec:
+    entry = SavedTensorSpec(
         name=name,
         width=figure["width"],
         element_bytes=float(figure["bytes"]),
@@ -52,7 +52,7 @@ def _entry(name: str, figure: Mapping[str, Any]) -> SavedEntry:
 
 def _sections(
     node: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, tuple[SavedEntry, ...]]]:
+) -> Iterator[tuple[str, tuple[SavedTensorSpec, ...]]]:
     """Yield dotted section names with their entries; a section holds entries or sections."""
     entries = {name: child for name, child in node.items() if _is_entry(child)}
     if entries or not node:
@@ -62,7 +62,7 @@ def _sections(
             yield from _sections(child, f"{prefix}.{name}" if prefix else name)
 
 
-def _inherited(name: str) -> dict[str, tuple[SavedEntry, ...]]:
+def _inherited(name: str) -> dict[str, tuple[SavedTensorSpec, ...]]:
     """Sections of a table file laid over those it extends."""
     figures = dict(saved_figures(name))
     parent = figures.pop("extends", None)

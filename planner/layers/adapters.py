@@ -323,7 +323,7 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
     """
     weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in op.gemms if gemm.has_weight)
     stored = weights * training.frozen_linear_bytes
-    frozen_bytes = stored + (op.params - weights) * rest_bytes(traits)
+    frozen_bytes = stored + (op.params - weights) * frozen_input_bytes(traits)
     is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
     forward, backward, launches = DEQUANTISATIONS[traits.dequantisation]
     kernels = launches * num_matrices if is_quantised else 0.0
@@ -473,7 +473,7 @@ def _of_inputs(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
     return tuple(comm for comm in comms if not comm.is_for_weights)
 
 
-def rest_bytes(traits: KernelTraits) -> float:
+def frozen_input_bytes(traits: KernelTraits) -> float:
     """Per frozen weight outside the linear layers."""
     return FROZEN_BYTES * stream_width(traits.widens_stream)
 
@@ -485,7 +485,7 @@ def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
     return replace(
         op,
         params=ZERO,
-        frozen_bytes=op.params * rest_bytes(traits),
+        frozen_bytes=op.params * frozen_input_bytes(traits),
         gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms),
         backward_bytes=op.backward_bytes if op.gemms else ZERO,
         backward_comms=_of_inputs(op.backward_comms) if op.gemms else (),

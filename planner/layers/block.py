@@ -15,7 +15,7 @@ from planner.layers.attention import (
 from planner.layers.mlp import dense_ops, moe_ops
 from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, SavedTensor
 from planner.layers.parameters import final_norm_params, layer_counts, mlp_params, mtp_params
-from planner.layers.saved import saved_by, with_selective_policy, with_spared_product
+from planner.layers.saved import saved_by, with_selective_policy, without_last_gemm
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
@@ -73,7 +73,7 @@ def layer_groups(
         ops = (*attention, *cross, norm, *inner, extra)
         ops = with_selective_policy(ops, model, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
-            ops = with_spared_product(ops, model, kernels)
+            ops = without_last_gemm(ops, model, kernels)
         ops = with_adapters(
             ops,
             model,

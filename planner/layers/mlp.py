@@ -9,8 +9,8 @@ from planner.layers.op import (
     Gemm,
     LayerShape,
     Op,
-    received_share,
-    sent_share,
+    dispatched_token_fraction,
+    kept_token_fraction,
     total_bytes,
 )
 from planner.layers.parameters import Parts, moe_params
@@ -104,7 +104,7 @@ def _pair_comms(
 ) -> tuple[Comm, ...]:
     """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
     pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
-    num_bytes = received_share(shape, traits) * pairs * model.hidden_size * shape.element_bytes
+    num_bytes = kept_token_fraction(shape, traits) * pairs * model.hidden_size * shape.element_bytes
     collective: Collective = "all_gather" if is_gather else "reduce_scatter"
     return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
 
@@ -114,7 +114,7 @@ def expert_split_comms(
 ) -> tuple[tuple[tuple[Comm, ...], tuple[Comm, ...]], tuple[tuple[Comm, ...], tuple[Comm, ...]]]:
     """What ranks that split an expert exchange: before experts and after, forward and backward.
 
-    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, times :func:`received_share`,
+    ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, times :func:`kept_token_fraction`,
     are gathered over etp behind the all-to-all, and their partial outputs reduce-scattered before
     the way back; backward is the mirror image. Else the T tokens are gathered over tp before
     routing, as for a dense MLP; a shared expert has gathered them already. Source:
@@ -143,7 +143,7 @@ def exchange_op(
     """Send every token to its top-k experts (or back): k·h elements per token over ep.
 
     Under sequence parallelism every tp rank sends its own slice of the tokens; all wait for the
-    busiest rank, which receives :func:`received_share` of that. Each way has half of
+    busiest rank, which receives :func:`kept_token_fraction` of that. Each way has half of
     :func:`sorting_traffic`.
     """
     num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
@@ -151,7 +151,7 @@ def exchange_op(
         Comm(
             collective="all_to_all",
             axis="ep",
-            num_bytes=num_bytes * (shape.ep > 1) * received_share(shape, traits),
+            num_bytes=num_bytes * (shape.ep > 1) * kept_token_fraction(shape, traits),
             copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
         ),
     )
@@ -171,15 +171,15 @@ def exchange_op(
 def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Array]:
     """Bytes per pair and hidden element to sort tokens by expert and back, forward and backward.
 
-    ``slowdown (sorting · sent + chunk_sorting · received)``. A plain all-to-all sorts where
-    tokens come from (over :func:`sent_share`), and its chunks beside the experts (over
-    :func:`received_share`); deduplicating dispatchers sort there alone. The slowdown is 1 for
+    ``slowdown (sorting · sent + chunk_sorting · received)``. A plain all-to-all sorts where tokens
+    come from (over :func:`dispatched_token_fraction`), and its chunks beside the experts (over
+    :func:`kept_token_fraction`); deduplicating dispatchers sort there alone. The slowdown is 1 for
     dispatchers that sort in kernels of their own. Source: the traits, counted in the frameworks'
     dispatchers.
     """
     pace = (1.0 if traits.dispatch_permutes else traits.permutation_slowdown) * shape.wideness
-    sent = pace * (0.0 if traits.deduplicated_dispatch else sent_share(traits))
-    received = pace * received_share(shape, traits)
+    sent = pace * (0.0 if traits.deduplicated_dispatch else dispatched_token_fraction(traits))
+    received = pace * kept_token_fraction(shape, traits)
     return (
         traits.sorting_forward_bytes * sent + traits.chunk_sorting_forward_bytes * received,
         traits.sorting_backward_bytes * sent + traits.chunk_sorting_backward_bytes * received,
@@ -222,11 +222,12 @@ def expert_ops(
 ) -> tuple[Op, ...]:
     """The routed experts of the busiest rank, for which the others wait: up, activation, down.
 
-    With P = tokens · top_k · etp / tp · :func:`received_share` pairs on that rank, spread evenly
-    over its experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its width:
-    2 · P · h · f / etp FLOPs per matrix, the same for any etp. Saved: the table's ``experts``
-    section (dispatched inputs, pre-activations, activation outputs); ``stashes_experts``: read and
-    written once more in either pass. Excludes the spread inside the rank.
+    With P = tokens · top_k · etp / tp · :func:`kept_token_fraction` pairs on that rank, spread
+    evenly over its experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its
+    width: 2 · P · h · f / etp FLOPs per matrix, the same for any etp. Saved: the table's
+    ``experts`` section (dispatched inputs, pre-activations, activation outputs);
+    ``stashes_experts``: read and written once more in either pass. Excludes the spread inside the
+    rank.
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
@@ -235,7 +236,7 @@ def expert_ops(
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share * received_share(shape, traits)
+    pairs = shape.num_tokens * moe.top_k * shape.expert_share * kept_token_fraction(shape, traits)
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.hidden_size

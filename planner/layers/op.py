@@ -262,7 +262,7 @@ class Op:
         return total_bytes(self.kept)
 
 
-def received_share(shape: LayerShape, traits: KernelTraits) -> Array:
+def kept_token_fraction(shape: LayerShape, traits: KernelTraits) -> Array:
     """Tokens that the busiest rank of experts gets, over the mean of what routers choose.
 
     With an imbalance i over ep > 1 ranks and a capacity factor c: ``1 + i`` without a capacity,
@@ -281,10 +281,10 @@ def received_share(shape: LayerShape, traits: KernelTraits) -> Array:
     return np.minimum(shape.busiest, factor)
 
 
-def sent_share(traits: KernelTraits) -> float:
+def dispatched_token_fraction(traits: KernelTraits) -> float:
     """Rows that a rank sorts to send, over its tokens times top-k: ``c`` padded, else at most 1.
 
-    Source as of :func:`received_share`; MoEAlltoAllTokenDispatcher, num_out_tokens.
+    Source as of :func:`kept_token_fraction`; MoEAlltoAllTokenDispatcher, num_out_tokens.
     """
     factor = traits.expert_capacity_factor
     if not factor:

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from planner.layers.op import ONE, ZERO, LayerShape, Op, SavedTensor, received_share
+from planner.layers.op import ONE, ZERO, LayerShape, Op, SavedTensor, kept_token_fraction
 from planner.spec.model import ModelSpec
 from planner.spec.saved import Width
 from planner.spec.traits import KernelTraits, RecomputeModule, RecomputeTraits
@@ -25,7 +25,7 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
     a·d_v/t, ``heads`` a/t, ``scores`` a·s/t, ``ffn`` f/t, ``pairs_hidden`` k·h·etp/t,
     ``pairs_gathered`` k·etp/t, ``pairs_ffn`` k·f_expert/t (the expert's own pairs, of which each
     keeps f_expert/etp), the first and the last times ``received``,
-    the share of the busiest rank of experts (:func:`received_share`);
+    the share of the busiest rank of experts (:func:`kept_token_fraction`);
     ``hidden_sp`` and the router's ``experts`` and ``pairs`` are divided by t only under sequence
     parallelism, ``experts_gathered`` never. ``logits`` depends on the framework's padding and is
     given by the head, ``adapter_input`` and ``adapter_rank`` by the adapters of a projection.
@@ -67,7 +67,7 @@ def saved_by(
     count: float = 1.0,
 ) -> tuple[SavedTensor, ...]:
     """Tensors that ``op`` keeps, from a section of the table; ``widths`` replace default ones."""
-    known = token_widths(model, shape, received_share(shape, traits)) | (widths or {})
+    known = token_widths(model, shape, kept_token_fraction(shape, traits)) | (widths or {})
     exists: dict[str, Array] = {
         "always": ONE,
         "trained": ONE,
@@ -159,7 +159,7 @@ def every_second_matmul(
     return replace(op, selective_fraction=fraction, selective_saved=kept)
 
 
-def with_spared_product(
+def without_last_gemm(
     ops: tuple[Op, ...], model: ModelSpec, kernels: KernelTraits
 ) -> tuple[Op, ...]:
     """Mark a block's last product where full recomputation stops before it.

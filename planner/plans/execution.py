@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.cost.passes import RECOMPUTE, TRANSFER, chunk_stages
-from planner.cost.priced import Subject, subject_of
+from planner.cost.priced import PricedStrategy, price
 from planner.cost.timeline import WAIT, Slice, Timeline
 from planner.cost.traffic import Message, Traffic, traffic_of, why_no_traffic
 from planner.plans.plan import Plan
@@ -220,7 +220,7 @@ class _Maker:
 
 def why_no_execution(plan: Plan) -> str:
     """What of a plan a graph of nodes cannot carry, or nothing."""
-    return why_no_traffic(subject_of(plan.context, plan.strategy))
+    return why_no_traffic(price(plan.context, plan.strategy))
 
 
 def execution(plan: Plan, drawn: Timeline) -> tuple[Nodes, ...]:
@@ -232,7 +232,7 @@ def execution(plan: Plan, drawn: Timeline) -> tuple[Nodes, ...]:
     them. Replayed with its own durations it takes the simulation's time where that is not longer
     than the closed form, and then the tails.
     """
-    subject: Subject = subject_of(plan.context, plan.strategy)
+    subject: PricedStrategy = price(plan.context, plan.strategy)
     maker = _Maker(
         strategy=plan.strategy, traffic=traffic_of(subject), stages=chunk_stages(subject)
     )

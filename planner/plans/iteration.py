@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.cost.ledger import stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.timeline import MemoryCurve, Timeline, memory_curve, timeline
 from planner.plans.plan import Plan
 from planner.schedules.simulate import num_chunks
@@ -36,7 +36,7 @@ def too_long(strategy: Strategy) -> str:
 
 def iteration(plan: Plan) -> Iteration:
     """Simulate one iteration of a plan that is not :func:`too_long`."""
-    subject = subject_of(plan.context, plan.strategy)
+    subject = price(plan.context, plan.strategy)
     drawn = timeline(subject)
     keeps = subject.model.keeps_all_sent
     stages = zip(stage_ledgers(subject), drawn.stages, strict=True)

@@ -34,7 +34,7 @@ from planner.plans.job_formulas import (
 from planner.plans.plan import Plan
 from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, span_s
 from planner.spec.cluster import NodeSpec
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 from planner.units import format_seconds
 
 HOPELESS = 100.0
@@ -127,7 +127,7 @@ class Job:
         Where the fp32 shard is what frameworks keep and save (FSDP), no further weights are.
         """
         context = self.plan.context
-        traits = under_precision(context.traits, context.job.precision)
+        traits = traits_at_precision(context.traits, context.job.precision)
         states, optimizer = traits.states, traits.optimizer
         given = optimizer.master_bytes
         master = states.master_weight_bytes if given is None else given

@@ -6,7 +6,7 @@ from planner.answers.savings import Saving, savings
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.notes import Note
 from planner.spec.strategy import Strategy
 
@@ -33,7 +33,7 @@ def memory_answer(
         context=context,
         strategy=strategy,
         estimate=result,
-        ledgers=stage_ledgers(subject_of(context, strategy)),
+        ledgers=stage_ledgers(price(context, strategy)),
         savings=savings(context, strategy, result),
         notes=notes,
     )

@@ -14,10 +14,10 @@ from planner.query.query import Query
 from planner.query.software import meant
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import (
+    FULL_PRECISIONS,
     MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
     USUAL_SEQ_LEN,
-    WHOLE,
     Documents,
     JobSpec,
     Precision,
@@ -92,7 +92,7 @@ def read_precision(text: str | None, cluster: ClusterSpec | None, problems: Prob
             peak_flops_per_s(cluster.accelerator, precision)
         except ValueError as error:
             problems.add("--precision", str(error))
-    if precision in WHOLE:
+    if precision in FULL_PRECISIONS:
         text = f"{precision}: no kernel tables; shares of its peak are those of 16 bits"
         problems.note(NoteKind.default, text, "precision")
     return precision

@@ -8,7 +8,7 @@ from planner.answers.rows import EvidenceRow, SoftwareRow, layout_row, time_figu
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.cost.passes import simulated_makespan_s
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.frameworks.registry import trait_figures
 from planner.plans.plan_file import PlanFile
 from planner.report.explain import item_leaves, pipeline_s
@@ -74,7 +74,7 @@ def _memory(estimate: Estimate) -> dict[str, Any]:
 def _time(context: Context, strategy: Strategy, estimate: Estimate) -> dict[str, Any]:
     pipeline = None
     if strategy.pp > 1:
-        simulated_s = simulated_makespan_s(subject_of(context, strategy))
+        simulated_s = simulated_makespan_s(price(context, strategy))
         pipeline = {"formula_s": pipeline_s(estimate), "simulated_s": simulated_s}
     return {
         "slowest_stage": estimate.slowest_stage,

@@ -9,7 +9,7 @@ from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.cost.ledger import StageLedger, stage_ledger
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
 from planner.frameworks.registry import CURRENT
@@ -146,7 +146,7 @@ def describe(
     memory = estimate.memory
     not_drawn = too_long(strategy)
     found = None if not_drawn else iteration(plan)
-    ledger = stage_ledger(subject_of(context, strategy), memory.peak_stage)
+    ledger = stage_ledger(price(context, strategy), memory.peak_stage)
     sources = evidence(context, strategy)
     points = (answer.frontier or answer.ladder) if answer else ()
     has_frontier = len(points) > 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
-from planner.cost.priced import subjects_of
+from planner.cost.priced import price_all
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.rank import Ranked, frontier
 from planner.search.search import Found, Progress, SearchResult, to_strategy
@@ -102,7 +102,7 @@ class _Steps:
 
     def _points(self, ranked: Sequence[Ranked]) -> dict[int, _Point]:
         strategies = [to_strategy(self.exploration.candidates.strategy, one) for one in ranked]
-        subjects = subjects_of(self.context, strategies) if strategies else ()
+        subjects = price_all(self.context, strategies) if strategies else ()
         return {
             one.row: _Point(
                 ranked=one,

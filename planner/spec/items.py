@@ -104,7 +104,7 @@ class TimeRange:
         )
 
 
-def broader(key: RunClass) -> tuple[RunClass, RunClass, RunClass]:
+def wider_regimes(key: RunClass) -> tuple[RunClass, RunClass, RunClass]:
     """A class of runs and those that hold it, the narrowest first."""
     kind, _ = key
     return key, (kind, ""), ("", "")
@@ -112,7 +112,7 @@ def broader(key: RunClass) -> tuple[RunClass, RunClass, RunClass]:
 
 def narrowest(ranges: Mapping[RunClass, TimeRange], key: RunClass) -> TimeRange:
     """The range of the narrowest class with one that a class of runs is in."""
-    return next((ranges[each] for each in broader(key) if each in ranges), TimeRange())
+    return next((ranges[each] for each in wider_regimes(key) if each in ranges), TimeRange())
 
 
 def class_words(key: RunClass) -> str:

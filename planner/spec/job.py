@@ -125,13 +125,13 @@ Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4", "fp32", 
 """Of products with weights. ``fp8``: one scale per tensor; ``fp8_block``: per 128 elements;
 ``mxfp8``: per 32 elements, in hardware; ``fp4``: NVFP4, per 16 elements and tensor. ``fp32`` and
 ``tf32`` keep everything in 32 bits; TF32 multiplies on matrix units with 10 bits of mantissa."""
-WHOLE: tuple[Precision, ...] = ("fp32", "tf32")
+FULL_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32")
 """Precisions that keep weights, activations and gradients in 32 bits, with no master copy."""
 
 
 def element_bytes(precision: Precision) -> float:
     """Bytes of an activation, a weight that kernels read, a gradient: 2, or 4 in 32 bits."""
-    return 4.0 if precision in WHOLE else 2.0
+    return 4.0 if precision in FULL_PRECISIONS else 2.0
 
 
 MAX_MTP_LAYERS = 16

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from planner.spec.job import WHOLE, Precision, element_bytes
+from planner.spec.job import FULL_PRECISIONS, Precision, element_bytes
 from planner.spec.traits import FrameworkTraits, OffloadTraits, StateTraits
 
 
-def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
+def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkTraits:
     """Traits in a training precision, which those given already may be under.
 
     Under fp8 linear layers keep quantised inputs. In 32 bits weights, gradients and kept
@@ -15,7 +15,7 @@ def under_precision(traits: FrameworkTraits, precision: Precision) -> FrameworkT
     if precision in ("bf16", "fp16"):
         return traits
     kernels = traits.kernels
-    if precision in WHOLE:
+    if precision in FULL_PRECISIONS:
         saved = kernels.saved.in_32_bits()
         return replace(
             traits,

@@ -49,7 +49,7 @@ CONDITIONS: tuple[str, ...] = get_args(Condition)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedEntry:
+class SavedTensorSpec:
     """One tensor: its width per token, bytes per element, and when it exists at all."""
 
     name: str
@@ -68,9 +68,9 @@ class SavedTables:
     """Entries by section (``norm.rmsnorm``, ``attention_core.flash``, ``mlp.gated``, ...)."""
 
     name: str
-    sections: Mapping[str, tuple[SavedEntry, ...]] = field(default_factory=dict)
+    sections: Mapping[str, tuple[SavedTensorSpec, ...]] = field(default_factory=dict)
 
-    def entries(self, section: str) -> tuple[SavedEntry, ...]:
+    def entries(self, section: str) -> tuple[SavedTensorSpec, ...]:
         """Entries of a section; none where the implementation keeps nothing there."""
         return self.sections.get(section, ())
 

@@ -20,7 +20,7 @@ import yaml
 
 import planner
 from planner.cost.ledger import LedgerItem, stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.timeline import timeline
 from planner.plans.execution import FLUSH, execution
 from planner.plans.plan import Plan
@@ -241,7 +241,7 @@ def planned(case: Case, plan: Plan, whole: Plan) -> Figures:
     The ledger is that of the fullest moment: where that is not the loss, what head and loss keep
     stands in the ledger of ``whole``, replicas with the same micro-batch.
     """
-    subject = subject_of(plan.context, plan.strategy)
+    subject = price(plan.context, plan.strategy)
     sent: Counter[str] = Counter()
     for node in execution(plan, timeline(subject))[0]:
         if node.kind in ("collective", "send") and not node.name.startswith(FLUSH):
@@ -250,7 +250,7 @@ def planned(case: Case, plan: Plan, whole: Plan) -> Figures:
     lasting = _total(items, case.lasting)
     forward = lasting + _total(items, (*case.waiting, "activations"))
     if case.kind == "fsdp":
-        forward += _total(stage_ledgers(subject_of(whole.context, whole.strategy))[0].items, HEAD)
+        forward += _total(stage_ledgers(price(whole.context, whole.strategy))[0].items, HEAD)
     return Figures(
         step_s=plan.estimate.iter_time_s,
         sent_bytes=sent,

@@ -11,7 +11,7 @@ from rank_parameters import RankParameters, rank_parameters
 
 from planner.catalog.models import load_model_details
 from planner.cost.context import Context
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
 from planner.layers.adapters import adapter_params
@@ -263,7 +263,7 @@ def test_the_cost_model_prices_what_megatron_builds(
     layout: Layout,
 ) -> None:
     columns = columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp)
-    parts = build_parts(context_of(model=name), columns)
+    parts = stage_parameters(context_of(model=name), columns)
     for stage in range(layout.pp):
         priced = parts.params.item() * sum(layout.chunks[stage :: layout.pp])
         priced += parts.first_params.item() * (stage == 0)
@@ -326,7 +326,7 @@ def test_every_rank_trains_the_adapters_that_bridge_makes(
     training = Training(mode="lora", rank=16, targets=read_targets(",".join(targets)))
     context = context_of(model=name, framework="megatron", profile="bridge")
     context = replace(context, traits=with_training(context.traits, training))
-    parts = build_parts(context, columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp))
+    parts = stage_parameters(context, columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp))
     assert not parts.first_params.item()
     assert not parts.last_params.item()
     adapters = {"dim": 16, "target_modules": modules}
@@ -366,7 +366,7 @@ def test_multi_token_prediction_adds_what_megatron_builds(
         tp=layout.tp, pp=layout.pp, vpp=layout.vpp, ep=layout.ep, etp=layout.tp, dp=layout.ep
     )
     without, ahead = (
-        build_parts(context_of(model=name, mtp_layers=each), columns) for each in (0, number)
+        stage_parameters(context_of(model=name, mtp_layers=each), columns) for each in (0, number)
     )
     dense = ahead.mtp_params + ahead.last_params - without.last_params
     added = RankParameters(dense=int(dense.item()), experts=int(ahead.mtp_expert_params.item()))

@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate
 from planner.cost.module_sets import LayerTable
-from planner.cost.priced import iteration_of, subject_of
+from planner.cost.priced import iteration_time_s, price
 from planner.cost.stage import StageModel, fits, iteration_s
 from planner.cost.stage_model import stage_model
 from planner.search.ranking import candidates, solving
@@ -102,8 +102,8 @@ def assert_legal(context: Context, result: SearchResult) -> None:
     """Every plan keeps all rules and takes as long as it is said to."""
     for plan in (*result.plans, *result.frontier):
         assert not list(violations(context, plan.strategy))
-        subject = subject_of(context, plan.strategy)
-        assert iteration_of(subject) == pytest.approx(plan.iteration_s, rel=ROUNDING)
+        subject = price(context, plan.strategy)
+        assert iteration_time_s(subject) == pytest.approx(plan.iteration_s, rel=ROUNDING)
         assert fits(subject.model, *subject.split)[0]
         made = estimate(context, plan.strategy)
         assert made.memory.fits

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.cost.estimate import Ends, Estimate, class_of, estimate
+from planner.cost.estimate import Ends, Estimate, accuracy_regime, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.errors import InputError
 from planner.spec.items import RunClass
 from planner.units import GB, GIB, MIB
@@ -146,14 +146,14 @@ def compare(record: Record) -> Comparison:
         return Comparison(record=record, measured=measured, skipped=str(reason))
     result = estimate(run.context, run.strategy)
     at_peak = result if longest is run else estimate(longest.context, longest.strategy)
-    ledgers = stage_ledgers(subject_of(longest.context, longest.strategy))
+    ledgers = stage_ledgers(price(longest.context, longest.strategy))
     predicted = predicted_figures(result, at_peak, ledgers, record)
     return Comparison(
         record=record,
         measured=measured,
         predicted=predicted,
         notes=run.notes,
-        run_class=class_of(run.context, run.strategy),
+        run_class=accuracy_regime(run.context, run.strategy),
         machine_ends_s=result.machine_ends_s,
     )
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.priced import iteration_of, subject_of
+from planner.cost.priced import iteration_time_s, price
 from planner.documents.tree import load_own
 from planner.units import Array, Mask
 from tools.validation.mapping import Run, to_run
@@ -175,7 +175,7 @@ def samples_of(records: Sequence[Record]) -> list[Sample]:
 
 def predicted_s(run: Run, context: Context) -> float:
     """Seconds per iteration of a run under a changed context."""
-    return iteration_of(subject_of(context, run.strategy))
+    return iteration_time_s(price(context, run.strategy))
 
 
 def _context(sample: Sample, constants: Sequence[Constant], theta: Array) -> Context:

@@ -30,7 +30,7 @@ from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, as_flag, as_whole, decided, flag, given, whole, word
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
-from planner.spec.job import WHOLE
+from planner.spec.job import FULL_PRECISIONS
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
@@ -64,7 +64,7 @@ def problems(context: Context) -> Iterator[str]:
     """What the arguments cannot say whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
     yield from unnamed_targets(context)
-    yield from wrong_precision(context, ("bf16", "fp16", *WHOLE))
+    yield from wrong_precision(context, ("bf16", "fp16", *FULL_PRECISIONS))
     if context.traits.optimizer.name not in OPTIMIZERS:
         yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"
 
@@ -89,7 +89,7 @@ def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
     precision = context.job.precision
     for name in ("bf16", "fp16"):
         yield Line(key=name, value=name == precision, why=f"products in {precision}")
-    if precision in WHOLE:
+    if precision in FULL_PRECISIONS:
         why = "products on TF32 units" if precision == "tf32" else "no TF32"
         yield Line(key=_TF32, value=precision == "tf32", why=why)
 

@@ -8,10 +8,10 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable, SelectiveCosts, relaxed_options
 from planner.cost.policies import with_selective
-from planner.cost.stage import StageModel, weighed
+from planner.cost.stage import StageModel, with_penalty
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import build_parts
-from planner.cost.time_terms import slowest_pace
+from planner.cost.stage_parts import stage_parameters
+from planner.cost.time_terms import straggler_factor
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
 from planner.search.space.policies import Policy, of_policy, part_numbers, with_part
 from planner.search.stages.ways import Variant, undominated
@@ -50,7 +50,7 @@ class Pricing:
 
     def model(self, strategy: StrategyColumns) -> StageModel:
         """Stage models of strategies, under no policy."""
-        parts = build_parts(self.context, strategy, self.layers.costs(strategy))
+        parts = stage_parameters(self.context, strategy, self.layers.costs(strategy))
         return stage_model(self.context, strategy, parts)
 
     def module_sets(self, policy: Policy) -> tuple[tuple[str, ...], ...]:
@@ -108,15 +108,15 @@ class Pricing:
         """Stage models under the sets of modules and the kinds of layers of a policy."""
         sets = self.module_sets(policy)
         if not sets:
-            model = weighed(of_policy(model, policy), weight)
+            model = with_penalty(of_policy(model, policy), weight)
             return Priced(model=model, bound=model, best_set=None)
-        pace = slowest_pace(self.context, model.strategy)
+        pace = straggler_factor(self.context, model.strategy)
         by_rate = "none" in policy.kinds
         by_shape, index = self.layers.options(model.strategy, ((), *sets))
         options = relaxed_options(by_shape, index, pace, by_rate=by_rate)
         return Priced(
-            model=weighed(_under(model, policy, options.best), weight),
-            bound=weighed(_under(model, policy, options.bound), weight),
+            model=with_penalty(_under(model, policy, options.best), weight),
+            bound=with_penalty(_under(model, policy, options.bound), weight),
             best_set=options.best_set,
         )
 
@@ -148,7 +148,7 @@ class Pricing:
         options = by_shape[1:]
         sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
         chosen = options[sets, index[places]]
-        pace = slowest_pace(self.context, strategy)[places]
+        pace = straggler_factor(self.context, strategy)[places]
         return sets, places, replace(chosen, added_s=pace * chosen.added_s)
 
     def _worth_trying(self, policy: Policy, options: SelectiveCosts, index: Index) -> Mask:

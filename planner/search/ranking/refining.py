@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.stage import StageModel, fits, iteration_s, weighed
+from planner.cost.stage import StageModel, fits, iteration_s, with_penalty
 from planner.search.ranking.candidates import Candidates
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy
@@ -43,7 +43,7 @@ class Refining:
             ]
             variants = [Variant(policy=policy, modules=chosen) for chosen in modules]
             bound = None if priced.best_set is None else priced.bound
-            model = weighed(priced.model, pricing.variant_weights(variants))
+            model = with_penalty(priced.model, pricing.variant_weights(variants))
             lower = self.bounds_s(part, model, bound, variants, limit[index], uneven)
             known.lower_s[part] = np.maximum(known.lower_s[part], lower)
         known.is_refined[rows] = True

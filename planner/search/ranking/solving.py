@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.cost.stage import StageModel, weighed
+from planner.cost.stage import StageModel, with_penalty
 from planner.search.ranking.refining import Refining
 from planner.search.space.policies import Policy
 from planner.search.stages.bounds import by_pipeline, within
@@ -84,7 +84,9 @@ class Solving:
         model, places, variants = pricing.variants(model, policy)
         pairs = rows[places]
         uneven = pricing.uneven_weight(policy)
-        model = weighed(model, known.weight[pairs] * pricing.variant_weights(variants) * uneven)
+        model = with_penalty(
+            model, known.weight[pairs] * pricing.variant_weights(variants) * uneven
+        )
         below_s = known.below_s(pairs, limit_s)
         lower = self.refining.bounds_s(pairs, model, None, variants, below_s, uneven)
         least = np.full(len(known.lower_s), np.inf)

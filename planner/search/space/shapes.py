@@ -15,7 +15,7 @@ from planner.cost.module_sets import LayerTable
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
 from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
-from planner.cost.time_terms import slowest_pace
+from planner.cost.time_terms import straggler_factor
 from planner.layers.weights import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
 from planner.search.space.space import Columns, take
@@ -127,7 +127,11 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     The makespan of layers, embedding and head alone, for the best split without regard to memory:
     the slowest stage takes at least the mean, a tallest stack of layers, or an end with one layer.
     """
-    pace, num_layers, pp = slowest_pace(context, strategy), context.model.num_blocks, strategy.pp
+    pace, num_layers, pp = (
+        straggler_factor(context, strategy),
+        context.model.num_blocks,
+        strategy.pp,
+    )
     forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
     first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))

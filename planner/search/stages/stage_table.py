@@ -18,7 +18,7 @@ from planner.cost.stage import (
     StageModel,
     stage_held_bytes,
     stage_host_bytes,
-    stage_tail_s,
+    stage_step_end_s,
     stage_time_s,
 )
 from planner.search.stages.capacity import Limits, stage_limits
@@ -222,7 +222,7 @@ def _best(
     table[cells.stage, column] = cells.seconds
     found[:, cells.stage, column] = cells.counts
     every = np.repeat(np.arange(float(num_stages)), len(numbers))
-    tails = stage_tail_s(model, np.tile(numbers, num_stages)[None, :], every[None, :])[0]
+    tails = stage_step_end_s(model, np.tile(numbers, num_stages)[None, :], every[None, :])[0]
     return StageTable(
         layers=numbers,
         seconds=table,

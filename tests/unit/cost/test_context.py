@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner.cost import context
-from planner.cost.context import columns_but, first_rows
+from planner.cost.context import columns_except, unique_rows
 from planner.spec.strategy import COLUMNS, StrategyColumns
 
 Columns = Callable[..., StrategyColumns]
@@ -12,7 +12,7 @@ Columns = Callable[..., StrategyColumns]
 
 def test_rows_that_differ_only_in_other_fields_are_one(columns_of: Columns) -> None:
     columns = columns_of(tp=[4, 2, 4, 2], pp=[1, 1, 1, 2], micro_batch=[1, 1, 8, 1])
-    first, index = first_rows(columns, ("tp", "pp"))
+    first, index = unique_rows(columns, ("tp", "pp"))
     assert sorted(first.tolist()) == [0, 1, 3]
     assert [first[place] for place in index] == [0, 1, 0, 3]
 
@@ -25,17 +25,17 @@ def test_every_row_is_mapped_to_one_with_its_own_values(
     monkeypatch.setattr(context, "LARGEST_KEY", largest)
     rng, names = np.random.default_rng(1), ("tp", "pp", "dp", "cp", "zero_stage")
     columns = columns_of(**{name: rng.integers(0, 5, size=600) * 3 for name in names})
-    first, index = first_rows(columns, names)
+    first, index = unique_rows(columns, names)
     rows = np.stack([getattr(columns, name) for name in names], axis=1)
     assert (rows[first][index] == rows).all()
     assert len(first) == len(np.unique(rows, axis=0))
 
 
 def test_no_rows_have_no_first_one(columns_of: Columns) -> None:
-    first, index = first_rows(columns_of().take(np.zeros(0, dtype=int)), ("tp",))
+    first, index = unique_rows(columns_of().take(np.zeros(0, dtype=int)), ("tp",))
     assert len(first) == len(index) == 0
 
 
 def test_columns_but_some_kinds_are_all_others() -> None:
-    assert set(columns_but()) == set(COLUMNS) - {"num_micro_batches"}
-    assert set(columns_but()) - set(columns_but("offload")) == {"offload", "offload_percent"}
+    assert set(columns_except()) == set(COLUMNS) - {"num_micro_batches"}
+    assert set(columns_except()) - set(columns_except("offload")) == {"offload", "offload_percent"}

@@ -16,7 +16,7 @@ from planner.cost.data_parallel import (
 from planner.cost.kernels import memory_bound_s
 from planner.cost.layer_passes import layer_times
 from planner.cost.network import collective_s
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision
@@ -37,7 +37,7 @@ def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_ga
     scatters: bool, context_of: Contexts, columns_of: Columns
 ) -> None:
     context = with_states(context_of(cluster="8xdgx-h100"), scatters_gradients=scatters)
-    costs = build_parts(context, columns_of(dp=64, zero_stage=[0, 1])).dp
+    costs = stage_parameters(context, columns_of(dp=64, zero_stage=[0, 1])).dp
     none, one = costs.reduce
     assert one < 0.6 * none if scatters else one == none
     assert costs.gather[0] == 0.0
@@ -50,7 +50,7 @@ def test_stage_2_then_all_reduces_behind_every_micro_batch_and_stage_3_scatters_
     plain = context_of(framework="deepspeed", cluster="8xdgx-h100")
     columns = columns_of(dp=64, zero_stage=[2, 3])
     scattered, reduced = (
-        build_parts(with_states(plain, scatters_gradients=scatters), columns).dp
+        stage_parameters(with_states(plain, scatters_gradients=scatters), columns).dp
         for scatters in (True, False)
     )
     assert scattered.reduce.tolist() == reduced.reduce.tolist() == [0.0, 0.0]
@@ -105,7 +105,9 @@ def test_weights_gathered_in_fp8_take_half_the_time_and_gradients_as_long(
         context = context_of(
             model="llama3-8b", framework="torchtitan", cluster="8xdgx-h100", precision="fp8"
         )
-        return build_parts(with_states(context, fp8_gathered_weight_bytes=num_bytes), columns).dp
+        return stage_parameters(
+            with_states(context, fp8_gathered_weight_bytes=num_bytes), columns
+        ).dp
 
     one, two = costs(1.0), costs(2.0)
     assert one.layer_forward == pytest.approx(0.5 * two.layer_forward, rel=0.1)
@@ -125,7 +127,7 @@ def test_weights_updated_under_stage_2_are_gathered_in_16_bits_in_fp8_training_t
         )
         for num_bytes in (1.0, 2.0)
     ]
-    one, two = (build_parts(context, columns).dp.gather for context in contexts)
+    one, two = (stage_parameters(context, columns).dp.gather for context in contexts)
     assert (one > 0).all()
     assert one.tolist() == two.tolist()
 
@@ -153,7 +155,7 @@ def test_each_message_of_stage_3_waits_for_its_latency(
     overlap = replace(plain.traits.overlap, weight_gather_elements=wanted)
     context = replace(plain, traits=replace(plain.traits, overlap=overlap))
     columns = columns_of(dp=64, zero_stage=3)
-    parts = build_parts(context, columns)
+    parts = stage_parameters(context, columns)
     group = group_of("dp_shard", columns, context.cluster)
     messages = 9.0 if wanted else 1.0
     one = collective_s("all_gather", 2.0 * parts.params / messages, group, context.cluster)
@@ -197,7 +199,7 @@ def test_only_sharded_units_are_copied_beyond_what_backward_moves(
 ) -> None:
     context = context_of(framework="torchtitan", cluster="8xdgx-h100")
     context = with_copies(with_states(context, gradient_reduce_bytes=wire), copies, 6.0)
-    costs = build_parts(context, columns_of(dp=64, zero_stage=[1, 2, 3])).dp
+    costs = stage_parameters(context, columns_of(dp=64, zero_stage=[1, 2, 3])).dp
     seconds = memory_bound_s(np.array([gathered, handed]), context.cluster.accelerator)
     assert costs.copy_gather == pytest.approx([0.0, 0.0, seconds[0]])
     assert costs.copy_reduce == pytest.approx([0.0, seconds[1], seconds[1]])
@@ -208,7 +210,7 @@ def test_gradients_that_stay_whole_are_added_up_in_the_reduction_s_width(
 ) -> None:
     context = with_copies(context_of(framework="accelerate", cluster="8xdgx-h100"), "flat", 0.0)
     assert not context.traits.states.reduces_every_micro_batch
-    costs = build_parts(context, columns_of(dp=64, zero_stage=2)).dp
+    costs = stage_parameters(context, columns_of(dp=64, zero_stage=2)).dp
     moved = (2.0 + 2.0) + (2.0 + 2.0 * 2.0)
     assert costs.copy_reduce == pytest.approx(
         memory_bound_s(np.array([moved]), context.cluster.accelerator)
@@ -223,9 +225,9 @@ def test_copies_take_a_pass_longer_by_what_they_move(
     times = []
     for copies in ("none", "split"):
         context = with_copies(plain, copies, 6.0)  # type: ignore[arg-type]
-        times.append((layer_times(context, columns, build_parts(context, columns)), context))
+        times.append((layer_times(context, columns, stage_parameters(context, columns)), context))
     (none, context), (split, _) = times
-    params = build_parts(context, columns).params
+    params = stage_parameters(context, columns).params
     copied = memory_bound_s(4.0 * params, context.cluster.accelerator)
     assert split.sharding_busy - none.sharding_busy == pytest.approx(2.0 * copied)
     assert split.sharding_exposed - none.sharding_exposed == pytest.approx(2.0 * copied, rel=0.2)

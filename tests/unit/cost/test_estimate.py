@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.estimate import class_of, estimate, with_host_rate, with_products
+from planner.cost.estimate import accuracy_regime, estimate, with_host_rate, with_products
 from planner.plans.layout import requested, resolve
 from planner.spec.items import TimeRange
 from planner.spec.strategy import Strategy
@@ -46,7 +46,10 @@ def test_a_plan_is_of_the_first_kind_that_holds(
         zero_stage=2,
     )
     traits = replace(context.traits, training=training or context.traits.training)
-    assert class_of(replace(context, traits=traits), replace(strategy, offload=offload)) == found
+    assert (
+        accuracy_regime(replace(context, traits=traits), replace(strategy, offload=offload))
+        == found
+    )
 
 
 def test_ends_are_iterations_of_the_slowest_and_fastest_published_products(

@@ -14,7 +14,7 @@ from rank_parameters import rank_parameters
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.layer import layer_costs
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import expert_shard_degree, shard_degree
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
@@ -172,7 +172,7 @@ def test_states_of_experts_are_sharded_over_their_replicas(
     # Two replicas of the sharding group: 16 ranks each, experts once in each.
     hybrid = columns_of(tp=2, dp=16, ep=16, etp=1, dp_replicate=2, zero_stage=1)
     assert one(expert_shard_degree(hybrid, states)) == 1
-    parts = build_parts(context, recipe)
+    parts = stage_parameters(context, recipe)
     assert one(parts.states.optimizer) * 16 == one(parts.expert_states.optimizer)
 
 

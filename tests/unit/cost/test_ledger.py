@@ -9,7 +9,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.stage import stage_peak_bytes
 from planner.frameworks.settings import with_settings
 from planner.plans.layout import requested, resolve
@@ -23,7 +23,7 @@ POLICIES = ("none", "selective", "full")
 
 def ledgers_of(context: Context, **request: object) -> list[tuple[StageLedger, float]]:
     """The ledger of every stage, with the peak the stage model gives it."""
-    subject = subject_of(*resolve(context, requested(**request)))  # type: ignore[arg-type]
+    subject = price(*resolve(context, requested(**request)))  # type: ignore[arg-type]
     peaks = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
     return [(stage_ledger(subject, stage), peak) for stage, peak in enumerate(peaks)]
 

@@ -9,7 +9,7 @@ import pytest
 from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
 from planner.cost.context import Context
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import Parts, build_parts
+from planner.cost.stage_parts import StageParameters, stage_parameters
 from planner.frameworks.registry import load_traits
 from planner.search.space.rules import RULES
 from planner.spec.strategy import StrategyColumns
@@ -20,14 +20,16 @@ DP = 4
 
 
 @pytest.fixture
-def priced(context_of: Contexts, columns_of: Columns) -> tuple[Context, StrategyColumns, Parts]:
+def priced(
+    context_of: Contexts, columns_of: Columns
+) -> tuple[Context, StrategyColumns, StageParameters]:
     context = replace(context_of(), traits=load_traits("megatron", "current"))
     columns = columns_of(dp=DP, zero_stage=[1, 2, 3])
-    return context, columns, build_parts(context, columns)
+    return context, columns, stage_parameters(context, columns)
 
 
 def test_layers_are_sharded_and_ends_stay_gathered(
-    priced: tuple[Context, StrategyColumns, Parts],
+    priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     _, _, parts = priced
     # weights 2 | 2 | 2/4; gradients fp32 4 | bf16 2/4 | 2/4; master and moments 12/4
@@ -40,7 +42,7 @@ def test_layers_are_sharded_and_ends_stay_gathered(
 
 
 def test_ends_are_gathered_once_an_iteration_layers_twice_a_micro_batch(
-    priced: tuple[Context, StrategyColumns, Parts],
+    priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     _, _, parts = priced
     assert (parts.dp.layer_forward == 0).all()
@@ -52,7 +54,7 @@ def test_ends_are_gathered_once_an_iteration_layers_twice_a_micro_batch(
 
 
 def test_two_units_of_weights_and_gradients_are_whole_at_a_time(
-    priced: tuple[Context, StrategyColumns, Parts],
+    priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     context, columns, parts = priced
     layer, head = float(parts.params[0]), float(parts.last_params[0])
@@ -69,7 +71,7 @@ def test_two_units_of_weights_and_gradients_are_whole_at_a_time(
 
 
 def test_a_long_queue_ends_where_the_trait_says(
-    priced: tuple[Context, StrategyColumns, Parts],
+    priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     context, columns, parts = priced
     states = replace(context.traits.states, whole_gradient_elements=3 * float(parts.params[0]))
@@ -80,14 +82,14 @@ def test_a_long_queue_ends_where_the_trait_says(
 
 
 def test_nothing_is_kept_for_fused_accumulation_that_is_off(
-    priced: tuple[Context, StrategyColumns, Parts],
+    priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     context, columns, _ = priced
     assert dummy_gradient_bytes(context, columns, np.full(3, 10.0)).tolist() == [20.0, 0.0, 0.0]
 
 
 def test_less_is_held_and_more_is_sent_from_stage_to_stage(
-    priced: tuple[Context, StrategyColumns, Parts],
+    priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     context, columns, parts = priced
     model = stage_model(context, columns, parts)

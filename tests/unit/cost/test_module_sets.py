@@ -19,7 +19,7 @@ from planner.cost.module_sets import (
 from planner.cost.policies import with_selective
 from planner.cost.stage import SELECTIVE, StageModel, kept_bytes
 from planner.cost.stage_model import stage_model
-from planner.cost.time_terms import slowest_pace
+from planner.cost.time_terms import straggler_factor
 from planner.spec.strategy import StrategyColumns
 
 Contexts = Callable[..., Context]
@@ -51,14 +51,14 @@ def options_of(
     context: Context, strategy: StrategyColumns
 ) -> tuple[tuple[ModuleSet, ...], SelectiveCosts]:
     sets = module_sets(context)
-    return sets, selective_options(context, strategy, sets, slowest_pace(context, strategy))
+    return sets, selective_options(context, strategy, sets, straggler_factor(context, strategy))
 
 
 def relaxed_of(
     context: Context, strategy: StrategyColumns, sets: tuple[ModuleSet, ...], *, by_rate: bool
 ) -> Relaxed:
     by_shape, index = LayerTable(context=context).options(strategy, ((), *sets))
-    return relaxed_options(by_shape, index, slowest_pace(context, strategy), by_rate=by_rate)
+    return relaxed_options(by_shape, index, straggler_factor(context, strategy), by_rate=by_rate)
 
 
 def with_selective_of(model: StageModel, costs: SelectiveCosts) -> StageModel:
@@ -107,7 +107,7 @@ def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
 ) -> None:
     strategy = strategies_of(context, columns_of)
     sets, options = options_of(context, strategy)
-    pace = slowest_pace(context, strategy)
+    pace = straggler_factor(context, strategy)
     bound = relaxed_of(context, strategy, sets, by_rate=True).bound
     (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
     counts = np.random.default_rng(1).integers(1, context.model.num_layers, options.added_s.shape)
@@ -157,7 +157,7 @@ def test_the_best_set_has_the_highest_rate_of_bytes_per_second(
 ) -> None:
     strategy = strategies_of(context, columns_of)
     sets, options = options_of(context, strategy)
-    pace = slowest_pace(context, strategy)
+    pace = straggler_factor(context, strategy)
     relaxed = relaxed_of(context, strategy, sets, by_rate=True)
     (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
     every = np.arange(len(strategy))

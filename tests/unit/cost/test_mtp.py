@@ -11,7 +11,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.ledger import stage_ledger
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.stage import stage_peak_bytes, stage_time_s
 from planner.search.search import search
 from planner.search.space.narrow import read_narrowing
@@ -52,7 +52,7 @@ def layout(strategy_of: Callable[..., Strategy], request: Any) -> Strategy:
 
 
 def test_only_the_stage_of_the_head_grows(context_of: Contexts, layout: Strategy) -> None:
-    before, after = (subject_of(glm(context_of, number), layout) for number in (0, 1))
+    before, after = (price(glm(context_of, number), layout) for number in (0, 1))
     for figure in (stage_time_s, stage_peak_bytes):
         grown = (figure(after.model, *after.split) - figure(before.model, *before.split))[0]
         assert grown[-1] > 0
@@ -64,7 +64,7 @@ def test_items_add_up_to_time_and_memory(
     context_of: Contexts, layout: Strategy, number: int
 ) -> None:
     context = glm(context_of, number)
-    subject, last = subject_of(context, layout), layout.pp - 1
+    subject, last = price(context, layout), layout.pp - 1
     peak = stage_peak_bytes(subject.model, *subject.split)[0, last]
     ledger = stage_ledger(subject, last)
     assert ledger.peak_bytes == pytest.approx(peak, rel=1e-12)
@@ -75,7 +75,7 @@ def test_items_add_up_to_time_and_memory(
 
 
 def test_two_take_twice_what_one_does(context_of: Contexts, layout: Strategy) -> None:
-    zero, one, two = (subject_of(glm(context_of, number), layout) for number in (0, 1, 2))
+    zero, one, two = (price(glm(context_of, number), layout) for number in (0, 1, 2))
     seconds = [float(each.model.last_s[0]) for each in (zero, one, two)]
     assert seconds[2] - seconds[1] == pytest.approx(seconds[1] - seconds[0], rel=1e-9)
     kept = [float(each.model.last_transient_bytes[0]) for each in (zero, one, two)]
@@ -87,7 +87,7 @@ def test_a_block_is_recomputed_as_all_layers_are(
 ) -> None:
     bare = replace(layout, selective_layers_per_stage=NONE, recompute_layers_per_stage=NONE)
     context = glm(context_of, 1)
-    plain, under = subject_of(context, bare).model, subject_of(context, layout).model
+    plain, under = price(context, bare).model, price(context, layout).model
     is_recomputed = any(layout.selective_layers_per_stage) or any(layout.recompute_layers_per_stage)
     assert (under.last_s[0] > plain.last_s[0]) == is_recomputed
     assert (under.last_transient_bytes[0] < plain.last_transient_bytes[0]) == is_recomputed
@@ -100,7 +100,7 @@ def test_blocks_are_kept_where_only_some_layers_are_recomputed(
     some = replace(layout, selective_layers_per_stage=NONE, recompute_layers_per_stage=(3, 3, 3, 3))
     none = replace(some, recompute_layers_per_stage=NONE)
     context = glm(context_of, 1)
-    models = [subject_of(context, each).model for each in (some, none)]
+    models = [price(context, each).model for each in (some, none)]
     assert models[0].last_transient_bytes[0] == models[1].last_transient_bytes[0]
     assert models[0].last_s[0] == models[1].last_s[0]
 
@@ -108,7 +108,7 @@ def test_blocks_are_kept_where_only_some_layers_are_recomputed(
 def test_the_vocabulary_lies_on_the_last_stage_too(
     context_of: Contexts, columns_of: Callable[..., Any], layout: Strategy
 ) -> None:
-    zero, one = (subject_of(glm(context_of, number), layout).parts for number in (0, 1))
+    zero, one = (price(glm(context_of, number), layout).parts for number in (0, 1))
     vocab = zero.costs.at(zero.costs.vocab_params)
     assert np.array_equal(one.last_params - zero.last_params, vocab)
     whole = replace(
@@ -118,7 +118,7 @@ def test_the_vocabulary_lies_on_the_last_stage_too(
         selective_layers_per_stage=(46 * any(layout.selective_layers_per_stage),),
         recompute_layers_per_stage=(46 * any(layout.recompute_layers_per_stage),),
     )
-    alone = [subject_of(glm(context_of, number), whole).parts.last_params for number in (0, 1)]
+    alone = [price(glm(context_of, number), whole).parts.last_params for number in (0, 1)]
     assert np.array_equal(*alone)
 
 

@@ -13,23 +13,23 @@ from planner.cost.estimate import estimate
 from planner.cost.layer_passes import layer_times
 from planner.cost.overlap import (
     TensorParallelOverlap,
-    bucket_pieces,
+    bucketed_overlap_pieces,
     exposed_all_to_all_s,
     exposed_beside_s,
     exposed_tensor_parallel_s,
     gradient_pass_s,
     interference_fraction,
     prefetch_fill_s,
-    synchronisation_factor,
+    straggler_slowdown,
     unpaired_micro_batches,
 )
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import (
-    exposed_link_s,
-    link_seconds,
-    reduction_pieces,
-    unpaired_exchange_s,
+    exposed_p2p_s,
+    grad_sync_pieces,
+    p2p_s,
+    unoverlapped_all_to_all_s,
 )
 from planner.spec.strategy import Strategy, StrategyColumns
 
@@ -82,7 +82,7 @@ def _buckets_by_events(reduce_s: float, window_s: float, num_buckets: int) -> fl
 
 
 def exposed_buckets_s(*args: Any) -> float:
-    return max(map(float, bucket_pieces(*args)))
+    return max(map(float, bucketed_overlap_pieces(*args)))
 
 
 @given(reduce_s=SECONDS, window_s=SECONDS, num_buckets=st.integers(1, 40))
@@ -105,8 +105,8 @@ def test_bucketed_reduction_never_shows_more_than_itself(
 
 
 def test_bucket_pieces_are_linear_in_the_layers() -> None:
-    one = bucket_pieces(scalar(2.0), scalar(3.0), scalar(0.1), 0.2)
-    seven = bucket_pieces(scalar(14.0), scalar(21.0), scalar(0.1), 0.2)
+    one = bucketed_overlap_pieces(scalar(2.0), scalar(3.0), scalar(0.1), 0.2)
+    seven = bucketed_overlap_pieces(scalar(14.0), scalar(21.0), scalar(0.1), 0.2)
     assert [float(7 * piece) for piece in one] == pytest.approx([float(p) for p in seven])
 
 
@@ -162,9 +162,9 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes(
 ) -> None:
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
     columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
-    parts = build_parts(context, columns)
+    parts = stage_parameters(context, columns)
     times = layer_times(context, columns, parts)
-    _, first, last = reduction_pieces(context, columns, parts, times)
+    _, first, last = grad_sync_pieces(context, columns, parts, times)
     assert (first > 0).all()
     assert (last[:, 0] > 0).all()
     assert (last[:, 1] == 0).all()
@@ -177,9 +177,9 @@ def test_without_overlap_all_of_the_reduction_shows(
     overlap = replace(context.traits.overlap, overlaps_gradient_reduction=False)
     context = replace(context, traits=replace(context.traits, overlap=overlap))
     columns = columns_of(dp=16)
-    parts = build_parts(context, columns)
+    parts = stage_parameters(context, columns)
     times = layer_times(context, columns, parts)
-    layer, _, _ = reduction_pieces(context, columns, parts, times)
+    layer, _, _ = grad_sync_pieces(context, columns, parts, times)
     assert layer[0] == pytest.approx(parts.params * parts.layer_dp.reduce)
     assert layer[1] == pytest.approx(layer[0])
 
@@ -201,8 +201,8 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
         )
         traits = replace(context.traits, overlap=overlap, states=states)
         changed = replace(context, traits=traits)
-        parts = build_parts(changed, columns)
-        layer, _, _ = reduction_pieces(
+        parts = stage_parameters(changed, columns)
+        layer, _, _ = grad_sync_pieces(
             changed, columns, parts, layer_times(changed, columns, parts)
         )
         gather = parts.params * parts.layer_dp.gather
@@ -227,10 +227,10 @@ def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
     overlap = replace(context.traits.overlap, pipeline_p2p_overlap=mode)
     context = replace(context, traits=replace(context.traits, overlap=overlap))
     columns = columns_of(pp=2, vpp=vpp, num_micro_batches=8)
-    parts = build_parts(context, columns)
+    parts = stage_parameters(context, columns)
     times = layer_times(context, columns, parts)
-    link = link_seconds(context, columns, parts)
-    shown = exposed_link_s(context, columns, times, link)
+    link = p2p_s(context, columns, parts)
+    shown = exposed_p2p_s(context, columns, times, link)
     assert (link > 0).all()
     assert (shown < 0.5 * link).all() if hides else (shown == link).all()
 
@@ -298,7 +298,7 @@ def test_ring_exchange_needs_sequence_parallelism(
             context.traits.overlap, tensor_parallel_overlap=mode, ring_achieved_fraction=1.0
         )
         context = replace(context, traits=replace(context.traits, overlap=overlap))
-        costs = build_parts(
+        costs = stage_parameters(
             context, columns_of(tp=4, micro_batch=8, sequence_parallel=[0, 1])
         ).costs
         return costs.at(costs.forward["tensor_parallel"].exposed_s).tolist()
@@ -328,13 +328,13 @@ def test_an_only_micro_batch_hides_no_exchange(context_of: Contexts, columns_of:
                 + each.backward["expert_parallel"].exposed_s
             )[0]
         )
-        for each in (build_parts(one, layout).costs for one in (context, beside))
+        for each in (stage_parameters(one, layout).costs for one in (context, beside))
     ]
-    alone = float(unpaired_exchange_s(beside, layout, build_parts(beside, layout))[0])
+    alone = float(unoverlapped_all_to_all_s(beside, layout, stage_parameters(beside, layout))[0])
     layers = context.model.num_blocks
     assert shown[1] < shown[0]
     assert alone == pytest.approx(layers * (shown[0] - shown[1]))
-    assert not unpaired_exchange_s(context, layout, build_parts(context, layout)).any()
+    assert not unoverlapped_all_to_all_s(context, layout, stage_parameters(context, layout)).any()
 
 
 def test_gradient_passes_move_what_is_held_and_what_is_owned(
@@ -352,9 +352,9 @@ def test_the_slowest_of_many_is_near_the_sampled_mean_maximum(num_ranks: int) ->
     # The leading term exceeds the true expectation, by less with more ranks.
     random = np.random.default_rng(0)
     sampled = random.normal(1.0, 0.01, (200, num_ranks)).max(axis=1).mean()
-    factor = float(synchronisation_factor(np.array(num_ranks), 0.01))
+    factor = float(straggler_slowdown(np.array(num_ranks), 0.01))
     assert sampled < factor < sampled + 0.006
 
 
 def test_one_rank_waits_for_nobody() -> None:
-    assert synchronisation_factor(np.array([1, 0]), 0.5).tolist() == [1.0, 1.0]
+    assert straggler_slowdown(np.array([1, 0]), 0.5).tolist() == [1.0, 1.0]

@@ -12,10 +12,10 @@ from planner.cost.layer_passes import layer_times
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_times, simulated_makespan_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
-from planner.cost.priced import Subject, subject_of
+from planner.cost.priced import PricedStrategy, price
 from planner.cost.stage import fixed_time_s, stage_peak_bytes, stage_time_s
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import tied_embedding_s
 from planner.plans.layout import requested, resolve
 from planner.schedules import dualpipe, zero_bubble
@@ -52,7 +52,7 @@ def context(context_of: Contexts) -> Context:
 def test_weight_gradients_are_part_of_backward(context: Context) -> None:
     _, strategy = laid_out(context, "zb-h1", 1)
     columns = strategy.columns()
-    times = layer_times(context, columns, build_parts(context, columns))
+    times = layer_times(context, columns, stage_parameters(context, columns))
     weight = layer_weight_gradient_s(context, columns)
     # Products with weights are most of a layer; their backward is half for inputs.
     assert 0.3 * times.backward < weight < 0.5 * times.backward
@@ -89,11 +89,11 @@ def test_1f1b_and_gpipe_fill_nothing(context: Context) -> None:
         assert stage_model(context, columns).bubble_filled_s.tolist() == [0.0]
 
 
-def subject(context: Context, schedule: str, vpp: int) -> Subject:
-    return subject_of(*laid_out(context, schedule, vpp))
+def subject(context: Context, schedule: str, vpp: int) -> PricedStrategy:
+    return price(*laid_out(context, schedule, vpp))
 
 
-def formula_s(subject: Subject) -> float:
+def formula_s(subject: PricedStrategy) -> float:
     model, columns = subject.model, subject.columns
     seconds = stage_time_s(model, *subject.split)
     slowest, total = seconds.max(axis=1), seconds.sum(axis=1)

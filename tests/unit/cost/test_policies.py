@@ -26,8 +26,8 @@ from planner.cost.stage import (
     workspace_bytes,
 )
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import build_parts
-from planner.cost.time_terms import slowest_pace
+from planner.cost.stage_parts import stage_parameters
+from planner.cost.time_terms import straggler_factor
 from planner.plans.layout import requested, resolve
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 from planner.units import Array
@@ -63,7 +63,7 @@ def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
     # cannot hide, min(compute, transfer); the rest of the stage as ever.
     context = with_link(context_of(model=model, cluster="1xdgx-h100"), bytes_per_s)
     columns = columns_of(tp=8, num_micro_batches=16)
-    stage, parts = stage_model(context, columns), build_parts(context, columns)
+    stage, parts = stage_model(context, columns), stage_parameters(context, columns)
     layers = np.array([[float(context.model.num_layers)]])
     saved = parts.costs.at(parts.costs.body.saved_bytes)
     transfer = float(saved[0]) / bytes_per_s
@@ -71,7 +71,7 @@ def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
     for items in (parts.costs.forward, parts.costs.backward):
         compute = float(parts.costs.exposed_at(items)[0])
         expected += layers[0, 0] * max(compute, transfer) + min(compute, transfer)
-    expected *= float(slowest_pace(context, columns)[0])
+    expected *= float(straggler_factor(context, columns)[0])
     expected += float(fixed_time_s(stage, all_stages(1))[0, 0])
     seconds = stage_time_s(stage, layers, offloaded_counts(layers))
     assert float(seconds[0, 0]) == pytest.approx(expected, rel=1e-12)
@@ -86,14 +86,14 @@ def test_activations_move_behind_the_parameters_on_the_same_link(
     columns = columns_of(dp=8, zero_stage=3, offload=code)
     for bytes_per_s in (1e9, 5e10, 1e13):
         context = with_link(plain, bytes_per_s)
-        stage, parts = stage_model(context, columns), build_parts(context, columns)
+        stage, parts = stage_model(context, columns), stage_parameters(context, columns)
         times = layer_times(context, columns, parts)
         moved = host_transfer_s(parts.costs.at(parts.costs.body.saved_bytes), context.cluster)
         both = times.fetch + moved
         expected = np.maximum(times.sharded_forward, both)
         expected = expected + np.maximum(times.sharded_backward, both)
         per_layer = stage.layer_s + stage.policies.added_s[OFFLOADED]
-        pace = slowest_pace(context, columns)
+        pace = straggler_factor(context, columns)
         assert per_layer == pytest.approx(pace * expected, rel=1e-12)
 
 
@@ -123,7 +123,7 @@ def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers(
 ) -> None:
     context = context_of(model="mixtral-8x7b")
     columns = columns_of(tp=[1, 2], num_micro_batches=16)
-    stage, parts = stage_model(context, columns), build_parts(context, columns)
+    stage, parts = stage_model(context, columns), stage_parameters(context, columns)
     expected = stage.layer_transient_bytes + offload_buffer_bytes(parts)
     largest = parts.costs.at(parts.costs.largest_saved_bytes)
     assert offload_buffer_bytes(parts).tolist() == (2.0 * largest).tolist()
@@ -178,8 +178,8 @@ def test_states_move_to_the_host_in_proportion(
     context = context_of(framework="deepspeed")
     part = columns_of(dp=8, zero_stage=zero_stage, offload=HOST, offload_percent=PERCENTS)
     ends = columns_of(dp=8, zero_stage=zero_stage, offload=[0, HOST])
-    states, (none, full) = build_parts(context, part).states, range(2)
-    whole = build_parts(context, ends).states
+    states, (none, full) = stage_parameters(context, part).states, range(2)
+    whole = stage_parameters(context, ends).states
     share = np.array(PERCENTS) / 100.0
     for name in ("weights", "gradients", "optimizer", "host"):
         first, last = getattr(whole, name)[none], getattr(whole, name)[full]
@@ -196,7 +196,7 @@ def test_the_step_of_partly_offloaded_states_is_the_weighted_sum(
     # Device: bytes the optimizer moves through HBM; host: Adam on the node's CPUs.
     context = context_of()
     columns = columns_of(dp=8, zero_stage=1, offload=HOST, offload_percent=PERCENTS)
-    parts = build_parts(context, columns)
+    parts = stage_parameters(context, columns)
     times = layer_times(context, columns, parts)
     owned = np.full(5, 1 / 8)
     bare = columns_of(dp=8, zero_stage=1)

@@ -10,11 +10,11 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.ledger import RESERVED, StageLedger, stage_ledgers
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import Strategy, StrategyColumns
 
 MODEL = load_model("llama3.2-1b")
@@ -32,7 +32,7 @@ PARAMS = 1_235_814_400
 def test_replicas_keep_fp32_weights_and_buckets_beside_gradients(
     columns_of: Callable[..., StrategyColumns], precision: Precision, dp: int, num_bytes: float
 ) -> None:
-    states = under_precision(load_traits("accelerate", "ddp"), precision).states
+    states = traits_at_precision(load_traits("accelerate", "ddp"), precision).states
     found = state_bytes(columns_of(zero_stage=0, dp=dp), states, np.array([1.0]))
     assert float(found.device[0]) == num_bytes
 
@@ -67,7 +67,7 @@ def ledger_of(profile: str, micro_batches: int = 1) -> StageLedger:
         recompute_layers_per_stage=(16,),
         selective_layers_per_stage=(0,),
     )
-    return stage_ledgers(subject_of(context_of(profile), strategy))[0]
+    return stage_ledgers(price(context_of(profile), strategy))[0]
 
 
 def test_gradients_of_one_micro_batch_are_not_there_at_the_loss() -> None:

@@ -24,7 +24,7 @@ from planner.cost.stage import (
     stage_time_s,
 )
 from planner.cost.stage_model import stage_model
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import offloads
 from planner.cost.topology import group_of
 from planner.spec.model import ModelSpec
@@ -207,7 +207,7 @@ def test_zero_changes_what_is_reduced_and_gathered_and_when(
 
 
 def test_one_replica_reduces_nothing(context_of: Contexts, columns_of: Columns) -> None:
-    parts = build_parts(context_of(framework="deepspeed"), columns_of(zero_stage=[0, 1, 2, 3]))
+    parts = stage_parameters(context_of(framework="deepspeed"), columns_of(zero_stage=[0, 1, 2, 3]))
     for name in ("reduce", "gather", "layer_forward", "layer_backward"):
         assert (getattr(parts.dp, name) == 0).all()
 
@@ -218,7 +218,7 @@ def test_experts_are_reduced_and_updated_over_dp_over_ep_only(
     # Mixtral, dp 8: at ep 8 every rank holds its own expert, which nobody else has: its gradients
     # are not reduced, and all of its optimizer states are its own; memory says 12 bytes, too.
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=64)
-    parts = build_parts(context, columns_of(dp=8, ep=[1, 8], pp=4, zero_stage=1))
+    parts = stage_parameters(context, columns_of(dp=8, ep=[1, 8], pp=4, zero_stage=1))
     expert = parts.costs.at(parts.costs.expert_params) / parts.params
     dense = 1.0 - expert
     assert parts.layer_dp.reduce[1] == pytest.approx(parts.dp.reduce[1] * dense[1])
@@ -235,7 +235,7 @@ def test_a_tied_vocabulary_is_copied_to_the_last_of_several_stages(
     columns_of: Columns,
     small_model: Callable[..., ModelSpec],
 ) -> None:
-    parts = build_parts(context_of(model=small_model(tied_embeddings=True)), columns_of(pp=pp))
+    parts = stage_parameters(context_of(model=small_model(tied_embeddings=True)), columns_of(pp=pp))
     assert float(parts.last_params[0]) == 2 * 1024 + (pp > 1) * 32000 * 1024
 
 

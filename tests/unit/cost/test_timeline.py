@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_passes
-from planner.cost.priced import Subject, subject_of
+from planner.cost.priced import PricedStrategy, price
 from planner.cost.stage import stage_peak_bytes, stage_time_s
 from planner.cost.timeline import (
     ACTIVATIONS,
@@ -35,11 +35,11 @@ SCHEDULES = (
 )
 
 
-def subject(context: Context, schedule: str, vpp: int, **layout: object) -> Subject:
+def subject(context: Context, schedule: str, vpp: int, **layout: object) -> PricedStrategy:
     support = replace(context.traits.support, schedules=tuple(name for name, _ in SCHEDULES))
     context = replace(context, traits=replace(context.traits, support=support))
     words = {"pp": 4, "global_batch": 16, "recompute": "selective", **layout}
-    return subject_of(*resolve(context, requested(vpp=vpp, schedule=schedule, **words)))
+    return price(*resolve(context, requested(vpp=vpp, schedule=schedule, **words)))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def context(context_of: Contexts) -> Context:
     return context_of(model="llama3-8b", cluster="4xh100-sxm", global_batch=16, seq_len=2048)
 
 
-def curves(one: Subject) -> list[MemoryCurve]:
+def curves(one: PricedStrategy) -> list[MemoryCurve]:
     keeps = one.model.keeps_all_sent
     stages = zip(stage_ledgers(one), timeline(one).stages, strict=True)
     return [memory_curve(ledger, slices, keeps_sent=keeps) for ledger, slices in stages]
@@ -116,7 +116,7 @@ def test_the_highest_point_of_memory_is_the_peak_of_the_estimate(
     for keeps in ("no", "all"):
         states = replace(one.context.traits.states, keeps_stage_outputs=keeps)
         traits = replace(one.context.traits, states=states)
-        each = subject_of(replace(one.context, traits=traits), one.strategy)
+        each = price(replace(one.context, traits=traits), one.strategy)
         peaks = stage_peak_bytes(each.model, *each.split)[0].tolist()
         assert [max(curve.total_bytes) for curve in curves(each)] == pytest.approx(peaks)
 

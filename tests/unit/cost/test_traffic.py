@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.cost.context import Context
-from planner.cost.priced import Subject, subject_of
+from planner.cost.priced import PricedStrategy, price
 from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
 from planner.plans.layout import requested, resolve
 
@@ -15,8 +15,10 @@ Contexts = Callable[..., Context]
 
 
 @pytest.fixture
-def subject(context_of: Contexts) -> Callable[..., Subject]:
-    def build(model: str = "llama3-8b", framework: str = "megatron", **layout: Any) -> Subject:
+def subject(context_of: Contexts) -> Callable[..., PricedStrategy]:
+    def build(
+        model: str = "llama3-8b", framework: str = "megatron", **layout: Any
+    ) -> PricedStrategy:
         context = context_of(
             model=model,
             cluster="2xdgx-h100",
@@ -24,7 +26,7 @@ def subject(context_of: Contexts) -> Callable[..., Subject]:
             global_batch=16,
             seq_len=2048,
         )
-        return subject_of(*resolve(context, requested(global_batch=16, **layout)))
+        return price(*resolve(context, requested(global_batch=16, **layout)))
 
     return build
 
@@ -148,7 +150,7 @@ def test_hybrid_sharding_adds_up_the_shards_of_replicas(subject: Any) -> None:
     plain = subject(framework="torchtitan", zero_stage=2)
     hybrid = subject(framework="torchtitan", zero_stage=2, dp_replicate=2)
 
-    def per_iteration(found: Subject) -> dict[tuple[str, str, str], float]:
+    def per_iteration(found: PricedStrategy) -> dict[tuple[str, str, str], float]:
         traffic = traffic_of(found)
         messages = [*traffic.tails[0], *traffic.chunks[0].forward, *traffic.chunks[0].backward]
         return {(one.collective, one.axis, one.item): one.num_bytes for one in messages}

@@ -22,7 +22,7 @@ from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.layers.op import FlashAttention, Gemm
 from planner.spec.job import JobSpec, Precision, element_bytes
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import Strategy, StrategyColumns
 
 CLUSTER = load_cluster("2xa100-sxm-80")
@@ -69,15 +69,15 @@ def strategy(zero_stage: int) -> Strategy:
 def test_weights_gradients_and_states_take_four_bytes_each(
     columns_of: Callable[..., StrategyColumns], framework: str, stage: int, num_bytes: float
 ) -> None:
-    traits = under_precision(load_traits(framework), "fp32").states
+    traits = traits_at_precision(load_traits(framework), "fp32").states
     columns = columns_of(zero_stage=stage, dp=2)
     found = state_bytes(columns, traits, np.array([2.0]))
     assert float(found.device[0]) == num_bytes
 
 
 def test_traits_under_a_precision_are_so_already() -> None:
-    once = under_precision(load_traits("deepspeed"), "tf32")
-    assert under_precision(once, "tf32") == once
+    once = traits_at_precision(load_traits("deepspeed"), "tf32")
+    assert traits_at_precision(once, "tf32") == once
     assert context("deepspeed", "tf32").traits == once
 
 

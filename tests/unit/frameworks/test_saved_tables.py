@@ -9,8 +9,8 @@ import pytest
 
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names, trait_figures
 from planner.frameworks.saved_tables import load_saved_tables, saved_figures
-from planner.spec.precision import under_precision
-from planner.spec.saved import CONDITIONS, WIDTHS, SavedEntry
+from planner.spec.precision import traits_at_precision
+from planner.spec.saved import CONDITIONS, WIDTHS, SavedTensorSpec
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 FILES = sorted(
@@ -104,10 +104,10 @@ def test_fp8_narrows_inputs_of_linear_layers_and_nothing_else(framework: str, pr
     traits = load_traits(framework, profile)
     narrow = traits.kernels.fp8_linear_input_bytes
     before = traits.kernels.saved.sections
-    after = under_precision(traits, "fp8").kernels.saved.sections
+    after = traits_at_precision(traits, "fp8").kernels.saved.sections
     assert before.keys() == after.keys()
 
-    def expected(entry: SavedEntry) -> SavedEntry:
+    def expected(entry: SavedTensorSpec) -> SavedTensorSpec:
         return replace(entry, element_bytes=narrow) if entry.is_linear_input else entry
 
     for section, entries in before.items():
@@ -115,7 +115,7 @@ def test_fp8_narrows_inputs_of_linear_layers_and_nothing_else(framework: str, pr
 
 
 def test_fp8_halves_what_megatrons_linear_layers_keep_but_not_the_heads() -> None:
-    sections = under_precision(load_traits("megatron"), "fp8").kernels.saved.sections
+    sections = traits_at_precision(load_traits("megatron"), "fp8").kernels.saved.sections
     widths = {entry.name: entry.element_bytes for entry in sections["mlp.gated"]}
     assert widths["gate"] == widths["up"] == 2.0
     assert widths["product"] == load_traits("megatron").kernels.fp8_linear_input_bytes < 2.0
@@ -125,4 +125,4 @@ def test_fp8_halves_what_megatrons_linear_layers_keep_but_not_the_heads() -> Non
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_sixteen_bits_leave_the_tables_as_they_are(precision: Any) -> None:
     traits = load_traits("megatron")
-    assert under_precision(traits, precision) is traits
+    assert traits_at_precision(traits, precision) is traits

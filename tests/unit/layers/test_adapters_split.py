@@ -12,7 +12,7 @@ from planner.frameworks.settings import with_training
 from planner.layers.adapters import adapter_params, training_problem
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 from planner.spec.training import TARGET_GROUPS, TARGETS, Target, Training
 from planner.spec.traits import FrameworkTraits
 
@@ -153,7 +153,7 @@ def test_a_layer_keeps_the_whole_output_of_an_adapted_norm_and_no_other(shape_of
 
 
 def test_in_fp8_adapters_and_what_attention_keeps_have_16_bits(shape_of: Shapes) -> None:
-    traits = under_precision(trained(), "fp8")
+    traits = traits_at_precision(trained(), "fp8")
     ops, plain = ops_of(shape_of(), traits), ops_of(shape_of(), trained())
     assert all(np.array_equal(op.saved_bytes, plain[name].saved_bytes) for name, op in ops.items())
     assert ops["adapters.qkv"].runs_in_16_bit

@@ -9,7 +9,7 @@ import pytest
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import moe_ops
-from planner.layers.op import LayerShape, Op, received_share, sent_share
+from planner.layers.op import LayerShape, Op, dispatched_token_fraction, kept_token_fraction
 from planner.spec.traits import KernelTraits
 
 Shapes = Callable[..., LayerShape]
@@ -39,8 +39,8 @@ def test_a_capacity_bounds_the_busiest_rank_and_padding_fills_all(
 ) -> None:
     shape = replace(shape_of(ep=1), ep=np.array([1.0, 8.0]), imbalance_fraction=IMBALANCE)
     traits = limited(factor, pads=pads)
-    assert received_share(shape, traits).tolist() == received
-    assert sent_share(traits) == sent
+    assert kept_token_fraction(shape, traits).tolist() == received
+    assert dispatched_token_fraction(traits) == sent
 
 
 def test_products_memory_and_exchange_grow_with_the_padding(shape_of: Shapes) -> None:

@@ -6,7 +6,7 @@ from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
-from planner.spec.precision import under_precision
+from planner.spec.precision import traits_at_precision
 
 Models = Callable[..., ModelSpec]
 Shapes = Callable[..., LayerShape]
@@ -22,7 +22,7 @@ def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8(
     shape = shape_of(micro_batch=1, seq_len=1024)
 
     def saved(precision: str) -> float:
-        under = under_precision(traits, precision)  # type: ignore[arg-type]
+        under = traits_at_precision(traits, precision)  # type: ignore[arg-type]
         (group,) = layer_groups(model, shape, under)
         return float(sum(op.saved_bytes for op in group.ops)[0])
 
@@ -33,4 +33,4 @@ def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8(
 
 def test_dynamic_casts_keep_sixteen_bits() -> None:
     traits = load_traits("torchtitan")
-    assert under_precision(traits, "fp8") == traits
+    assert traits_at_precision(traits, "fp8") == traits

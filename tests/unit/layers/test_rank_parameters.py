@@ -9,7 +9,7 @@ from rank_parameters import RankParameters, layer_kind, rank_parameters, stage_l
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
 from planner.cost.context import Context
-from planner.cost.stage_parts import build_parts
+from planner.cost.stage_parts import stage_parameters
 from planner.layers.parameters import count_parameters, layer_counts
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import StrategyColumns
@@ -102,7 +102,7 @@ def test_a_stage_of_leading_dense_layers_holds_no_experts() -> None:
 
 def priced(context: Context, columns: StrategyColumns, chunks: list[int], stage: int) -> float:
     """Parameters of the stage whose bytes the cost model adds up."""
-    parts = build_parts(context, columns)
+    parts = stage_parameters(context, columns)
     costs = parts.costs
     layer, lead = (
         costs.at(memory.params + memory.expert_params).item() for memory in (costs.body, costs.lead)

@@ -22,7 +22,7 @@ from chakra_traces import (
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.cost.priced import subject_of
+from planner.cost.priced import price
 from planner.cost.timeline import timeline
 from planner.errors import InputError
 from planner.plans.layout import requested, resolve
@@ -54,7 +54,7 @@ def made(context: Context, **layout: Any) -> Plan:
 
 
 def written(plan: Plan, folder: Path) -> Folder:
-    drawn = timeline(subject_of(plan.context, plan.strategy))
+    drawn = timeline(price(plan.context, plan.strategy))
     for file in folder_files(plan, drawn, "plan"):
         (folder / file.name).write_bytes(file.content)
     return read_folder(folder)
@@ -98,7 +98,7 @@ def test_every_send_has_its_receive(plan: Plan, folder: Folder) -> None:
 def test_replayed_with_its_own_durations_it_takes_the_modelled_iteration(
     plan: Plan, folder: Folder
 ) -> None:
-    drawn = timeline(subject_of(plan.context, plan.strategy))
+    drawn = timeline(price(plan.context, plan.strategy))
     beyond_s = max(drawn.modelled_s - drawn.simulated_s, 0.0)
     expected = (plan.estimate.iter_time_s - beyond_s) * 1e6
     assert replay_us(folder) == pytest.approx(expected, abs=1.0)
@@ -110,7 +110,7 @@ def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     overlap = replace(context.traits.overlap, optimizer_waits_for_all_stages=False)
     plan = made(replace(context, traits=replace(context.traits, overlap=overlap)), tp=2, pp=4)
-    drawn = timeline(subject_of(plan.context, plan.strategy))
+    drawn = timeline(price(plan.context, plan.strategy))
     ends = []
     for slices in drawn.stages:
         tail = sum(one.end_s - one.start_s for one in slices if one.seconds and not one.slot)
@@ -180,7 +180,7 @@ def test_bytes_of_data_parallelism_are_those_of_the_parameters(
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     plan = made(context, tp=4, pp=1, zero_stage=1)
     found = bytes_of(written(plan, tmp_path), 3, "data_parallel")
-    params = subject_of(plan.context, plan.strategy).parts
+    params = price(plan.context, plan.strategy).parts
     per_rank = float((32 * params.params + params.first_params + params.last_params)[0])
     assert per_rank == pytest.approx(8.03e9 / 4, rel=0.01)
     assert found == {
@@ -214,7 +214,7 @@ def test_experts_exchange_and_reduce_in_groups_of_their_own(
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=16, seq_len=2048)
     plan = made(context, tp=2, pp=2, ep=4)
     folder = written(plan, tmp_path)
-    drawn = timeline(subject_of(plan.context, plan.strategy))
+    drawn = timeline(price(plan.context, plan.strategy))
     assert drawn.modelled_s <= drawn.simulated_s * (1 + 1e-9)
     assert replay_us(folder) == pytest.approx(plan.estimate.iter_time_s * 1e6, abs=1.0)
     exchanged = bytes_of(folder, 0, "expert_parallel")

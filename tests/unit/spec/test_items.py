@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.frameworks.registry import load_traits
-from planner.spec.items import KINDS, UNSEEN_HIGH, UNSEEN_LOW, TimeRange, broader
+from planner.spec.items import KINDS, UNSEEN_HIGH, UNSEEN_LOW, TimeRange, wider_regimes
 
 OWN = TimeRange(low=0.97, high=1.05, regime="own", accelerators=("b200-sxm",))
 OTHERS = TimeRange(low=0.9, high=1.2, regime="others", accelerators=("a100-sxm-80", "b200-sxm"))
@@ -42,6 +42,6 @@ def test_every_published_range_names_its_accelerators_and_holds_the_prediction()
     assert ("", "") in ranges
     for key, found in ranges.items():
         assert key[0] in KINDS
-        assert set(broader(key)) & ranges.keys()
+        assert set(wider_regimes(key)) & ranges.keys()
         assert found.accelerators
         assert found.low <= 1.0 <= found.high
