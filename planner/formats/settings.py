@@ -1,9 +1,10 @@
 """What settings of a file hold: values of a kind, decisions with their place, what is wrong."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
+from planner.documents.tree import Duplicate
 from planner.formats.finding import Finding, Severity
 from planner.formats.format import Value
 
@@ -93,3 +94,12 @@ def finding_at(
     return Finding(
         rule=rule, severity=severity, message=message, path=path, key=place.key, line=place.line
     )
+
+
+def repeated_keys(
+    rule: str, path: str, duplicates: Iterable[Duplicate], says: str
+) -> Iterator[Finding]:
+    """Findings about keys that stand twice; ``says`` may name the ``first`` line."""
+    for each in duplicates:
+        place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
+        yield finding_at(rule, path, place, says.format(first=each.first_line))

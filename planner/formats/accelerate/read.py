@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from planner.documents.schema import Schema, wrongs
-from planner.documents.tree import Tree, parsed_yaml
+from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
 from planner.formats.accelerate import keys, script
 from planner.formats.accelerate.decisions import section_of
@@ -13,7 +13,7 @@ from planner.formats.decision import decided_in
 from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.finding import Finding
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.settings import as_flag, as_whole, finding_at
+from planner.formats.settings import as_flag, as_whole, finding_at, repeated_keys
 from planner.spelling import did_you_mean
 
 SAGEMAKER, MEGATRON = "AMAZON_SAGEMAKER", "MEGATRON_LM"
@@ -44,7 +44,14 @@ def read(source: SourceText) -> Reading:
         message = f"{MEGATRON} is not covered; scripts with Megatron-LM's own options are"
         raise InputError.single(source.path, "distributed_type", message)
     settings: dict[str, Value] = {}
-    findings = list(_duplicates(source.path, text))
+    findings = list(
+        repeated_keys(
+            "accelerate.duplicate_key",
+            source.path,
+            text.duplicates,
+            "given twice; the last one counts",
+        )
+    )
     for path, entry in text.entries.items():
         key = ".".join(map(str, path))
         if len(path) > 2 or (len(path) == 2 and path[0] not in keys.sections()):
@@ -72,13 +79,6 @@ def read(source: SourceText) -> Reading:
         decisions=script.decisions(source.text) | decided_in(table, settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
-
-
-def _duplicates(path: str, text: Tree) -> Iterator[Finding]:
-    for each in text.duplicates:
-        place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
-        message = "given twice; the last one counts"
-        yield finding_at("accelerate.duplicate_key", path, place, message)
 
 
 def _wrong(path: str, settings: Mapping[str, Value]) -> Iterator[Finding]:

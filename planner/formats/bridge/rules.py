@@ -1,9 +1,13 @@
 """Rules of Megatron-Bridge: those of Megatron that its overrides can break."""
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
 from planner.formats.bridge.keys import NAMED, as_options, spelled
-from planner.formats.format import FormatRule
+from planner.formats.format import FormatRule, Violation, World
 from planner.formats.megatron.rules import RULES as MEGATRON_RULES
-from planner.formats.megatron.translated import translated
+from planner.formats.settings import Settings
 
 SHARED = (
     "degrees_divide_processes",
@@ -33,5 +37,25 @@ SHARED = (
     "layout_holds_mtp",
     "mtp_recomputes_single_layers",
 )
-RULES: tuple[FormatRule, ...] = translated(MEGATRON_RULES, SHARED, as_options, spelled, NAMED)
-"""The recipe may have what a rule asks for."""
+_OPTION = re.compile(r"--[a-z0-9-]+")
+
+
+def _in_overrides(rule: FormatRule) -> FormatRule:
+    """A rule of Megatron-LM asked of its options, and told in the keys of the overrides.
+
+    Where the file names a recipe, what a rule asks for may stand there.
+    """
+
+    def check(settings: Settings, world: World) -> Iterable[Violation]:
+        options = as_options(settings)
+        for broken in rule.check(options, world):
+            asked = set(_OPTION.findall(broken.message))
+            if NAMED not in settings or asked <= options.keys():
+                yield Violation(key=spelled(broken.key), message=spelled(broken.message))
+
+    return replace(rule, check=check)
+
+
+RULES: tuple[FormatRule, ...] = tuple(
+    _in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED
+)

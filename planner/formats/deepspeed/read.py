@@ -5,13 +5,13 @@ from functools import cache
 from typing import Any
 
 from planner.documents.schema import Path, entry_of, wrongs
-from planner.documents.tree import Tree, keys_at_top, parsed_object
+from planner.documents.tree import keys_at_top, parsed_object
 from planner.formats.decision import decided_in
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
 from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.settings import finding_at
+from planner.formats.settings import finding_at, repeated_keys
 from planner.spelling import alike, did_you_mean
 
 _TELLING = {
@@ -55,7 +55,15 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
     tree = parsed_object(source.path, source.text)
     places = {path: _place(path, each.line, each.value) for path, each in tree.members.items()}
     settings = {".".join(_new_name(places, path)): place for path, place in places.items()}
-    findings = [*_duplicates(source.path, tree), *_wrong(source.path, tree.value, places)]
+    findings = [
+        *repeated_keys(
+            "deepspeed.duplicate_key",
+            source.path,
+            tree.duplicates,
+            "stands twice, first on line {first}; DeepSpeed refuses that",
+        ),
+        *_wrong(source.path, tree.value, places),
+    ]
     findings += [] if fills_auto else _left_open(source.path, places)
     findings.sort(key=lambda finding: finding.line)
     return Reading(
@@ -75,12 +83,6 @@ def _new_name(places: Mapping[Path, Value], path: Path) -> Path:
     """DeepSpeed reads ``bfloat16`` where there is no ``bf16``."""
     is_old = path[0] == "bfloat16" and ("bf16",) not in places
     return ("bf16", *path[1:]) if is_old else path
-
-
-def _duplicates(where: str, tree: Tree) -> Iterator[Finding]:
-    for found in tree.duplicates:
-        message = f"stands twice, first on line {found.first_line}; DeepSpeed refuses that"
-        yield finding_at("deepspeed.duplicate_key", where, _place(found.path, found.line), message)
 
 
 def _wrong(where: str, value: object, places: Mapping[Path, Value]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from planner.formats.finding import Finding, listed
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.front_ends.tools import tool_of
 from planner.formats.losses import LIGER
-from planner.formats.settings import Settings, decided, finding_at, flag, given
+from planner.formats.settings import Settings, decided, finding_at, flag, given, repeated_keys
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import GROUPED, REPLICATED, of_mesh, section_of
 from planner.spelling import alike, did_you_mean
@@ -143,16 +143,12 @@ def _in_full(path: Path) -> Path:
 
 def _texts(source: SourceText) -> Iterator[Finding]:
     """Duplicate keys, and what is no plain JSON, which is all HfArgumentParser reads."""
-    if not _is_json(source):
-        for double in parsed_yaml(source.path, source.text).duplicates:
-            place = Value(value=None, key=".".join(map(str, double.path)), line=double.line)
-            message = "given twice; the last one counts"
-            yield finding_at("trainer.duplicate_key", source.path, place, message)
+    is_json = _is_json(source)
+    tree = (parsed_object if is_json else parsed_yaml)(source.path, source.text)
+    says = "given twice, first in line {first}; the last one counts"
+    yield from repeated_keys("trainer.duplicate_key", source.path, tree.duplicates, says)
+    if not is_json:
         return
-    for each in parsed_object(source.path, source.text).duplicates:
-        place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
-        message = f"given twice, first in line {each.first_line}; the last one counts"
-        yield finding_at("trainer.duplicate_key", source.path, place, message)
     try:
         parse_json(source.path, source.text, is_plain=True)
     except InputError as error:
