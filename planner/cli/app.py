@@ -17,7 +17,6 @@ from planner.cli import (
     explain,
     export,
     job,
-    memory,
     plan,
     show,
     sweep,
@@ -57,13 +56,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("plan", cls=QuestionCommand)(plan.plan)
-app.command("memory", cls=QuestionCommand)(memory.memory)
 app.command("collective")(collective.collective)
 app.command("emit")(emit.emit)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("calibrate")(calibrate.calibrate)
-app.command("explain")(explain.explain)
+app.command("explain", cls=QuestionCommand)(explain.explain)
+app.command(explain.ALIAS, cls=QuestionCommand, hidden=True)(explain.explain)
 app.command("size", cls=QuestionCommand)(answers.size)
 app.command("why", cls=QuestionCommand)(answers.why)
 app.add_typer(sweep.sweep_app)

@@ -9,7 +9,7 @@ import typer
 from planner.query.options import OWN_DEFAULTS
 
 PREFIX = "PLANNER_"
-JOBS = ("plan", "memory", "size", "why", "export", "job", "sensitivity")
+JOBS = ("plan", "explain", "memory", "size", "why", "export", "job", "sensitivity")
 """Commands that take a job; those that take files read the project's settings by themselves."""
 
 

@@ -1,62 +1,204 @@
-"""``planner explain``: where a saved plan's memory and time go, item by item."""
+"""``planner explain``: where the memory and time of a plan or a given layout go, item by item."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli import options
-from planner.cli.saved import say_drift
+from planner.cli.defaults import is_given
+from planner.cli.saved import is_plan, plan_file, refuse_question, say_drift
+from planner.query.query import Query
 
 if TYPE_CHECKING:
+    from planner.answers.explain import MemoryAnswer
     from planner.cost.context import Context
-    from planner.cost.estimate import Estimate
+    from planner.notes import Note
+    from planner.plans.plan_file import PlanFile
     from planner.spec.strategy import Strategy
 
+ALIAS = "memory"
+"""The former name of ``explain MODEL CLUSTER memory``."""
+OF_A_LAYOUT = ("recompute_layers", "layers_per_stage", "offload_activations")
 
+
+@options.takes(
+    "job",
+    "software",
+    "layout",
+    refused="one layout is given here, not searched",
+    model=options.PlanOrModel,
+    cluster=options.BesideModel,
+)
 def explain(
-    plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
-    what: Annotated[
+    context: typer.Context,
+    *,
+    query: Query,
+    item: Annotated[
         str,
-        typer.Argument(help="memory, time, or an item such as tensor_parallel.", metavar="[ITEM]"),
+        typer.Argument(
+            help="memory, time, or an item such as tensor_parallel; of a plan the second word.",
+            metavar="[ITEM]",
+        ),
     ] = "",
+    recompute_layers: Annotated[
+        int | None, typer.Option(help="Layers per stage under the policy [all].")
+    ] = None,
+    layers_per_stage: Annotated[
+        str | None, typer.Option(help="Layers of every stage, such as 10,11,11,10 [even].")
+    ] = None,
+    offload_activations: Annotated[
+        str | None,
+        typer.Option(help="Layers per stage, or all, whose activations go to the host [none]."),
+    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Of a layout's memory: show every item.")
+    ] = False,
+    verbose: options.Verbose = False,
     output_format: options.TreeFormat = options.TreeOrJson.tree,
 ) -> None:
-    """Print the memory and time trees of a plan, or one item with formula, inputs and source."""
-    from planner.cost.estimate import estimate
-    from planner.plans.plan_file import load_plan
-    from planner.report.document import serialise
-    from planner.report.explain_document import explain_body
+    """Show where memory and time of a plan or a layout go, or one item with its formula."""
+    as_json = output_format is options.TreeOrJson.json
+    if context.info_name == ALIAS:
+        item = ALIAS
+    elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
+        item = "" if is_plan(context, query) else query.cluster
+        _refuse_of_a_layout(context)
+        _explain_plan(query, item, as_json=as_json)
+        return
+    own = {
+        "recompute_layers": recompute_layers,
+        "layers_per_stage": layers_per_stage,
+        "offload_activations": offload_activations,
+    }
+    model_context, strategy, notes = _layout(query, own)
+    if item == ALIAS:
+        from planner.answers.explain import memory_answer
 
-    context, strategy, file = load_plan(plan)
-    result = estimate(context, strategy)
-    if output_format is options.TreeOrJson.json:
-        typer.echo(serialise("explain", explain_body(context, strategy, file, result, what)))
+        answer = memory_answer(model_context, strategy, notes)
+        fits = answer.estimate.memory.fits
+        _print_memory(answer, show_all=show_all, verbose=verbose, as_json=as_json)
     else:
-        _print(context, strategy, result, what)
-    say_drift(result.iter_time_s, file)
+        fits = _print(model_context, strategy, item, None, as_json=as_json)
+    if not fits:
+        raise typer.Exit(3)
 
 
-def _print(context: "Context", strategy: "Strategy", result: "Estimate", what: str) -> None:
+def _refuse_of_a_layout(context: typer.Context) -> None:
+    """Raise InputError with options that only a layout of options takes."""
+    from planner.errors import InputError, Problem
+
+    message = "belongs to a layout (MODEL CLUSTER); a plan has its own"
+    problems = [
+        Problem(where="command line", key=f"--{name.replace('_', '-')}", message=message)
+        for name in OF_A_LAYOUT
+        if is_given(context, name)
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _is_plan_file(name: str) -> bool:
+    """Whether a file is a plan, or a folder holds one: of a model a cluster follows."""
+    from planner.report.emitted import PLAN
+
+    path = Path(name)
+    path = path / PLAN if path.is_dir() else path
+    if not path.is_file():
+        return False
+    from planner.documents.file import read_text
+
+    return any(line.startswith("strategy:") for line in read_text(path).splitlines())
+
+
+def _explain_plan(query: Query, item: str, *, as_json: bool) -> None:
+    """A saved plan as the model sees it now; a note where that differs from what it says."""
+    from planner.plans.plan_file import load_plan
+
+    refuse_question(query)
+    model_context, strategy, file = load_plan(plan_file(Path(query.model)))
+    _print(model_context, strategy, item, file, as_json=as_json)
+
+
+def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tuple[Note, ...]]":
+    """The layout that options give, and what was assumed."""
+    from planner.notes import Problems
+    from planner.plans.layout import option_problems, requested, resolve
+    from planner.query import resolve as question
+    from planner.query.layout import (
+        one_layout,
+        parse_offloaded_layers,
+        read_layers,
+        without_layout,
+    )
+
+    problems = Problems()
+    request = requested(
+        **one_layout(query, problems),
+        global_batch=query.get("global_batch"),
+        recompute_layers=own["recompute_layers"],
+        offloaded_layers=problems.parsed(
+            "--offload-activations", own["offload_activations"], parse_offloaded_layers
+        ),
+        layers_per_stage=problems.read(lambda: read_layers(own["layers_per_stage"])),
+    )
+    for option, message in option_problems(request):
+        problems.add(option, message)
+    if query.get("framework") == "any":
+        problems.add("--framework", "one framework is needed here; given any")
+    if query.get("recompute_modules") is not None and request.recompute != "selective":
+        problems.add("--recompute-modules", "needs --recompute selective")
+    asked = question.resolve(without_layout(query), problems=problems)
+    asked = asked.without_note("margin")
+    context, strategy = resolve(replace(asked.contexts[0], margin_fraction=0.0), request)
+    if any(note.subject == "global_batch" for note in asked.notes):
+        batch = context.job.global_batch
+        asked = asked.with_batch(batch, f"global batch {batch} sequences, in whole micro-batches")
+    return context, strategy, asked.notes
+
+
+def _print_memory(answer: "MemoryAnswer", *, show_all: bool, verbose: bool, as_json: bool) -> None:
+    from planner.answers.explain import MemoryDocument
+    from planner.cli.output import console
+    from planner.report.document import serialise
+    from planner.report.explain import print_memory_answer
+
+    if as_json:
+        typer.echo(serialise("memory", MemoryDocument.of(answer)))
+        return
+    whole = verbose or show_all
+    print_memory_answer(answer, console(), show_all=show_all, verbose=whole)
+
+
+def _print(
+    context: "Context", strategy: "Strategy", item: str, file: "PlanFile | None", *, as_json: bool
+) -> bool:
+    """Both trees, one, or an item; whether the layout fits."""
+    from planner.answers.explain import ExplainDocument
     from planner.answers.software import assumptions_line
     from planner.cli.output import console
-    from planner.cost.passes import simulated_makespan_s
-    from planner.cost.priced import price
-    from planner.report.explain import print_item, print_memory, print_simulation, print_time
+    from planner.cost.estimate import estimate
+    from planner.report.document import serialise
+    from planner.report.explain import print_item, print_memory, print_time
     from planner.report.words import evidence_line, range_line
 
+    result = estimate(context, strategy)
+    document = ExplainDocument.of(context, strategy, result, item, file)
     screen = console()
-    if what in ("", "memory"):
-        print_memory(result, screen)
-    if what in ("", "time"):
-        print_time(result, screen)
-        if strategy.pp > 1:
-            simulated_s = simulated_makespan_s(price(context, strategy))
-            print_simulation(result, simulated_s, strategy, screen)
-        screen.print(range_line(result))
-        screen.print(evidence_line(context, strategy), markup=False)
-    if what not in ("", "memory", "time"):
-        print_item(what, context, strategy, result, screen)
-    if what in ("", "memory", "time"):
+    if as_json:
+        typer.echo(serialise("explain", document))
+    elif document.item is not None:
+        print_item(document.item, screen)
+    else:
+        if document.memory is not None:
+            print_memory(result, screen)
+        if document.time is not None:
+            print_time(strategy.schedule, document.time, screen)
+            screen.print(range_line(result))
+            screen.print(evidence_line(context, strategy), markup=False)
         screen.print(assumptions_line(context, [strategy]), style="dim", markup=False)
         screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
+    if file is not None:
+        say_drift(result.iter_time_s, file)
+    return result.memory.fits

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from planner import __version__
+from planner.answers.items import item_of, item_title, summary_of
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
@@ -29,7 +30,6 @@ from planner.report.charts import (
     time_bars,
 )
 from planner.report.emitted import README, PlanText, output_files
-from planner.report.formulas import item_of, item_title, summary_of
 from planner.report.sizing_words import time_text
 from planner.report.words import (
     degrees_words,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
+from planner.answers.items import item_title
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.cost.kernels import peak_flops_per_s, usual_precision
@@ -12,7 +13,6 @@ from planner.frameworks.registry import CURRENT
 from planner.notes import Note, NoteKind
 from planner.plans.evidence import PublishedRun, evidence
 from planner.plans.plan import Plan
-from planner.report.formulas import item_title
 from planner.spec.strategy import MOVED, STAGE_DEGREES, Strategy
 from planner.units import DAY_S, GIB, TERA, format_count, format_seconds
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from planner.cli.sweep_file import check_values, read_sweep
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cli.sweep_file import check_values, read_sweep
 from planner.errors import InputError
 from planner.plans.plan_file import load_plan
 

@@ -31,13 +31,12 @@ def test_explain_unknown_item_lists_the_known_ones(planner: Any, plan_file: Path
 
 
 def test_every_item_of_a_plan_has_a_term(planner: Any, plan_file: Path) -> None:
+    from planner.answers.items import item_of, item_values
     from planner.cost.estimate import estimate
     from planner.plans.plan_file import load_plan
-    from planner.report.explain import all_items
-    from planner.report.formulas import item_of
 
     context, strategy, _ = load_plan(plan_file)
-    for name in all_items(estimate(context, strategy)):
+    for name in item_values(estimate(context, strategy)):
         assert item_of(name) is not None, name
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from planner.answers.explain import ItemRow
+from planner.answers.items import formula_of, item_of, item_values, summary_of
 from planner.cost.context import Context
 from planner.cost.estimate import ITEMS, estimate
 from planner.plans.layout import requested, resolve
-from planner.report.explain import all_items, print_item
-from planner.report.formulas import formula_of, item_of, summary_of
+from planner.report.explain import print_item
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"tp": 2, "pp": 2, "recompute": "full", "recompute_layers": 1}),
@@ -33,7 +34,7 @@ def test_every_item_and_every_group_has_words_or_a_formula(
     question: dict[str, Any], layout: dict[str, Any], context_of: Callable[..., Context]
 ) -> None:
     context, strategy = resolve(context_of(**question), requested(**layout))
-    for leaf in all_items(estimate(context, strategy)):
+    for leaf in item_values(estimate(context, strategy)):
         for name in groups(leaf):
             item = item_of(name)
             assert item is not None, name
@@ -52,7 +53,8 @@ def explained(name: str, context: Context, **layout: Any) -> str:
     context, strategy = resolve(context, requested(**layout))
     console = Console(width=100, highlight=False)
     with console.capture() as capture:
-        print_item(name, context, strategy, estimate(context, strategy), console)
+        row = ItemRow.of(name, context, strategy, estimate(context, strategy))
+        print_item(row, console)
     return capture.get()
 
 

@@ -2,11 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.cost.context import Context
-from planner.cost.estimate import ITEMS
+from planner.cost.estimate import ITEMS, Estimate
 from planner.cost.pipeline import FORMULAS
 from planner.spec.items import Item
 from planner.spec.strategy import Strategy
@@ -75,3 +75,23 @@ def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
     if parts[1] == "optimizer":
         return "planner/frameworks/optimizers.yaml"
     return str(figures[parts[1]][parts[2]]["source"])
+
+
+def item_values(estimate: Estimate) -> dict[str, float]:
+    """Every leaf by full dotted name: bytes under memory, exposed seconds under time."""
+    memory = {f"memory.{name}": value for name, value in estimate.memory.items.items()}
+    time = {f"time.{name}": item.exposed_s for name, item in estimate.time.items()}
+    return memory | time
+
+
+def full_name(name: str, items: Mapping[str, float]) -> str | None:
+    """Complete ``bubble`` or ``pipeline.bubble`` to ``time.pipeline.bubble``; None if unknown.
+
+    Items with a formula are known even where a plan spends nothing on them.
+    """
+    known = dict.fromkeys((*items, *(item.address for item in ITEMS)))
+    for candidate in (name, f"memory.{name}", f"time.{name}"):
+        if any(leaf == candidate or leaf.startswith(f"{candidate}.") for leaf in known):
+            return candidate
+    endings = [leaf for leaf in known if leaf.endswith(f".{name}")]
+    return endings[0] if len(endings) == 1 else None

@@ -1,0 +1,424 @@
+"""Where the memory and time of one layout go, item by item: the rows of ``explain``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Literal
+
+from planner.answers.items import (
+    formula_of,
+    full_name,
+    functions_for,
+    input_value,
+    item_of,
+    item_values,
+    summary_of,
+    trait_source,
+)
+from planner.answers.rows import (
+    EvidenceRow,
+    LayoutRow,
+    Row,
+    SoftwareRow,
+    Verdict,
+    layout_row,
+)
+from planner.answers.savings import Saving, savings
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimate
+from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
+from planner.cost.passes import simulated_makespan_s
+from planner.cost.priced import price
+from planner.errors import InputError
+from planner.frameworks.registry import trait_figures
+from planner.notes import Note
+from planner.plans.plan_file import PlanFile
+from planner.spec.strategy import Strategy
+from planner.spelling import did_you_mean
+
+AFTER_PIPELINE = ("data_parallel", "optimizer_step", "tied_embedding", "step_overhead")
+"""Time items behind the last backward."""
+TREES = ("", "memory", "time")
+"""What stands for one tree, or for both; all else is an item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAnswer:
+    """All that is known about one layout's memory."""
+
+    context: Context
+    strategy: Strategy
+    estimate: Estimate
+    ledgers: tuple[StageLedger, ...]
+    """One per pipeline stage, each at its own fullest moment."""
+    savings: list[Saving]
+    notes: tuple[Note, ...] = ()
+
+
+def memory_answer(
+    context: Context, strategy: Strategy, notes: tuple[Note, ...] = ()
+) -> MemoryAnswer:
+    """Estimate one layout without search."""
+    result = estimate(context, strategy)
+    return MemoryAnswer(
+        context=context,
+        strategy=strategy,
+        estimate=result,
+        ledgers=stage_ledgers(price(context, strategy)),
+        savings=savings(context, strategy, result),
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRow(Row):
+    """A pipeline stage at its fullest moment."""
+
+    stage: int
+    moment: str
+    """When it is fullest."""
+    peak_bytes: float
+    """Everything."""
+    allocated_bytes: float
+    """What tensors take."""
+    verdict: Verdict
+    ledger: list[LedgerItem]
+    """Their sum is peak_bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryDocument(Row):
+    """Where one layout's memory goes, by stage, and what would save how much."""
+
+    model: str
+    cluster: str
+    framework: str
+    profile: str
+    assumptions: SoftwareRow
+    strategy: Strategy
+    """What was asked, completed."""
+    verdict: Verdict
+    """Tight is inside the uncertainty."""
+    peak_bytes: float
+    """Fullest stage."""
+    hbm_bytes: float
+    """What the driver offers."""
+    headroom_bytes: float
+    """Difference."""
+    uncertainty_bytes: float
+    """Error on published runs of the framework, or --margin."""
+    host_bytes: float
+    """Offloaded per rank."""
+    host_limit_bytes: float | None
+    """Null where nothing is offloaded."""
+    stages: list[StageRow]
+    savings: list[Saving]
+    notes: list[str]
+    """Defaults that were assumed."""
+
+    @classmethod
+    def of(cls, answer: MemoryAnswer) -> "MemoryDocument":
+        """Every stage's whole ledger."""
+        memory, context = answer.estimate.memory, answer.context
+        return cls(
+            model=context.model.name,
+            cluster=context.cluster.name,
+            framework=context.traits.name,
+            profile=context.traits.profile,
+            assumptions=SoftwareRow.of(context.traits),
+            strategy=answer.strategy,
+            verdict=memory.verdict,
+            peak_bytes=memory.peak_bytes,
+            hbm_bytes=memory.hbm_bytes,
+            headroom_bytes=memory.hbm_bytes - memory.peak_bytes,
+            uncertainty_bytes=memory.uncertainty_bytes,
+            host_bytes=memory.host_bytes,
+            host_limit_bytes=memory.host_limit_bytes if memory.host_bytes else None,
+            stages=[
+                StageRow(
+                    stage=ledger.stage,
+                    moment=ledger.moment,
+                    peak_bytes=ledger.peak_bytes,
+                    allocated_bytes=ledger.allocated_bytes,
+                    verdict=memory.verdict_at(ledger.peak_bytes),
+                    ledger=list(ledger.items),
+                )
+                for ledger in answer.ledgers
+            ],
+            savings=answer.savings,
+            notes=[str(note) for note in answer.notes],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryItemRow(Row):
+    """An item of the peak."""
+
+    name: str
+    """Dotted."""
+    num_bytes: float
+    """Their sum is peak_bytes."""
+    about: str
+    """What it is, in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTreeRow(Row):
+    """Memory of the fullest stage."""
+
+    verdict: Verdict
+    stage: int
+    """The fullest, from 0."""
+    moment: str
+    """When its peak occurs."""
+    peak_bytes: float
+    hbm_bytes: float
+    uncertainty_bytes: float
+    host_bytes: float
+    """Offloaded per rank."""
+    host_missing_bytes: float
+    """What the host lacks for it, per rank."""
+    stage_peak_bytes: list[float]
+    """Of every stage."""
+    items: list[MemoryItemRow]
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> "MemoryTreeRow":
+        """The memory of an estimate."""
+        memory = estimate.memory
+        return cls(
+            verdict=memory.verdict,
+            stage=memory.peak_stage,
+            moment=memory.moment,
+            peak_bytes=memory.peak_bytes,
+            hbm_bytes=memory.hbm_bytes,
+            uncertainty_bytes=memory.uncertainty_bytes,
+            host_bytes=memory.host_bytes,
+            host_missing_bytes=memory.host_missing_bytes,
+            stage_peak_bytes=list(memory.stage_peak_bytes),
+            items=[
+                MemoryItemRow(name=name, num_bytes=value, about=_about(f"memory.{name}"))
+                for name, value in memory.items.items()
+            ],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRow(Row):
+    """The pipeline until its last backward."""
+
+    formula_s: float
+    simulated_s: float
+    """By event simulation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeItemRow(Row):
+    """An item of an iteration's time."""
+
+    name: str
+    """Dotted."""
+    busy_s: float
+    """How long the resource works."""
+    exposed_s: float
+    """Their sum is iter_time_s."""
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeTreeRow(Row):
+    """Time of an iteration."""
+
+    slowest_stage: int
+    iter_time_s: float
+    iter_time_s_lower: float
+    iter_time_s_upper: float
+    regime: str
+    iter_time_s_overlapped: float
+    """Communication hidden completely."""
+    iter_time_s_serial: float
+    """And not at all."""
+    pipeline: PipelineRow | None
+    """Null with one stage."""
+    items: list[TimeItemRow]
+
+    @classmethod
+    def of(cls, context: Context, strategy: Strategy, estimate: Estimate) -> "TimeTreeRow":
+        """The time of an estimate, and of its schedule by simulation."""
+        pipeline = None
+        if strategy.pp > 1:
+            simulated_s = simulated_makespan_s(price(context, strategy))
+            pipeline = PipelineRow(formula_s=pipeline_s(estimate), simulated_s=simulated_s)
+        return cls(
+            slowest_stage=estimate.slowest_stage,
+            iter_time_s=estimate.iter_time_s,
+            iter_time_s_lower=estimate.iter_time_s_lower,
+            iter_time_s_upper=estimate.iter_time_s_upper,
+            regime=estimate.regime,
+            iter_time_s_overlapped=estimate.iter_time_s_overlapped,
+            iter_time_s_serial=estimate.iter_time_s_serial,
+            pipeline=pipeline,
+            items=[
+                TimeItemRow(
+                    name=name,
+                    busy_s=item.busy_s,
+                    exposed_s=item.exposed_s,
+                    about=_about(f"time.{name}"),
+                )
+                for name, item in estimate.time.items()
+            ],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputRow(Row):
+    """An input of a formula."""
+
+    path: str
+    """Such as strategy.tp."""
+    value: Any
+    source: str
+    """Of a trait, where it comes from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaRow(Row):
+    """A function that prices an item, in its own words."""
+
+    function: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemRow(Row):
+    """One item or group with its formulas."""
+
+    name: str
+    """Dotted, in full."""
+    unit: Literal["bytes", "s"]
+    """Of the values."""
+    total: float
+    """Of the peak or the iteration."""
+    values: dict[str, float]
+    """Of the whole first, then of every part."""
+    text: str
+    """What it is, where no single formula says so."""
+    inputs: list[InputRow]
+    formulas: list[FormulaRow]
+
+    @classmethod
+    def of(cls, name: str, context: Context, strategy: Strategy, estimate: Estimate) -> "ItemRow":
+        """The item or group of that name; raises InputError where there is none."""
+        known = item_values(estimate)
+        full = full_name(name, known)
+        if full is None:
+            hint = did_you_mean(name, known) or f"known are {', '.join(known)}"
+            raise InputError.single("command line", "ITEM", f"no such item {name!r}; {hint}")
+        inner = f"{full}."
+        parts = {
+            leaf: value for leaf, value in known.items() if leaf == full or leaf.startswith(inner)
+        }
+        in_memory = full.startswith("memory")
+        item, traits = item_of(full), context.traits
+        figures = trait_figures(traits.name, traits.profile, traits.settings)
+        return cls(
+            name=full,
+            unit="bytes" if in_memory else "s",
+            total=estimate.memory.peak_bytes if in_memory else estimate.iter_time_s,
+            values=parts if full in parts else {full: sum(parts.values()), **parts},
+            text=item.text if item else "",
+            inputs=[
+                InputRow(
+                    path=path,
+                    value=_plain(input_value(path, context, strategy)),
+                    source=trait_source(path, figures),
+                )
+                for path in (item.inputs if item else ())
+            ],
+            formulas=[
+                FormulaRow(function=f"{each.__module__}.{each.__name__}", text=formula_of(each))
+                for each in (functions_for(item, strategy) if item else ())
+            ],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRow(Row):
+    """What a plan file says."""
+
+    planner_version: str
+    iter_time_s: float
+    time_change: float
+    """Of the estimate above over the saved one, minus one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainDocument(Row):
+    """Where a layout's memory and time go, or one item with its formula."""
+
+    model: str
+    cluster: str
+    framework: str
+    profile: str
+    strategy: LayoutRow
+    memory: MemoryTreeRow | None
+    """Null where something else was asked for."""
+    time: TimeTreeRow | None
+    """Null where something else was asked for."""
+    item: ItemRow | None
+    """Null where no item was asked for."""
+    evidence: EvidenceRow
+    assumptions: SoftwareRow
+    saved: SavedRow | None
+    """Null of a layout that no file holds."""
+
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        strategy: Strategy,
+        estimate: Estimate,
+        what: str,
+        file: PlanFile | None,
+    ) -> "ExplainDocument":
+        """Both trees, one of them, or one item; raises InputError where there is none."""
+        saved = None
+        if file is not None:
+            saved = SavedRow(
+                planner_version=file.planner_version,
+                iter_time_s=file.estimate.iter_time_s,
+                time_change=estimate.iter_time_s / file.estimate.iter_time_s - 1.0,
+            )
+        return cls(
+            model=context.model.name,
+            cluster=context.cluster.name,
+            framework=context.traits.name,
+            profile=context.traits.profile,
+            strategy=layout_row(strategy),
+            memory=MemoryTreeRow.of(estimate) if what in ("", "memory") else None,
+            time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
+            item=None if what in TREES else ItemRow.of(what, context, strategy, estimate),
+            evidence=EvidenceRow.of(context, strategy),
+            assumptions=SoftwareRow.of(context.traits),
+            saved=saved,
+        )
+
+
+def pipeline_s(estimate: Estimate) -> float:
+    """Time of the pipeline by formula: until the last backward."""
+    return sum(item.exposed_s for name, item in estimate.time.items() if name not in AFTER_PIPELINE)
+
+
+def _about(name: str) -> str:
+    item = item_of(name)
+    return summary_of(item) if item else ""
+
+
+def _plain(value: object) -> object:
+    """A number, text, list or mapping that JSON has."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return value
+    return [_plain(inner) for inner in value]
