@@ -52,8 +52,8 @@ def with_modules(context: Context, modules: tuple[str, ...] | None) -> Context:
     return replace(context, traits=replace(traits, recompute=recompute))
 
 
+# Above it a key of 64 bits may hold two rows.
 LARGEST_KEY = 2**62
-"""Above it a key of 64 bits may hold two rows."""
 
 
 def columns_except(*kinds: str) -> tuple[str, ...]:

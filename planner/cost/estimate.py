@@ -167,10 +167,10 @@ def with_host_rate(context: Context, factor: float) -> Context:
     return replace(context, traits=replace(traits, offload=offload))
 
 
+# What an estimate can have, each declared where it is computed.
 ITEMS = declared_items()
-"""What an estimate can have, each declared where it is computed."""
+# Items below this share of an iteration are rounding, not time.
 NEGLIGIBLE_FRACTION = 1e-11
-"""Items below this share of an iteration are rounding, not time."""
 
 
 @dataclass(frozen=True, kw_only=True)

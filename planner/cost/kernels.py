@@ -15,9 +15,10 @@ from planner.spec.items import HBM, SHAPE, item
 from planner.spec.job import Precision, element_bytes
 from planner.units import Array
 
+# Share of HBM bandwidth a matrix product streams at (measured tables, 0.85-0.95).
 GEMM_HBM_FRACTION = 0.9
-"""Share of HBM bandwidth a matrix product streams at (measured tables, 0.85-0.95)."""
 LARGE_TILES = ((128.0, 256.0), (256.0, 128.0))
+# Rates that serve a precision, best first.
 FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "bf16": ("bf16",),
     "fp16": ("fp16", "bf16"),
@@ -28,80 +29,71 @@ FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "fp32": ("fp32",),
     "tf32": ("tf32",),
 }
-"""Rates that serve a precision, best first."""
+# Bytes of an element with its share of the scales; else those of an activation.
 OPERAND_BYTES: dict[Precision, float] = {
     "fp8": 1.0,
     "fp8_block": 1.0 + 4.0 / 128.0,
     "mxfp8": 1.0 + 1.0 / 32.0,
     "fp4": 0.5 + 1.0 / 16.0,
 }
-"""Bytes of an element with its share of the scales; else those of an activation."""
+# HBM traffic per element that training casts: read in 16 bits, written twice.
+#
+# Once by rows, for the product at hand, once by columns, for the weight gradient; NVFP4 reads once
+# more for its scale per tensor. Source: Transformer Engine documentation, "Low precision training",
+# sections "Performance considerations: handling transposes", "FP8 delayed scaling", "MXFP8",
+# "NVFP4". Excludes the further read of current scaling, and Blackwell's sparing of the second copy
+# with one scale per tensor.
 CAST_BYTES: dict[Precision, float] = {
     "fp8": 4.0,
     "fp8_block": 2.0 + 2.0 * (1.0 + 4.0 / 128.0),
     "mxfp8": 2.0 + 2.0 * (1.0 + 1.0 / 32.0),
     "fp4": 4.0 + 2.0 * (0.5 + 1.0 / 16.0),
 }
-"""HBM traffic per element that training casts: read in 16 bits, written twice.
-
-Once by rows, for the product at hand, once by columns, for the weight gradient; NVFP4 reads once
-more for its scale per tensor. Source: Transformer Engine documentation, "Low precision training",
-sections "Performance considerations: handling transposes", "FP8 delayed scaling", "MXFP8",
-"NVFP4". Excludes the further read of current scaling, and Blackwell's sparing of the second copy
-with one scale per tensor.
-"""
+# Of an element-wise kernel, from start to full bandwidth.
+#
+# Source: cudnn-frontend's published norms on H200, GB200 and GB300, launch + bytes / bandwidth: 2-3
+# us forward, 7-8 backward in two kernels.
 MEMORY_LAUNCH_S = 3e-6
-"""Of an element-wise kernel, from start to full bandwidth.
-
-Source: cudnn-frontend's published norms on H200, GB200 and GB300, launch + bytes / bandwidth: 2-3
-us forward, 7-8 backward in two kernels.
-"""
+# Precisions whose cast a norm does for free: two bytes are written either way.
+#
+# Source: Transformer Engine transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed
+# scaling is fully fused; MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
 NORM_CASTS: frozenset[Precision] = frozenset({"fp8"})
-"""Precisions whose cast a norm does for free: two bytes are written either way.
-
-Source: Transformer Engine transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed
-scaling is fully fused; MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
-"""
+# Of HBM bandwidth that casts reach; derived, 0.51-0.74.
+#
+# Source: Transformer Engine documentation, "GEMM profiling tutorial": times with and without casts
+# on B300 and H200, against the bytes those casts move. Casts fitted as free constants in the
+# published block-scaled and NVFP4 tables agree (docs/kernels.md).
 CAST_HBM_FRACTION = 0.6
-"""Of HBM bandwidth that casts reach; derived, 0.51-0.74.
-
-Source: Transformer Engine documentation, "GEMM profiling tutorial": times with and without casts
-on B300 and H200, against the bytes those casts move. Casts fitted as free constants in the
-published block-scaled and NVFP4 tables agree (docs/kernels.md).
-"""
+# Rate of weight-gradient products over forward ones of the same shape.
+#
+# Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pairs), 0.97 on B200
+# (144 pairs); input gradients 1.00 on both.
 WEIGHT_GRADIENT_FRACTION = 0.96
-"""Rate of weight-gradient products over forward ones of the same shape.
-
-Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pairs), 0.97 on B200
-(144 pairs); input gradients 1.00 on both.
-"""
+# Tokens that WEIGHT_GRADIENT_FRACTION was measured with.
 WEIGHT_GRADIENT_TOKENS = 4096.0
-"""Tokens that WEIGHT_GRADIENT_FRACTION was measured with."""
+# Of what adding to a kept gradient moves, the share that shows; by whether waves are hard.
+#
+# One block per multiprocessor of Hopper and Blackwell reads and writes its tile after the last
+# product; before, another computes meanwhile. Source: SimuMax's tables, B200 36, A100 4 products.
 EXPOSED_ACCUMULATION = {True: 0.2, False: 1.0}
-"""Of what adding to a kept gradient moves, the share that shows; by whether waves are hard.
-
-One block per multiprocessor of Hopper and Blackwell reads and writes its tile after the last
-product; before, another computes meanwhile. Source: SimuMax's tables, B200 36, A100 4 products.
-"""
+# From this wave weight on, whole waves of tiles are modelled; below, smooth offsets.
 HARD_WAVES = 0.5
-"""From this wave weight on, whole waves of tiles are modelled; below, smooth offsets."""
 ALIGNED_UNIT = 64
+# Rate by the largest power of two that divides n and k.
+#
+# Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of an iteration saved
+# by padding nanoGPT's vocabulary of 50257 to 50304 (recalled). Tables hold multiples of 128 only.
 ALIGNED_FRACTIONS: Array = np.interp(
     np.log2(np.maximum(np.arange(ALIGNED_UNIT + 1), 1)),
     np.log2([1, 8, 16, 64]),
     [0.5, 0.76, 0.92, 1],
 )
-"""Rate by the largest power of two that divides n and k.
-
-Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of an iteration saved
-by padding nanoGPT's vocabulary of 50257 to 50304 (recalled). Tables hold multiples of 128 only.
-"""
+# Rate of batched products with a side that is no multiple of 8 (heads of 108, 150); fitted.
+#
+# Without 16-byte rows the vector units compute, at best a quarter of the matrix rate (A100: 78 of
+# 312 TFLOP/s).
 UNALIGNED_BATCH_FRACTION = 0.17
-"""Rate of batched products with a side that is no multiple of 8 (heads of 108, 150); fitted.
-
-Without 16-byte rows the vector units compute, at best a quarter of the matrix rate (A100: 78 of
-312 TFLOP/s).
-"""
 
 
 def offered_precisions(accelerator: AcceleratorSpec) -> list[Precision]:

@@ -14,16 +14,16 @@ from planner.units import Array
 if TYPE_CHECKING:
     from planner.layers.block import LayerGroup
 
+# Kernels of a product's backward: the gradients of its two operands.
 BACKWARD_PRODUCTS = 2.0
-"""Kernels of a product's backward: the gradients of its two operands."""
 
 
+# Of the host's time for a mixture layer: what stands before the router, and the router with what
+# prepares the exchange, where it is fused; counted in the modules.
 HOST_SHARES = {"attention": 0.2, "router": 0.1}
-"""Of the host's time for a mixture layer: what stands before the router, and the router with what
-prepares the exchange, where it is fused; counted in the modules."""
+# Of a fused router, forward and backward, as in the runs that the floors of mixtures were fitted
+# on.
 FUSED_ROUTER_KERNELS = (10.0, 6.0)
-"""Of a fused router, forward and backward, as in the runs that the floors of mixtures were fitted
-on."""
 
 
 def _collectives(comms: Iterable[Comm], strategy: StrategyColumns) -> Array:
@@ -73,8 +73,8 @@ def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) 
     return own + moves + _collectives(op.backward_comms, strategy)
 
 
+# Seconds of a layer's forward, its backward and a repeated forward.
 Passes = tuple[Array, Array, Array]
-"""Seconds of a layer's forward, its backward and a repeated forward."""
 
 
 def router_launches_s(kernels: KernelTraits) -> tuple[float, float]:

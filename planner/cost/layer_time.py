@@ -49,13 +49,13 @@ from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
 
+# Where collectives are counted: those of a split expert beside those of other split layers.
 COMM_ITEM = {
     "tp": "tensor_parallel",
     "cp": "context_parallel",
     "ep": "expert_parallel",
     "etp": "tensor_parallel",
 }
-"""Where collectives are counted: those of a split expert beside those of other split layers."""
 COMM_ITEMS = ("tensor_parallel", "context_parallel", "expert_parallel")
 
 

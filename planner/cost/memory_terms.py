@@ -26,9 +26,9 @@ Lifetime = Literal[
 RESERVED: Lifetime = "held by the allocator"
 NON_ALLOCATOR: Lifetime = "outside the allocator"
 Place = Literal["device", "host"]
+# Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
+# backward; while the loss is computed; outside the allocator.
 Per = Literal["stage", "layer", "first", "last", "backward", "loss", "device"]
-"""Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
-backward; while the loss is computed; outside the allocator."""
 Bytes = Callable[[Context, StrategyColumns, StageParameters], Array | float]
 
 
@@ -159,8 +159,8 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     ),
 )
 STATES = tuple(term for term in TERMS if isinstance(term, StateTerm) and term.elements)
+# Weights that are not trained.
 FROZEN = tuple(term for term in TERMS if isinstance(term, StateTerm) and not term.elements)
-"""Weights that are not trained."""
 BUFFERS = tuple(term for term in TERMS if isinstance(term, MemoryTerm))
 
 

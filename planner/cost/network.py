@@ -15,14 +15,13 @@ from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
 from planner.units import Array, Mask
 
+# Of an exchange of experts' tokens between domains, either way.
+#
+# Source: DeepEP's kernels between 2 and 4 nodes of 8 H100, 24 multiprocessors, 1,024 tokens and
+# more (aiconfigurator-core 0.12.0): what lies beyond bytes over the ports' rate, dispatch 64-67 us
+# behind 45-60 us in which counts are told, combine 135-160 us. The same is taken for NCCL's
+# exchange, whose counts are gathered by an all-gather before it (assumed).
 EXCHANGE_START_S = 1.3e-4
-"""Of an exchange of experts' tokens between domains, either way.
-
-Source: DeepEP's kernels between 2 and 4 nodes of 8 H100, 24 multiprocessors, 1,024 tokens and more
-(aiconfigurator-core 0.12.0): what lies beyond bytes over the ports' rate, dispatch 64-67 us behind
-45-60 us in which counts are told, combine 135-160 us. The same is taken for NCCL's exchange, whose
-counts are gathered by an all-gather before it (assumed).
-"""
 
 
 def link_share(level: LevelSpec, num_ranks: Array) -> Array | float:
@@ -299,8 +298,8 @@ def broadcasts_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
     return gathered + np.where(gathered > 0, (group.size - 1.0) * hops, 0.0)
 
 
+# What prices the collectives of any axis.
 COLLECTIVE_FORMULAS = (collective_s, domain_s, fitted_s, ring_s, busbw_factor)
-"""What prices the collectives of any axis."""
 
 
 def point_to_point_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:

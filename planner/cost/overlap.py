@@ -14,8 +14,8 @@ from planner.spec.cluster import AcceleratorSpec
 from planner.spec.items import item
 from planner.units import Array
 
+# Taken where hwdb does not know the accelerator's number; A100's.
 USUAL_MULTIPROCESSORS = 108.0
-"""Taken where hwdb does not know the accelerator's number; A100's."""
 
 AllToAllOverlap = Literal["none", "shared_expert", "batches"]
 TensorParallelOverlap = Literal["none", "bulk", "ring"]

@@ -17,8 +17,8 @@ from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, si
 from planner.spec.strategy import V_SHAPED
 from planner.units import Array
 
+# By item of time; in the order in which they are drawn.
 Seconds = Mapping[str, float]
-"""By item of time; in the order in which they are drawn."""
 TRANSFER = "pipeline.p2p"
 RECOMPUTE, COMPUTE, SHARDING = "recompute", "compute", "sharding"
 PARAMETERS, ACTIVATIONS = "offload.parameters", "offload.activations"

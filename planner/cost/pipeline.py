@@ -135,6 +135,7 @@ def in_flight(
 
 _SPLIT = (bubble_filled_s, layer_weight_gradient_s)
 _ZB_H = (zero_bubble.bubble_h_s, zero_bubble.in_flight, *_SPLIT)
+# What prices every schedule, and no other.
 FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "1f1b": (
         one_f_one_b_makespan_s,
@@ -149,7 +150,6 @@ FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
     "zb-v": (zero_bubble.bubble_v_s, zero_bubble.in_flight, *_SPLIT),
     "dualpipe-v": (dualpipe.bubble_s, dualpipe.in_flight, *_SPLIT),
 }
-"""What prices every schedule, and no other."""
 IN_FLIGHT = (
     one_f_one_b_in_flight,
     interleaved_in_flight,

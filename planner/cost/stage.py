@@ -17,8 +17,8 @@ from planner.spec.strategy import IN_STAGE, POLICIES, StrategyColumns
 from planner.units import Array, Mask, Rows
 
 SELECTIVE, FULL, OFFLOADED = (POLICIES.index(name) for name in ("selective", "full", "offloaded"))
+# Policies that recompute nothing: the exact rules for whole layers do not hold for them.
 OTHERS = [policy for policy in range(len(POLICIES)) if policy not in (SELECTIVE, FULL)]
-"""Policies that recompute nothing: the exact rules for whole layers do not hold for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +133,7 @@ class StageModel:
         return budget / (1.0 + self.fragmentation_fraction)
 
 
+# Fields of a StageModel in seconds, those of its policies apart.
 TIMES = (
     "layer_s",
     "first_s",
@@ -144,7 +145,6 @@ TIMES = (
     "tail_first_s",
     "tail_last_s",
 )
-"""Fields of a StageModel in seconds, those of its policies apart."""
 
 
 def with_penalty(model: StageModel, weight: Array) -> StageModel:

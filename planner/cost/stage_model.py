@@ -27,8 +27,8 @@ from planner.layers.op import ZERO
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
+# Of host memory; the rest is left to the operating system and data loading.
 HOST_USABLE_FRACTION = 0.9
-"""Of host memory; the rest is left to the operating system and data loading."""
 
 
 def host_limit(context: Context, strategy: StrategyColumns) -> Array:

@@ -140,8 +140,8 @@ class StageParameters:
         return costs.num_leading * difference
 
 
+# What data-parallel prices depend on.
 EXCHANGED = columns_except("micro-batch", "sequence parallel", "schedule", "offload")
-"""What data-parallel prices depend on."""
 
 
 def _data_parallel(

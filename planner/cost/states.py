@@ -10,8 +10,8 @@ from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns, ranks_of_seque
 from planner.spec.traits import StateTraits
 from planner.units import Array, Mask
 
+# Two fp32 moments.
 ADAM_BYTES = 8.0
-"""Two fp32 moments."""
 
 
 def kept_gradient_bytes(strategy: StrategyColumns, traits: StateTraits) -> Array:

@@ -63,8 +63,8 @@ def boundary_message_bytes(
     return held / np.where(whole, strategy.tp, 1), held * whole
 
 
+# What one message between stages depends on.
 MESSAGE = columns_except("schedule", "virtual stages", "ZeRO stage", "offload")
-"""What one message between stages depends on."""
 
 
 def p2p_s(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
@@ -93,10 +93,10 @@ def exposed_p2p_s(
     return np.where(runs_beside, beside, link_s)
 
 
+# What the reduction of the vocabulary's gradient depends on.
 VOCABULARY = columns_except(
     "virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload"
 )
-"""What the reduction of the vocabulary's gradient depends on."""
 
 
 @item(
@@ -174,17 +174,17 @@ def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: StageP
 
 
 PerParameter = Callable[[Context, StrategyColumns, Array], Array]
+# Items of the tail that are so much per parameter of the rank.
 PER_PARAMETER: Mapping[str, PerParameter] = {
     "gradient_passes": gradient_pass_s_per_param,
     "optimizer_step": optimizer_s_per_param,
 }
-"""Items of the tail that are so much per parameter of the rank."""
+# Items of an iteration that are the same however layers are split.
 PER_ITERATION = {
     "unpaired_exchange": unoverlapped_all_to_all_s,
     "tied_embedding": tied_embedding_s,
     "step_overhead": _step_overhead_s,
 }
-"""Items of an iteration that are the same however layers are split."""
 
 
 def frozen_weight_gathers(context: Context, parts: StageParameters) -> tuple[Array, Array, Array]:

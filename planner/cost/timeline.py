@@ -14,8 +14,8 @@ from planner.schedules.operation import Slot
 from planner.schedules.simulate import ChunkTimes, device_orders, simulate
 
 WAIT = "wait"
+# Kinds of slices of the pipeline; a whole backward is (B, W), and named by its first.
 PASSES = {"F": "forward", "B": "backward", "W": "weight gradient"}
-"""Kinds of slices of the pipeline; a whole backward is (B, W), and named by its first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,15 +146,15 @@ def timeline(subject: PricedStrategy) -> Timeline:
 
 ACTIVATIONS, TRANSIENT, REST = "activations", "transient", "buffers and overhead"
 OUTPUTS = "outputs kept"
+# Groups of items that are always there, by the first word of the ledger's names; others: REST.
 STATES = {
     "weights": "weights",
     "frozen_weights": "weights",
     "gradients": "gradients",
     "optimizer": "optimizer",
 }
-"""Groups of items that are always there, by the first word of the ledger's names; others: REST."""
+# What some pipelines keep of every micro-batch to the end: then it is a group of its own.
 GATHERED = ("activations.sent_on", "kept_logits")
-"""What some pipelines keep of every micro-batch to the end: then it is a group of its own."""
 GROUPS = (*dict.fromkeys(STATES.values()), REST, OUTPUTS, ACTIVATIONS, TRANSIENT)
 
 

@@ -27,10 +27,10 @@ from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.cluster import Collective
 from planner.units import Array
 
+# Items of time behind the pipeline whose messages are below.
 TAIL, TIED = "data_parallel", "tied_embedding"
-"""Items of time behind the pipeline whose messages are below."""
+# The group of the two stages that hold a tied embedding.
 ENDS = "ends"
-"""The group of the two stages that hold a tied embedding."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,8 @@ from planner.spec.traits import (
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 CURRENT = "current"
+# Source of a trait that a user set.
 GIVEN = "given"
-"""Source of a trait that a user set."""
 _SECTIONS: dict[str, type[Any]] = {
     "states": StateTraits,
     "kernels": KernelTraits,

@@ -12,22 +12,22 @@ from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits, Setting
 
+# Expert dispatchers that send a token once to each remote domain.
 DEDUPLICATING = ("deepep", "hybridep", "flex")
-"""Expert dispatchers that send a token once to each remote domain."""
+# The dispatcher whose own kernels sort tokens: hybrid_ep_dispatch in Megatron-LM's
+# megatron/core/transformer/moe/fused_a2a.py; DeepEP's are followed by Transformer Engine's.
 PERMUTING = "hybridep"
-"""The dispatcher whose own kernels sort tokens: hybrid_ep_dispatch in Megatron-LM's
-megatron/core/transformer/moe/fused_a2a.py; DeepEP's are followed by Transformer Engine's."""
 FULL_GRAPH = "full_iteration"
+# Of a mixture layer's kernels, by what --cuda-graph-scope captures.
 GRAPH_SHARES = {
     "attn": HOST_SHARES["attention"],
     "moe_router": HOST_SHARES["router"] / 2.0,
     "moe_preprocess": HOST_SHARES["router"] / 2.0,
 }
-"""Of a mixture layer's kernels, by what --cuda-graph-scope captures."""
 
+# Traits of what a recipe also computes in its 8 bits (fp8_dot_product_attention and fp8_output_proj
+# of Megatron-Bridge).
 IN_8_BIT = {"attention": "kernels.attention_in_8_bit", "head": "kernels.head_in_8_bit"}
-"""Traits of what a recipe also computes in its 8 bits (fp8_dot_product_attention and
-fp8_output_proj of Megatron-Bridge)."""
 
 
 def captured_fraction(scopes: Iterable[str]) -> float:
@@ -88,9 +88,9 @@ def with_settings(traits: FrameworkTraits, settings: Sequence[Setting]) -> Frame
     return traits
 
 
+# Sections of tables whose tensors are as wide as the stream between layers; attention is computed
+# in 16 bits, and norms keep fp32 anyway.
 WIDENED = ("mlp", "backward")
-"""Sections of tables whose tensors are as wide as the stream between layers; attention is computed
-in 16 bits, and norms keep fp32 anyway."""
 
 
 def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:

@@ -23,13 +23,13 @@ from planner.spec.training import (
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
+# Projections that an op of a layer holds.
 PLACES: dict[str, tuple[Target, ...]] = {
     "qkv": ("q", "k", "v"),
     "attention_output": ("o",),
     "mlp_up": ("gate", "up"),
     "mlp_down": ("down",),
 }
-"""Projections that an op of a layer holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +181,10 @@ def training_problem(
     return "", ""
 
 
+# Ops whose matrix is split by rows: their input is split already, their output summed.
 ROWS = ("attention_output", "mlp_down")
-"""Ops whose matrix is split by rows: their input is split already, their output summed."""
+# Per element of what is gathered by columns: parts laid side by side, read and written.
 GATHERED_BYTES = 4.0
-"""Per element of what is gathered by columns: parts laid side by side, read and written."""
 Part = tuple[Array, Array, Array]
 
 
@@ -265,6 +265,17 @@ class AdapterKernels:
     """Every adapter keeps a copy of its input; else projections of one input share it."""
 
 
+# By the trait ``kernels.adapters``.
+#
+# peft: fp32 adapters under autocast. The input to fp32 and back to 16 bits (read 2, write 4, read
+# 4, write 2); the adapter's output scaled and added (read 2, write 2; read 4, write 2); backward
+# the gradients of both casts and the sum with the base layer's; of scaling. Kernels: two casts of
+# the input and two of weights, scaling, addition; backward two casts of the input's gradient and
+# its sum, scaling, cast and accumulation of two weight gradients: peft/tuners/lora/layer.py,
+# Linear.forward. 16-bit: no casts (torchtune/modules/peft/lora.py; PEFT with adapters as narrow as
+# the base). compiled: scaling and addition in one kernel. megatron: as 16-bit, gradients are added
+# to the main ones inside products: ParallelLinearAdapter in megatron/bridge/peft/utils.py,
+# LoRALinear in lora_layers.py.
 IMPLEMENTATIONS: Mapping[str, AdapterKernels] = {
     "peft": AdapterKernels(
         forward_bytes=(12.0, 10.0),
@@ -282,36 +293,22 @@ IMPLEMENTATIONS: Mapping[str, AdapterKernels] = {
         forward_bytes=(0.0, 10.0), backward_bytes=(6.0, 4.0), small_kernels=(2.0, 2.0)
     ),
 }
-"""By the trait ``kernels.adapters``.
-
-peft: fp32 adapters under autocast. The input to fp32 and back to 16 bits (read 2, write 4, read 4,
-write 2); the adapter's output scaled and added (read 2, write 2; read 4, write 2); backward the
-gradients of both casts and the sum with the base layer's; of scaling. Kernels: two casts of the
-input and two of weights, scaling, addition; backward two casts of the input's gradient and its sum,
-scaling, cast and accumulation of two weight gradients: peft/tuners/lora/layer.py, Linear.forward.
-16-bit: no casts (torchtune/modules/peft/lora.py; PEFT with adapters as narrow as the base).
-compiled: scaling and addition in one kernel.
-megatron: as 16-bit, gradients are added to the main ones inside products: ParallelLinearAdapter in
-megatron/bridge/peft/utils.py, LoRALinear in lora_layers.py.
-"""
+# Per element of an adapter's input and pass: read and written in fp32, with a mask of one byte.
+#
+# 5 in 16 bits. Source: native_dropout, counted.
 DROPOUT_BYTES = 9.0
-"""Per element of an adapter's input and pass: read and written in fp32, with a mask of one byte.
-
-5 in 16 bits. Source: native_dropout, counted.
-"""
+# Bytes per weight through HBM in forward and in backward to rebuild a matrix in 16 bits, and
+# launches, by the trait ``kernels.dequantisation``.
+#
+# kernel: read as stored, written in 16 bits, for each product; kernels of scales, their offset and
+# weights: bitsandbytes/functional.py, dequantize_4bit. operations: torch's own, forward only, for
+# the product keeps the matrix: shifted into 32 bits 4.5, narrowed 5, masked 2, less zeros gathered
+# by group 4 + 1.5 + 4, times scales gathered so 4 + 4: forward of
+# auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py, counted (recalled).
 DEQUANTISATIONS: Mapping[Dequantisation, tuple[float, float, float]] = {
     "kernel": (QUANTISED_BYTES + FROZEN_BYTES, QUANTISED_BYTES + FROZEN_BYTES, 3.0),
     "operations": (29.0, 0.0, 8.0),
 }
-"""Bytes per weight through HBM in forward and in backward to rebuild a matrix in 16 bits, and
-launches, by the trait ``kernels.dequantisation``.
-
-kernel: read as stored, written in 16 bits, for each product; kernels of scales, their offset and
-weights: bitsandbytes/functional.py, dequantize_4bit. operations: torch's own, forward only, for
-the product keeps the matrix: shifted into 32 bits 4.5, narrowed 5, masked 2, less zeros gathered
-by group 4 + 1.5 + 4, times scales gathered so 4 + 4: forward of
-auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py, counted (recalled).
-"""
 
 
 def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: int = 1) -> Op:

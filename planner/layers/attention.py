@@ -18,15 +18,14 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
+# Per query/key/value element: bias, split and rotary embedding read and write about three times.
+#
+# Counted per op for fused kernels; plausible range 4-8.
 QKV_FORWARD_BYTES = 6.0
-"""Per query/key/value element: bias, split and rotary embedding read and write about three times.
-
-Counted per op for fused kernels; plausible range 4-8.
-"""
+# The rotary embedding's gradient, and the three gradients joined: two reads, two writes.
 QKV_BACKWARD_BYTES = 8.0
-"""The rotary embedding's gradient, and the three gradients joined: two reads, two writes."""
+# Per attention score of unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1.
 SCORE_FORWARD_BYTES = 9.0
-"""Per attention score of unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1."""
 SCORE_BACKWARD_BYTES = 11.0
 
 

@@ -21,8 +21,8 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, ceil_div
 
+# Of a number per token that ranks of a split vocabulary tell each other.
 LOSS_BYTES = 4.0
-"""Of a number per token that ranks of a split vocabulary tell each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,8 +203,8 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     return frozen_end(head, traits.training, traits.kernels)
 
 
+# Per element of the joined input: read and written by the norms, and where they are joined.
 JOIN_BYTES = 8.0
-"""Per element of the joined input: read and written by the norms, and where they are joined."""
 
 
 def block_kinds(kinds: tuple[LayerGroup, ...]) -> tuple[LayerGroup, ...]:

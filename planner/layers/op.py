@@ -15,13 +15,13 @@ from planner.units import Array
 
 ZERO: Array = np.zeros(1)
 ONE: Array = np.ones(1)
+# bf16 and fp16 activations; traits count traffic of such.
 ELEMENT_BYTES = 2.0
-"""bf16 and fp16 activations; traits count traffic of such."""
+# Queries that a block of a fused attention kernel holds.
 ATTENTION_BLOCK = 128.0
-"""Queries that a block of a fused attention kernel holds."""
 Axis = Literal["tp", "cp", "ep", "etp"]
+# Degrees inside a layer, each a field of LayerShape.
 AXES: tuple[Axis, ...] = get_args(Axis)
-"""Degrees inside a layer, each a field of LayerShape."""
 
 
 def _zero() -> Array:

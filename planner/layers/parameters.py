@@ -21,10 +21,10 @@ import numpy as np
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.units import Array, ceil_div, format_count
 
+# A number or a column of numbers.
 Count: TypeAlias = Array | int
-"""A number or a column of numbers."""
+# ``cross`` is a dense decoder layer that also attends to an encoder.
 LayerKind: TypeAlias = Literal["dense", "moe", "cross"]
-"""``cross`` is a dense decoder layer that also attends to an encoder."""
 
 
 class ParamCount(NamedTuple):

@@ -91,15 +91,15 @@ def saved_by(
     )
 
 
+# Of a block that norms what goes into attention and MLP, and nothing else.
 NORMS = 2
-"""Of a block that norms what goes into attention and MLP, and nothing else."""
+# Policies of :func:`every_second_matmul`: queries, keys and values in one projection; compiled.
 EVERY_SECOND_MATMUL = {
     "every_second_matmul": (False, False),
     "every_second_matmul_fused_qkv": (True, False),
     "every_second_matmul_compiled": (False, True),
     "every_second_matmul_fused_qkv_compiled": (True, True),
 }
-"""Policies of :func:`every_second_matmul`: queries, keys and values in one projection; compiled."""
 
 
 def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
@@ -193,11 +193,11 @@ def with_selective_policy(
     return ops
 
 
+# Of an element cast between fp32 and 16 bits: one read, one written, or the other way round.
 CAST_BYTES = 6.0
-"""Of an element cast between fp32 and 16 bits: one read, one written, or the other way round."""
+# Linear layers of an op, each of which casts its own copy of its input; ``mlp_up`` of a gated
+# model. Attention's output projection has 16 bits on both sides.
 PROJECTIONS = {"qkv": 3.0, "mlp_up": 2.0, "mlp_down": 1.0}
-"""Linear layers of an op, each of which casts its own copy of its input; ``mlp_up`` of a gated
-model. Attention's output projection has 16 bits on both sides."""
 
 
 def stream_width(widens_stream: bool) -> float:

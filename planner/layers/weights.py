@@ -26,8 +26,8 @@ from planner.layers.parameters import (
 from planner.spec.model import ModelSpec
 from planner.spec.training import OptimizerSpec, TensorKind, state_bytes
 
+# One layer of a kind, or one of the ends; ``extra`` is the model's named extras.
 Part: TypeAlias = LayerKind | Literal["embedding", "final_norm", "head", "extra"]
-"""One layer of a kind, or one of the ends; ``extra`` is the model's named extras."""
 LayoutName: TypeAlias = Literal["transformers", "gpt2", "megatron", "torchtitan"]
 
 
@@ -55,17 +55,17 @@ class Layout:
     """All routed experts in one tensor of three dimensions; gate and up are fused there."""
 
 
+# Sources: transformers/models/llama/modeling_llama.py and mixtral/modeling_mixtral.py (5.23);
+# transformers/models/gpt2/modeling_gpt2.py with Conv1D of transformers/pytorch_utils.py;
+# megatron/core/extensions/transformer_engine.py (one tensor per expert);
+# torchtitan/models/llama3/__init__.py (fuse_qkv) and common/moe.py (w1 and w3 apart, which shards
+# alike).
 LAYOUTS: dict[LayoutName, Layout] = {
     "transformers": Layout(stacked_experts=True),
     "gpt2": Layout(fused_qkv=True, transposed=True, norms_between=True, stacked_experts=True),
     "megatron": Layout(fused_qkv=True, fused_gate_up=True, norms_between=True),
     "torchtitan": Layout(fused_qkv=True, stacked_experts=True),
 }
-"""Sources: transformers/models/llama/modeling_llama.py and mixtral/modeling_mixtral.py (5.23);
-transformers/models/gpt2/modeling_gpt2.py with Conv1D of transformers/pytorch_utils.py;
-megatron/core/extensions/transformer_engine.py (one tensor per expert);
-torchtitan/models/llama3/__init__.py (fuse_qkv) and common/moe.py (w1 and w3 apart, which shards
-alike)."""
 
 
 def _matrix_shape(model: ModelSpec, name: str, weights: int) -> tuple[int, int]:

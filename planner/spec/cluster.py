@@ -10,8 +10,8 @@ from planner.notes import Note
 from planner.spec.job import Precision
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+# Collectives, and what is measured beside them.
 CollectiveKind: TypeAlias = Collective | Literal["broadcast", "p2p"]
-"""Collectives, and what is measured beside them."""
 Topology = Literal[
     "switch",
     "ring",
@@ -124,8 +124,8 @@ class CollectiveFit:
     """Rising, one less than there are regimes."""
 
 
+# Vendor of accelerators that are threads of the host's own processor.
 PROCESSOR = "CPU"
-"""Vendor of accelerators that are threads of the host's own processor."""
 
 
 @dataclass(frozen=True, kw_only=True)

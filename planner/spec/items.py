@@ -64,14 +64,14 @@ def declared_items() -> list[Item]:
     return [_DECLARED[address] for address in sorted(_DECLARED)]
 
 
+# Factors on the ends of a range for an accelerator without published runs.
+#
+# Its sustained rates are derived from one measured product or assumed. Assumed: training on MI250X
+# is published at 0.32-0.36 of peak (Frontier), two thirds of what the best product suggests.
 UNSEEN_LOW, UNSEEN_HIGH = 0.9, 1.5
-"""Factors on the ends of a range for an accelerator without published runs.
-
-Its sustained rates are derived from one measured product or assumed. Assumed: training on MI250X
-is published at 0.32-0.36 of peak (Frontier), two thirds of what the best product suggests.
-"""
+# Kind and place (``one node``, ``several nodes``) of runs that are alike; empty: all of them.
 RunClass = tuple[str, str]
-"""Kind and place (``one node``, ``several nodes``) of runs that are alike; empty: all of them."""
+# In words; the first that a run is.
 KINDS: Mapping[str, str] = {
     "frozen": "adapters beside frozen weights",
     "offload": "states or parameters away from the device",
@@ -79,7 +79,6 @@ KINDS: Mapping[str, str] = {
     "dense": "dense models",
     "": "all kinds",
 }
-"""In words; the first that a run is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ import numpy as np
 from planner.spec.model import ModelSpec
 from planner.units import Array
 
+# ``packed``: sequences filled with documents, each attending to itself; ``padded``: one document a
+# sequence, all as long as the micro-batch's longest; ``grouped``: one document a sequence beside
+# others of its length (group_by_length), or batches without padding (padding_free).
 Batching = Literal["packed", "padded", "grouped"]
-"""``packed``: sequences filled with documents, each attending to itself; ``padded``: one document
-a sequence, all as long as the micro-batch's longest; ``grouped``: one document a sequence beside
-others of its length (group_by_length), or batches without padding (padding_free)."""
 BATCHINGS: tuple[Batching, ...] = get_args(Batching)
+# Of the grid that integrals over lengths are taken on; the error is below 1e-4.
 NUM_POINTS = 2048
-"""Of the grid that integrals over lengths are taken on; the error is below 1e-4."""
+# Decay of the steepest density: a mean of 1/500 of the longest.
 STEEPEST = 500.0
-"""Decay of the steepest density: a mean of 1/500 of the longest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +121,12 @@ def read_documents(text: str, longest: int) -> Documents:
     return Documents(batching=batching, mean=mean, longest=longest)
 
 
+# Of products with weights. ``fp8``: one scale per tensor; ``fp8_block``: per 128 elements;
+# ``mxfp8``: per 32 elements, in hardware; ``fp4``: NVFP4, per 16 elements and tensor. ``fp32`` and
+# ``tf32`` keep everything in 32 bits; TF32 multiplies on matrix units with 10 bits of mantissa.
 Precision = Literal["bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4", "fp32", "tf32"]
-"""Of products with weights. ``fp8``: one scale per tensor; ``fp8_block``: per 128 elements;
-``mxfp8``: per 32 elements, in hardware; ``fp4``: NVFP4, per 16 elements and tensor. ``fp32`` and
-``tf32`` keep everything in 32 bits; TF32 multiplies on matrix units with 10 bits of mantissa."""
+# Precisions that keep weights, activations and gradients in 32 bits, with no master copy.
 FULL_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32")
-"""Precisions that keep weights, activations and gradients in 32 bits, with no master copy."""
 
 
 def element_bytes(precision: Precision) -> float:
@@ -134,21 +134,21 @@ def element_bytes(precision: Precision) -> float:
     return 4.0 if precision in FULL_PRECISIONS else 2.0
 
 
+# More further tokens than anyone predicts.
 MAX_MTP_LAYERS = 16
-"""More further tokens than anyone predicts."""
+# A busier rank would hold tokens of more than a hundred others.
 MAX_IMBALANCE = 100.0
-"""A busier rank would hold tokens of more than a hundred others."""
 USUAL_SEQ_LEN = 8192
+# Tokens that the busiest rank of experts gets beyond the mean, unless a user says otherwise.
+#
+# Assumed, plausible 0.05-0.5. The busiest expert gets 0.04 more than the mean under loss-free
+# balancing and 0.52 to 0.72 under auxiliary losses (MaxVio over a whole set, arXiv 2408.15664,
+# table 2; recalled), more in one batch and early in training; a rank holds several experts, over
+# which that averages. Natural routing in place of a forced balance costs Mixtral-8x22B 4.5 % of its
+# time on 128 H100, which is about 0.07, and Qwen3-235B-A22B with 16 experts a rank 24 % at 16k
+# tokens and 9 % at 128k, which is 0.49 at every length (Megatron MoE Model Zoo, README.md,
+# best_practice/qwen3).
 USUAL_IMBALANCE_FRACTION = 0.2
-"""Tokens that the busiest rank of experts gets beyond the mean, unless a user says otherwise.
-
-Assumed, plausible 0.05-0.5. The busiest expert gets 0.04 more than the mean under loss-free
-balancing and 0.52 to 0.72 under auxiliary losses (MaxVio over a whole set, arXiv 2408.15664, table
-2; recalled), more in one batch and early in training; a rank holds several experts, over which
-that averages. Natural routing in place of a forced balance costs Mixtral-8x22B 4.5 % of its time on
-128 H100, which is about 0.07, and Qwen3-235B-A22B with 16 experts a rank 24 % at 16k tokens and 9 %
-at 128k, which is 0.49 at every length (Megatron MoE Model Zoo, README.md, best_practice/qwen3).
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+# Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes.
 Width = Literal[
     "one",
     "hidden",
@@ -32,7 +33,8 @@ Width = Literal[
     "adapter_rank",
     "adapter_mask",
 ]
-"""Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes."""
+# ``trained``: for gradients of the layer's own weights only, of which frozen ones have none;
+# ``trained_sequence_parallel``: both.
 Condition = Literal[
     "always",
     "dropout",
@@ -42,8 +44,6 @@ Condition = Literal[
     "trained",
     "trained_sequence_parallel",
 ]
-"""``trained``: for gradients of the layer's own weights only, of which frozen ones have none;
-``trained_sequence_parallel``: both."""
 WIDTHS: tuple[str, ...] = get_args(Width)
 CONDITIONS: tuple[str, ...] = get_args(Condition)
 

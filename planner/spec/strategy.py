@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hin
 
 from planner.limits import MAX_GPUS
 
+# What layouts may differ in, in the order that pairs' kinds are named.
 KINDS_OF_DIFFERENCE = (
     "degrees",
     "virtual stages",
@@ -21,7 +22,6 @@ KINDS_OF_DIFFERENCE = (
     "placement",
     "layers per stage",
 )
-"""What layouts may differ in, in the order that pairs' kinds are named."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,8 @@ class LayerPolicy:
     """Frameworks say it of the first layers of every chunk, the others under nothing."""
 
 
+# The cheap, large activations of a layer recomputed, all of them recomputed, or all sent to the
+# host until its backward.
 LAYER_POLICIES: Mapping[str, LayerPolicy] = {
     "selective": LayerPolicy(
         counts="selective_layers_per_stage", place=1, is_recomputed=True, short="sel"
@@ -129,39 +131,37 @@ LAYER_POLICIES: Mapping[str, LayerPolicy] = {
         by_chunk=True,
     ),
 }
-"""The cheap, large activations of a layer recomputed, all of them recomputed, or all sent to the
-host until its backward."""
 POLICIES = tuple(LAYER_POLICIES)
+# What a layer is under.
 KINDS = ("none", *POLICIES)
-"""What a layer is under."""
+# Fields that count the layers of every stage under each of POLICIES.
 COUNTS = tuple(policy.counts for policy in LAYER_POLICIES.values())
-"""Fields that count the layers of every stage under each of POLICIES."""
+# In the order in which a stage's layers are under them.
 IN_STAGE = tuple(sorted(POLICIES, key=lambda name: LAYER_POLICIES[name].place))
-"""In the order in which a stage's layers are under them."""
 RECOMPUTED = tuple(name for name, policy in LAYER_POLICIES.items() if policy.is_recomputed)
 MOVED = {name: policy for name, policy in LAYER_POLICIES.items() if not policy.is_recomputed}
+# What ``recompute`` may say; it does not tell of MOVED.
 RECOMPUTE_WORDS = ("none", *RECOMPUTED)
-"""What ``recompute`` may say; it does not tell of MOVED."""
+# Orders in which the axes are placed on the cluster, innermost first, by what files call them.
 PLACEMENTS: Mapping[str, tuple[str, ...]] = {
     "tp-cp-ep-dp-pp": ("tp", "cp", "ep", "dp", "pp"),
     "tp-cp-ep-pp-dp": ("tp", "cp", "ep", "pp", "dp"),
 }
-"""Orders in which the axes are placed on the cluster, innermost first, by what files call them."""
 PLACEMENT_NAMES = tuple(PLACEMENTS)
 
+# Pipeline schedules; 1f1b with several chunks per stage is interleaved 1F1B.
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-interleaved", "zb-v", "dualpipe-v")
-"""Pipeline schedules; 1f1b with several chunks per stage is interleaved 1F1B."""
+# Stage i holds chunks i and 2p - 1 - i: the first one the embedding and the head.
 V_SHAPED = ("zb-v", "dualpipe-v")
-"""Stage i holds chunks i and 2p - 1 - i: the first one the embedding and the head."""
 
 
+# Columns in the order a search decides them: what computation and communication inside a model
+# replica follow from.
 SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", "sequence_parallel")
-"""Columns in the order a search decides them: what computation and communication inside a model
-replica follow from."""
+# Columns decided behind them: how states are sharded, offloaded and placed.
 STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
-"""Columns decided behind them: how states are sharded, offloaded and placed."""
+# Columns that a search decides; all but num_micro_batches, which follows.
 DECIDED = (*SHAPE, *STATES)
-"""Columns that a search decides; all but num_micro_batches, which follows."""
 
 Number = TypeVar("Number")
 Flag = TypeVar("Flag")
@@ -259,27 +259,27 @@ class LayoutFields(Generic[Number, Flag, Word]):
     """Axes from the innermost network level outwards."""
 
 
+# What is known of every column of strategies.
 COLUMNS: Mapping[str, Decision] = decided_by(LayoutFields)
-"""What is known of every column of strategies."""
+# The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded.
 NEUTRAL: Mapping[str, Any] = {name: each.value(each.neutral) for name, each in COLUMNS.items()}
-"""The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded."""
 
 
+# Degrees whose product is the number of GPUs; ep and etp lie over the same ranks.
 GPU_DEGREES = tuple(name for name, each in COLUMNS.items() if each.kind == "degrees")
-"""Degrees whose product is the number of GPUs; ep and etp lie over the same ranks."""
+# Those that cut up one replica of the model.
 REPLICA_DEGREES = tuple(name for name in GPU_DEGREES if name != "dp")
-"""Those that cut up one replica of the model."""
+# Those whose product is the ranks of a pipeline stage, over which the expert mesh lies.
 STAGE_DEGREES = tuple(name for name in SHAPE if name in GPU_DEGREES and name != "pp")
-"""Those whose product is the ranks of a pipeline stage, over which the expert mesh lies."""
+# Those that cut the sequence: their ranks hold the same weights, and states may be sharded over
+# them as over dp.
 SEQUENCE_DEGREES = ("cp",)
-"""Those that cut the sequence: their ranks hold the same weights, and states may be sharded over
-them as over dp."""
+# Numbers that a layout is known by.
 SHOWN_DEGREES = tuple(
     name
     for name, each in COLUMNS.items()
     if each.kind in ("degrees", "virtual stages", "expert layout")
 )
-"""Numbers that a layout is known by."""
 
 
 def gpus_of_replica(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
@@ -437,8 +437,8 @@ class Strategy(LayoutFields[int, bool, str]):
         )
 
 
+# What is known of every field of a strategy.
 FIELDS: Mapping[str, Decision] = decided_by(Strategy)
-"""What is known of every field of a strategy."""
 
 
 def counts_under(

@@ -3,33 +3,33 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+# ``full``: all weights; ``lora``: adapters beside frozen weights (arXiv 2106.09685); ``qlora``: the
+# same beside weights in 4 bits (arXiv 2305.14314).
 Mode = Literal["full", "lora", "qlora"]
-"""``full``: all weights; ``lora``: adapters beside frozen weights (arXiv 2106.09685); ``qlora``:
-the same beside weights in 4 bits (arXiv 2305.14314)."""
+# A projection of a layer with adapters.
 Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
-"""A projection of a layer with adapters."""
+# How a matrix is rebuilt in 16 bits: by a kernel for each product, or by torch's operations.
 Dequantisation = Literal["kernel", "operations"]
-"""How a matrix is rebuilt in 16 bits: by a kernel for each product, or by torch's operations."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 TARGETS: tuple[Target, ...] = get_args(Target)
+# Words for several: of those a model lacks, the others are meant.
 TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
     "all-linear": TARGETS,
     "attention": TARGETS[:4],
     "mlp": TARGETS[4:],
 }
-"""Words for several: of those a model lacks, the others are meant."""
 ALL_LINEAR = "all-linear"
+# Assumed where nobody says; published runs use 8 to 64, PEFT's own default is 8.
 USUAL_RANK = 16
-"""Assumed where nobody says; published runs use 8 to 64, PEFT's own default is 8."""
 MAX_RANK = 65_536
+# Weights that share a scale (arXiv 2305.14314, section 3).
 NF4_BLOCK = 64
-"""Weights that share a scale (arXiv 2305.14314, section 3)."""
+# Scales that share a scale of their own, under double quantisation (the same).
 NF4_SCALE_BLOCK = 256
-"""Scales that share a scale of their own, under double quantisation (the same)."""
+# Per weight in NF4: 4 bits, an 8-bit scale per block, and an fp32 one per block of scales.
 QUANTISED_BYTES = 0.5 + (1.0 + 4.0 / NF4_SCALE_BLOCK) / NF4_BLOCK
-"""Per weight in NF4: 4 bits, an 8-bit scale per block, and an fp32 one per block of scales."""
+# Per frozen weight in 16 bits.
 FROZEN_BYTES = 2.0
-"""Per frozen weight in 16 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)

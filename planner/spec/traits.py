@@ -17,11 +17,11 @@ from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
 UnitCopies = Literal["none", "flat", "split"]
+# In ``tp_families``: every model's.
 ANY_FAMILY = "any"
-"""In ``tp_families``: every model's."""
 TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
+# Dotted path of a trait, such as ``overlap.ring_achieved_fraction``, and its value.
 Setting = tuple[str, TraitValue]
-"""Dotted path of a trait, such as ``overlap.ring_achieved_fraction``, and its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
