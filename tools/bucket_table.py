@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec
-from planner.spec.strategy import NEUTRAL, Strategy, split_values
+from planner.spec.strategy import FIELD_DEFAULTS, Strategy, split_values
 from tools.formulas import table
 
 ELEMENTS = (1e6, 4e6, 1e7, 4e7, 1e8, 4e8, 1e9, 1e18)
@@ -50,7 +50,7 @@ class _Case:
             "sequence_parallel": self.tp > 1,
         }
         policies = split_values(layers, (nothing, nothing, nothing))
-        strategy = Strategy(**{**NEUTRAL, **own, **policies})
+        strategy = Strategy(**{**FIELD_DEFAULTS, **own, **policies})
         items = [
             estimate(with_buckets(context, size), strategy).time["data_parallel"]
             for size in ELEMENTS

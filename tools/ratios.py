@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from planner.plans.ratio_error import KINDS, MIXED
-from planner.spec.strategy import COLUMNS, KINDS_OF_DIFFERENCE
+from planner.spec.strategy import KINDS_OF_DIFFERENCE, STRATEGY_FIELDS
 from planner.units import Array
 from tools.validation.compare import Comparison
 from tools.validation.records import Parallel
@@ -21,7 +21,7 @@ from tools.validation.summary import group_key, weighted_quantile
 
 _NAMES = {"sp": "sequence_parallel", "zero": "zero_stage"}
 """What fields of a record's layout are called in a strategy, where it is not the same."""
-_DEGREES = {name for name, each in COLUMNS.items() if not each.words} - {"etp"}
+_DEGREES = {name for name, each in STRATEGY_FIELDS.items() if not each.words} - {"etp"}
 """Fields that are 1 where a record does not state them; etp is what the framework takes."""
 _FIELD_KINDS = {
     name: KINDS[field]

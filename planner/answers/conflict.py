@@ -26,7 +26,7 @@ from planner.search.least_over_limit import LeastOverLimit, Limited, Widened, le
 from planner.search.space.narrow import Narrowing, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
-from planner.spec.strategy import KINDS, Strategy
+from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
 from planner.units import Array, format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
@@ -88,7 +88,7 @@ class Limits:
         domains = dimension_values(context, Narrowing(allowed=self.narrowing.allowed))
         values: dict[str, tuple[int, ...]] = {}
         rules: list[Rule] = []
-        kinds = set(KINDS)
+        kinds = set(LAYER_POLICY_NAMES)
         for text, part in self.parts.items():
             for name, given in part.values.items():
                 others = () if text in kept else domains[name]
@@ -100,7 +100,7 @@ class Limits:
             self.narrowing,
             values=values,
             rules=tuple(rules),
-            kinds=tuple(kind for kind in KINDS if kind in kinds),
+            kinds=tuple(kind for kind in LAYER_POLICY_NAMES if kind in kinds),
         )
 
     def violated(self, strategy: Strategy) -> Pattern:
@@ -138,7 +138,7 @@ class Limits:
 def _kinds(strategy: Strategy) -> set[str]:
     """What happens to activations in a layout."""
     counts = np.array(strategy.policy_counts)
-    names = [name for name, each in zip(KINDS[1:], counts, strict=True) if each.any()]
+    names = [name for name, each in zip(LAYER_POLICY_NAMES[1:], counts, strict=True) if each.any()]
     untouched = (np.array(strategy.layers_per_stage) > counts.sum(axis=0)).any()
     return {*names, *(["none"] if untouched else [])}
 

@@ -15,7 +15,7 @@ from planner.plans.plan_file import read_plan
 from planner.search.near import SPLIT, Accepts, Neighborhood, nearest
 from planner.search.search import Progress
 from planner.search.space.legality import LAYERS, Violation, violations
-from planner.spec.strategy import COUNTS, DECIDED, Strategy
+from planner.spec.strategy import POLICY_COUNT_FIELDS, SEARCHED_FIELDS, Strategy
 from planner.units import format_bytes, format_stage
 
 RECOMPUTE, MODULES, MICRO_BATCHES = "recompute", "recompute_modules", "num_micro_batches"
@@ -219,7 +219,7 @@ def _changes(space: Neighborhood, after: Strategy) -> Iterator[FieldChange]:
     etp_follows = "etp" not in counted
     changed = [
         (name, getattr(before, name), getattr(after, name))
-        for name in DECIDED
+        for name in SEARCHED_FIELDS
         if getattr(before, name) != getattr(after, name) and not (name == "etp" and etp_follows)
     ]
     selected = space.context.traits.recompute.selected
@@ -242,4 +242,4 @@ def _changes(space: Neighborhood, after: Strategy) -> Iterator[FieldChange]:
 
 
 def _policies(strategy: Strategy) -> dict[str, tuple[int, ...]]:
-    return dict(zip(COUNTS, strategy.policy_counts, strict=True))
+    return dict(zip(POLICY_COUNT_FIELDS, strategy.policy_counts, strict=True))

@@ -18,7 +18,7 @@ from planner.plans.plan import Plan
 from planner.query.objectives import JobLimits, Limit
 from planner.query.traits import settings_mapping
 from planner.search.space.narrow import Narrowing
-from planner.spec.strategy import Decision, Strategy
+from planner.spec.strategy import FieldSpec, Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import DAY_S
 
@@ -40,7 +40,7 @@ def _row_of(name: str, like: type, more: Mapping[str, type]) -> type:
     for each in fields(like):
         hint, about = hints[each.name], ""
         for decision in getattr(hint, "__metadata__", ()):
-            if isinstance(decision, Decision):
+            if isinstance(decision, FieldSpec):
                 hint, about = get_args(hint)[0], decision.about
                 hint = decision.value_type if isinstance(hint, TypeVar) else hint
                 # Literal of values known at run time only.

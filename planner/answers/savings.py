@@ -10,15 +10,15 @@ from planner.plans.layout import with_batch
 from planner.plans.plan import Plan
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import (
-    MOVED,
+    MODEL_PARALLEL_DEGREES,
     OFFLOAD_CODES,
+    OFFLOAD_POLICIES,
     POLICIES,
     RECOMPUTED,
-    REPLICA_DEGREES,
     Strategy,
-    counts_under,
+    policy_counts,
     split_values,
-    with_all_under,
+    with_policy_on_all_layers,
 )
 
 NOTHING = 1e-6  # relative changes below this are none
@@ -57,12 +57,12 @@ def _activation_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
     if not strategy.sequence_parallel and strategy.tp > 1:
         yield "sequence parallelism", replace(strategy, sequence_parallel=True)
     for policy in RECOMPUTED:
-        changed = with_all_under(strategy, policy)
+        changed = with_policy_on_all_layers(strategy, policy)
         if changed != strategy:
             yield f"recompute {policy} in all layers", changed
-    for name, moved in MOVED.items():
+    for name, moved in OFFLOAD_POLICIES.items():
         if not strategy.layers_under[name]:
-            yield moved.saving, with_all_under(strategy, name)
+            yield moved.saving, with_policy_on_all_layers(strategy, name)
     if strategy.micro_batch > 1:
         half = strategy.micro_batch // 2
         number = strategy.num_micro_batches * strategy.micro_batch // half
@@ -86,7 +86,7 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
             sequence_parallel=context.traits.support.sequence_parallel,
         )
         yield f"tp {2 * strategy.tp}", twice
-        for name in REPLICA_DEGREES:
+        for name in MODEL_PARALLEL_DEGREES:
             if name not in ("tp", "pp"):
                 degree = 2 * getattr(strategy, name)
                 yield f"{name} {degree}", replace(half, **{name: degree})
@@ -105,7 +105,7 @@ def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
 
     by_policy = dict(zip(POLICIES, strategy.policy_counts, strict=True))
     under = {name: [min(max(by_policy[name]), number) for number in layers] for name in RECOMPUTED}
-    return replace(strategy, pp=pp, **split_values(layers, counts_under(layers, under)))
+    return replace(strategy, pp=pp, **split_values(layers, policy_counts(layers, under)))
 
 
 def _saving(change: str, context: Context, strategy: Strategy, before: Estimate) -> Saving:

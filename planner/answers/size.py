@@ -16,7 +16,7 @@ from planner.query.objectives import JobLimits
 from planner.search.ranking.pareto import non_dominated
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import MOVED
+from planner.spec.strategy import OFFLOAD_POLICIES
 
 SAME_TIME = 1e-6  # relative difference up to which a large cluster and its part are priced alike
 NEXT_SIZES = 4  # times the fewest GPUs up to which the next sizes are shown at least
@@ -199,7 +199,9 @@ class Sizer:
 def _is_offloaded(plan: Plan) -> bool:
     """Whether a plan keeps anything in host memory or on disks."""
     strategy = plan.strategy
-    return strategy.offload != "none" or any(strategy.layers_under[name] for name in MOVED)
+    return strategy.offload != "none" or any(
+        strategy.layers_under[name] for name in OFFLOAD_POLICIES
+    )
 
 
 def unmet(result: Answer) -> Sizing:

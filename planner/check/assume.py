@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.errors import InputError
 from planner.formats.format import ALL, PerChunk, Reading, Value
-from planner.spec.strategy import COUNTS
+from planner.spec.strategy import POLICY_COUNT_FIELDS
 
 OPTION = "--assume"
 _NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep")
@@ -49,7 +49,7 @@ def assuming(reading: Reading, assumed: Mapping[str, object]) -> Reading:
         if name not in stated
     }
     left_open = {name: each for name, each in reading.left_open.items() if name not in added}
-    said = {*added, *("recompute" for name in added if name in COUNTS)}
+    said = {*added, *("recompute" for name in added if name in POLICY_COUNT_FIELDS)}
     assumes = tuple(name for name in reading.assumes if name not in said)
     return replace(
         reading,

@@ -35,18 +35,18 @@ from planner.spec.job import (
     usual_seq_len,
 )
 from planner.spec.strategy import (
-    COLUMNS,
-    COUNTS,
-    NEUTRAL,
+    FIELD_DEFAULTS,
+    MODEL_PARALLEL_DEGREES,
     POLICIES,
-    REPLICA_DEGREES,
+    POLICY_COUNT_FIELDS,
+    STRATEGY_FIELDS,
     Strategy,
-    counts_under,
+    policy_counts,
     split_values,
 )
 from planner.spec.traits import ExpertOverlap, FrameworkTraits, StateTraits, SupportTraits
 
-CUTS = (*REPLICA_DEGREES, "ep", "etp")
+CUTS = (*MODEL_PARALLEL_DEGREES, "ep", "etp")
 """Decisions without which nothing can be priced."""
 NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
 NO_STAGE = (
@@ -322,9 +322,9 @@ def _strategy(
         values.add("legality.pp_at_most_layers", text, "pp")
         return None
     layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
-    stated = zip(POLICIES, COUNTS, strict=True)
+    stated = zip(POLICIES, POLICY_COUNT_FIELDS, strict=True)
     under = {policy: values.counts(name, layers, vpp) for policy, name in stated}
-    counts = counts_under(layers, {name: each for name, each in under.items() if each})
+    counts = policy_counts(layers, {name: each for name, each in under.items() if each})
     if values.given("zero_stage") is None and (
         "zero_stage" in values.reading.decisions or min(support.zero_stages) > 0
     ):
@@ -335,14 +335,14 @@ def _strategy(
     known["etp"] = _expert_tensor_parallel(values, job, support, gpus.degrees["tp"], ep)
     must_shard = support.sequence_parallel and support.sequence_parallel_required
     usual = {
-        **NEUTRAL,
+        **FIELD_DEFAULTS,
         "zero_stage": min(support.zero_stages),
         "sequence_parallel": gpus.degrees["tp"] > 1 and must_shard,
         "placement": support.placements[0],
     }
     columns: dict[str, Any] = {
         name: known[name] if name in known else values.of(name, decision, usual[name])
-        for name, decision in COLUMNS.items()
+        for name, decision in STRATEGY_FIELDS.items()
     }
     return Strategy(
         **columns,
@@ -361,7 +361,7 @@ _SCRIPTS = {
 def _left_to_script(values: Values) -> tuple[str, ...]:
     """What decides memory and is the training script's where the file does not say it."""
     is_stated = {
-        "recompute": any(values.given(name) is not None for name in COUNTS),
+        "recompute": any(values.given(name) is not None for name in POLICY_COUNT_FIELDS),
         "optimizer": values.given("optimizer") is not None,
     }
     return tuple(name for name, stated in is_stated.items() if not stated)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.check.values import Values
 from planner.limits import MAX_BATCH
-from planner.spec.strategy import REPLICA_DEGREES, gpus_of_replica
+from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class Gpus:
 
     num_gpus: int
     degrees: Mapping[str, int]
-    """Of REPLICA_DEGREES."""
+    """Of MODEL_PARALLEL_DEGREES."""
     dp: int | None
     """None where those do not divide the GPUs."""
 
@@ -33,7 +33,7 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
 
     Contradictions become findings.
     """
-    degrees = {name: values.whole(name) or 1 for name in REPLICA_DEGREES}
+    degrees = {name: values.whole(name) or 1 for name in MODEL_PARALLEL_DEGREES}
     inner = gpus_of_replica(degrees)
     names, given = (" x ".join(map(str, each)) for each in (degrees, degrees.values()))
     dp, stated = values.whole("dp"), values.whole("num_gpus")
@@ -44,7 +44,7 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
     named = stated if stated is not None else product
     if asked is not None and named is not None and asked != named:
         text = f"the file is for {named} GPUs; the job has {asked}"
-        values.add("job.gpus", text, "num_gpus", "dp", *REPLICA_DEGREES)
+        values.add("job.gpus", text, "num_gpus", "dp", *MODEL_PARALLEL_DEGREES)
     num_gpus = named or asked or of_cluster
     if num_gpus % inner:
         text = f"{names} must divide the {num_gpus} GPUs; given {given} = {inner}"

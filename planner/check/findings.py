@@ -10,7 +10,7 @@ from planner.check.rules import LEGALITY
 from planner.check.values import Values
 from planner.formats.finding import SEVERITIES, Finding
 from planner.formats.format import Format, Reading, World
-from planner.spec.strategy import REPLICA_DEGREES, gpus_of_replica
+from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 from planner.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def lint_cases(
     for count in counts:
         values = Values(reading)
         gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
-        is_open = any(name in reading.left_open for name in (*REPLICA_DEGREES, "num_gpus"))
+        is_open = any(name in reading.left_open for name in (*MODEL_PARALLEL_DEGREES, "num_gpus"))
         dp = None if is_open else gpus.dp
         batch = None if dp is None else batch_of(values, dp, asked=global_batch)
         known: dict[str, Any] = {**shape, **gpus.degrees}

@@ -36,7 +36,7 @@ from planner.plans.plan_file import plan_text, read_plan
 from planner.query.from_file import format_of
 from planner.query.places import cluster_for_file
 from planner.search.search import Progress
-from planner.spec.strategy import COUNTS, Strategy, gpus_of_replica
+from planner.spec.strategy import POLICY_COUNT_FIELDS, Strategy, gpus_of_replica
 from planner.spelling import alike
 
 # Rules that no other layout satisfies.
@@ -233,7 +233,7 @@ def _placed(
 ) -> FieldChange:
     """The change with the key that states it and its lines in the file and in the fixed one."""
     # Which layers are recomputed is one field, which files state by policy.
-    names = COUNTS if change.field == RECOMPUTE else (change.field,)
+    names = POLICY_COUNT_FIELDS if change.field == RECOMPUTE else (change.field,)
     old = next((before[name] for name in names if name in before), NOWHERE)
     new = next((after[name] for name in names if name in after), NOWHERE)
     return replace(change, key=old.key or new.key, line=old.line, new_line=new.line)
@@ -339,7 +339,7 @@ def _fields(context: Context, strategy: Strategy) -> dict[str, object]:
     """Every field by name, without what has no effect."""
     job = context.job
     values = {**vars(strategy), "global_batch": job.global_batch, "seq_len": job.seq_len}
-    values |= zip(COUNTS, strategy.policy_counts, strict=True)
+    values |= zip(POLICY_COUNT_FIELDS, strategy.policy_counts, strict=True)
     selected = strategy.recompute_modules or context.traits.recompute.selected
     values["recompute_modules"] = selected if strategy.layers_under["selective"] else None
     if strategy.offload == "none":

@@ -11,7 +11,7 @@ from planner.formats.finding import Finding
 from planner.frameworks.settings import with_optimizer
 from planner.plans.differences import differences
 from planner.search.near import Accepts
-from planner.spec.strategy import with_all_under
+from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_bytes, format_stage
 
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
@@ -90,7 +90,7 @@ def _at_least(layout: Layout) -> Layout:
     if "zero_stage" in layout.assumes:
         strategy = replace(strategy, zero_stage=3)
     if "recompute" in layout.assumes:
-        strategy = with_all_under(strategy, "full")
+        strategy = with_policy_on_all_layers(strategy, "full")
     if "optimizer" in layout.assumes:
         context = replace(context, traits=with_optimizer(context.traits, "sgd"))
     if "seq_len" in layout.assumes:

@@ -6,7 +6,7 @@ from planner.check.layout import Place, Places
 from planner.formats.finding import Finding
 from planner.formats.format import ALL, PerChunk, Reading
 from planner.limits import MAX_GPUS
-from planner.spec.strategy import Decision
+from planner.spec.strategy import FieldSpec
 
 
 class Values:
@@ -60,7 +60,7 @@ class Values:
             return None
         return value
 
-    def of(self, name: str, decision: Decision, usual: int | str) -> int | str:
+    def of(self, name: str, decision: FieldSpec, usual: int | str) -> int | str:
         """What the file says of a column of strategies; the usual value where nothing or wrong."""
         found: int | str | None
         if decision.words:

@@ -13,7 +13,7 @@ from statistics import median
 from planner.check.layout import Layout
 from planner.compare.log import SLOW_FACTOR, Measured
 from planner.cost.estimate import Estimate, estimate
-from planner.spec.strategy import with_all_under
+from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_seconds
 
 APART = 0.05
@@ -232,7 +232,11 @@ def recomputation(case: Case) -> Cause | None:
     if not (case.is_slower or case.is_faster):
         return None
     is_full = strategy.recompute == "full"
-    other = with_all_under(strategy, "full") if case.is_slower else with_all_under(strategy, "none")
+    other = (
+        with_policy_on_all_layers(strategy, "full")
+        if case.is_slower
+        else with_policy_on_all_layers(strategy, "none")
+    )
     if other == strategy or (case.is_slower and is_full):
         return None
     other_s = estimate(case.layout.context, other).iter_time_s

@@ -9,7 +9,7 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.precision import traits_at_precision
-from planner.spec.strategy import COLUMNS, StrategyColumns
+from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.spec.traits import FrameworkTraits
 from planner.units import Index
 
@@ -58,7 +58,9 @@ LARGEST_KEY = 2**62
 
 def columns_except(*kinds: str) -> tuple[str, ...]:
     """Fields that layouts may differ in, but those of the kinds that a price does not depend on."""
-    return tuple(name for name, each in COLUMNS.items() if each.kind and each.kind not in kinds)
+    return tuple(
+        name for name, each in STRATEGY_FIELDS.items() if each.kind and each.kind not in kinds
+    )
 
 
 def unique_rows(strategy: StrategyColumns, names: Sequence[str]) -> tuple[Index, Index]:

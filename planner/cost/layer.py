@@ -33,7 +33,7 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
 from planner.spec.precision import traits_at_precision
-from planner.spec.strategy import COLUMNS, StrategyColumns
+from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, Index
 
@@ -196,7 +196,7 @@ def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
     )
 
 
-_SHAPE = tuple(each.name for each in fields(LayerShape) if each.name in COLUMNS)
+_SHAPE = tuple(each.name for each in fields(LayerShape) if each.name in STRATEGY_FIELDS)
 
 
 def shape_columns(kernels: KernelTraits) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from planner.errors import ExpressError
 from planner.formats.format import Decided, Value
 from planner.formats.settings import Settings as Settings
 from planner.formats.settings import as_whole, decided, flag, given
-from planner.spec.strategy import NEUTRAL, Strategy
+from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
 To: TypeAlias = Callable[[Context, Strategy], Iterable["Line"]]
@@ -229,7 +229,11 @@ def _edits(row: Decision, settings: Settings, wanted: Mapping[str, Line]) -> dic
 def _values(row: Decision, settings: Settings) -> dict[str, Any]:
     """What a row decides but for neutral values, which need no key."""
     values = {name: value.value for name, value in row.of(settings)}
-    return {k: value for k, value in values.items() if k not in NEUTRAL or value != NEUTRAL[k]}
+    return {
+        k: value
+        for k, value in values.items()
+        if k not in FIELD_DEFAULTS or value != FIELD_DEFAULTS[k]
+    }
 
 
 def _is_same(there: object, value: object) -> bool:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.spec.strategy import NEUTRAL, Strategy
+from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 
 def beyond(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
     """Say which fields differ from their neutral value; ``can`` holds reasons by field."""
     for name, reason in can.items():
         given = getattr(strategy, name)
-        if given != NEUTRAL[name]:
+        if given != FIELD_DEFAULTS[name]:
             yield f"{name} {given}: {reason}"
 
 

@@ -1,10 +1,10 @@
 """What differs between two layouts, and a layout in one line."""
 
-from planner.spec.strategy import COLUMNS, MOVED, Strategy
+from planner.spec.strategy import OFFLOAD_POLICIES, STRATEGY_FIELDS, Strategy
 
 _TITLES = {
     name: decision.title or name
-    for name, decision in COLUMNS.items()
+    for name, decision in STRATEGY_FIELDS.items()
     if decision.kind and name != "offload_percent"
 }
 
@@ -28,7 +28,7 @@ def _moved(strategy: Strategy) -> dict[str, str]:
     under, num_layers = strategy.layers_under, sum(strategy.layers_per_stage)
     return {
         policy.title: f"{under[name]}/{num_layers}" if under[name] else "none"
-        for name, policy in MOVED.items()
+        for name, policy in OFFLOAD_POLICIES.items()
     }
 
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.layers.parameters import count_active_parameters, count_parameters
-from planner.spec.strategy import REPLICA_DEGREES, Strategy
+from planner.spec.strategy import MODEL_PARALLEL_DEGREES, Strategy
 from planner.units import Array, Mask
 
 MAX_RUNS = 3
 NEAR_OCTAVES = 6.0
 """Runs farther away say nothing about a plan."""
-_DEGREES = (*REPLICA_DEGREES, "ep")
+_DEGREES = (*MODEL_PARALLEL_DEGREES, "ep")
 OCTAVE_WEIGHTS = dict.fromkeys(("params", "active_params", "gpus", *_DEGREES), 0.5)
 """What a factor of two counts."""
 OTHER_OCTAVES = {"kind": 4.0, "framework": 2.0, "precision": 1.0, "profile": 0.5}

@@ -9,17 +9,17 @@ from planner.errors import InputError, Problem
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
 from planner.spec.strategy import (
-    COLUMNS,
-    DECIDED,
+    FIELD_DEFAULTS,
     LAYER_POLICIES,
-    NEUTRAL,
     OFFLOAD_CODES,
     RECOMPUTE_WORDS,
     RECOMPUTED,
+    SEARCHED_FIELDS,
+    STRATEGY_FIELDS,
     V_SHAPED,
     Strategy,
-    counts_under,
     gpus_of_replica,
+    policy_counts,
     split_values,
 )
 
@@ -39,7 +39,7 @@ class LayoutRequest:
     """A layout as given; what is missing, or None, is filled in."""
 
     given: Mapping[str, Any]
-    """Of DECIDED, by name."""
+    """Of SEARCHED_FIELDS, by name."""
     global_batch: int | None = None
     """In sequences; the context's, rounded up to whole micro-batches, when None."""
     recompute: str = "none"
@@ -52,12 +52,12 @@ class LayoutRequest:
     @property
     def layout(self) -> Mapping[str, Any]:
         """As given, neutral where nothing is."""
-        return {**NEUTRAL, **self.given}
+        return {**FIELD_DEFAULTS, **self.given}
 
 
 def requested(**options: Option) -> LayoutRequest:
-    """The request that options make, by the names of DECIDED and of the other fields."""
-    given = {name: options.pop(name) for name in DECIDED if name in options}
+    """The request that options make, by the names of SEARCHED_FIELDS and of the other fields."""
+    given = {name: options.pop(name) for name in SEARCHED_FIELDS if name in options}
     values: dict[str, Any] = {**options}
     stated = {name: value for name, value in given.items() if value is not None}
     return LayoutRequest(given=stated, **values)
@@ -95,7 +95,7 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
 
 def _value_problem(name: str, value: int | str) -> str | None:
     """What is wrong with a value that no layout can have."""
-    decision = COLUMNS[name]
+    decision = STRATEGY_FIELDS[name]
     if decision.words:
         allowed = ", ".join(decision.words)
         known = value in decision.words
@@ -176,7 +176,7 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         request.recompute: at_most(request.recompute_layers or "all"),
         "offloaded": at_most(request.offloaded_layers or 0),
     }
-    return Strategy(**values, **split_values(layers, counts_under(layers, under)))
+    return Strategy(**values, **split_values(layers, policy_counts(layers, under)))
 
 
 def with_batch(context: Context, strategy: Strategy) -> Context:

@@ -36,7 +36,7 @@ from planner.spec.job import (
     read_documents,
 )
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import COLUMNS, FIELDS, Decision, Strategy
+from planner.spec.strategy import FIELDS, STRATEGY_FIELDS, FieldSpec, Strategy
 from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
@@ -69,9 +69,9 @@ class InputsPart(Strict):
     mtp_layers: Annotated[int, Field(ge=0, le=MAX_MTP_LAYERS)] = 0
 
 
-def _type_of(name: str, decision: Decision) -> object:
+def _type_of(name: str, decision: FieldSpec) -> object:
     """What a field of strategies may be in a file."""
-    if name in COLUMNS:
+    if name in STRATEGY_FIELDS:
         if decision.words or decision.is_flag:
             return str if decision.words else bool
         return Annotated[int, Field(ge=decision.least, le=decision.most)]
@@ -240,7 +240,7 @@ def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
             key=f"strategy.{name}",
             message=f"unknown {name} {given[name]!r}; allowed are {', '.join(decision.words)}",
         )
-        for name, decision in COLUMNS.items()
+        for name, decision in STRATEGY_FIELDS.items()
         if decision.words and given[name] not in decision.words
     ]
     if unknown:

@@ -27,12 +27,12 @@ from planner.search.space.legality import violations
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
-    COLUMNS,
-    NEUTRAL,
-    REPLICA_DEGREES,
+    FIELD_DEFAULTS,
+    MODEL_PARALLEL_DEGREES,
+    STRATEGY_FIELDS,
     Strategy,
-    counts_under,
     gpus_of_replica,
+    policy_counts,
     split_values,
 )
 from planner.spec.traits import FrameworkTraits
@@ -97,9 +97,9 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
 
     Raises ValueError with the reason where they do not divide.
     """
-    inner = gpus_of_replica({**NEUTRAL, **vars(recipe)})
+    inner = gpus_of_replica({**FIELD_DEFAULTS, **vars(recipe)})
     if num_gpus % inner:
-        names = " x ".join(REPLICA_DEGREES)
+        names = " x ".join(MODEL_PARALLEL_DEGREES)
         raise ValueError(f"{num_gpus} GPUs do not divide by {names} = {inner}")
     dp = num_gpus // inner
     num, rest = divmod(global_batch, dp * recipe.micro_batch)
@@ -113,8 +113,10 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
         "full": per_stage(_repeated(recipe, chunks), recipe.pp),
         "offloaded": [min(n, recipe.offloaded_layers or 0) for n in layers],
     }
-    stated = {name: COLUMNS[name].value(code) for name, code in stated_degrees(recipe).items()}
-    values: dict[str, Any] = {**stated, **split_values(layers, counts_under(layers, under))}
+    stated = {
+        name: STRATEGY_FIELDS[name].value(code) for name, code in stated_degrees(recipe).items()
+    }
+    values: dict[str, Any] = {**stated, **split_values(layers, policy_counts(layers, under))}
     return Strategy(
         **values,
         dp=dp,

@@ -7,7 +7,7 @@ from planner.limits import brief
 from planner.notes import COMMAND_LINE, Problems
 from planner.query.options import OPTIONS
 from planner.query.query import Query
-from planner.spec.strategy import COLUMNS
+from planner.spec.strategy import STRATEGY_FIELDS
 
 OF_LAYOUT = tuple(name for name, option in OPTIONS.items() if option.of == "layout")
 
@@ -20,7 +20,7 @@ def one_layout(query: Query, problems: Problems) -> dict[str, Any]:
         if said is None or said == ():
             continue
         text = ",".join(said) if isinstance(said, tuple) else said
-        if name not in COLUMNS or COLUMNS[name].value_type is not int:
+        if name not in STRATEGY_FIELDS or STRATEGY_FIELDS[name].value_type is not int:
             found[name] = text
         else:
             value = problems.parsed(OPTIONS[name].flag, text, _whole)

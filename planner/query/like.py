@@ -19,7 +19,7 @@ from planner.query.from_file import AUTO, format_of, source_of, with_model
 from planner.query.query import Query
 from planner.search.space.vocabulary import ALIASES
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import NEUTRAL, gpus_of_replica
+from planner.spec.strategy import FIELD_DEFAULTS, gpus_of_replica
 from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting
 
@@ -137,7 +137,7 @@ def _batch(stated: dict[str, Any], cluster: str) -> int | None:
         return int(numbers["global_batch"])
     if "micro_batch" not in numbers:
         return None
-    replica = int(gpus_of_replica({**NEUTRAL, **numbers}))
+    replica = int(gpus_of_replica({**FIELD_DEFAULTS, **numbers}))
     gpus = numbers.get("num_gpus") or load_cluster(cluster).num_accelerators
     dp = numbers.get("dp") or gpus // replica
     return int(dp * numbers["micro_batch"] * numbers.get("num_micro_batches", 1)) or None

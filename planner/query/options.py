@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from planner.limits import brief
 from planner.query.words import length
-from planner.spec.strategy import COLUMNS, DECIDED, RECOMPUTE_WORDS, Decision
+from planner.spec.strategy import RECOMPUTE_WORDS, SEARCHED_FIELDS, STRATEGY_FIELDS, FieldSpec
 from planner.spec.training import ALL_LINEAR, TARGET_GROUPS, USUAL_RANK
 from planner.spelling import did_you_mean
 
@@ -44,7 +44,7 @@ class Option:
     sweeps: bool = True  # may be an axis of a sweep
 
     @classmethod
-    def of_field(cls, name: str, known: Decision) -> "Option":
+    def of_field(cls, name: str, known: FieldSpec) -> "Option":
         """Return the option of a field of strategies: ``8`` or ``4|8``, or a switch."""
         words = f": {', '.join(known.words)}" if known.words else ""
         about = known.about[0].upper() + known.about[1:]
@@ -251,8 +251,8 @@ _OF_LAYOUT: tuple[Option, ...] = (
     ),
     *(
         Option.of_field(name, known)
-        for name, known in COLUMNS.items()
-        if name in DECIDED and name not in ("placement", "schedule")
+        for name, known in STRATEGY_FIELDS.items()
+        if name in SEARCHED_FIELDS and name not in ("placement", "schedule")
     ),
     Option(
         name="recompute",

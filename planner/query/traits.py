@@ -8,7 +8,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks.registry import CURRENT, profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
 from planner.spec.job import Precision
-from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
 from planner.spelling import did_you_mean, nearest
@@ -27,7 +27,7 @@ _CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
     "kernels.padded_host_waits": lambda: _WAITS,
     "support.offload": lambda: OFFLOAD_CODES,
     "support.placements": lambda: PLACEMENT_NAMES,
-    "support.policies": lambda: KINDS,
+    "support.policies": lambda: LAYER_POLICY_NAMES,
     "support.schedules": lambda: SCHEDULES,
     "support.train": lambda: MODES,
     "support.zero_stages": lambda: _ZERO_STAGES,

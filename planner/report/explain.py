@@ -15,7 +15,7 @@ from planner.answers.software import assumptions_line
 from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger
 from planner.report.table import Column, Table, rich_table
-from planner.spec.strategy import MOVED, Strategy
+from planner.spec.strategy import OFFLOAD_POLICIES, Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
 FORMULA_COLUMNS = 120
@@ -281,7 +281,7 @@ def _layout(strategy: Strategy) -> str:
         *([f"{strategy.offload_percent} % of it"] if strategy.offload_percent < 100 else []),
         *(
             policy.words.format(f"{under[name]}/{num_layers}")
-            for name, policy in MOVED.items()
+            for name, policy in OFFLOAD_POLICIES.items()
             if under[name]
         ),
         f"placed {strategy.placement}",

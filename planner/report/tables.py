@@ -14,7 +14,7 @@ from planner.plans.plan import Answer, Plan
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.table import Column, Table, csv_text, differing, fitting_table
 from planner.report.words import days, range_text
-from planner.spec.strategy import FIELDS, GPU_DEGREES, MOVED, SHOWN_DEGREES, Strategy
+from planner.spec.strategy import FIELDS, GPU_DEGREES, OFFLOAD_POLICIES, SHOWN_DEGREES, Strategy
 from planner.units import GIB, format_count, format_seconds
 
 MAX_FRONTIER_ROWS = 16
@@ -105,7 +105,9 @@ def _offloaded(strategy: Strategy) -> list[str]:
         parts.append(f"{share}{what.replace('+', ', ')}{place}")
     layers = sum(strategy.layers_per_stage)
     return parts + [
-        f"{under}/{layers} activations" for name in MOVED if (under := strategy.layers_under[name])
+        f"{under}/{layers} activations"
+        for name in OFFLOAD_POLICIES
+        if (under := strategy.layers_under[name])
     ]
 
 

@@ -13,7 +13,7 @@ from planner.frameworks.registry import CURRENT
 from planner.notes import Note, NoteKind
 from planner.plans.evidence import PublishedRun, evidence
 from planner.plans.plan import Plan
-from planner.spec.strategy import MOVED, STAGE_DEGREES, Strategy
+from planner.spec.strategy import OFFLOAD_POLICIES, STAGE_DEGREES, Strategy
 from planner.units import DAY_S, GIB, TERA, format_count, format_seconds
 
 TOP_COSTS = 4
@@ -83,7 +83,7 @@ def _offload_words(strategy: Strategy) -> list[str]:
     """What states and activations are offloaded, and where to."""
     moved = [
         policy.words.format(strategy.layers_under[name])
-        for name, policy in MOVED.items()
+        for name, policy in OFFLOAD_POLICIES.items()
         if strategy.layers_under[name]
     ]
     if strategy.offload == "none":

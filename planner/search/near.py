@@ -31,9 +31,9 @@ from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import Enumeration, dimension_values, take
 from planner.search.space.vocabulary import LEFT_OUT
 from planner.spec.strategy import (
-    DECIDED,
-    KINDS,
+    LAYER_POLICY_NAMES,
     POLICIES,
+    SEARCHED_FIELDS,
     Strategy,
     StrategyColumns,
     gpus_of,
@@ -120,7 +120,7 @@ def nearest(
 
 def _family(strategy: Strategy) -> tuple[object, ...]:
     """What alternatives differ in; of layouts that differ only in other fields one is enough."""
-    fields = [getattr(strategy, name) for name in DECIDED if name != "offload_percent"]
+    fields = [getattr(strategy, name) for name in SEARCHED_FIELDS if name != "offload_percent"]
     return (*fields, strategy.recompute_modules)
 
 
@@ -140,7 +140,7 @@ class Neighborhood:
         context = with_modules(self.context, self.origin.recompute_modules)
         self.context = replace(context, module_sets=(), weighs_evidence=False)
         own = self.origin.columns()
-        self.values = {name: int(getattr(own, name)[0]) for name in DECIDED}
+        self.values = {name: int(getattr(own, name)[0]) for name in SEARCHED_FIELDS}
         self.domain = self._domain()
         self.policy = _only_policy(self.origin)
 
@@ -181,7 +181,7 @@ class Neighborhood:
             num_rows *= 8
 
     def changes(
-        self, columns: Mapping[str, Array], names: Sequence[str] = DECIDED
+        self, columns: Mapping[str, Array], names: Sequence[str] = SEARCHED_FIELDS
     ) -> dict[str, Mask]:
         """Rows in which each of the fields counts as changed; etp may follow from tp and ep."""
         usual_etp = self.context.traits.support.usual_etp
@@ -216,16 +216,20 @@ class Neighborhood:
         """
         made = [
             _rule(f"near_by_{names[-1]}", names, partial(self._has_at_most, most, names))
-            for names in (DECIDED[:place] for place in range(most + 1, len(DECIDED)))
+            for names in (
+                SEARCHED_FIELDS[:place] for place in range(most + 1, len(SEARCHED_FIELDS))
+            )
         ]
-        made.append(_rule("near", DECIDED, lambda columns: self._distance(columns) == most))
+        made.append(_rule("near", SEARCHED_FIELDS, lambda columns: self._distance(columns) == most))
         if is_moved:
             made.append(_rule("moved", ("pp", "vpp"), self._is_moved))
         if self.num_gpus is not None:
             made.append(_rule("gpus", GPUS, lambda columns: gpus_of(columns) == self.num_gpus))
         return tuple(made)
 
-    def _distance(self, columns: Mapping[str, Array], names: Sequence[str] = DECIDED) -> Index:
+    def _distance(
+        self, columns: Mapping[str, Array], names: Sequence[str] = SEARCHED_FIELDS
+    ) -> Index:
         changed = self.changes(columns, names)
         length = len(columns[names[-1]])
         return np.asarray(sum(changed.values(), np.zeros(length, dtype=np.int64)))
@@ -242,7 +246,7 @@ class Neighborhood:
         every = dict.fromkeys((self.context.traits.recompute.selected, *module_sets(self.context)))
         if num_changes > 0:
             free = replace(self.context, module_sets=tuple(every))
-            yield from self._search(free, self.rules(num_changes - 1), KINDS, num_rows)
+            yield from self._search(free, self.rules(num_changes - 1), LAYER_POLICY_NAMES, num_rows)
         if num_changes > 0 and self.policy is not None:
             rules = self.rules(num_changes, is_moved=True)
             yield from self._search(self.context, rules, (self.policy,), num_rows)
@@ -276,7 +280,7 @@ class Neighborhood:
         if split is None or self.origin.pp not in self.domain["pp"]:
             return
         layers, counts = split
-        kinds = KINDS if self.policy is None else (self.policy,)
+        kinds = LAYER_POLICY_NAMES if self.policy is None else (self.policy,)
         narrowing = Narrowing(
             values={**self.domain, "pp": (self.origin.pp,)},
             rules=self.rules(num_changes),

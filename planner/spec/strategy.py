@@ -25,7 +25,7 @@ KINDS_OF_DIFFERENCE = (
 
 
 @dataclass(frozen=True)
-class Decision:
+class FieldSpec:
     """A field of strategies: what it is, the values it can take, and what people read of it."""
 
     about: str
@@ -69,7 +69,7 @@ class Decision:
         return bool(code) if self.is_flag else code
 
 
-def decided_by(cls: type) -> Mapping[str, Decision]:
+def fields_searched(cls: type) -> Mapping[str, FieldSpec]:
     """What is known of every field of a class, by the field's name."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
@@ -133,14 +133,16 @@ LAYER_POLICIES: Mapping[str, LayerPolicy] = {
 }
 POLICIES = tuple(LAYER_POLICIES)
 # What a layer is under.
-KINDS = ("none", *POLICIES)
+LAYER_POLICY_NAMES = ("none", *POLICIES)
 # Fields that count the layers of every stage under each of POLICIES.
-COUNTS = tuple(policy.counts for policy in LAYER_POLICIES.values())
+POLICY_COUNT_FIELDS = tuple(policy.counts for policy in LAYER_POLICIES.values())
 # In the order in which a stage's layers are under them.
 IN_STAGE = tuple(sorted(POLICIES, key=lambda name: LAYER_POLICIES[name].place))
 RECOMPUTED = tuple(name for name, policy in LAYER_POLICIES.items() if policy.is_recomputed)
-MOVED = {name: policy for name, policy in LAYER_POLICIES.items() if not policy.is_recomputed}
-# What ``recompute`` may say; it does not tell of MOVED.
+OFFLOAD_POLICIES = {
+    name: policy for name, policy in LAYER_POLICIES.items() if not policy.is_recomputed
+}
+# What ``recompute`` may say; it does not tell of OFFLOAD_POLICIES.
 RECOMPUTE_WORDS = ("none", *RECOMPUTED)
 # Orders in which the axes are placed on the cluster, innermost first, by what files call them.
 PLACEMENTS: Mapping[str, tuple[str, ...]] = {
@@ -161,7 +163,7 @@ SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", 
 # Columns decided behind them: how states are sharded, offloaded and placed.
 STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
 # Columns that a search decides; all but num_micro_batches, which follows.
-DECIDED = (*SHAPE, *STATES)
+SEARCHED_FIELDS = (*SHAPE, *STATES)
 
 Number = TypeVar("Number")
 Flag = TypeVar("Flag")
@@ -174,18 +176,18 @@ class LayoutFields(Generic[Number, Flag, Word]):
 
     dp: Annotated[
         Number,
-        Decision(
+        FieldSpec(
             "data-parallel degree, replicas times shards",
             "degrees",
             word="data",
             follows="the rest",
         ),
     ]
-    tp: Annotated[Number, Decision("tensor-parallel degree", "degrees", word="tensor")]
-    pp: Annotated[Number, Decision("pipeline stages", "degrees", word="pipeline")]
+    tp: Annotated[Number, FieldSpec("tensor-parallel degree", "degrees", word="tensor")]
+    pp: Annotated[Number, FieldSpec("pipeline stages", "degrees", word="pipeline")]
     vpp: Annotated[
         Number,
-        Decision(
+        FieldSpec(
             "model chunks per pipeline stage (interleaving)",
             "virtual stages",
             word="chunks",
@@ -193,13 +195,13 @@ class LayoutFields(Generic[Number, Flag, Word]):
         ),
     ]
     schedule: Annotated[
-        Word, Decision("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES)
+        Word, FieldSpec("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES)
     ] = "1f1b"  # type: ignore[assignment]
-    cp: Annotated[Number, Decision("context-parallel degree", "degrees", word="context")]
-    ep: Annotated[Number, Decision("expert-parallel degree", "expert layout", word="expert")]
+    cp: Annotated[Number, FieldSpec("context-parallel degree", "degrees", word="context")]
+    ep: Annotated[Number, FieldSpec("expert-parallel degree", "expert layout", word="expert")]
     etp: Annotated[
         Number,
-        Decision(
+        FieldSpec(
             "ranks that split an expert",
             "expert layout",
             word="expert tensor",
@@ -210,7 +212,7 @@ class LayoutFields(Generic[Number, Flag, Word]):
     in dense models. Expert mesh: etp x ep x edp ranks of a stage."""
     zero_stage: Annotated[
         Number,
-        Decision(
+        FieldSpec(
             "ZeRO stage, 0 to 3 (FSDP: 3)",
             "ZeRO stage",
             title="ZeRO",
@@ -220,12 +222,12 @@ class LayoutFields(Generic[Number, Flag, Word]):
         ),
     ]
     micro_batch: Annotated[
-        Number, Decision("sequences per micro-batch", "micro-batch", title="micro-batch")
+        Number, FieldSpec("sequences per micro-batch", "micro-batch", title="micro-batch")
     ]
-    num_micro_batches: Annotated[Number, Decision("micro-batches per iteration")]
+    num_micro_batches: Annotated[Number, FieldSpec("micro-batches per iteration")]
     sequence_parallel: Annotated[
         Flag,
-        Decision(
+        FieldSpec(
             "norms and residuals split over tp",
             "sequence parallel",
             title="sequence parallel",
@@ -235,21 +237,21 @@ class LayoutFields(Generic[Number, Flag, Word]):
     ]
     dp_replicate: Annotated[
         Number,
-        Decision("replicas of the sharding group", "ZeRO stage", title="shard groups"),
+        FieldSpec("replicas of the sharding group", "ZeRO stage", title="shard groups"),
     ] = 1  # type: ignore[assignment]
     """Of dp, how many ranks hold whole replicas; states are sharded over dp / dp_replicate."""
     offload: Annotated[
-        Word, Decision("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES)
+        Word, FieldSpec("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES)
     ]
     offload_percent: Annotated[
         Number,
-        Decision(
+        FieldSpec(
             "percent of the optimizer's states that are offloaded", "offload", most=100, usual=100
         ),
     ] = 100  # type: ignore[assignment]
     placement: Annotated[
         Word,
-        Decision(
+        FieldSpec(
             "order of the axes on the cluster, innermost first",
             "placement",
             title="placed",
@@ -260,15 +262,17 @@ class LayoutFields(Generic[Number, Flag, Word]):
 
 
 # What is known of every column of strategies.
-COLUMNS: Mapping[str, Decision] = decided_by(LayoutFields)
+STRATEGY_FIELDS: Mapping[str, FieldSpec] = fields_searched(LayoutFields)
 # The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded.
-NEUTRAL: Mapping[str, Any] = {name: each.value(each.neutral) for name, each in COLUMNS.items()}
+FIELD_DEFAULTS: Mapping[str, Any] = {
+    name: each.value(each.neutral) for name, each in STRATEGY_FIELDS.items()
+}
 
 
 # Degrees whose product is the number of GPUs; ep and etp lie over the same ranks.
-GPU_DEGREES = tuple(name for name, each in COLUMNS.items() if each.kind == "degrees")
+GPU_DEGREES = tuple(name for name, each in STRATEGY_FIELDS.items() if each.kind == "degrees")
 # Those that cut up one replica of the model.
-REPLICA_DEGREES = tuple(name for name in GPU_DEGREES if name != "dp")
+MODEL_PARALLEL_DEGREES = tuple(name for name in GPU_DEGREES if name != "dp")
 # Those whose product is the ranks of a pipeline stage, over which the expert mesh lies.
 STAGE_DEGREES = tuple(name for name in SHAPE if name in GPU_DEGREES and name != "pp")
 # Those that cut the sequence: their ranks hold the same weights, and states may be sharded over
@@ -277,14 +281,14 @@ SEQUENCE_DEGREES = ("cp",)
 # Numbers that a layout is known by.
 SHOWN_DEGREES = tuple(
     name
-    for name, each in COLUMNS.items()
+    for name, each in STRATEGY_FIELDS.items()
     if each.kind in ("degrees", "virtual stages", "expert layout")
 )
 
 
 def gpus_of_replica(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
-    """GPUs of one replica: the product of REPLICA_DEGREES."""
-    return prod(degrees[name] for name in REPLICA_DEGREES)
+    """GPUs of one replica: the product of MODEL_PARALLEL_DEGREES."""
+    return prod(degrees[name] for name in MODEL_PARALLEL_DEGREES)
 
 
 def gpus_of(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numbers or columns
@@ -310,8 +314,8 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
     """
 
     def __init__(self, **columns: "Array") -> None:
-        if columns.keys() != COLUMNS.keys():
-            wrong = ", ".join(sorted(columns.keys() ^ COLUMNS.keys()))
+        if columns.keys() != STRATEGY_FIELDS.keys():
+            wrong = ", ".join(sorted(columns.keys() ^ STRATEGY_FIELDS.keys()))
             raise TypeError(f"every column is needed and no other; missing or unknown: {wrong}")
         self.__dict__.update(columns)
 
@@ -340,11 +344,14 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
 
     def take(self, index: "Rows") -> "StrategyColumns":
         """Return the rows at ``index`` (integer positions or a mask)."""
-        return StrategyColumns(**{name: getattr(self, name)[index] for name in COLUMNS})
+        return StrategyColumns(**{name: getattr(self, name)[index] for name in STRATEGY_FIELDS})
 
     def values(self, row: int) -> dict[str, Any]:
         """The fields of one row as a strategy holds them: numbers, flags, words."""
-        return {name: each.value(int(getattr(self, name)[row])) for name, each in COLUMNS.items()}
+        return {
+            name: each.value(int(getattr(self, name)[row]))
+            for name, each in STRATEGY_FIELDS.items()
+        }
 
     @staticmethod
     def concatenate(parts: list["StrategyColumns"]) -> "StrategyColumns":
@@ -352,7 +359,10 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
         import numpy as np
 
         return StrategyColumns(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+            **{
+                name: np.concatenate([getattr(part, name) for part in parts])
+                for name in STRATEGY_FIELDS
+            }
         )
 
 
@@ -361,20 +371,20 @@ class Strategy(LayoutFields[int, bool, str]):
     """One complete layout: degrees, batch, ZeRO, and per stage the layers and their policies."""
 
     layers_per_stage: Annotated[
-        tuple[int, ...], Decision("layers of every pipeline stage", "layers per stage")
+        tuple[int, ...], FieldSpec("layers of every pipeline stage", "layers per stage")
     ]
     selective_layers_per_stage: Annotated[
-        tuple[int, ...], Decision("of those, layers recomputed selectively")
+        tuple[int, ...], FieldSpec("of those, layers recomputed selectively")
     ]
     recompute_layers_per_stage: Annotated[
-        tuple[int, ...], Decision("of those, layers recomputed in full")
+        tuple[int, ...], FieldSpec("of those, layers recomputed in full")
     ]
     offloaded_layers_per_stage: Annotated[
-        tuple[int, ...], Decision("of those, layers whose activations go to the host", "offload")
+        tuple[int, ...], FieldSpec("of those, layers whose activations go to the host", "offload")
     ] = ()
     """Empty: none."""
     recompute_modules: Annotated[
-        tuple[str, ...] | None, Decision("what selective recomputation repeats", "recomputation")
+        tuple[str, ...] | None, FieldSpec("what selective recomputation repeats", "recomputation")
     ] = None
     """None: what the framework's profile selects."""
 
@@ -382,7 +392,7 @@ class Strategy(LayoutFields[int, bool, str]):
     def policy_counts(self) -> tuple[tuple[int, ...], ...]:
         """Layers of each stage under each of POLICIES."""
         none = (0,) * len(self.layers_per_stage)
-        return tuple(getattr(self, name) or none for name in COUNTS)
+        return tuple(getattr(self, name) or none for name in POLICY_COUNT_FIELDS)
 
     @property
     def layers_under(self) -> dict[str, int]:
@@ -433,15 +443,18 @@ class Strategy(LayoutFields[int, bool, str]):
         import numpy as np
 
         return StrategyColumns(
-            **{name: np.array([each.code(getattr(self, name))]) for name, each in COLUMNS.items()}
+            **{
+                name: np.array([each.code(getattr(self, name))])
+                for name, each in STRATEGY_FIELDS.items()
+            }
         )
 
 
 # What is known of every field of a strategy.
-FIELDS: Mapping[str, Decision] = decided_by(Strategy)
+FIELDS: Mapping[str, FieldSpec] = fields_searched(Strategy)
 
 
-def counts_under(
+def policy_counts(
     layers: Sequence[int], under: Mapping[str, Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
     """Layers of each stage under each of POLICIES, none under those that are not named."""
@@ -449,17 +462,19 @@ def counts_under(
     return tuple(tuple(under.get(name, none)) for name in POLICIES)
 
 
-def with_all_under(strategy: "Strategy", policy: str) -> "Strategy":
+def with_policy_on_all_layers(strategy: "Strategy", policy: str) -> "Strategy":
     """The strategy with every layer under one policy."""
     layers = strategy.layers_per_stage
-    return replace(strategy, **split_values(layers, counts_under(layers, {policy: layers})))
+    return replace(strategy, **split_values(layers, policy_counts(layers, {policy: layers})))
 
 
 def split_values(
     layers: "Sequence[int] | Array", counts: "Sequence[Sequence[int]] | Array"
 ) -> dict[str, Any]:
     """Fields of a strategy: layers per stage, and of those how many under each of POLICIES."""
-    fields = dict(zip(COUNTS, (tuple(int(n) for n in each) for each in counts), strict=True))
-    for policy in MOVED.values():
+    fields = dict(
+        zip(POLICY_COUNT_FIELDS, (tuple(int(n) for n in each) for each in counts), strict=True)
+    )
+    for policy in OFFLOAD_POLICIES.values():
         fields[policy.counts] = fields[policy.counts] if any(fields[policy.counts]) else ()
     return {"layers_per_stage": tuple(int(n) for n in layers), **fields}

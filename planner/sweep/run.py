@@ -25,7 +25,7 @@ from planner.errors import InputError, PlannerError
 from planner.plans.plan import Answer, Plan
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
-from planner.spec.strategy import COLUMNS
+from planner.spec.strategy import STRATEGY_FIELDS
 from planner.sweep.sweep import Axis, Cell, Sweep, Value, key_of
 
 Row = Mapping[str, Any]
@@ -102,7 +102,7 @@ def _row(columns: list[str], cell: Cell, key: str, answer: Row) -> Row:
 def columns_of(axes: Iterable[Axis]) -> list[str]:
     """Return the column of every axis; ``asked_`` in front where plans have such a column."""
     names = [axis.name.replace("-", "_") for axis in axes]
-    taken = {"framework", *COLUMNS}
+    taken = {"framework", *STRATEGY_FIELDS}
     return [f"{ASKED}{name}" if name in taken else name for name in names]
 
 
@@ -186,7 +186,7 @@ def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
     return {
         "framework": plan.framework,
         "gpus": strategy.num_gpus,
-        **{name: _plain(getattr(strategy, name)) for name in COLUMNS},
+        **{name: _plain(getattr(strategy, name)) for name in STRATEGY_FIELDS},
         "iter_time_s": made.iter_time_s,
         "iter_time_s_lower": made.iter_time_s_lower,
         "iter_time_s_upper": made.iter_time_s_upper,

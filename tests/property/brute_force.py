@@ -25,7 +25,7 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values, enumerate_space
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.strategy import KINDS, SCHEDULES, StrategyColumns
+from planner.spec.strategy import LAYER_POLICY_NAMES, SCHEDULES, StrategyColumns
 
 AT_ONCE = 8_000
 """Splits of rows priced at once."""
@@ -50,7 +50,9 @@ LAYOUT = ("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage")
 def said_of(context: Context, narrowing: Narrowing) -> list[Said]:
     """Every policy that a search may choose."""
     support = context.traits.support
-    kinds = tuple(kind for kind in KINDS if kind in support.policies and kind in narrowing.kinds)
+    kinds = tuple(
+        kind for kind in LAYER_POLICY_NAMES if kind in support.policies and kind in narrowing.kinds
+    )
     if "mixed-layers" in narrowing.allowed or support.policy_scope == "layers":
         return [("mixed" if len(kinds) > 1 else "all", kinds)] if kinds else []
     in_chunks = support.policy_scope == "chunks"
@@ -63,7 +65,7 @@ def said_of(context: Context, narrowing: Narrowing) -> list[Said]:
 @cache
 def stage_policies(num_layers: int, kinds: tuple[str, ...]) -> list[tuple[int, ...]]:
     """Every count of layers under each policy of a stage whose layers are each of a kind."""
-    counts = [range(num_layers + 1) if kind in kinds else range(1) for kind in KINDS]
+    counts = [range(num_layers + 1) if kind in kinds else range(1) for kind in LAYER_POLICY_NAMES]
     return [chosen[1:] for chosen in product(*counts) if sum(chosen) == num_layers]
 
 
@@ -75,7 +77,9 @@ def cuts_of(num_layers: int, num_stages: int) -> list[list[int]]:
 
 def shaped(layers: list[list[int]], counts: list[list[tuple[int, ...]]], num_stages: int) -> Splits:
     """Layers (S x P) and policies (K x S x P)."""
-    every = np.array(counts, dtype=float).reshape(len(layers), num_stages, len(KINDS) - 1)
+    every = np.array(counts, dtype=float).reshape(
+        len(layers), num_stages, len(LAYER_POLICY_NAMES) - 1
+    )
     return np.array(layers, dtype=float).reshape(-1, num_stages), every.transpose(2, 0, 1)
 
 
@@ -102,7 +106,9 @@ def part_splits(num_layers: int, num_stages: int, vpp: int, kind: str) -> Splits
             if number < chunks.max():
                 under = np.minimum(number, chunks).sum(axis=0).tolist()
                 layers.append(stages)
-                counts.append([tuple(n * (k == kind) for k in KINDS[1:]) for n in under])
+                counts.append(
+                    [tuple(n * (k == kind) for k in LAYER_POLICY_NAMES[1:]) for n in under]
+                )
     return shaped(layers, counts, num_stages)
 
 
@@ -399,7 +405,7 @@ def scarce(context: Context, case: Case) -> ClusterSpec:
 
 
 KIND_CHOICES = (
-    KINDS,
+    LAYER_POLICY_NAMES,
     ("none", "selective", "full"),
     ("none", "selective"),
     ("none", "full"),

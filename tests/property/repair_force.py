@@ -19,7 +19,13 @@ from planner.search.near import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.rules import RULES
 from planner.search.space.space import EVERYTHING
-from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, Strategy
+from planner.spec.strategy import (
+    LAYER_POLICY_NAMES,
+    OFFLOAD_CODES,
+    PLACEMENT_NAMES,
+    SCHEDULES,
+    Strategy,
+)
 from planner.spec.strategy import StrategyColumns as Columns
 
 DECIDED = tuple(name for name in Columns.__dataclass_fields__ if name != "num_micro_batches")
@@ -200,7 +206,7 @@ def _can_be_said(context: Context, layers: np.ndarray, counts: np.ndarray, vpp: 
     num_layers, pp = int(layers[0].sum()), layers.shape[1]
     for how, kinds in said_of(context, EVERYTHING):
         if how == "all":
-            wanted = np.stack([layers * (kind == kinds[0]) for kind in KINDS[1:]])
+            wanted = np.stack([layers * (kind == kinds[0]) for kind in LAYER_POLICY_NAMES[1:]])
             said |= (counts == wanted).all(axis=(0, 2))
             continue
         own_layers, own_counts = part_splits(num_layers, pp, vpp, kinds[0])

@@ -17,7 +17,7 @@ from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space
 from planner.spec.strategy import (
-    NEUTRAL,
+    FIELD_DEFAULTS,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
     SCHEDULES,
@@ -104,7 +104,7 @@ def source(text: str) -> SourceText:
 def assert_decides(text: str, context: Context, strategy: Strategy) -> None:
     found = FORMAT.read(source(text)).decisions
     for name in DECIDED:
-        value = found[name].value if name in found else NEUTRAL[name]
+        value = found[name].value if name in found else FIELD_DEFAULTS[name]
         assert value == getattr(strategy, name), name
     etp = found["etp"].value if "etp" in found else strategy.tp
     assert etp == strategy.etp

@@ -64,7 +64,13 @@ from planner.search.stages.solver import Split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.search.stages.ways import Variant
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import KINDS, OFFLOAD_CODES, SHAPE, Strategy, StrategyColumns
+from planner.spec.strategy import (
+    LAYER_POLICY_NAMES,
+    OFFLOAD_CODES,
+    SHAPE,
+    Strategy,
+    StrategyColumns,
+)
 
 TIME_TOLERANCE = 1e-4
 """CP-SAT rounds times to 2**-16 of a layer's."""
@@ -122,7 +128,7 @@ def assert_said(context: Context, narrowing: Narrowing, result: SearchResult) ->
                 one = part_splits(sum(layers), strategy.pp, strategy.vpp, kinds[0])
             else:
                 one = np.array([layers]), counts[:, None, :]
-                used = [KINDS[k + 1] for k in range(3) if counts[k].any()]
+                used = [LAYER_POLICY_NAMES[k + 1] for k in range(3) if counts[k].any()]
                 used += ["none"] * bool((counts.sum(axis=0) < layers).any())
                 if not set(used) <= set(kinds):
                     continue

@@ -9,7 +9,13 @@ from planner.formats.megatron.layout import per_stage
 from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
-from planner.spec.strategy import REPLICA_DEGREES, Strategy, counts_under, gpus_of, split_values
+from planner.spec.strategy import (
+    MODEL_PARALLEL_DEGREES,
+    Strategy,
+    gpus_of,
+    policy_counts,
+    split_values,
+)
 from planner.spec.traits import SupportTraits
 from tools.validation.records import Model, Parallel, Record
 from tools.validation.setup import CannotEstimateError, to_cluster, to_setup, with_adapters
@@ -146,7 +152,7 @@ def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
     """How the GPUs are cut up; CannotEstimateError where the degrees are not of so many."""
     parallel = record.parallel
     dp = _known(parallel.dp, "data-parallel degree")
-    cuts = {name: getattr(parallel, name, None) or 1 for name in REPLICA_DEGREES}
+    cuts = {name: getattr(parallel, name, None) or 1 for name in MODEL_PARALLEL_DEGREES}
     degrees = {"dp": dp, **cuts}
     if gpus_of(degrees) != record.hardware.gpus:
         raise CannotEstimateError("degrees do not multiply to the number of GPUs")
@@ -169,7 +175,7 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     zero = parallel.zero if parallel.zero is not None else record.assumed.zero
     offloaded = (parallel.offloaded_layers or 0,) * degrees["pp"]
     under = {**recomputed_layers(record, layers), "offloaded": offloaded}
-    values: dict[str, Any] = degrees | split_values(layers, counts_under(layers, under))
+    values: dict[str, Any] = degrees | split_values(layers, policy_counts(layers, under))
     return Strategy(
         **values,
         dp_replicate=parallel.dp_replicate or 1,

@@ -18,7 +18,7 @@ from planner.formats.refusals import unlike_layers
 from planner.formats.settings import Settings
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import section_of
-from planner.spec.strategy import DECIDED, NEUTRAL, Strategy
+from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 
 CARRIED = (
     *(keys.BATCH, keys.STEPS, keys.CHECKPOINTING),
@@ -70,9 +70,9 @@ def _unsaid(reading: Reading, strategy: Strategy) -> Iterator[str]:
     """What of a strategy the file, read again, does not say."""
     yield from unlike_layers(strategy)
     stated = {name: value.value for name, value in reading.decisions.items()}
-    for name in DECIDED:
+    for name in SEARCHED_FIELDS:
         wanted = getattr(strategy, name)
-        usual = wanted if name in _FOLLOWS else NEUTRAL[name]
+        usual = wanted if name in _FOLLOWS else FIELD_DEFAULTS[name]
         if stated.get(name, usual) != wanted:
             yield f"{name} {wanted}: no key of this file carries it, or another file does"
     if stated.get("num_micro_batches", strategy.num_micro_batches) != strategy.num_micro_batches:

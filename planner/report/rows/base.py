@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
-from planner.spec.strategy import Decision
+from planner.spec.strategy import FieldSpec
 
 # Docstrings of fields are their descriptions in the schema; other fields are refused.
 CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -49,7 +49,7 @@ class FieldsOf:
 def _field(hint: Any) -> tuple[Any, Any]:  # noqa: ANN401 - any annotation
     """Type and description of a field; of a decision of a layout, as the decision says them."""
     for each in getattr(hint, "__metadata__", ()):
-        if isinstance(each, Decision):
+        if isinstance(each, FieldSpec):
             plain = get_args(hint)[0]
             value = each.value_type if isinstance(plain, TypeVar) else plain
             # Literal of values known at run time only.

@@ -8,11 +8,11 @@ from planner.search.ranking.pricing import Pricing
 from planner.search.space.policies import Policy
 from planner.search.stages.solver import CLOSED, Split
 from planner.search.stages.ways import Variant
-from planner.spec.strategy import COLUMNS, StrategyColumns
+from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
 
 LAYOUT = (
-    *(name for name, each in COLUMNS.items() if each.kind in ("degrees", "expert layout")),
+    *(name for name, each in STRATEGY_FIELDS.items() if each.kind in ("degrees", "expert layout")),
     "zero_stage",
 )
 """What tells layouts apart; all else is a knob of one."""

@@ -32,7 +32,7 @@ from planner.search.ranking.mechanisms import (
     sharding_uses,
 )
 from planner.search.space.interleaving import regular_layers
-from planner.spec.strategy import KINDS, POLICIES, Strategy, StrategyColumns
+from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES, Strategy, StrategyColumns
 from planner.units import GB, Array
 
 Basis = Literal["pairs", "drift", "prior"]
@@ -268,13 +268,13 @@ def handicap(context: Context, columns: StrategyColumns) -> Array:
 def policy_handicap(
     kind: str, modules: Sequence[str] | None, context: Context, *, partial: bool = False
 ) -> float:
-    """Factor of a policy for saved activations, one of KINDS.
+    """Factor of a policy for saved activations, one of LAYER_POLICY_NAMES.
 
     ``modules`` are those that selective recomputation repeats; None is the profile's own set.
     ``partial``: only some of the layers are under it. Source: HANDICAPS.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(KINDS)}")
+    if kind not in LAYER_POLICY_NAMES:
+        raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(LAYER_POLICY_NAMES)}")
     if kind == "none":
         return 1.0
     factor = factor_of("part_of_the_layers") if partial else 1.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.search.space.expressions import Condition
 from planner.search.space.vocabulary import DIMENSIONS, Dimension
-from planner.spec.strategy import KINDS
+from planner.spec.strategy import LAYER_POLICY_NAMES
 from planner.units import Array, Mask
 
 _MAX_COMBINATIONS = 100_000
@@ -32,7 +32,10 @@ def contradictions(
 
     ``conditions`` and ``kinds`` are by option.
     """
-    masks = {text: np.array([kind in left for kind in KINDS]) for text, left in kinds.items()}
+    masks = {
+        text: np.array([kind in left for kind in LAYER_POLICY_NAMES])
+        for text, left in kinds.items()
+    }
     for culprits in _conflicts(masks):
         yield culprits[0], f"{_leave(culprits)} nothing that may happen to a layer's activations"
     plain = {text: each for text, each in conditions.items() if not each.needs_job}

@@ -10,7 +10,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
 from planner.search.space.rule import Offerer
 from planner.search.space.rules import RULES
-from planner.spec.strategy import COUNTS, LAYER_POLICIES, Strategy
+from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy
 
 LAYERS = "layers_per_stage"
 CHUNKS = "chunks_offered"
@@ -65,7 +65,7 @@ def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
 
 def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     layers, counts = strategy.layers_per_stage, strategy.policy_counts
-    for name, values in zip((LAYERS, *COUNTS), (layers, *counts), strict=True):
+    for name, values in zip((LAYERS, *POLICY_COUNT_FIELDS), (layers, *counts), strict=True):
         if len(values) != strategy.pp:
             text = f"needs one number per stage: {strategy.pp}; given {len(values)}"
             yield Violation(key=name, text=text)

@@ -24,7 +24,7 @@ from planner.search.space.vocabulary import (
     RECOMPUTE_KINDS,
     Dimension,
 )
-from planner.spec.strategy import KINDS, MOVED
+from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_POLICIES
 
 COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -45,7 +45,7 @@ class Narrowing:
     """From ``--fix``: the codes a dimension may take, instead of those it has by itself."""
     rules: tuple[Rule, ...] = ()
     """One for every condition; the name is what the user wrote."""
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = LAYER_POLICY_NAMES
     """Every layer takes one of these."""
     allowed: frozenset[str] = frozenset()
     """Names given to ``--allow``."""
@@ -183,7 +183,7 @@ class _Reader:
         self.hold(text, FEATURES[name])
         self.messages[text] = f"The command line forbids {name}."
         if name == _OFFLOAD:
-            self.kinds[text] = frozenset(KINDS) - {*MOVED}
+            self.kinds[text] = frozenset(LAYER_POLICY_NAMES) - {*OFFLOAD_POLICIES}
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
@@ -212,7 +212,9 @@ class _Reader:
         return Narrowing(
             values={name: self.fixed[name].values for name in DIMENSIONS if name in self.fixed},
             rules=rules,
-            kinds=tuple(kind for kind in KINDS if all(kind in s for s in self.kinds.values())),
+            kinds=tuple(
+                kind for kind in LAYER_POLICY_NAMES if all(kind in s for s in self.kinds.values())
+            ),
             allowed=frozenset(self.names["--allow"]),
             texts=tuple(self.texts),
         )

@@ -16,7 +16,7 @@ from planner.cost.stage import StageModel
 from planner.search.space.kinds import all_counts, of_kinds
 from planner.search.space.narrow import Narrowing
 from planner.search.space.vocabulary import MIXED_LAYERS, PART_KINDS
-from planner.spec.strategy import KINDS, POLICIES
+from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES
 from planner.units import Array, Index
 
 
@@ -62,7 +62,7 @@ def policies_of(context: Context, narrowing: Narrowing) -> tuple[Policy, ...]:
 def loosest(policies: Sequence[Policy]) -> Policy:
     """Any kind of any policy for any layer: no costlier than each of them."""
     kinds = {kind for policy in policies for kind in policy.kinds}
-    return Policy(kinds=tuple(kind for kind in KINDS if kind in kinds))
+    return Policy(kinds=tuple(kind for kind in LAYER_POLICY_NAMES if kind in kinds))
 
 
 def of_policy(model: StageModel, policy: Policy) -> StageModel:

@@ -19,7 +19,7 @@ from planner.cost.time_terms import straggler_factor
 from planner.layers.weights import mean_states
 from planner.search.space.interleaving import chunk_size, tallest
 from planner.search.space.space import Columns, take
-from planner.spec.strategy import COLUMNS, GPU_DEGREES, STATES, StrategyColumns
+from planner.spec.strategy import GPU_DEGREES, STATES, STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask, Rows
 
 CHUNK_ROWS = 2**17
@@ -28,7 +28,7 @@ CHUNK_ROWS = 2**17
 def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyColumns:
     """Shapes as strategies with the given choice of states; by default nothing is sharded."""
     rows = len(shapes["tp"])
-    chosen = {**{name: COLUMNS[name].neutral for name in STATES}, **states}
+    chosen = {**{name: STRATEGY_FIELDS[name].neutral for name in STATES}, **states}
     return StrategyColumns(
         num_micro_batches=context.job.global_batch // (shapes["dp"] * shapes["micro_batch"]),
         **shapes,

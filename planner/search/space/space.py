@@ -17,10 +17,10 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import Rule
 from planner.search.space.rules import RULES, WHOLE_CLUSTER
 from planner.spec.strategy import (
-    DECIDED,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
     SCHEDULES,
+    SEARCHED_FIELDS,
     SHAPE,
     STATES,
     StrategyColumns,
@@ -273,7 +273,7 @@ def dimension_values(
 ) -> dict[str, Sequence[int]]:
     """Values each dimension takes before any rule, in the order they are decided."""
     found = {**_degrees(context, narrowing), **_runs(context), **_states(context)}
-    return {name: narrowing.values.get(name, found[name]) for name in DECIDED}
+    return {name: narrowing.values.get(name, found[name]) for name in SEARCHED_FIELDS}
 
 
 def crossed(columns: Columns, name: str, values: Sequence[int]) -> Columns:

@@ -5,12 +5,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.spec.strategy import COLUMNS, DECIDED, GPU_DEGREES, LAYER_POLICIES, MOVED, RECOMPUTED
+from planner.spec.strategy import (
+    GPU_DEGREES,
+    LAYER_POLICIES,
+    OFFLOAD_POLICIES,
+    RECOMPUTED,
+    SEARCHED_FIELDS,
+    STRATEGY_FIELDS,
+)
 from planner.units import Array
 
 RECOMPUTE = "recompute"
 RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
-    "none": ("none", *MOVED),
+    "none": ("none", *OFFLOAD_POLICIES),
     **{name: (name,) for name in RECOMPUTED},
 }
 """Words of ``recompute``, and the kinds they leave: it says nothing of where activations lie."""
@@ -55,7 +62,7 @@ class Dimension:
 
 
 def _dimension(name: str) -> Dimension:
-    known = COLUMNS[name]
+    known = STRATEGY_FIELDS[name]
     return Dimension(
         name=name,
         least=known.least,
@@ -64,7 +71,7 @@ def _dimension(name: str) -> Dimension:
     )
 
 
-DIMENSIONS: Mapping[str, Dimension] = {name: _dimension(name) for name in DECIDED}
+DIMENSIONS: Mapping[str, Dimension] = {name: _dimension(name) for name in SEARCHED_FIELDS}
 ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
 DERIVED: Mapping[str, tuple[str, ...]] = {
     "gpus": GPU_DEGREES,

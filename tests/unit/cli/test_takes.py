@@ -10,7 +10,7 @@ from planner.cli import options
 from planner.cli.app import app
 from planner.query.options import OPTIONS
 from planner.query.query import Query
-from planner.spec.strategy import COLUMNS, DECIDED
+from planner.spec.strategy import SEARCHED_FIELDS, STRATEGY_FIELDS
 
 
 def asked(*arguments: str) -> Query:
@@ -60,8 +60,8 @@ def test_options_of_other_groups_are_refused_in_one_line() -> None:
 
 
 def test_every_decision_of_a_layout_has_its_option() -> None:
-    for name in DECIDED:
-        assert all(word in OPTIONS[name].help for word in COLUMNS[name].words) or name in (
+    for name in SEARCHED_FIELDS:
+        assert all(word in OPTIONS[name].help for word in STRATEGY_FIELDS[name].words) or name in (
             "placement",
             "schedule",
         )

@@ -10,7 +10,7 @@ from planner.compare.causes import Case, causes_of, steps_causes
 from planner.compare.log import Measured
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.spec.strategy import Strategy, with_all_under
+from planner.spec.strategy import Strategy, with_policy_on_all_layers
 
 
 def steps(*values: float, left_out: tuple[float, ...] = ()) -> Measured:
@@ -77,7 +77,9 @@ def test_a_run_as_priced_has_no_cause(case: Callable[..., Case]) -> None:
 
 def test_recomputation_is_named_where_it_would_take_as_long(case: Callable[..., Case]) -> None:
     one = case(1.0)
-    full_s = estimate(one.layout.context, with_all_under(one.layout.strategy, "full")).iter_time_s
+    full_s = estimate(
+        one.layout.context, with_policy_on_all_layers(one.layout.strategy, "full")
+    ).iter_time_s
     assert "recomputation" in found(replace(one, measured=steps(full_s)))
     assert "recomputation" not in found(replace(one, measured=steps(3 * full_s)))
 

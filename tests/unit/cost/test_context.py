@@ -5,7 +5,7 @@ import pytest
 
 from planner.cost import context
 from planner.cost.context import columns_except, unique_rows
-from planner.spec.strategy import COLUMNS, StrategyColumns
+from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 
 Columns = Callable[..., StrategyColumns]
 
@@ -37,5 +37,5 @@ def test_no_rows_have_no_first_one(columns_of: Columns) -> None:
 
 
 def test_columns_but_some_kinds_are_all_others() -> None:
-    assert set(columns_except()) == set(COLUMNS) - {"num_micro_batches"}
+    assert set(columns_except()) == set(STRATEGY_FIELDS) - {"num_micro_batches"}
     assert set(columns_except()) - set(columns_except("offload")) == {"offload", "offload_percent"}

@@ -13,7 +13,7 @@ from planner.cost.flops import model_flops_per_iteration
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_settings
 from planner.spec.job import JobSpec, read_documents
-from planner.spec.strategy import Strategy, counts_under, split_values
+from planner.spec.strategy import Strategy, policy_counts, split_values
 
 LONGEST = 8192
 
@@ -32,7 +32,7 @@ def context(documents: str | None, seq_len: int = LONGEST) -> Context:
 
 
 def layout(micro_batch: int) -> Strategy:
-    counts = counts_under((16,), {"full": (16,)})
+    counts = policy_counts((16,), {"full": (16,)})
     return Strategy(
         **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "etp", "dp_replicate", "vpp"), 1),
         zero_stage=0,

@@ -9,7 +9,7 @@ from planner.errors import InputError
 from planner.frameworks.settings import with_optimizer
 from planner.plans.layout import requested, resolve
 from planner.search.space.interleaving import default_layers
-from planner.spec.strategy import COLUMNS, DECIDED, NEUTRAL, Strategy
+from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, STRATEGY_FIELDS, Strategy
 
 Contexts = Callable[..., Context]
 
@@ -58,9 +58,11 @@ def test_the_rest_of_a_layout_has_plain_defaults(llama: Context) -> None:
 
 def test_only_what_is_said_to_follow_is_not_neutral_where_it_is_left_out(llama: Context) -> None:
     strategy = strategy_of(llama, tp=8, pp=2)
-    filled = {name for name in DECIDED if getattr(strategy, name) != NEUTRAL[name]} - {"tp", "pp"}
+    filled = {
+        name for name in SEARCHED_FIELDS if getattr(strategy, name) != FIELD_DEFAULTS[name]
+    } - {"tp", "pp"}
     assert filled == {"dp", "etp", "zero_stage", "sequence_parallel"}
-    assert filled < {name for name in DECIDED if COLUMNS[name].follows}
+    assert filled < {name for name in SEARCHED_FIELDS if STRATEGY_FIELDS[name].follows}
 
 
 def test_sequence_parallelism_comes_with_tensor_parallelism_where_offered(

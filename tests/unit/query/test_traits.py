@@ -25,7 +25,7 @@ from planner.query.traits import (
     settings_mapping,
     settings_of,
 )
-from planner.spec.strategy import KINDS
+from planner.spec.strategy import LAYER_POLICY_NAMES
 from planner.spec.traits import OverlapTraits
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
@@ -147,7 +147,12 @@ STAGES = "a list with some of 0, 1, 2, 3"
         ("support.zero_stages", "[]", "[]", STAGES),
         ("support.zero_stages", "1", "1", STAGES),
         ("support.nvme_zero_stages", "[4]", "[4]", STAGES),
-        ("support.policies", "[soft]", "['soft']", f"a list with some of {', '.join(KINDS)}"),
+        (
+            "support.policies",
+            "[soft]",
+            "['soft']",
+            f"a list with some of {', '.join(LAYER_POLICY_NAMES)}",
+        ),
         ("support.vendors", "[1]", "[1]", "a list of words"),
     ],
 )

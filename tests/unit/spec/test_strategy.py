@@ -6,10 +6,10 @@ from planner.catalog.models import load_model
 from planner.spec.job import JobSpec
 from planner.spec.strategy import (
     GPU_DEGREES,
+    MODEL_PARALLEL_DEGREES,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
     PLACEMENTS,
-    REPLICA_DEGREES,
     SCHEDULES,
     STAGE_DEGREES,
     Strategy,
@@ -42,7 +42,7 @@ def test_gpus_are_dp_tp_pp_cp_with_ep_inside_dp() -> None:
 
 def test_degrees_of_gpus_are_the_fields_of_that_kind() -> None:
     assert {"dp", "tp", "pp", "cp"} <= set(GPU_DEGREES)
-    assert set(REPLICA_DEGREES) == {*GPU_DEGREES} - {"dp"}
+    assert set(MODEL_PARALLEL_DEGREES) == {*GPU_DEGREES} - {"dp"}
     assert set(STAGE_DEGREES) == {*GPU_DEGREES} - {"pp"}
     assert len(set(GPU_DEGREES)) == len(GPU_DEGREES)
     for order in PLACEMENTS.values():

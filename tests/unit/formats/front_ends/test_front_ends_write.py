@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
-from planner.spec.strategy import Strategy, with_all_under
+from planner.spec.strategy import Strategy, with_policy_on_all_layers
 
 PLAN = Strategy(
     dp=8, tp=1, pp=1, vpp=1, cp=1, ep=1, etp=1, zero_stage=0, micro_batch=2, num_micro_batches=4,
@@ -37,7 +37,7 @@ def written(name: str, text: str, context: Context, strategy: Strategy, **file: 
 
 
 def test_changes_are_made_under_the_programs_keys(context: Context) -> None:
-    text = written("axolotl", AXOLOTL, context, with_all_under(PLAN, "full"))
+    text = written("axolotl", AXOLOTL, context, with_policy_on_all_layers(PLAN, "full"))
     assert "base_model: a/b  # ours\n" in text
     assert "micro_batch_size: 2\ngradient_accumulation_steps: 4\n" in text
     assert "gradient_checkpointing: true\n" in text

@@ -19,7 +19,7 @@ from planner.search.ranking.handicaps import (
     used,
 )
 from planner.spec.job import JobSpec
-from planner.spec.strategy import KINDS, OFFLOAD_CODES, Strategy, StrategyColumns
+from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, Strategy, StrategyColumns
 
 
 def context_for(
@@ -216,7 +216,7 @@ def test_policies_are_ordered_by_simplicity() -> None:
     assert factor("selective", own) < factor("selective", ("mlp",))
     assert factor("selective", ("mlp",)) < factor("selective", ("mlp", "layernorm"))
     assert factor("full") < factor("full", partial=True)
-    assert all(factor(kind) >= 1.0 for kind in KINDS)
+    assert all(factor(kind) >= 1.0 for kind in LAYER_POLICY_NAMES)
 
 
 def test_an_unknown_policy_is_refused() -> None:

@@ -14,7 +14,7 @@ from planner.search.space.narrow import NOT_COVERED, Narrowing, read_narrowing
 from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import dimension_values
 from planner.search.space.vocabulary import DIMENSIONS
-from planner.spec.strategy import KINDS, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
+from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]
 OTHERS = [name for name in GPUS if name not in ("tp", "pp", "dp")]
@@ -49,7 +49,7 @@ def verdicts(rule: Rule, context: Context, **columns: list[int]) -> list[bool]:
 
 def test_no_options_narrow_nothing() -> None:
     assert read_narrowing() == Narrowing()
-    assert Narrowing().kinds == KINDS
+    assert Narrowing().kinds == LAYER_POLICY_NAMES
 
 
 def test_dimensions_are_those_of_the_space_and_more(context_of: Contexts) -> None:
@@ -244,7 +244,7 @@ def test_what_is_not_modelled_is_refused_by_name(name: str) -> None:
 def test_allowed_names_are_kept_and_make_no_rule() -> None:
     narrowing = read_narrowing(allow=["cross-domain-tp,offload", "pipeline"])
     assert narrowing.allowed == {"cross-domain-tp", "offload", "pipeline"}
-    assert (narrowing.rules, narrowing.kinds) == ((), KINDS)
+    assert (narrowing.rules, narrowing.kinds) == ((), LAYER_POLICY_NAMES)
 
 
 @pytest.mark.parametrize("name", ["short-context-parallel", "large-micro-batch"])

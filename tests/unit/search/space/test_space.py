@@ -21,7 +21,7 @@ from planner.search.space.space import (
     joined,
 )
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import DECIDED, SHAPE, StrategyColumns
+from planner.spec.strategy import SEARCHED_FIELDS, SHAPE, StrategyColumns
 
 Contexts = Callable[..., Context]
 SITUATIONS = (
@@ -35,7 +35,7 @@ SITUATIONS = (
 
 
 def as_rows(strategy: StrategyColumns) -> list[tuple[int, ...]]:
-    return list(zip(*(getattr(strategy, name).tolist() for name in DECIDED), strict=True))
+    return list(zip(*(getattr(strategy, name).tolist() for name in SEARCHED_FIELDS), strict=True))
 
 
 @pytest.mark.parametrize("number", [1, 2, 12, 36, 97, 1536])
@@ -62,7 +62,7 @@ def test_dropping_branches_early_loses_no_legal_strategy(
     context = context_of(**situation)
     context = replace(context, schedules=context.traits.support.schedules)
     values = dimension_values(context)
-    assert tuple(values) == DECIDED
+    assert tuple(values) == SEARCHED_FIELDS
     # Dimensions that multiply the product without adding a combination are thinned out.
     fixed = {
         "micro_batch": tuple(values["micro_batch"][:2]),
