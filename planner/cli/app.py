@@ -3,8 +3,10 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from planner import __version__
 from planner.cli import (
@@ -34,6 +36,14 @@ READER_GONE = 141
 HELP = {"-h", "--help"}
 WORDS = {"help_option_names": sorted(HELP, key=len)}
 
+# Help lists commands by what people come with, the usual ones first.
+PANELS = {
+    "Plan": ("plan", "why", "size", "sensitivity", "sweep"),
+    "Explain": ("explain", "job", "export"),
+    "Files": ("check", "emit"),
+    "Measure": ("compare", "calibrate", "collective"),
+    "Look up": ("show",),
+}
 DROPPED = {
     "largest": "planner plan MODEL CLUSTER --maximize seq-len|micro-batch",
     "scale": "planner size MODEL NODE --gpus 8..512",
@@ -47,8 +57,21 @@ DROPPED = {
 }
 """Former commands, and what answers instead."""
 
+
+class _Panels(TyperGroup):
+    """Commands of the help in panels, each with its whole first sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
+        for title, names in PANELS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(limit=200)) for name in names]
+                )
+
+
 app = typer.Typer(
     name="planner",
+    cls=_Panels,
     help="How should this training job be cut up across this cluster?",
     no_args_is_help=True,
     context_settings=WORDS,
