@@ -32,16 +32,15 @@ finally:
 
 BEST_ALONE = """
 import sys
-from planner.cli.inputs import read_question, with_placement
+from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.search.search import search
 model, cluster, *pairs = sys.argv[2:]
 options = dict(zip(pairs[::2], pairs[1::2]))
-batch, seq_len = (int(options.get(name, 0)) or None for name in ("--global-batch", "--seq-len"))
-question = read_question(
-    model=model, cluster=cluster, framework="megatron", precision="bf16", global_batch=batch,
-    global_batch_tokens=None, seq_len=seq_len, tokens=None, margin_percent=None,
-)
-contexts = with_placement(question.contexts, None)
+contexts = resolve(Query.of(
+    model, cluster, framework="megatron", precision="bf16",
+    global_batch=options.get("--global-batch"), seq_len=options.get("--seq-len"),
+)).contexts
 for context in contexts:
     found = [search(context, with_frontier=False) for _ in range(3)]
     seconds = sorted(result.seconds for result in found)[1]

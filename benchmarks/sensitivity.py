@@ -10,10 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from planner.answers.answered import answered
 from planner.answers.deadline import Deadline
 from planner.answers.parameters import parameters
 from planner.answers.whatif import Case, first_plan
-from planner.cli import ask
+from planner.query.query import Query
+from planner.query.resolve import resolve
 
 MODELS = ("gpt3-xl", "gpt3-6.7b", "llama3-8b", "llama2-13b", "mixtral-8x7b", "llama3.1-70b")
 NODES = {"dgx-h100": 400.0, "dgx-a100-640": 200.0, "dgx-a100-320": 200.0}
@@ -24,7 +26,7 @@ FACTORS = (0.25, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 4.0)
 def agrees(draw: random.Random, folder: Path) -> tuple[bool, str]:
     """Whether one drawn question has the same best plan both ways, and which it was."""
     model, node, count = draw.choice(MODELS), draw.choice(list(NODES)), draw.choice((1, 2, 4))
-    asked = ask.read(model, f"{count}x{node}", global_batch=64)
+    asked = resolve(Query.of(model, f"{count}x{node}", global_batch=64))
     case = Case(contexts=asked.contexts, narrowing=asked.narrowing)
     hardware = [one for one in parameters(asked.contexts[0]) if one.is_hardware]
     figure, wanted = draw.choice(hardware), draw.choice(FACTORS)
@@ -35,9 +37,9 @@ def agrees(draw: random.Random, folder: Path) -> tuple[bool, str]:
     lines = "".join(f"  {key}: {each!r}\n" for key, each in overrides.items())
     path = folder / "machine.yaml"
     path.write_text(f"node: {node}\ncount: {count}\noverrides:\n{lines}", encoding="utf-8")
-    stated = ask.read(model, str(path), global_batch=64)
+    stated = resolve(Query.of(model, str(path), global_batch=64))
     found = first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
-    other = stated.answered(1).plans[0] if found else None
+    other = answered(stated, 1).plans[0] if found else None
     same = (found and found.strategy) == (other and other.strategy)
     return same, f"{model} on {count}x{node}, {figure.key} x{factor:g}"
 

@@ -187,7 +187,7 @@ def show(
     where: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CONDITION", help="days<=30, gpus<=64, cluster=1xdgx-h100; repeatable."
+            metavar="CONDITION", help="days<=30, gpus<=64, framework=megatron; repeatable."
         ),
     ] = None,
     per: Annotated[

@@ -238,13 +238,27 @@ def _wrong_everywhere(sweep: Sweep, where: str) -> Iterator[Problem]:
     """
     for number, axis in enumerate(sweep.axes[len(PLACES) :], start=len(PLACES)):
         for place in range(len(axis.values)):
-            found: list[Problem] = []
-            for places in islice(_cells_with(sweep, number, place), MAX_SAMPLED_CELLS):
-                found = [each for each in _problems(sweep.cell(places)) if _is_of(each, axis.name)]
-                if not found:
-                    break
             key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
-            yield from (_placed(each, where, key) for each in found)
+            for problem in _own_problems(sweep, number, place):
+                yield _placed(problem, where, key)
+
+
+def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
+    """Problems of a value's own option; none if some cell with the value does not have them.
+
+    A cell with further problems tells nothing: those may have hidden the value's own.
+    """
+    name = sweep.axes[number].name
+    own: list[Problem] = []
+    others: set[Problem] = set()
+    for places in islice(_cells_with(sweep, number, place), MAX_SAMPLED_CELLS):
+        found = _problems(sweep.cell(places))
+        here = [each for each in found if _is_of(each, name)]
+        if not own:
+            own, others = here, set(found) - set(here)
+        if not here and set(found) <= others:
+            return []
+    return own
 
 
 def _cells_with(sweep: Sweep, number: int, place: int) -> Iterator[tuple[int, ...]]:
@@ -269,7 +283,10 @@ def _problems(cell: Cell) -> tuple[Problem, ...]:
 
 
 def _is_of(problem: Problem, name: str) -> bool:
-    return problem.key.split(" ")[0] == f"--{name}"
+    option = option_of(name).name
+    return problem.key.split(" ")[0] == f"--{name}" or (
+        problem.key == "--fix" and problem.message.startswith(f"{option} ")
+    )
 
 
 def _placed(problem: Problem, where: str, key: str) -> Problem:
