@@ -240,7 +240,7 @@ def test_listed_plans_are_written_read_and_clean(chunk: int, tmp_path: Path) -> 
             outcomes["refused by name"] += 1
             broken += unnamed(asked, error)
             continue
-        result = answer(contexts, top=TOP, narrowing=narrowing, clock=Deadline(TIME_LIMIT_S))
+        result = answer(contexts, top=TOP, narrowing=narrowing, deadline=Deadline(TIME_LIMIT_S))
         outcomes["planned" if result.plans else "nothing fits"] += 1
         broken += [f"{asked}: {one}" for one in wrong(asked, result, tmp_path / str(number))]
     assert not broken, "\n".join(broken)

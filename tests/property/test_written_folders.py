@@ -118,7 +118,7 @@ def folders(
     model, cluster, plans = listed(format_name, number, framework, profile)
     made = load_format(format_name)
     for place, plan in enumerate(plans):
-        launcher = load_launcher(LAUNCHERS[(number + place) % len(LAUNCHERS)])
+        launcher = load_launcher([*LAUNCHERS][(number + place) % len(LAUNCHERS)])
         saved = plan_text(plan, model=model, cluster=cluster)
         text = PlanText(text=saved, model=model, cluster=cluster)
         files = output_files(made, launcher, plan.context, plan.strategy, text)

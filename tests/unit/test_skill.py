@@ -29,9 +29,15 @@ FIELDS = {
 
 def document_of(command: str) -> str:
     """The command whose document it is, with the option that makes another one of it."""
-    name = command.split()[1]
-    makes_another = {"plan": "--versus", "check": "--fix", "size": "--gpus"}.get(name, "")
-    return f"{name} {makes_another}" if makes_another in command.split() else name
+    name, *words = command.split()[1:]
+    makes_another = {
+        "plan": ("--versus", "--maximize"),
+        "check": ("--fix",),
+        "size": ("--gpus",),
+        "explain": ("memory",),
+    }
+    another = [word for word in makes_another.get(name, ()) if word in words]
+    return " ".join([name, *another])
 
 
 def has(document: Any, path: str) -> bool:

@@ -83,7 +83,7 @@ def test_a_cluster_file_gives_levels(tmp_path: Path) -> None:
     assert spine.latency_s == pytest.approx(7e-6)
     assert leaf.reduces_in_network
     assert not spine.reduces_in_network
-    assert "given: network level leaf" in cluster.assumptions
+    assert "given: network level leaf" in map(str, cluster.assumptions)
 
 
 def test_all_problems_of_levels_are_reported_at_once(tmp_path: Path) -> None:

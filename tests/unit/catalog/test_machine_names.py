@@ -26,7 +26,7 @@ def test_what_can_mean_one_machine_is_read_as_it_and_said(given: str, meant: str
     cluster = load_cluster(given)
     assert cluster.node == load_cluster(meant).node
     assert cluster.num_accelerators == load_cluster(meant).num_accelerators
-    assert f"{given} is read as {meant}" in cluster.assumptions
+    assert f"{given} is read as {meant}" in map(str, cluster.assumptions)
 
 
 @pytest.mark.parametrize(

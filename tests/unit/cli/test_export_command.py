@@ -44,7 +44,7 @@ def written(planner: Any, tmp_path: Path) -> Callable[..., str]:
 
 def test_a_saved_plan_becomes_a_page_with_others_around_it(saved: str, written: Any) -> None:
     page = read_page(written(saved, "--top", "2"))
-    assert "pipeline 2" in page.text
+    assert "PP 2" in page.text
     assert "Other layouts" in page.text
     assert "Time over GPUs" in page.text
     assert "--pipeline-model-parallel-size 2" in page.text, "its files"
@@ -52,7 +52,7 @@ def test_a_saved_plan_becomes_a_page_with_others_around_it(saved: str, written: 
 
 def test_without_a_search_the_page_has_the_plan_alone(saved: str, written: Any) -> None:
     page = read_page(written(saved, "--no-search"))
-    assert "pipeline 2" in page.text
+    assert "PP 2" in page.text
     assert "Other layouts" not in page.text
 
 

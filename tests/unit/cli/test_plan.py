@@ -282,10 +282,12 @@ def test_a_link_is_followed_when_saving(planner: Any, tmp_path: Path) -> None:
 
 def test_the_placement_is_shown_and_can_be_chosen(planner: Any, tmp_path: Path) -> None:
     usual = planner(*SMALL, "--placement", "tp-cp-ep-dp-pp", "-v")
-    assert "Placed tp-cp-ep-dp-pp (inside out): " in usual.out
+    assert "Rank order tp-cp-ep-dp-pp (inside out): " in usual.out
     # Without a choice every order is searched, and the fastest plan's is shown.
     first = json.loads(planner(*SMALL, "--format", "json").out)["plans"][0]
-    assert f"Placed {first['strategy']['placement']} (inside out): " in planner(*SMALL, "-v").out
+    assert (
+        f"Rank order {first['strategy']['placement']} (inside out): " in planner(*SMALL, "-v").out
+    )
     path = tmp_path / "best.yaml"
     run = planner(*SMALL, "--placement", "tp-cp-ep-pp-dp", "--format", "json", "--save", str(path))
     placements = {plan["strategy"]["placement"] for plan in json.loads(run.out)["plans"]}

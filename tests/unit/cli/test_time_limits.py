@@ -62,7 +62,7 @@ def test_a_repair_ends_in_time_and_says_that_it_was_cut(
     assert "time limit" not in whole.out
 
 
-@pytest.mark.parametrize("command", ["why", "scale", "size"])
+@pytest.mark.parametrize("command", ["why", "size", "sensitivity"])
 def test_a_time_limit_is_seconds(planner: Callable[..., Any], command: str) -> None:
     run = planner(command, "llama3-8b", "1xdgx-h100", "--time-limit", "-1")
     assert run.code == 2

@@ -64,8 +64,10 @@ def test_where_nothing_fits_tight_plans_say_so(
     found = with_room(asked, [question(0.9 * least_gib)])
     assert asked.margins == [MARGIN, 0.0]
     assert is_tight(found.plans[0])
-    assert any(note.startswith("tight: no plan leaves the margin free") for note in found.notes)
-    assert any("megatron 40.0%" in note for note in found.notes)
+    assert any(
+        str(note).startswith("tight: no plan leaves the margin free") for note in found.notes
+    )
+    assert any("megatron 40.0%" in str(note) for note in found.notes)
 
 
 def test_a_given_margin_is_kept(question: Callable[[float], Context], least_gib: float) -> None:
