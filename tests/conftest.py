@@ -36,6 +36,7 @@ settings.load_profile("untimed")
 ``deep`` draws all that :func:`depth.of_all` asks for.
 """
 
+# Files that take most of a minute each run first, so that no worker ends with one alone.
 LONGEST = (
     "test_published_runs.py",
     "test_training.py",
@@ -50,12 +51,59 @@ LONGEST = (
     "test_wheel.py",
     "test_published_layouts.py",
 )
-"""Files that take most of a minute each: they run first, so that no worker ends with one alone."""
+# What scripts/check leaves to --all: each claim here is also held by a quicker test of the gate.
+SLOW = (
+    "property/",
+    "validation/",
+    "unit/test_docs.py::test_commands_run",
+    "unit/test_notebook.py",
+    "unit/test_skill.py::test_examples_run",
+    "unit/answers/test_largest.py",
+    "unit/answers/test_sensitivity.py",
+    "unit/answers/test_size.py",
+    "unit/check/test_check_file.py::test_memory_inside_the_uncertainty",
+    "unit/cli/test_emit_formats.py",
+    "unit/cli/test_fix_file.py",
+    "unit/cli/test_fix_plan.py",
+    "unit/cli/test_fix_script.py",
+    "unit/cli/test_json_documents.py",
+    "unit/cli/test_like_file.py",
+    "unit/cli/test_maximize_option.py",
+    "unit/cli/test_plan.py::test_any_framework",
+    "unit/cli/test_plan.py::test_the_suggested_number",
+    "unit/cli/test_plan_options.py",
+    "unit/cli/test_schedule_option.py",
+    "unit/cli/test_sensitivity_command.py",
+    "unit/cli/test_size.py",
+    "unit/cli/test_size_gpus.py",
+    "unit/cli/test_software_options.py",
+    "unit/cli/test_train_options.py",
+    "unit/cli/test_versus_option.py",
+    "unit/cli/test_why_command.py",
+    "unit/layers/test_rank_parameters.py",
+    "unit/query/test_traits.py",
+    "unit/search/space/test_space.py",
+    "unit/sweep/test_run.py::test_a_killed_process",
+    "unit/sweep/test_run.py::test_a_cell_that_kills",
+    "unit/tools/validation/test_fit.py",
+)
+IN_GATE = (
+    "property/test_accelerate_round_trip.py",
+    "property/test_bridge_round_trip.py",
+    "property/test_estimate_invariants.py",
+    "property/test_schedule_simulation.py",
+    "validation/test_kernel_tables.py",
+    "validation/test_published_layouts.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        if name.startswith(SLOW) and not name.startswith(IN_GATE):
+            item.add_marker(pytest.mark.slow)
 
 
 def make_model(**changes: object) -> ModelSpec:

@@ -20,14 +20,14 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 32_970,
-    "lines": 73_700,
+    "statements": 32_979,
+    "lines": 73_694,
     "files": 429,
     "names per 1,000 lines": 77.9,
     "tokens per line of code": 8.74,
     "commands": 14,
     "modules of check": 221,
-    "lines of tests": 55_300,
+    "lines of tests": 55_357,
 }
 AT_LEAST = {"comments per 1,000 lines": 5.5}
 NAMED = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
