@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from planner.answers.answered import answered
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline
 from planner.answers.parameters import parameters
+from planner.answers.plan import answered
 from planner.answers.whatif import Case, first_plan
 from planner.query.query import Query
 from planner.query.resolve import resolve

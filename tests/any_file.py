@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from command_lines import run_line
 
+from planner.answers.plan_file import load_plan
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.observe import read_source as read_observation
@@ -23,7 +24,6 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
 from planner.formats.source import read_source
-from planner.plans.plan_file import load_plan
 from planner.query.from_file import AUTO
 from planner.report.findings import (
     render_github,

@@ -4,8 +4,8 @@ import csv
 import io
 from collections.abc import Sequence
 
+from planner.answers.evidence import COLUMNS
 from planner.layers.parameters import count_active_parameters, count_parameters
-from planner.plans.evidence import COLUMNS
 from tools.validation.compare import Comparison
 from tools.validation.mapping import to_run
 

@@ -3,7 +3,7 @@
 import inspect
 from itertools import groupby
 
-from planner.plans import job_formulas
+from planner.answers import job_formulas
 from tools.formulas import docstring_markdown
 
 PROMPT = ">>>"

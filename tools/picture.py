@@ -1,5 +1,6 @@
 """Draws docs/memory.svg: one rank's HBM over an iteration, from the ledger of a real layout."""
 
+from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.paths import EXAMPLE_NODE
@@ -7,7 +8,6 @@ from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
 from planner.cost.priced import price
 from planner.frameworks.registry import load_traits
-from planner.plans.layout import requested, resolve
 from planner.spec.job import JobSpec
 from planner.units import GIB
 

@@ -17,6 +17,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from planner.answers.base import Answer, Plan
+from planner.answers.plan import answer, with_room
+from planner.answers.recipe import recipe_context, recipe_strategy
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
@@ -29,9 +32,6 @@ from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT, load_traits
 from planner.frameworks.settings import usual_mtp_layers, with_optimizer
-from planner.plans.plan import Answer, Plan, answer
-from planner.plans.recipe import recipe_context, recipe_strategy
-from planner.plans.tight import with_room
 from planner.query.like import priced_problem
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.narrow import read_narrowing

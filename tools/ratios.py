@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from planner.plans.ratio_error import KINDS, MIXED
+from planner.answers.evidence import KINDS, MIXED
 from planner.spec.strategy import KINDS_OF_DIFFERENCE, STRATEGY_FIELDS
 from planner.units import Array
 from tools.validation.compare import Comparison

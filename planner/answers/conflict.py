@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from planner.answers.base import Deadline
 from planner.answers.changes import (
     with_host_factor,
     with_usable,
     without_hbm_limit,
     without_host_limit,
 )
-from planner.answers.deadline import Deadline
 from planner.answers.resized import more_nodes, with_nodes
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context

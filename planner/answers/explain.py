@@ -14,6 +14,7 @@ from planner.answers.items import (
     summary_of,
     trait_source,
 )
+from planner.answers.plan_file import PlanFile
 from planner.answers.rows import (
     EvidenceRow,
     LayoutRow,
@@ -31,7 +32,6 @@ from planner.cost.priced import price
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
 from planner.notes import Note
-from planner.plans.plan_file import PlanFile
 from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.answers.bisection import smallest
+from planner.answers.base import Deadline, Plan
 from planner.answers.changes import (
     NOTHING_OFFLOADED,
     narrowed,
@@ -12,14 +12,12 @@ from planner.answers.changes import (
     without_host_limit,
 )
 from planner.answers.conflict import HBM, HOST
-from planner.answers.deadline import Deadline
-from planner.answers.whatif import Case, best, fits, without_margin
+from planner.answers.whatif import Case, best, fits, smallest, without_margin
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
 from planner.cost.priced import price_all
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.notes import Note
-from planner.plans.plan import Plan
 from planner.search.feasible import SearchTimeoutError
 from planner.search.search import Progress
 from planner.search.space.legality import violations

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import without_memory_limits
 from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
-from planner.answers.deadline import Deadline
+from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy, best_within
 from planner.answers.resized import more_nodes
 from planner.answers.rows import Row
@@ -14,8 +15,6 @@ from planner.cost.ledger import LedgerItem
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
-from planner.plans.differences import short_layout
-from planner.plans.plan import Answer, Plan
 from planner.search.conflicts import ConflictingRules, conflicting_rules
 from planner.search.feasible import SearchTimeoutError
 from planner.search.space.rule import Rule

@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from planner.answers.bisection import smallest
+from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, kinds
-from planner.answers.deadline import Deadline
 from planner.answers.resized import argument_of, more_nodes, of_size, with_nodes
-from planner.answers.whatif import Case, Change, Scale, best, fits
+from planner.answers.whatif import Case, Change, Scale, best, fits, smallest
 from planner.cost.estimate import estimate
-from planner.plans.plan import Plan
 from planner.search.feasible import FeasiblePlan, SearchTimeoutError, smallest_feasible
 
 MOST_PAIRS = 3

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from planner.answers.base import Plan
+from planner.answers.plan_file import read_plan
 from planner.cost.context import Context
 from planner.cost.estimate import estimate, estimates
 from planner.cost.priced import price
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.errors import InputError
-from planner.plans.plan import Plan
-from planner.plans.plan_file import read_plan
 from planner.search.near import SPLIT, Accepts, Neighborhood, nearest
 from planner.search.search import Progress
 from planner.search.space.legality import LAYERS, Violation, violations

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
+from planner.answers.base import Plan
+from planner.answers.evidence import PublishedRun, evidence
 from planner.answers.software import phrases
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.frameworks.registry import profile_title
 from planner.notes import Note
-from planner.plans.evidence import PublishedRun, evidence
-from planner.plans.plan import Plan
 from planner.query.objectives import JobLimits, Limit
 from planner.query.traits import settings_mapping
 from planner.search.space.narrow import Narrowing

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.answers.base import Plan
+from planner.answers.layout import with_batch
 from planner.answers.whatif import price
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, Verdict
-from planner.plans.layout import with_batch
-from planner.plans.plan import Plan
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import (
     MODEL_PARALLEL_DEGREES,

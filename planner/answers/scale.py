@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline, Plan
 from planner.answers.whatif import Case, best
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError
-from planner.plans.plan import Plan
 from planner.query.job import batch_at
 from planner.search.search import Progress
 from planner.spec.cluster import ClusterSpec

@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from planner.answers.bisection import crossing
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline, Plan
 from planner.answers.parameters import Parameter, parameters
-from planner.answers.whatif import Case, first_plan, price
+from planner.answers.whatif import Case, crossing, first_plan, price
 from planner.cost.context import Context
-from planner.plans.plan import Plan
 from planner.search.search import Progress
 from planner.spec.strategy import Strategy
 

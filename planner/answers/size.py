@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
-from planner.answers.deadline import Deadline
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
 from planner.errors import NothingFitsError
-from planner.plans.plan import Answer, Plan
 from planner.query.objectives import JobLimits
 from planner.search.ranking.pareto import non_dominated
 from planner.search.search import Progress, SearchResult

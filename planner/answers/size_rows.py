@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from planner.answers.base import Plan
 from planner.answers.rows import InputsRow, LayoutRow, PlanRow, Row, layout_row
 from planner.answers.scale import Point, Scaling, shares
-from planner.plans.plan import Plan
 from planner.query.objectives import JobLimits, Limit
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import (
     NOTHING_OFFLOADED,
     changed,
@@ -10,11 +11,9 @@ from planner.answers.changes import (
     smaller_optimizers,
     switches,
 )
-from planner.answers.deadline import Deadline
+from planner.answers.layout import differences
 from planner.answers.whatif import Case, Change, best
 from planner.cost.context import with_modules
-from planner.plans.differences import differences
-from planner.plans.plan import Answer, Plan
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.narrow import Narrowing
 from planner.search.space.vocabulary import DIMENSIONS, MIXED_LAYERS

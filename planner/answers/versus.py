@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from planner.plans.plan import Answer, Plan
-from planner.plans.ratio_error import kinds_of_difference, ratio_error
+from planner.answers.base import Answer, Plan
+from planner.answers.evidence import kinds_of_difference, ratio_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def speed(asked: Plan, other: Plan) -> Ratio:
     """Tokens per second of the other plan over those of the plan as asked.
 
     Of layouts of one job the range is that of published pairs that differ in the same
-    (planner.plans.ratio_error). Else both times err as their ranges say, and the logarithms of
+    (planner.answers.evidence). Else both times err as their ranges say, and the logarithms of
     what each may be off are added in quadrature, as of independent errors: what both share
     cancels, so the range is rather too wide.
     """

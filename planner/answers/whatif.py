@@ -1,13 +1,13 @@
 """What the best plan is when a question is asked otherwise: the searches of such answers."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline, Plan, plans_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.plan import Plan, plans_of
-from planner.search.feasible import FeasiblePlan, first_feasible
+from planner.search.feasible import FeasiblePlan, SearchTimeoutError, first_feasible
 from planner.search.search import Progress, SearchResult, search
 from planner.search.space.legality import Violation, violations
 from planner.search.space.narrow import Narrowing
@@ -149,3 +149,44 @@ def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:
         estimate=estimate(context, strategy),
         is_optimal=False,
     )
+
+
+def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
+    """The last count at which a test does not hold, and the next one, from which on it does.
+
+    It does not at ``low`` and does at ``high``. Counts between the two are left where a test ran
+    out of time.
+    """
+    try:
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holds(middle) else (middle, high)
+    except SearchTimeoutError:
+        pass
+    return low, high
+
+
+def crossing(
+    near: float,
+    far: float,
+    holds: Callable[[float], bool],
+    *,
+    ratio: float,
+    possible: Callable[[float], float] = lambda value: value,
+    guesses: Iterable[float] = (),
+) -> tuple[float, float]:
+    """Values around where a test that holds at ``near`` stops to hold, not at ``far`` any more.
+
+    They differ by at most ``ratio``, or have no ``possible`` value in between. ``guesses`` are
+    tried first, the last one in front.
+    """
+    waiting = list(guesses)
+    while max(far / near, near / far) > ratio:
+        is_guess = bool(waiting)
+        middle = possible(waiting.pop() if is_guess else math.sqrt(far * near))
+        if not min(near, far) < middle < max(near, far):
+            if is_guess:
+                continue
+            break
+        near, far = (middle, far) if holds(middle) else (near, middle)
+    return near, far

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline, Plan
+from planner.answers.evidence import RatioError, kinds_of_difference, ratio_error
+from planner.answers.layout import differences
 from planner.answers.nothing_fits import NothingFits, NothingFitsRow, explain_nothing
 from planner.answers.rows import PlanRow, Row
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
 from planner.notes import Note
-from planner.plans.differences import differences
-from planner.plans.plan import Plan
-from planner.plans.ratio_error import RatioError, kinds_of_difference, ratio_error
 from planner.search.ranking.handicaps import HANDICAPS
 from planner.search.search import Progress
 from planner.search.space.narrow import narrowing_of

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.answers.answered import answered
+from planner.answers.base import Answer, Plan
+from planner.answers.plan import answered
 from planner.notes import Note
-from planner.plans.plan import Answer, Plan
 from planner.query.places import places_for_file
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -50,7 +50,7 @@ class Planned:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``planner plan --format json``."""
-        from planner.answers.beside import beside_document
+        from planner.answers.plan import beside_document
         from planner.report.document import document
         from planner.report.plan import plan_document
 
@@ -119,7 +119,7 @@ class Planned:
         return target
 
     def _text(self, chosen: Plan) -> str:
-        from planner.plans.plan_file import plan_text
+        from planner.answers.plan_file import plan_text
 
         return plan_text(chosen, model=self.model, cluster=self.cluster)
 
@@ -150,7 +150,7 @@ class Planned:
         return f"<pre style='line-height:1.2'>{escape(self._screen(HTML_COLUMNS))}</pre>"
 
     def _screen(self, width: int) -> str:
-        from planner.answers.beside import beside_screen
+        from planner.answers.plan import beside_screen
         from planner.report.plan import print_answer
         from planner.report.table import Screen
 

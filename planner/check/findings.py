@@ -154,8 +154,8 @@ def advice_findings(
     It is the one that a search ranks first, of those that the file's format can say, without
     ``kind`` of all that the framework can; and it is ranked before the file's own as clearly.
     """
+    from planner.answers.layout import differences
     from planner.check.memory import in_words
-    from planner.plans.differences import differences
     from planner.search.ranking.handicaps import used
 
     context = replace(layout.cautious, weighs_evidence=True)

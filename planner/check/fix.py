@@ -12,7 +12,8 @@ from difflib import unified_diff
 from functools import partial
 from pathlib import Path
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline
+from planner.answers.plan_file import plan_text, read_plan
 from planner.answers.repair import (
     RECOMPUTE,
     FieldChange,
@@ -32,7 +33,6 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.finding import Finding
 from planner.formats.format import Format, Reading, SourceText
-from planner.plans.plan_file import plan_text, read_plan
 from planner.query.from_file import format_of
 from planner.query.places import cluster_for_file
 from planner.search.search import Progress

@@ -42,7 +42,7 @@ def read_plan_layout(
 
     ``cluster`` stands in place of the file's own. Raises InputError where it is no YAML.
     """
-    from planner.plans.plan_file import InputsPart, StrategyPart, read_plan
+    from planner.answers.plan_file import InputsPart, StrategyPart, read_plan
 
     lines = key_lines(source)
     try:

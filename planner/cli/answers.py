@@ -29,7 +29,7 @@ def why(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
-    from planner.answers.deadline import Deadline
+    from planner.answers.base import Deadline
     from planner.answers.whatif import Case
     from planner.answers.why import why as explain
     from planner.notes import Problems
@@ -116,7 +116,7 @@ def _fewest(
     query: Query, max_gpus: int | None, problems: "Problems"
 ) -> "tuple[Sizing, tuple[Note, ...]]":
     """The fewest GPUs that keep the limits, and what was assumed."""
-    from planner.answers.deadline import Deadline
+    from planner.answers.base import Deadline
     from planner.answers.size import Sizer, nothing_at_any_size
     from planner.answers.whatif import Case
     from planner.catalog.clusters import load_cluster_of
@@ -162,7 +162,7 @@ def _scaling(
     query: Query, gpus: str, problems: "Problems", *, is_weak: bool
 ) -> "tuple[Scaling, tuple[Note, ...]]":
     """The best plan at every size, and what was given and assumed."""
-    from planner.answers.deadline import Deadline
+    from planner.answers.base import Deadline
     from planner.answers.scale import nothing_scales, scaling
     from planner.answers.whatif import Case
     from planner.notes import Note, NoteKind, Problems
@@ -212,13 +212,12 @@ def sensitivity(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Turn every figure of hardware and job, plan again: what moves time, where others win."""
-    from planner.answers.deadline import Deadline
+    from planner.answers.base import Deadline, context_around
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
     from planner.cli.following import measuring
     from planner.errors import NothingFitsError
     from planner.notes import Note, Problems
-    from planner.plans.around import context_around
     from planner.query.goal import read_time_limit
     from planner.query.resolve import resolve
     from planner.report.sensitivity import print_sensitivity, render_sensitivity_json

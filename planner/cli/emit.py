@@ -30,8 +30,8 @@ def emit(
     output_format: options.FilesFormat = options.FilesOrJson.files,
 ) -> None:
     """Write a plan as the configuration and launch script of a framework."""
+    from planner.answers.plan_file import load_plan
     from planner.documents.file import read_text
-    from planner.plans.plan_file import load_plan
     from planner.report.document import serialise
     from planner.report.emitted import PlanText, emit_document
     from planner.report.folder import check_folder

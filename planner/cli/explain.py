@@ -13,9 +13,9 @@ from planner.query.query import Query
 
 if TYPE_CHECKING:
     from planner.answers.explain import MemoryAnswer
+    from planner.answers.plan_file import PlanFile
     from planner.cost.context import Context
     from planner.notes import Note
-    from planner.plans.plan_file import PlanFile
     from planner.spec.strategy import Strategy
 
 ALIAS = "memory"
@@ -114,7 +114,7 @@ def _is_plan_file(name: str) -> bool:
 
 def _explain_plan(query: Query, item: str, *, as_json: bool) -> None:
     """A saved plan as the model sees it now; a note where that differs from what it says."""
-    from planner.plans.plan_file import load_plan
+    from planner.answers.plan_file import load_plan
 
     refuse_question(query)
     model_context, strategy, file = load_plan(plan_file(Path(query.model)))
@@ -123,8 +123,8 @@ def _explain_plan(query: Query, item: str, *, as_json: bool) -> None:
 
 def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tuple[Note, ...]]":
     """The layout that options give, and what was assumed."""
+    from planner.answers.layout import option_problems, requested, resolve
     from planner.notes import Problems
-    from planner.plans.layout import option_problems, requested, resolve
     from planner.query import resolve as question
     from planner.query.layout import (
         one_layout,

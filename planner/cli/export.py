@@ -15,8 +15,8 @@ from planner.cli.saved import is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
 if TYPE_CHECKING:
+    from planner.answers.base import Answer, Plan
     from planner.formats.format import Format
-    from planner.plans.plan import Answer, Plan
     from planner.report.emitted import PlanText
 
 OPTION = "--out"
@@ -134,11 +134,11 @@ def _saved(path: Path) -> "tuple[Plan, PlanText]":
 
 def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
     """What a search of the whole space finds for the plan's question; None where nothing fits."""
-    from planner.answers.answered import answered
+    from planner.answers.base import context_around
+    from planner.answers.plan import answered
     from planner.cli.progress import delayed_progress
     from planner.errors import NothingFitsError
     from planner.notes import Problems
-    from planner.plans.around import context_around
     from planner.query.goal import read_time_limit
     from planner.query.objectives import Aim
     from planner.query.resolve import Resolved
@@ -164,9 +164,9 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
 
 def _asked(query: Query, top: int, made: "Format | None") -> "tuple[Plan, PlanText, Answer]":
     """The best plan of a question with its text, and the whole answer."""
-    from planner.answers.answered import answered
+    from planner.answers.plan import answered
+    from planner.answers.plan_file import plan_text
     from planner.cli.progress import delayed_progress
-    from planner.plans.plan_file import plan_text
     from planner.query.places import places_for_file
     from planner.query.resolve import resolve
     from planner.report.emitted import PlanText
@@ -193,11 +193,10 @@ def _format_of(plan: "Plan", query: Query) -> str:
 
 def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
+    from planner.answers.execution import iteration, too_long, why_no_execution
     from planner.cost.priced import price
     from planner.cost.timeline import timeline
     from planner.errors import InputError
-    from planner.plans.execution import why_no_execution
-    from planner.plans.iteration import iteration, too_long
     from planner.report.astra_sim import TRACES, check_size, folder_files, is_trace
     from planner.report.files import write_atomically
     from planner.report.folder import write_folder

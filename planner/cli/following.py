@@ -10,9 +10,9 @@ import typer
 from planner.cli.defaults import is_given
 
 if TYPE_CHECKING:
+    from planner.answers.base import Plan
     from planner.answers.sensitivity import Sensitivity
     from planner.formats.format import Format
-    from planner.plans.plan import Plan
 
 OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
 """Options that change what is shown, and no answer."""

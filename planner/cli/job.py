@@ -10,8 +10,8 @@ from planner.cli.saved import is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
 if TYPE_CHECKING:
+    from planner.answers.job import Job, Terms
     from planner.notes import Note, Problems
-    from planner.plans.job import Job, Terms
 
 LEAST_GB_PER_S, MOST_GB_PER_S = 1e-3, 1e6
 
@@ -85,7 +85,7 @@ def _terms(
     is_async: bool,
 ) -> "Terms":
     """The terms given; what is wrong with them is noted."""
-    from planner.plans.job import Terms
+    from planner.answers.job import Terms
     from planner.units import GB, parse_duration
 
     names = ("--node-mtbf", "--restart", "--checkpoint-interval")
@@ -108,7 +108,7 @@ def _saved(
     path: Path, tokens: str | None, terms: "Terms", problems: "Problems"
 ) -> "tuple[Job, tuple[Note, ...]]":
     """The job of a plan file, for so many tokens where they are given."""
-    from planner.plans.job import Job
+    from planner.answers.job import Job
 
     made = problems.read(lambda: Job(plan=saved_plan(path)[1], terms=terms))
     total = problems.count("--tokens", tokens)
@@ -121,9 +121,9 @@ def _saved(
 
 def _asked(query: Query, terms: "Terms", problems: "Problems") -> "tuple[Job, tuple[Note, ...]]":
     """The job of the best plan of a question, and what was assumed."""
-    from planner.answers.answered import answered
+    from planner.answers.job import Job
+    from planner.answers.plan import answered
     from planner.cli.progress import delayed_progress
-    from planner.plans.job import Job
     from planner.query.resolve import resolve
     from planner.report.sizing_words import unmet_limits
 

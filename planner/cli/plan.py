@@ -13,10 +13,10 @@ from planner.cli.output import say
 from planner.query.query import Query
 
 if TYPE_CHECKING:
+    from planner.answers.base import Answer, Plan
     from planner.formats.format import Format as FileFormat
     from planner.launchers.launcher import Launcher
     from planner.notes import Problems
-    from planner.plans.plan import Answer, Plan
     from planner.query.resolve import Resolved
 
 
@@ -89,7 +89,7 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
-    from planner.answers.answered import answered
+    from planner.answers.plan import answered
     from planner.cli.progress import delayed_progress
     from planner.notes import Problems
     from planner.query.resolve import resolve
@@ -119,7 +119,7 @@ def plan(
     if save is not None and result.plans:
         _save(result.plans[0], save, query)
     if output_format is Format.table:
-        from planner.answers.beside import beside_screen
+        from planner.answers.plan import beside_screen
         from planner.cli.following import writing
         from planner.cli.output import console
         from planner.report.plan import print_answer
@@ -156,7 +156,7 @@ def _maximize(
     """Show the largest value at which some layout fits, and what keeps it from being larger."""
     import shlex
 
-    from planner.answers.deadline import Deadline
+    from planner.answers.base import Deadline
     from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
     from planner.answers.nothing_fits import nothing_fits
     from planner.answers.whatif import Case
@@ -252,8 +252,8 @@ def _target(
 
 def _emit(result: "Answer", target: _Target, query: Query, *, force: bool) -> None:
     """Write the best plan of the format's framework."""
+    from planner.answers.plan_file import plan_text
     from planner.cli.emit import write
-    from planner.plans.plan_file import plan_text
     from planner.query.places import places_for_file
     from planner.report.emitted import PlanText
 
@@ -275,7 +275,7 @@ def _emit(result: "Answer", target: _Target, query: Query, *, force: bool) -> No
 
 
 def _save(best: "Plan", path: Path, query: Query) -> None:
-    from planner.plans.plan_file import plan_text
+    from planner.answers.plan_file import plan_text
     from planner.query.places import places_for_file
     from planner.report.files import write_atomically
 
@@ -288,7 +288,7 @@ def _save(best: "Plan", path: Path, query: Query) -> None:
 def _render(result: "Answer", output_format: Format) -> None:
     """Write the answer for programs."""
     if output_format is Format.json:
-        from planner.answers.beside import beside_document
+        from planner.answers.plan import beside_document
         from planner.report.document import serialise
         from planner.report.plan import plan_document
 

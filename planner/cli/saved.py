@@ -10,8 +10,8 @@ from planner.cli.defaults import is_given
 from planner.cli.output import say
 
 if TYPE_CHECKING:
-    from planner.plans.plan import Plan
-    from planner.plans.plan_file import PlanFile
+    from planner.answers.base import Plan
+    from planner.answers.plan_file import PlanFile
     from planner.query.query import Query
 
 DRIFT = 1e-6
@@ -66,9 +66,9 @@ def saved_plan(path: Path) -> "tuple[Path, Plan, PlanFile]":
 
 def read_saved(path: Path) -> "tuple[Plan, PlanFile]":
     """The plan of a file, estimated again, and the file; raises InputError."""
+    from planner.answers.base import Plan
+    from planner.answers.plan_file import load_plan
     from planner.cost.estimate import estimate
-    from planner.plans.plan import Plan
-    from planner.plans.plan_file import load_plan
 
     context, strategy, file = load_plan(path)
     found = estimate(context, strategy)

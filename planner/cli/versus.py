@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from planner.answers.answered import answered
+from planner.answers.plan import answered
 from planner.answers.versus import Side, Versus
 from planner.errors import InputError, NothingFitsError
 from planner.query.options import OPTIONS, PLACES

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from statistics import median
 
+from planner.answers.evidence import published_runs
 from planner.check.job import Request
 from planner.check.layout import Layout
 from planner.check.priced import Priced, priced_file, priced_reading
@@ -12,7 +13,6 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.priced import price
 from planner.errors import InputError
-from planner.plans.evidence import published_runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import prod
 
 from planner import __version__
+from planner.answers.base import Plan
+from planner.answers.execution import FLUSH, FLUSH_BYTES, WORLD, Node, Nodes, execution
 from planner.cost.timeline import Timeline
 from planner.cost.topology import Ranks, groups_of, pairs_of, stage_ranks
 from planner.cost.traffic import ENDS
 from planner.errors import InputError
 from planner.formats.format import OutputFile
-from planner.plans.execution import FLUSH, FLUSH_BYTES, WORLD, Node, Nodes, execution
-from planner.plans.plan import Plan
 from planner.report.chakra import COLLECTIVES, Values, header, on_rank, shared
 from planner.report.words import placement_line
 from planner.spec.cluster import ClusterSpec, LevelSpec

@@ -8,7 +8,7 @@ numbers are packed, members of a oneof are always written.
 
 from functools import lru_cache
 
-from planner.plans.execution import Node
+from planner.answers.execution import Node
 
 SCHEMA = "1.0.0"
 """Release of Chakra whose schema this is."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from planner.answers.base import Plan
+from planner.answers.execution import Iteration
 from planner.cost.passes import (
     ACTIVATIONS,
     COMPUTE,
@@ -16,8 +18,6 @@ from planner.cost.passes import (
 )
 from planner.cost.timeline import GROUPS as MEMORY_GROUPS
 from planner.cost.timeline import WAIT, MemoryCurve, Slice
-from planner.plans.iteration import Iteration
-from planner.plans.plan import Plan
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 

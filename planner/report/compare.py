@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from planner.answers.layout import short_layout
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Measured, Memory
-from planner.plans.differences import short_layout
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes

@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.job import Job
+from planner.answers.job_formulas import FAILING_GPUS, FAILURES
 from planner.answers.rows import PlanRow
 from planner.notes import Note
-from planner.plans.job import Job
-from planner.plans.job_formulas import FAILING_GPUS, FAILURES
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table

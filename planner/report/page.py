@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from importlib import resources
 
 from planner import __version__
+from planner.answers.base import Answer, Plan
+from planner.answers.evidence import PublishedRun, evidence
+from planner.answers.execution import Iteration, iteration, too_long
 from planner.answers.items import item_of, item_title, summary_of
+from planner.answers.layout import differences, short_layout, values
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
@@ -17,10 +21,6 @@ from planner.frameworks.registry import CURRENT
 from planner.launchers.launcher import Launcher
 from planner.layers.parameters import describe_size
 from planner.limits import printable
-from planner.plans.differences import differences, short_layout, values
-from planner.plans.evidence import PublishedRun, evidence
-from planner.plans.iteration import Iteration, iteration, too_long
-from planner.plans.plan import Answer, Plan
 from planner.report.charts import (
     Chart,
     frontier_chart,

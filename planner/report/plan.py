@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from planner.answers.beside import Beside
+from planner.answers.base import Answer, Plan
+from planner.answers.layout import short_layout
+from planner.answers.plan import Beside, is_tight
 from planner.answers.rows import (
     AimRow,
     InputsRow,
@@ -20,9 +22,6 @@ from planner.answers.rows import (
 from planner.answers.software import assumptions_line
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.layers.parameters import describe_size
-from planner.plans.differences import short_layout
-from planner.plans.plan import Answer, Plan
-from planner.plans.tight import is_tight
 from planner.query.objectives import OBJECTIVES
 from planner.report.recipes import placed_line, recipe_row
 from planner.report.sizing_words import limits_text, option_text

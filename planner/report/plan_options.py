@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from planner.answers.base import Plan
 from planner.answers.conflict import HBM, HOST
 from planner.answers.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
 from planner.answers.rows import (
@@ -28,7 +29,6 @@ from planner.answers.rows import (
 from planner.answers.software import assumptions_line
 from planner.answers.versus import Ratio, Side, Versus, usd_per_token
 from planner.notes import Note
-from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.report.words import (

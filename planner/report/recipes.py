@@ -1,7 +1,7 @@
 """A vendor's recipe's place in an answer, for the terminal and as JSON."""
 
+from planner.answers.recipe import Placed
 from planner.answers.rows import RecipeRow
-from planner.plans.recipe import Placed
 from planner.query.like import recipe_gpus
 from planner.units import GIB, format_bytes
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.base import Plan
 from planner.answers.repair import (
     RECOMPUTE,
     FieldChange,
@@ -21,7 +22,6 @@ from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
 from planner.formats.finding import Finding
 from planner.limits import one_line
-from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.search.near import MOST_CHANGES

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.base import Plan
 from planner.answers.rows import InputsRow
 from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.answers.size_rows import ScaleDocument, ScaleRow
 from planner.notes import Note
-from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.size import job_words
 from planner.report.table import Column, Table, rich_table

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.base import Plan
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
 from planner.answers.sensitivity_rows import SensitivityDocument
 from planner.notes import Note
-from planner.plans.plan import Plan
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.report.words import degrees_words, layout_words, print_notes, saving_words

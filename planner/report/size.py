@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from planner.answers.base import Plan
+from planner.answers.layout import short_layout
 from planner.answers.rows import InputsRow, PlanRow
 from planner.answers.size import Sizing
 from planner.answers.size_rows import ChosenSizeRow, NearestSizeRow, SizeDocument, SizeRow
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.notes import Note
-from planner.plans.differences import short_layout
-from planner.plans.plan import Plan
 from planner.query.objectives import AMOUNTS
 from planner.report.document import serialise
 from planner.report.sizing_words import (

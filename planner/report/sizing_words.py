@@ -8,8 +8,8 @@ from planner.query.objectives import AMOUNTS, JobLimits, Limit
 from planner.units import DAY_S, HOUR_S, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from planner.answers.base import Answer, Plan
     from planner.answers.size import Sizing
-    from planner.plans.plan import Answer, Plan
 
 OPTIONS: dict[Limit, str] = {
     "deadline": "--deadline",

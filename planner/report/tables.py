@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from rich.table import Table as RichTable
 
+from planner.answers.base import Answer, Plan
 from planner.answers.rows import PlanRow
-from planner.plans.plan import Answer, Plan
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.table import Column, Table, csv_text, differing, fitting_table
 from planner.report.words import days, range_text

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from planner import __version__
+from planner.answers.base import Plan
+from planner.answers.execution import Iteration
 from planner.answers.items import item_title
 from planner.cost.timeline import PASSES, WAIT, MemoryCurve, Slice, Timeline
 from planner.cost.topology import stage_ranks
-from planner.plans.iteration import Iteration
-from planner.plans.plan import Plan
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 

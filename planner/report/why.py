@@ -6,12 +6,12 @@ from textwrap import wrap
 
 from rich.console import Console
 
+from planner.answers.base import Plan
+from planner.answers.evidence import MIXED
 from planner.answers.items import item_title
+from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits, explanation
 from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer, WhyDocument
-from planner.plans.differences import short_layout
-from planner.plans.plan import Plan
-from planner.plans.ratio_error import MIXED
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table
 from planner.units import format_bytes, format_seconds

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
+from planner.answers.base import Plan
+from planner.answers.evidence import PublishedRun, evidence
 from planner.answers.items import item_title
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
@@ -11,8 +13,6 @@ from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.topology import group_of
 from planner.frameworks.registry import CURRENT
 from planner.notes import Note, NoteKind
-from planner.plans.evidence import PublishedRun, evidence
-from planner.plans.plan import Plan
 from planner.spec.strategy import OFFLOAD_POLICIES, STAGE_DEGREES, Strategy
 from planner.units import DAY_S, GIB, TERA, format_count, format_seconds
 

@@ -19,10 +19,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from planner.answers.answered import searched
-from planner.answers.deadline import Deadline
+from planner.answers.base import Answer, Deadline, Plan
+from planner.answers.plan import searched
 from planner.errors import InputError, PlannerError
-from planner.plans.plan import Answer, Plan
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
 from planner.spec.strategy import STRATEGY_FIELDS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.plan_file import load_plan
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.errors import InputError
-from planner.plans.plan_file import load_plan
 from planner.sweep.sweep import check_values, read_sweep
 
 FOLDER = Path(__file__).parent

@@ -19,11 +19,11 @@ from typing import Any
 import yaml
 
 import planner
+from planner.answers.base import Plan
+from planner.answers.execution import FLUSH, execution
 from planner.cost.ledger import LedgerItem, stage_ledgers
 from planner.cost.priced import price
 from planner.cost.timeline import timeline
-from planner.plans.execution import FLUSH, execution
-from planner.plans.plan import Plan
 
 WORKER = Path(__file__).with_name("reality_worker.py")
 SIZES = {

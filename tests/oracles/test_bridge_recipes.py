@@ -10,13 +10,13 @@ import pytest
 from bridge_start import BRIDGE as BRIDGE_PACKAGE
 from bridge_start import BridgeStarts, RecipeStart
 
+from planner.answers.plan import answer
 from planner.compare.dumps import dump_in
 from planner.cost.context import Context
 from planner.formats.bridge.adapters import names_of
 from planner.formats.bridge.keys import PRECISIONS
 from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
-from planner.plans.plan import answer
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.spec.job import Precision

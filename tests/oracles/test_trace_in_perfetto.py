@@ -14,8 +14,8 @@ import yaml
 from browser_pipe import Browser
 from plan_document import plan_document
 
+from planner.answers.execution import iteration
 from planner.cli.saved import read_saved
-from planner.plans.iteration import iteration
 from planner.report.trace import render_trace
 
 BROWSER = next(

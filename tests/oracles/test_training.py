@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from planner.plans.plan_file import load_plan
+from planner.answers.plan_file import load_plan
 from planner.spec.strategy import Strategy
 
 FOLDER = Path(__file__).with_name("training")

@@ -18,14 +18,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.answers.base import Plan
+from planner.answers.plan_file import plan_text
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import Emitted, OutputFile
 from planner.formats.registry import load_format, written_names
 from planner.launchers.schedulers import LAUNCHERS, load_launcher
 from planner.launchers.shell import TORCHRUN
-from planner.plans.plan import Plan
-from planner.plans.plan_file import plan_text
 from planner.report.emitted import PlanText, output_files
 from planner.report.folder import write_folder
 from planner.spec.model import Biases

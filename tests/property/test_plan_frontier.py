@@ -12,11 +12,12 @@ from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
+from planner.answers.base import Answer, Plan
+from planner.answers.plan import answer
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import fits, iteration_s, stage_peak_bytes
 from planner.cost.stage_model import stage_model
-from planner.plans.plan import Answer, Plan, answer
 from planner.query.objectives import Aim, JobLimits, Objective
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import enumerate_space

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from depth import of_all
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Answer, Deadline, Plan
+from planner.answers.plan import answer
 from planner.check.check import check_file
 from planner.check.complete import complete
 from planner.check.fix import not_stated
@@ -22,7 +23,6 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
 from planner.formats.registry import load_format
-from planner.plans.plan import Answer, Plan, answer
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.space.narrow import Narrowing

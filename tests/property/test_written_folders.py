@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.plan import answer
+from planner.answers.plan_file import plan_text
 from planner.catalog.models import load_model
 from planner.cli.app import main
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import load_format, written_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
 from planner.launchers.schedulers import LAUNCHERS, load_launcher
-from planner.plans.plan import Plan, answer
-from planner.plans.plan_file import plan_text
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.report.emitted import PlanText, output_files

@@ -16,7 +16,7 @@ SPEC = BASE | {"spec", "spelling", "documents"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
 QUESTION = {"search", "query"}
-PLANS = QUESTION | {"plans", "answers"}
+PLANS = QUESTION | {"answers"}
 ANSWERS = PLANS | {"check", "sweep", "compare", "calibrate"}
 ALLOWED: dict[str, set[str]] = {
     "limits": set(),
@@ -35,18 +35,17 @@ ALLOWED: dict[str, set[str]] = {
     "frameworks": MODEL,
     "formats": MODEL | {"frameworks"},
     "query": MODEL | INPUTS | {"search"},
-    "plans": MODEL | INPUTS | PLANS,
     "answers": MODEL | INPUTS | PLANS,
     "check": MODEL | INPUTS | PLANS,
     "launchers": MODEL | INPUTS,
-    "sweep": MODEL | INPUTS | {"search", "plans", "answers", "query", "notes"},
+    "sweep": MODEL | INPUTS | {"search", "answers", "query", "notes"},
     "compare": MODEL | INPUTS | PLANS | {"check"},
     "calibrate": MODEL | INPUTS | PLANS | {"check", "compare"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},
     "cli": MODEL | INPUTS | ANSWERS | {"launchers", "report"},
     "api": MODEL | INPUTS | PLANS | {"launchers", "report"},
 }
-"""What each package of planner may import besides itself; answers is taking plans over."""
+"""What each package of planner may import besides itself."""
 HEAVY = (
     "jsonschema",
     "ortools",

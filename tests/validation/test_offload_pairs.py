@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from own_host import alone_on
 
+from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.estimate import estimate, with_host_rate
 from planner.documents.tree import load_yaml
 from planner.frameworks.registry import load_traits
-from planner.plans.layout import requested, resolve
 from planner.spec.job import JobSpec
 from planner.units import GIB
 

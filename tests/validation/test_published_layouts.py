@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from planner.answers.recipe import recipe_context, recipe_strategy
 from planner.catalog.recipes import Recipe, find_recipe, load_recipes
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.recipe import recipe_context, recipe_strategy
 from planner.query.like import priced_problem, recipe_gpus
 from planner.search.space.legality import violations
 from planner.search.space.rules import RULES

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from planner.answers.layout import default_chunks, layout_layers
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.formats.megatron.layout import per_stage
-from planner.plans.splits import default_chunks, layout_layers
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import (

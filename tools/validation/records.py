@@ -6,13 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from planner.answers.layout import layout_chunks
 from planner.catalog.figures import Positive, validation_problems
 from planner.catalog.model_file import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
 from planner.documents.file import read_text
 from planner.documents.tree import parsed_json
 from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
-from planner.plans.splits import layout_chunks
 from planner.spec.job import Precision
 from tools.validation.words import spelled_alike
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from planner.answers.base import Deadline
 from planner.answers.conflict import HBM, HOST
-from planner.answers.deadline import Deadline
 from planner.answers.largest import (
     BATCH,
     MICRO_BATCH,

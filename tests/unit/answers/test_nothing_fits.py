@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.conflict import GPUS, HBM, missing_memory
+from planner.answers.layout import differences, short_layout
 from planner.answers.nothing_fits import NothingFits, explain_nothing, explanation, nothing_fits
+from planner.answers.plan import answer
 from planner.answers.whatif import Case
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
-from planner.plans.differences import differences, short_layout
-from planner.plans.plan import answer
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import GIB

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.answers.savings import Saving, savings
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]
 H, TOKENS, VOCAB = 1024, 1024, 32000

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.plan import answer
 from planner.answers.scale import (
     BITE_FRACTION,
     Scaling,
@@ -20,7 +21,6 @@ from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
-from planner.plans.plan import answer
 
 Contexts = Callable[..., Context]
 SIZES = (8, 16, 64, 256)

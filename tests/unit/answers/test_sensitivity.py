@@ -2,11 +2,10 @@
 
 import pytest
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline, Plan
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import Sensitivity, layout_of, sensitivity
 from planner.answers.whatif import Case, first_plan
-from planner.plans.plan import Plan
 from planner.query.query import Query
 from planner.query.resolve import resolve
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline, Plan
 from planner.answers.scale import fastest_on_all
 from planner.answers.size import (
     ClusterOf,
@@ -23,7 +23,6 @@ from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
-from planner.plans.plan import Plan
 from planner.query.objectives import JobLimits
 from planner.spec.cluster import ClusterSpec
 

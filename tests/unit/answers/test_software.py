@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.answers.rows import SoftwareRow
 from planner.answers.software import (
     ATTENTION,
@@ -18,7 +19,6 @@ from planner.answers.software import (
 from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.saved_tables import loss_names, table_names
-from planner.plans.layout import requested, resolve
 from planner.query.traits import read_settings
 
 UNSAID = {"secondary_shards", "accumulation", "states"}

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answers.answered import answered
+from planner.answers.base import Answer, Plan
+from planner.answers.plan import answer, answered
 from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
 from planner.cost.context import Context
-from planner.plans.plan import Answer, Plan, answer
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.ranking.candidates import LAYOUT

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.evidence import ratio_error
+from planner.answers.layout import requested, resolve
 from planner.answers.versus import speed, usd_per_token
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.layout import requested, resolve
-from planner.plans.plan import Plan
-from planner.plans.ratio_error import ratio_error
 
 Contexts = Callable[..., Context]
 

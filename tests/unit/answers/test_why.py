@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.plan import answer
 from planner.answers.whatif import Case
 from planner.answers.why import WhyAnswer, why
 from planner.cost.context import Context
-from planner.plans.plan import answer
 from planner.search.ranking.handicaps import factor_of
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB

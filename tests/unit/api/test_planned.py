@@ -12,9 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import planner
+from planner.answers.plan_file import load_plan
 from planner.cli.app import app
 from planner.errors import InputError, NothingFitsError
-from planner.plans.plan_file import load_plan
 
 DOCS = Path(__file__).parents[3] / "docs" / "python.md"
 

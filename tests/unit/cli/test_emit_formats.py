@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from planner.answers.plan_file import load_plan
 from planner.formats.registry import load_format, written_names
 from planner.launchers.schedulers import LAUNCHERS
 from planner.launchers.shell import LAUNCH_VARIABLES, user_variables, variables_in
-from planner.plans.plan_file import load_plan
 
 SHOW = "#!/usr/bin/env bash\nprintf '%s\\0' \"$@\"\n"
 

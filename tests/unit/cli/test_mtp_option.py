@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from planner.answers.plan_file import read_plan
 from planner.cost.estimate import estimate
 from planner.errors import InputError
-from planner.plans.plan_file import read_plan
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from planner.answers.plan_file import load_plan
 from planner.cost.estimate import estimate
-from planner.plans.plan_file import load_plan
 
 SMALL = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "32", "--seq-len", "4096")
 JOB = (*SMALL, "--tokens", "10B")

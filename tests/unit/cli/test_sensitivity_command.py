@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.answers.deadline import Deadline
+from planner.answers.base import Deadline
 from planner.answers.parameters import parameters
 from planner.answers.whatif import Case, first_plan
 from planner.calibrate.figures import read_base

@@ -12,7 +12,7 @@ SMALL = ("why", "llama3-8b", "2xdgx-h100", "--global-batch", "64", "--seq-len", 
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer to find what conflicts than a user would wait."""
     for name in ("CONFLICT_S", "SHORTAGE_S", "CHANGES_S"):
-        monkeypatch.setattr(f"planner.answers.deadline.Deadline.{name}", 600.0)
+        monkeypatch.setattr(f"planner.answers.base.Deadline.{name}", 600.0)
 
 
 @pytest.mark.parametrize("width", [80, 120])

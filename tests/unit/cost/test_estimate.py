@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import accuracy_regime, estimate, with_host_rate, with_products
-from planner.plans.layout import requested, resolve
 from planner.spec.items import TimeRange
 from planner.spec.strategy import Strategy
 from planner.spec.training import Training

@@ -7,12 +7,12 @@ from math import prod
 
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.priced import price
 from planner.cost.stage import stage_peak_bytes
 from planner.frameworks.settings import with_settings
-from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]
 H, TOKENS, VOCAB = 1024, 1024, 32000

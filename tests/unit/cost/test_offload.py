@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -19,7 +20,6 @@ from planner.cost.offload import (
 )
 from planner.frameworks.registry import load_traits
 from planner.layers.parameters import count_parameters
-from planner.plans.layout import requested, resolve
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 

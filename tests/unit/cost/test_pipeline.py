@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.layer_passes import layer_times
@@ -17,7 +18,6 @@ from planner.cost.stage import fixed_time_s, stage_peak_bytes, stage_time_s
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import tied_embedding_s
-from planner.plans.layout import requested, resolve
 from planner.schedules import dualpipe, zero_bubble
 from planner.spec.strategy import Strategy
 

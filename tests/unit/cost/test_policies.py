@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.buffers import offload_buffer_bytes
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate, estimates
@@ -28,7 +29,6 @@ from planner.cost.stage import (
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import straggler_factor
-from planner.plans.layout import requested, resolve
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 from planner.units import Array
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
@@ -20,7 +21,6 @@ from planner.cost.timeline import (
     memory_curve,
     timeline,
 )
-from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]
 SCHEDULES = (

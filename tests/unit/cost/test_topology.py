@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.topology import group_of, groups_of, pairs_of, stage_ranks
-from planner.plans.layout import requested, resolve
 from planner.spec.strategy import Strategy, StrategyColumns
 
 DEGREES = {"tp": 4, "cp": 2, "dp": 8, "pp": 2, "ep": 4}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.priced import PricedStrategy, price
 from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
-from planner.plans.layout import requested, resolve
 
 Contexts = Callable[..., Context]
 

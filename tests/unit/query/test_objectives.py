@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.plan import answer
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.plans.plan import Plan, answer
 from planner.query.objectives import (
     NUM_SAMPLE_ITERATIONS,
     OBJECTIVES,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import InputError
@@ -17,7 +18,6 @@ from planner.frameworks.registry import (
     trait_figures,
     trait_types,
 )
-from planner.plans.layout import requested, resolve
 from planner.query.traits import (
     RECOMPUTE,
     profile_problem,

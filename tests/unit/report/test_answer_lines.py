@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from planner.answers.beside import beside_document, beside_screen
+from planner.answers.base import Answer
+from planner.answers.plan import answer, beside_document, beside_screen, is_tight
+from planner.answers.recipe import placed
 from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
-from planner.plans.plan import Answer, answer
-from planner.plans.recipe import placed
-from planner.plans.tight import is_tight
 from planner.report.plan import plan_document, print_answer, tight_lines
 from planner.report.recipes import placed_line, recipe_row
 from planner.report.words import print_notes

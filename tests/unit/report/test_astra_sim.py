@@ -20,13 +20,13 @@ from chakra_traces import (
     transfer_key,
 )
 
+from planner.answers.base import Plan
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.priced import price
 from planner.cost.timeline import timeline
 from planner.errors import InputError
-from planner.plans.layout import requested, resolve
-from planner.plans.plan import Plan
 from planner.report.astra_sim import MAX_RANKS, check_size, folder_files, network
 
 Contexts = Callable[..., Context]

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from planner.answers.explain import ItemRow
 from planner.answers.items import formula_of, item_of, item_values, summary_of
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import ITEMS, estimate
-from planner.plans.layout import requested, resolve
 from planner.report.explain import print_item
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [

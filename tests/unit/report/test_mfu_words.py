@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.plan import answer
 from planner.cost.context import Context
-from planner.plans.plan import Plan, answer
 from planner.report.words import mfu_line, over_words
 from planner.spec.job import Precision
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from page_text import Page, read_page
 
+from planner.answers.base import Answer, Plan, context_around
+from planner.answers.execution import MAX_PASSES, iteration
+from planner.answers.layout import requested, resolve
+from planner.answers.plan import answer
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import OutputFile
 from planner.notes import Note, NoteKind
-from planner.plans.around import context_around
-from planner.plans.iteration import MAX_PASSES, iteration
-from planner.plans.layout import requested, resolve
-from planner.plans.plan import Answer, Plan, answer
 from planner.query.objectives import Aim
 from planner.report import charts
 from planner.report.page import describe, render_page

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.recipe import Placed, place, recipe_context, recipe_strategy
 from planner.answers.show import ListedRecipe, Recipes, recipes
 from planner.catalog.recipes import COLUMNS, find_recipe
 from planner.cost.estimate import estimate
-from planner.plans.plan import Plan
-from planner.plans.recipe import Placed, place, recipe_context, recipe_strategy
 from planner.query.like import priced_problem
 from planner.report.recipes import placed_line, recipe_row
 from planner.report.show import recipes_line

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.execution import MAX_PASSES, iteration, too_long
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.iteration import MAX_PASSES, iteration, too_long
-from planner.plans.layout import requested, resolve
-from planner.plans.plan import Plan
 from planner.report.trace import first_rank, render_trace
 
 Contexts = Callable[..., Context]

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from planner.answers.base import Answer, Plan
+from planner.answers.plan import answer
 from planner.cost.context import Context
-from planner.plans.plan import Answer, Plan, answer
 from planner.report.tables import memory_saved_by, plans_table, telling_axes
 from planner.report.words import (
     host_line,

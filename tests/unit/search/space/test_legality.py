@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from planner.answers.recipe import recipe_context, recipe_strategy
 from planner.catalog.recipes import find_recipe
-from planner.plans.recipe import recipe_context, recipe_strategy
 from planner.query.like import recipe_gpus
 from planner.search.space.legality import violations
 

@@ -1,169 +1,38 @@
-"""From a question to ranked plans: run the search per framework, estimate every plan found."""
+"""From a question to ranked plans: searches per framework, frontiers, what is told beside them."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from planner.answers.bisection import smallest
-from planner.answers.deadline import Deadline
+import numpy as np
+
+from planner.answers.base import Answer, Deadline, Plan, plans_of
+from planner.answers.nothing_fits import nothing_fits
+from planner.answers.recipe import Placed, placed
+from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
+from planner.answers.whatif import Case, smallest
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimates
-from planner.notes import Note
-from planner.plans.pareto import merged
+from planner.notes import Note, NoteKind
 from planner.query.objectives import (
     FASTEST,
     OBJECTIVES,
     Aim,
-    amounts,
-    gpu_hours,
     objective,
-    span_s,
+    objective_matrix,
 )
-from planner.search.headroom import headroom_frontier, most_headroom_gib, with_headroom
+from planner.query.resolve import Resolved
+from planner.search.headroom import (
+    headroom_frontier,
+    headroom_gib,
+    most_headroom_gib,
+    with_headroom,
+)
 from planner.search.ranking.goals import Goal
-from planner.search.ranking.handicaps import used
-from planner.search.search import Found, Progress, SearchResult, search
+from planner.search.ranking.pareto import non_dominated
+from planner.search.search import Progress, SearchResult, search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
-from planner.spec.strategy import Strategy
-
-BESIDE_S = 1.0
-"""Of a search beside the plans, such as for their knobs, where a limit of time struck."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """One ranked plan: where it runs, how it is cut up, what that costs."""
-
-    context: Context
-    strategy: Strategy
-    estimate: Estimate
-    is_optimal: bool
-    weighed_s: float | None = None
-    """By which a search ranked it, where one did: its time with the handicaps of what it uses."""
-
-    @property
-    def framework(self) -> str:
-        """Name of the framework."""
-        return self.context.traits.name
-
-    @property
-    def num_gpus(self) -> int:
-        """GPUs it runs on."""
-        return self.strategy.num_gpus
-
-    @property
-    def ranked_s(self) -> float:
-        """What it is ranked by: its weighed time where a search found it, else its time."""
-        return self.estimate.iter_time_s if self.weighed_s is None else self.weighed_s
-
-    def penalties(self) -> dict[str, float]:
-        """By mechanism it uses, the factor of time that evidence for it has to make up for."""
-        return used(self.context, self.strategy)
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes that hold it; part of a node counts as one."""
-        return math.ceil(self.num_gpus / self.context.cluster.node.num_accelerators)
-
-    @property
-    def headroom_bytes(self) -> float:
-        """Usable HBM less the modelled peak."""
-        return self.estimate.memory.usable_bytes - self.estimate.memory.peak_bytes
-
-    @property
-    def free_bytes(self) -> float:
-        """HBM less the modelled peak, the margin included."""
-        return self.estimate.memory.hbm_bytes - self.estimate.memory.peak_bytes
-
-    def num_iterations(self) -> float | None:
-        """Optimizer steps of the whole job; None without a token budget."""
-        job = self.context.job
-        return job.total_tokens / job.tokens_per_iteration if job.total_tokens else None
-
-    def total_s(self) -> float | None:
-        """Seconds of the whole job; None without a token budget."""
-        steps = self.num_iterations()
-        return None if steps is None else steps * self.estimate.iter_time_s
-
-    def span_s(self) -> float:
-        """Seconds of the whole job, or of 1,000 iterations without a token budget."""
-        return span_s(self.estimate.iter_time_s, self.context.job)
-
-    def gpu_hours(self) -> float:
-        """GPU-hours of the same span."""
-        return gpu_hours(float(self.strategy.num_gpus), self.span_s())
-
-    def amounts(self) -> dict[str, float | None]:
-        """Money and energy of the same span; None where hwdb lacks a figure."""
-        return amounts(self.gpu_hours(), self.context.cluster)
-
-    def cost_usd(self) -> float | None:
-        """Price of the same span; None where hwdb has no price for the node."""
-        return self.amounts()["cost_usd"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """Everything a report needs: the best plans, the frontiers, search figures."""
-
-    contexts: tuple[Context, ...]
-    plans: tuple[Plan, ...]
-    """Best first; all keep the limits, no two have one layout. Of several frameworks the best of
-    each come first; by time those of a framework are on as many GPUs as its best."""
-    pareto: tuple[Plan, ...]
-    """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
-    searches: tuple[SearchResult, ...]
-    notes: tuple[Note, ...] = ()
-    """Defaults that were assumed."""
-    aim: Aim = FASTEST
-    narrowing: Narrowing = EVERYTHING
-    frontier: tuple[Plan, ...] = ()
-    """What nothing dominates in time and GPUs, ascending in GPUs, where it was asked for."""
-    ladder: tuple[Plan, ...] = ()
-    """The best on at most a half, a quarter, ... of the first plan's GPUs, and on the fewest."""
-    fastest: Plan | None = None
-    """The fastest under the model as it stands, where the first plan is another one."""
-    headroom_gib: int | None = None
-    """Where that was the aim: what every plan leaves."""
-
-    @property
-    def proved_optimal(self) -> bool:
-        """True when every plan shown was proved best under the model."""
-        return all(result.proved_optimal for result in self.searches)
-
-    @property
-    def gap(self) -> float:
-        """Share of its time by which the best plan may be off the optimum at most."""
-        gaps = [result.gap for result in self.searches]
-        if self.plans:
-            best_s = self.plans[0].estimate.iter_time_s
-            empty = [r for r in self.searches if not (r.plans or r.is_complete)]
-            gaps += [max(0.0, 1.0 - result.bound_s / best_s) for result in empty]
-        return max(gaps, default=0.0)
-
-    @property
-    def is_complete(self) -> bool:
-        """No time limit struck."""
-        return all(result.is_complete for result in self.searches)
-
-    @property
-    def beside_s(self) -> float | None:
-        """Seconds for each search beside the plans; no limit where none struck."""
-        return None if self.is_complete else BESIDE_S
-
-    @property
-    def seconds(self) -> float:
-        """Search time over all frameworks."""
-        return sum(result.seconds for result in self.searches)
-
-    def dropped(self) -> dict[str, int]:
-        """Branches dropped by each rule, over all frameworks, most first."""
-        total: dict[str, int] = {}
-        for result in self.searches:
-            for name, count in result.dropped.items():
-                total[name] = total.get(name, 0) + count
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+from planner.units import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,23 +114,6 @@ class _Asked:
             time_limit_s=self.deadline.share_s(),
             progress=self.progress,
         )
-
-
-def plans_of(context: Context, found: Sequence[Found], *, is_complete: bool = True) -> list[Plan]:
-    """What a search found, as plans; proved best only where it was complete."""
-    if not found:
-        return []
-    made_estimates = estimates(context, [one.strategy for one in found])
-    return [
-        Plan(
-            context=context,
-            strategy=one.strategy,
-            estimate=made,
-            is_optimal=one.is_optimal and is_complete,
-            weighed_s=one.weighed_s,
-        )
-        for one, made in zip(found, made_estimates, strict=True)
-    ]
 
 
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
@@ -354,3 +206,132 @@ def _rungs(plans: Sequence[Plan], best: Plan | None) -> tuple[Plan, ...]:
     for plan in sorted(below, key=lambda plan: plan.ranked_s):
         by_gpus.setdefault(plan.strategy.num_gpus, plan)
     return tuple(by_gpus[count] for count in sorted(by_gpus, reverse=True))
+
+
+def points_of(plans: Sequence[Plan], names: Sequence[str]) -> Array:
+    """Plans x objectives, all to be minimised; headroom in whole GiB, negated."""
+    points = objective_matrix(plans, names)
+    for column, name in enumerate(names):
+        if name == "headroom_bytes":
+            points[:, column] = [
+                -headroom_gib(plan.context, plan.estimate.memory.peak_bytes) for plan in plans
+            ]
+    return points
+
+
+def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
+    """What no plan dominates, in the order of GPUs, then time, then most headroom.
+
+    Why the fastest plan of every number of GPUs is enough: at a given number, cost and energy of a
+    job rise with the iteration time, so the fastest plan dominates (or equals) the others; and one
+    no faster than that of a smaller number costs and draws more as well. Headroom is counted in
+    whole GiB: :func:`planner.search.headroom.headroom_frontier` gives the plans for every one.
+    """
+    if not plans:
+        return ()
+    kept = [plans[row] for row in non_dominated(points_of(plans, names)).tolist()]
+    order = np.lexsort(points_of(kept, ("headroom_bytes", "iteration_s", "gpus")).T)
+    return tuple(kept[row] for row in order.tolist())
+
+
+Ask = Callable[[Sequence[Context]], Answer]
+"""Plans for contexts, everything else of the question given."""
+
+
+def is_tight(plan: Plan) -> bool:
+    """Whether the modelled peak lies inside the framework's margin: published peaks exceeded it."""
+    return plan.estimate.memory.verdict == "tight"
+
+
+def with_room(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) -> Answer:
+    """Plans that leave the margin free; where none does, those that need it, noted as tight.
+
+    ``is_given``: the user chose the margin, so it is kept. It is kept too where the search ran out
+    of time.
+    """
+    found = ask(contexts)
+    is_decided = bool(found.plans or found.frontier) or not found.is_complete
+    if is_decided or is_given or not any(context.margin_fraction for context in contexts):
+        return found
+    tight = ask([replace(context, margin_fraction=0.0) for context in contexts])
+    if not tight.plans and not tight.frontier:
+        return found
+    margins = {context.traits.name: context.margin_fraction for context in contexts}
+    free = ", ".join(f"{name} {fraction:.1%}" for name, fraction in margins.items())
+    text = (
+        f"tight: no plan leaves the margin free ({free}), by which published peaks exceeded the "
+        "model; these plans may run out of memory"
+    )
+    note = Note(kind=NoteKind.tight, text=text, subject="margin")
+    return replace(tight, notes=(*tight.notes, note))
+
+
+def answered(
+    resolved: Resolved, top: int, progress: Progress = lambda _message, _fraction: None
+) -> Answer:
+    """Search, and raise where there is nothing to show: nothing fits, or not in time."""
+    deadline = Deadline(resolved.time_limit_s)
+    found = searched(resolved, top, deadline, progress)
+    if found.plans or found.frontier:
+        return found
+    if deadline.limit_s is not None and not found.is_complete:
+        raise deadline.nothing_found()
+    case = Case(contexts=found.contexts, narrowing=resolved.narrowing)
+    raise nothing_fits(case, found, deadline)
+
+
+def searched(
+    resolved: Resolved,
+    top: int,
+    deadline: Deadline,
+    progress: Progress = lambda _message, _fraction: None,
+) -> Answer:
+    """Search; what is found may be nothing, and nobody asks why."""
+    ask = partial(
+        answer,
+        top=top,
+        notes=resolved.notes,
+        narrowing=resolved.narrowing,
+        aim=resolved.aim,
+        deadline=deadline,
+        progress=progress,
+    )
+    return with_room(ask, resolved.contexts, is_given=resolved.keeps_margin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What further searches and estimates say of an answer's plans."""
+
+    variants: tuple[tuple[Variant, ...], ...] = ()
+    """Of the first plans, each fastest first."""
+    mixed: Variant | None = None
+    """Of the first plan with layers under different policies, where that gains anything."""
+    resident: Variant | None = None
+    """A switch or optimizer under which a plan without offload is no slower than the first."""
+    recipe: Placed | None = None
+    """The nearest one, priced for the question."""
+
+
+def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = False) -> Beside:
+    """What the screen tells: ``verbose`` of the first plan, ``show_all`` of every one."""
+    if not answer.plans:
+        return Beside()
+    by_time = answer.aim.objective == "iteration_s"
+    first = answer.plans[0]
+    told = answer.plans if show_all else answer.plans[: verbose and by_time]
+    limit_s, narrowing = answer.beside_s, answer.narrowing
+    return Beside(
+        variants=tuple(variants(plan, narrowing, limit_s=limit_s) for plan in told),
+        mixed=mixed_policy_gain(first, narrowing, limit_s=limit_s) if verbose and by_time else None,
+        resident=resident_variant(answer),
+        recipe=placed(answer),
+    )
+
+
+def beside_document(answer: Answer) -> Beside:
+    """What JSON tells: the variants of every plan, and the recipe."""
+    found = tuple(
+        variants(plan, answer.narrowing, limit_s=answer.beside_s) for plan in answer.plans
+    )
+    return Beside(variants=found, recipe=placed(answer))

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.base import Plan
+from planner.answers.job import Job, Terms
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -12,8 +14,6 @@ from planner.errors import InputError
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_training
 from planner.layers.parameters import count_parameters
-from planner.plans.job import Job, Terms
-from planner.plans.plan import Plan
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
 from planner.spec.training import Training

@@ -4,17 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from planner.errors import InputError
-from planner.layers.adapters import adapter_params
-from planner.layers.parameters import (
-    Parts,
-    count_active_parameters,
-    count_parameters,
-    embedding_params,
-    head_params,
-)
-from planner.layers.weights import mean_states
-from planner.plans.job_formulas import (
+from planner.answers.base import Plan
+from planner.answers.job_formulas import (
     RESTART_S,
     STORAGE_BYTES_PER_S_PER_GPU,
     checkpoint_bytes,
@@ -31,7 +22,16 @@ from planner.plans.job_formulas import (
     write_s,
     young_interval_s,
 )
-from planner.plans.plan import Plan
+from planner.errors import InputError
+from planner.layers.adapters import adapter_params
+from planner.layers.parameters import (
+    Parts,
+    count_active_parameters,
+    count_parameters,
+    embedding_params,
+    head_params,
+)
+from planner.layers.weights import mean_states
 from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, span_s
 from planner.spec.cluster import NodeSpec
 from planner.spec.precision import traits_at_precision

@@ -5,8 +5,8 @@ import doctest
 import numpy as np
 import pytest
 
-from planner.plans import job_formulas
-from planner.plans.job_formulas import (
+from planner.answers import job_formulas
+from planner.answers.job_formulas import (
     GPU_MTBF_S,
     checkpoint_bytes,
     copy_s,

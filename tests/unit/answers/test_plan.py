@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.base import Answer
+from planner.answers.plan import answer, is_tight, with_room
 from planner.cost.context import Context
-from planner.plans.plan import Answer, answer
-from planner.plans.tight import is_tight, with_room
 from planner.units import GIB
 
 MARGIN = 0.4

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, create_model
 
 from planner import __version__
+from planner.answers.base import Plan
 from planner.catalog.clusters import load_cluster
 from planner.catalog.figures import Strict, validate
 from planner.catalog.models import load_model
@@ -24,7 +25,6 @@ from planner.frameworks.settings import (
 )
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
-from planner.plans.plan import Plan
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.job import (

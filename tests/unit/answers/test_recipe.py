@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
-from planner.catalog.recipes import Recipe, find_recipe, load_recipes
-from planner.cost.context import Context
-from planner.cost.estimate import estimate
-from planner.frameworks.registry import load_traits
-from planner.plans.plan import Plan
-from planner.plans.recipe import (
+from planner.answers.base import Plan
+from planner.answers.recipe import (
     nearest_recipe,
     place,
     recipe_context,
     recipe_strategy,
     recipe_traits,
 )
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.catalog.recipes import Recipe, find_recipe, load_recipes
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.frameworks.registry import load_traits
 from planner.query.like import priced_problem, recipe_cluster, recipe_gpus, stated_degrees
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy

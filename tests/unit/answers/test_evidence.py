@@ -8,17 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.answers.evidence import MAX_RUNS, NEAR_OCTAVES, distances, evidence, published_runs
+from planner.answers.layout import requested, resolve
 from planner.answers.rows import EvidenceRow
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.plans.evidence import (
-    MAX_RUNS,
-    NEAR_OCTAVES,
-    distances,
-    evidence,
-    published_runs,
-)
-from planner.plans.layout import requested, resolve
 from planner.report.words import evidence_line
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
@@ -146,6 +140,6 @@ def test_the_table_is_read_only_when_asked_for() -> None:
         "from unittest import mock\n"
         "import csv\n"
         "with mock.patch.object(csv, 'DictReader', side_effect=AssertionError):\n"
-        "    import planner.cli.app, planner.plans.plan, planner.report.plan\n"
+        "    import planner.cli.app, planner.answers.plan, planner.report.plan\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""A layout given degree by degree: fills in what is missing, refuses what is illegal."""
+"""A layout given degree by degree: filled in, refused where it is illegal; layouts compared."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,12 +6,20 @@ from typing import Any, Literal
 
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
+from planner.formats.megatron.layout import (
+    chunks_of,
+    even_chunks,
+    parse_layout,
+    per_stage,
+    short_ends,
+)
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
 from planner.spec.strategy import (
     FIELD_DEFAULTS,
     LAYER_POLICIES,
     OFFLOAD_CODES,
+    OFFLOAD_POLICIES,
     RECOMPUTE_WORDS,
     RECOMPUTED,
     SEARCHED_FIELDS,
@@ -205,3 +213,127 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
         ]
     )
     return context, strategy
+
+
+CUT = "..."
+"""At the end of a layout of which only the beginning is known."""
+
+
+def layout_chunks(layout: str, num_layers: int) -> tuple[int, ...]:
+    """Layers per chunk of a Megatron layout such as ``Et*4|(t*4|)*14tmL``.
+
+    Embedding (E), MTP layers (m) and loss (L) are not counted. One that ends in ``...`` goes on
+    with chunks as large as the last one known, while there are layers. ValueError says what is
+    wrong with it.
+    """
+    chunks = chunks_of(parse_layout(layout.removesuffix(CUT).removesuffix("|")))
+    if not layout.endswith(CUT):
+        return chunks
+    rest, size = num_layers - sum(chunks), chunks[-1]
+    if not size:
+        raise ValueError(f"{CUT} after a chunk of no layers")
+    whole, last = divmod(rest, size)
+    return (*chunks, *([size] * whole), *([last] if last else []))
+
+
+def layout_layers(layout: str, pp: int, num_layers: int = 0) -> tuple[int, ...]:
+    """Layers per stage of a Megatron layout; chunk c is on stage c mod pp."""
+    return per_stage(layout_chunks(layout, num_layers), pp)
+
+
+def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """Layers per chunk as Megatron's recipes split them where they state no layout.
+
+    Even where pp · vpp divides them. Else, where it divides layers + 2, embedding and head count
+    as a layer each, so both end chunks hold one less (Megatron's and torchtitan's rule, and
+    BLOOM's). Else, without interleaving, the first stages hold one more, and with it chunks are
+    full but for the last ones.
+    """
+    chunks = even_chunks(num_layers, pp, vpp)
+    if chunks is None and pp > 1:
+        chunks = short_ends(num_layers, pp, vpp, embedding=True, loss=True)
+    if chunks is not None:
+        return chunks
+    if vpp == 1:
+        base, rest = divmod(num_layers, pp)
+        return tuple(base + (stage < rest) for stage in range(pp))
+    return _filled(default_layers(num_layers, pp, vpp), -(-num_layers // (pp * vpp)), vpp)
+
+
+def _filled(stages: tuple[int, ...], size: int, vpp: int) -> tuple[int, ...]:
+    """Chunks of stages whose last chunks lack what is missing."""
+    return tuple(
+        max(0, min(size, layers - chunk * size)) for chunk in range(vpp) for layers in stages
+    )
+
+
+_TITLES = {
+    name: decision.title or name
+    for name, decision in STRATEGY_FIELDS.items()
+    if decision.kind and name != "offload_percent"
+}
+
+
+def _word(strategy: Strategy, name: str) -> str:
+    value = getattr(strategy, name)
+    if name == "offload":
+        return _offload(strategy)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _offload(strategy: Strategy) -> str:
+    percent = strategy.offload_percent
+    return f"{strategy.offload} {percent} %" if percent < 100 else strategy.offload
+
+
+def _moved(strategy: Strategy) -> dict[str, str]:
+    """What else than recomputation layers are under, and how many."""
+    under, num_layers = strategy.layers_under, sum(strategy.layers_per_stage)
+    return {
+        policy.title: f"{under[name]}/{num_layers}" if under[name] else "none"
+        for name, policy in OFFLOAD_POLICIES.items()
+    }
+
+
+def values(strategy: Strategy) -> dict[str, str]:
+    """What tells layouts apart, by what it is called."""
+    named = {title: _word(strategy, name) for name, title in _TITLES.items()}
+    named["recompute"] = strategy.recompute
+    named |= _moved(strategy)
+    layers = strategy.layers_per_stage
+    named["layers per stage"] = (
+        ", ".join(map(str, layers)) if len(layers) <= 16 else (f"{min(layers)} to {max(layers)}")
+    )
+    modules = strategy.recompute_modules
+    named["recompute modules"] = "the profile's" if modules is None else ", ".join(modules)
+    return named
+
+
+def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]:
+    """What is not the same in both, by what it is called."""
+    first, second = values(before), values(after)
+    changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
+    if before.etp == before.tp and after.etp == after.tp:
+        changed.pop("etp", None)
+    same_stages = before.pp == after.pp
+    if not same_stages:
+        changed.pop("layers per stage", None)
+    if "none" in (first["recompute"], second["recompute"]):
+        changed.pop("recompute modules", None)
+    return changed
+
+
+def short_layout(strategy: Strategy) -> str:
+    """Degrees above one and what is not usual, in one line."""
+    degrees = [f"{name}={value}" for name, value in strategy.degrees.items()]
+    extras = [
+        f"ZeRO-{strategy.zero_stage}",
+        f"micro-batch {strategy.micro_batch}",
+        *([strategy.schedule] if strategy.schedule != "1f1b" else []),
+        *([f"recompute {strategy.recompute}"] if strategy.recompute != "none" else []),
+        *([f"offload {_offload(strategy)}"] if strategy.offload != "none" else []),
+        *(f"{title} {layers}" for title, layers in _moved(strategy).items() if layers != "none"),
+    ]
+    return ", ".join([" ".join(degrees) or "one GPU", *extras])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.plan_file import NOT_COVERED, read_plan
 from planner.errors import InputError
-from planner.plans.plan_file import NOT_COVERED, read_plan
 
 
 @pytest.mark.parametrize("key", NOT_COVERED)

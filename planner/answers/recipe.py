@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from planner.answers.base import Answer, Plan
+from planner.answers.layout import default_chunks, layout_chunks
 from planner.catalog.hardware import load_node
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
@@ -14,8 +16,6 @@ from planner.cost.estimate import Estimate, estimate
 from planner.formats.megatron.layout import per_stage
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
-from planner.plans.plan import Answer, Plan
-from planner.plans.splits import default_chunks, layout_chunks
 from planner.query.like import (
     recipe_cluster,
     recipe_gpus,

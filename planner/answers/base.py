@@ -1,0 +1,250 @@
+"""Plans and answers, and the time that the searches for them share."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from planner.cost.context import Context
+from planner.cost.estimate import Estimate, estimates
+from planner.cost.module_sets import module_sets
+from planner.errors import NothingFitsError
+from planner.notes import Note
+from planner.query.objectives import (
+    FASTEST,
+    Aim,
+    amounts,
+    gpu_hours,
+    span_s,
+)
+from planner.search.ranking.handicaps import used
+from planner.search.search import Found, SearchResult
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
+from planner.spec.strategy import SCHEDULES, Strategy
+
+LEAST_S = 0.01  # of a share, so that a search that comes late still ends by itself
+
+
+class Deadline:
+    """Shares what is left of a time limit equally over the searches still planned."""
+
+    # Seconds after which a search beside the plans asked for ends with what it has. They decide
+    # what is found on a slow machine.
+    PLAN_S: ClassVar[float] = 2.0  # the best plan after one change
+    PAIRS_S: ClassVar[float] = 6.0  # pairs of changes, where none alone is enough
+    FEWEST_S: ClassVar[float] = 6.0  # the fewest nodes that fit
+    CONFLICT_S: ClassVar[float] = 10.0  # limits that no layout keeps together
+    SHORTAGE_S: ClassVar[float] = 5.0  # the layout that lacks least memory
+    CHANGES_S: ClassVar[float] = 20.0  # all changes after which something would fit
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self.limit_s = limit_s
+        self.ends_s = None if limit_s is None else time.monotonic() + limit_s
+        self.num_left = 1
+
+    def within(self, seconds: float) -> "Deadline":
+        """A deadline of its own after so many seconds, no later than this one."""
+        return Deadline(min(seconds, self.left_s()))
+
+    def plan_for(self, num_searches: int) -> None:
+        """Say how many searches are to come."""
+        self.num_left = num_searches
+
+    @property
+    def is_over(self) -> bool:
+        """The time is up."""
+        return self.ends_s is not None and time.monotonic() > self.ends_s
+
+    def left_s(self) -> float:
+        """Seconds left; infinite without a limit."""
+        if self.ends_s is None:
+            return float("inf")
+        return max(self.ends_s - time.monotonic(), LEAST_S)
+
+    def share_s(self) -> float | None:
+        """Seconds the next search may take; None without a limit."""
+        if self.ends_s is None:
+            return None
+        share_s = self.left_s() / max(self.num_left, 1)
+        self.num_left -= 1
+        return max(share_s, LEAST_S)
+
+    def nothing_found(self) -> NothingFitsError:
+        """What to raise where no search found anything before the time was over."""
+        return NothingFitsError(
+            f"no plan found within --time-limit {self.limit_s or 0:g}; "
+            "that does not say that none fits"
+        )
+
+
+BESIDE_S = 1.0
+"""Of a search beside the plans, such as for their knobs, where a limit of time struck."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One ranked plan: where it runs, how it is cut up, what that costs."""
+
+    context: Context
+    strategy: Strategy
+    estimate: Estimate
+    is_optimal: bool
+    weighed_s: float | None = None
+    """By which a search ranked it, where one did: its time with the handicaps of what it uses."""
+
+    @property
+    def framework(self) -> str:
+        """Name of the framework."""
+        return self.context.traits.name
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs it runs on."""
+        return self.strategy.num_gpus
+
+    @property
+    def ranked_s(self) -> float:
+        """What it is ranked by: its weighed time where a search found it, else its time."""
+        return self.estimate.iter_time_s if self.weighed_s is None else self.weighed_s
+
+    def penalties(self) -> dict[str, float]:
+        """By mechanism it uses, the factor of time that evidence for it has to make up for."""
+        return used(self.context, self.strategy)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that hold it; part of a node counts as one."""
+        return math.ceil(self.num_gpus / self.context.cluster.node.num_accelerators)
+
+    @property
+    def headroom_bytes(self) -> float:
+        """Usable HBM less the modelled peak."""
+        return self.estimate.memory.usable_bytes - self.estimate.memory.peak_bytes
+
+    @property
+    def free_bytes(self) -> float:
+        """HBM less the modelled peak, the margin included."""
+        return self.estimate.memory.hbm_bytes - self.estimate.memory.peak_bytes
+
+    def num_iterations(self) -> float | None:
+        """Optimizer steps of the whole job; None without a token budget."""
+        job = self.context.job
+        return job.total_tokens / job.tokens_per_iteration if job.total_tokens else None
+
+    def total_s(self) -> float | None:
+        """Seconds of the whole job; None without a token budget."""
+        steps = self.num_iterations()
+        return None if steps is None else steps * self.estimate.iter_time_s
+
+    def span_s(self) -> float:
+        """Seconds of the whole job, or of 1,000 iterations without a token budget."""
+        return span_s(self.estimate.iter_time_s, self.context.job)
+
+    def gpu_hours(self) -> float:
+        """GPU-hours of the same span."""
+        return gpu_hours(float(self.strategy.num_gpus), self.span_s())
+
+    def amounts(self) -> dict[str, float | None]:
+        """Money and energy of the same span; None where hwdb lacks a figure."""
+        return amounts(self.gpu_hours(), self.context.cluster)
+
+    def cost_usd(self) -> float | None:
+        """Price of the same span; None where hwdb has no price for the node."""
+        return self.amounts()["cost_usd"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Everything a report needs: the best plans, the frontiers, search figures."""
+
+    contexts: tuple[Context, ...]
+    plans: tuple[Plan, ...]
+    """Best first; all keep the limits, no two have one layout. Of several frameworks the best of
+    each come first; by time those of a framework are on as many GPUs as its best."""
+    pareto: tuple[Plan, ...]
+    """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
+    searches: tuple[SearchResult, ...]
+    notes: tuple[Note, ...] = ()
+    """Defaults that were assumed."""
+    aim: Aim = FASTEST
+    narrowing: Narrowing = EVERYTHING
+    frontier: tuple[Plan, ...] = ()
+    """What nothing dominates in time and GPUs, ascending in GPUs, where it was asked for."""
+    ladder: tuple[Plan, ...] = ()
+    """The best on at most a half, a quarter, ... of the first plan's GPUs, and on the fewest."""
+    fastest: Plan | None = None
+    """The fastest under the model as it stands, where the first plan is another one."""
+    headroom_gib: int | None = None
+    """Where that was the aim: what every plan leaves."""
+
+    @property
+    def proved_optimal(self) -> bool:
+        """True when every plan shown was proved best under the model."""
+        return all(result.proved_optimal for result in self.searches)
+
+    @property
+    def gap(self) -> float:
+        """Share of its time by which the best plan may be off the optimum at most."""
+        gaps = [result.gap for result in self.searches]
+        if self.plans:
+            best_s = self.plans[0].estimate.iter_time_s
+            empty = [r for r in self.searches if not (r.plans or r.is_complete)]
+            gaps += [max(0.0, 1.0 - result.bound_s / best_s) for result in empty]
+        return max(gaps, default=0.0)
+
+    @property
+    def is_complete(self) -> bool:
+        """No time limit struck."""
+        return all(result.is_complete for result in self.searches)
+
+    @property
+    def beside_s(self) -> float | None:
+        """Seconds for each search beside the plans; no limit where none struck."""
+        return None if self.is_complete else BESIDE_S
+
+    @property
+    def seconds(self) -> float:
+        """Search time over all frameworks."""
+        return sum(result.seconds for result in self.searches)
+
+    def dropped(self) -> dict[str, int]:
+        """Branches dropped by each rule, over all frameworks, most first."""
+        total: dict[str, int] = {}
+        for result in self.searches:
+            for name, count in result.dropped.items():
+                total[name] = total.get(name, 0) + count
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def plans_of(context: Context, found: Sequence[Found], *, is_complete: bool = True) -> list[Plan]:
+    """What a search found, as plans; proved best only where it was complete."""
+    if not found:
+        return []
+    made_estimates = estimates(context, [one.strategy for one in found])
+    return [
+        Plan(
+            context=context,
+            strategy=one.strategy,
+            estimate=made,
+            is_optimal=one.is_optimal and is_complete,
+            weighed_s=one.weighed_s,
+        )
+        for one, made in zip(found, made_estimates, strict=True)
+    ]
+
+
+def context_around(plan: Plan) -> Context:
+    """The plan's context with all that a search may choose.
+
+    A plan file does not say how its search was narrowed.
+    """
+    context, support = plan.context, plan.context.traits.support
+    return replace(
+        context,
+        placements=support.placements,
+        schedules=tuple(name for name in SCHEDULES if name in support.schedules),
+        module_sets=module_sets(context),
+        weighs_evidence=True,
+    )
