@@ -23,7 +23,7 @@ from planner.check.settings import settings_for
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
-from planner.formats.source import read_source
+from planner.formats.format import read_source
 from planner.query.from_file import AUTO
 from planner.report.findings import (
     render_github,

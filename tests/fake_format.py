@@ -5,9 +5,9 @@ from typing import Any, NoReturn
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.formats.finding import Finding
 from planner.formats.format import (
     Emitted,
+    Finding,
     Format,
     FormatRule,
     Reading,

@@ -20,8 +20,7 @@ from planner.check.plan import PLAN, check_format_name, is_plan_file, read_plan_
 from planner.check.result import Figures, FileResult, finding_of, in_order, is_ignored
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
-from planner.formats.finding import Finding
-from planner.formats.format import Format, Reading, SourceText, World
+from planner.formats.format import Finding, Format, Reading, SourceText, World
 from planner.limits import one_line
 from planner.query.from_file import AUTO, UnrecognisedError, format_of, source_of, with_model
 

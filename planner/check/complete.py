@@ -13,8 +13,7 @@ from planner.check.values import Values
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.errors import InputError
-from planner.formats.finding import Finding
-from planner.formats.format import Reading, Value, World
+from planner.formats.format import Finding, Reading, Value, World
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import (

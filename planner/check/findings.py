@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from planner.check.degrees import batch_of, gpus_of
 from planner.check.rules import LEGALITY
 from planner.check.values import Values
-from planner.formats.finding import SEVERITIES, Finding
-from planner.formats.format import Format, Reading, World
+from planner.formats.format import SEVERITIES, Finding, Format, Reading, World
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 from planner.units import format_count, format_seconds
 

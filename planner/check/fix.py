@@ -31,8 +31,7 @@ from planner.check.plan import PLAN
 from planner.check.values import Values
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
-from planner.formats.finding import Finding
-from planner.formats.format import Format, Reading, SourceText
+from planner.formats.format import Finding, Format, Reading, SourceText
 from planner.query.from_file import format_of
 from planner.query.places import cluster_for_file
 from planner.search.search import Progress

@@ -10,11 +10,9 @@ from planner.check.plan import is_plan_file, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
 from planner.errors import InputError
-from planner.formats.finding import Finding
-from planner.formats.format import SourceText, Value
+from planner.formats.format import Finding, SourceText, Value, read_source
 from planner.formats.shell.launched import launcher_settings, processes
 from planner.formats.shell.words import Script, line_numbers, read_script
-from planner.formats.source import read_source
 from planner.spec.job import JobSpec
 from planner.spec.traits import FrameworkTraits
 

@@ -7,8 +7,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.trained import trained_beside
 from planner.errors import InputError, Problem
-from planner.formats.finding import Severity
-from planner.formats.format import Reading, Value
+from planner.formats.format import Reading, Severity, Value
 from planner.frameworks.registry import CURRENT
 from planner.query.from_file import AUTO
 from planner.query.traits import read_settings

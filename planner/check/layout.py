@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from planner.check.rules import OWN
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
-from planner.formats.finding import Finding, Severity
+from planner.formats.format import Finding, Severity
 from planner.spec.strategy import Strategy
 
 

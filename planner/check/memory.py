@@ -8,7 +8,7 @@ from planner.answers.layout import differences
 from planner.answers.repair import memory_deficits, repair
 from planner.check.layout import Layout
 from planner.cost.estimate import Estimate, estimate
-from planner.formats.finding import Finding
+from planner.formats.format import Finding
 from planner.frameworks.settings import with_optimizer
 from planner.search.near import Accepts
 from planner.spec.strategy import with_policy_on_all_layers

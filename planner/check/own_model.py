@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import cast
 
-from planner.formats.finding import Finding
-from planner.formats.format import OwnModel, Value
+from planner.formats.format import Finding, OwnModel, Value
 from planner.spec.model import ModelSpec
 
 RULE = "job.model"

@@ -9,8 +9,7 @@ from planner.check.result import finding_of
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
 from planner.formats import registry as formats
-from planner.formats.finding import Finding
-from planner.formats.format import SourceText
+from planner.formats.format import Finding, SourceText
 from planner.query.from_file import AUTO
 from planner.spelling import did_you_mean
 

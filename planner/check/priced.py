@@ -12,8 +12,7 @@ from planner.check.job import Request, job_of, named
 from planner.check.layout import Layout
 from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
 from planner.errors import InputError, Problem
-from planner.formats.finding import Finding
-from planner.formats.format import Reading
+from planner.formats.format import Finding, Reading
 from planner.formats.registry import load_format
 from planner.query.from_file import format_of, source_of, with_model
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import Problem
-from planner.formats.finding import SEVERITIES, Finding, Severity
+from planner.formats.format import SEVERITIES, Finding, Severity
 from planner.limits import one_line
 
 UNREADABLE = "file.unreadable"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.formats import registry as formats
-from planner.formats.finding import Severity
+from planner.formats.format import Severity
 
 LEGALITY = "legality"
 

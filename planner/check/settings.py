@@ -10,8 +10,7 @@ from pydantic import Field
 from planner.catalog.clusters import split_host_memory
 from planner.catalog.figures import Strict, validate
 from planner.errors import InputError, Problem
-from planner.formats.finding import Severity
-from planner.formats.source import read_source
+from planner.formats.format import Severity, read_source
 
 OWN_FILE = "planner.toml"
 PROJECT_FILE = "pyproject.toml"

@@ -5,8 +5,7 @@ from pathlib import Path
 from planner.documents.file import is_file
 from planner.formats import registry as formats
 from planner.formats.adapters import FILE, read_adapters
-from planner.formats.format import Reading
-from planner.formats.source import read_source
+from planner.formats.format import Reading, read_source
 from planner.spec.training import FULL, Training
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from planner.check.layout import Place, Places
-from planner.formats.finding import Finding
-from planner.formats.format import ALL, PerChunk, Reading
+from planner.formats.format import ALL, Finding, PerChunk, Reading
 from planner.limits import MAX_GPUS
 from planner.spec.strategy import FieldSpec
 

@@ -41,7 +41,7 @@ def fix(name: str, request: "Request", options: FixOptions) -> None:
     from planner.check.fix import fix_file, fix_plan
     from planner.check.plan import check_format_name, is_plan_file
     from planner.cli.progress import delayed_progress
-    from planner.formats.source import read_source
+    from planner.formats.format import read_source
     from planner.report.repair import print_repair, render_repair_json
 
     path = Path(name)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError
-from planner.formats.bridge.dumped import read_dumped as read_bridge
+from planner.formats.bridge.read import read_dumped as read_bridge
 from planner.formats.format import Reading, SourceText, Value
-from planner.formats.megatron.dumped import read_dumped as read_megatron
+from planner.formats.megatron.read import read_dumped as read_megatron
 from planner.formats.registry import load_format
 from planner.formats.torchtitan.old import read_dumped as read_torchtitan
 from planner.limits import MAX_FILE_BYTES

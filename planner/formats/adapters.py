@@ -1,4 +1,6 @@
-"""The file that says what PEFT trains and how transformers loads what stays frozen.
+"""What a training script does beside its file: PEFT's adapters, Liger's loss.
+
+The file of adapters says what PEFT trains and how transformers loads what stays frozen.
 
 ``LoraConfig(**file["lora"])``; for 4 bits ``BitsAndBytesConfig(**file["quantization"])``.
 """
@@ -20,6 +22,7 @@ from planner.spec.training import (
     Training,
     read_targets,
 )
+from planner.spec.traits import Setting
 
 FILE = "adapter.json"
 SUFFIX = "_proj"
@@ -134,3 +137,20 @@ def _unlike_nf4(given: object) -> str:
     wanted = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
     is_alike = all(stated.get(key) == value for key, value in _NF4.items())
     return "" if is_alike else f"plans price {wanted}; given {given!r}"
+
+
+LIGER: tuple[Setting, ...] = (
+    ("kernels.loss", "liger"),
+    ("states.collected_head_gradient_bytes", 2.0),
+)
+"""Head and cross-entropy in chunks of tokens, the head's gradient made in forward."""
+
+
+def liger_lines(context: Context) -> Iterator[Decided]:
+    """What a training script does for it where its file has no key, for the README."""
+    if context.traits.kernels.loss == "liger":
+        yield Decided(
+            key="training script: AutoLigerKernelForCausalLM.from_pretrained(...)",
+            value="in place of AutoModelForCausalLM",
+            why="head and loss in one, as the plan assumes",
+        )

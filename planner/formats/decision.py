@@ -96,7 +96,8 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
     return cannot
 
 
-def _nothing(*_: object) -> Iterator[Any]:
+def nothing(*_: object) -> Iterator[Any]:
+    """No line, no decision, no reason."""
     return iter(())
 
 
@@ -109,11 +110,11 @@ class Decision:
     keys are compared one by one."""
     keys: tuple[str, ...]
     """Every key that carries it, in whatever file."""
-    to: To = _nothing
+    to: To = nothing
     """What a file says of a plan; called for plans that can be said."""
-    of: Of = _nothing
+    of: Of = nothing
     """What settings decide, by name."""
-    cannot: Cannot = _nothing
+    cannot: Cannot = nothing
     """Why no key says it: name, what was given, what is allowed."""
     off: Mapping[str, Any] = field(default_factory=dict)
     """What keys become that a plan has no line for, where they do not just go; KEPT: they stay."""
@@ -131,7 +132,7 @@ def of_key(
     read: Callable[[Any], object] = as_whole,
     of: Of | None = None,
     off: object = REMOVED,
-    cannot: Cannot = _nothing,
+    cannot: Cannot = nothing,
     more: tuple[str, ...] = (),
     is_default: bool = False,
 ) -> Decision:
@@ -143,7 +144,7 @@ def of_key(
         names=(name,) if name else (),
         keys=(key, *more),
         to=says(key, value, why, is_default=is_default),
-        of=(of or stated(name, key, read)) if name else _nothing,
+        of=(of or stated(name, key, read)) if name else nothing,
         off={key: KEPT if is_default else off},
         cannot=cannot,
     )
@@ -246,3 +247,40 @@ def explained(lines: Iterable[Line], text: Callable[[Any], str] = str) -> tuple[
     return tuple(
         Decided(key=line.key, value=text(line.value), why=line.why) for line in lines if line.why
     )
+
+
+def beyond(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
+    """Say which fields differ from their neutral value; ``can`` holds reasons by field."""
+    for name, reason in can.items():
+        given = getattr(strategy, name)
+        if given != FIELD_DEFAULTS[name]:
+            yield f"{name} {given}: {reason}"
+
+
+def unlike_layers(strategy: Strategy) -> Iterator[str]:
+    """Say what cannot hold where every layer is treated alike."""
+    selective, full, offloaded = strategy.policy_counts
+    if any(selective):
+        yield f"selective_layers_per_stage {words(selective)}: whole blocks are recomputed or none"
+    if 0 < sum(full) < sum(strategy.layers_per_stage):
+        yield f"recompute_layers_per_stage {words(full)}: all layers are recomputed or none"
+    if any(offloaded):
+        yield f"offloaded_layers_per_stage {words(offloaded)}: activations stay on the accelerator"
+
+
+def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]:
+    """Say where the precision of a job is none of those allowed."""
+    if context.job.precision not in allowed:
+        yield f"precision {context.job.precision}: allowed are {', '.join(allowed)}"
+
+
+def wrong_profile(context: Context, others: tuple[str, ...], program: str) -> Iterator[str]:
+    """Say where a plan is priced as another program runs it, whose files these are not."""
+    traits = context.traits
+    if traits.name == "megatron" and traits.profile in others:
+        yield f"profile {traits.profile}: another program than {program}, which runs no such plan"
+
+
+def words(counts: tuple[int, ...]) -> str:
+    """Counts per stage, for a message."""
+    return ", ".join(map(str, counts))

@@ -4,17 +4,57 @@ A format is a folder ``planner/formats/NAME/`` with a module ``format.py`` that 
 ``FORMAT``. Nothing outside the folder knows its keys.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from planner.cost.context import Context
+from planner.documents.file import read_text
 from planner.errors import ExpressError
-from planner.formats.finding import Finding, Severity
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, Strategy
 from planner.spec.training import Training
 from planner.spec.traits import Setting, TraitValue
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+"""Worst first."""
+SHOWN = 8
+"""Names that a message lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing said about a file: by which rule, where, and what is allowed there."""
+
+    rule: str
+    """Dotted name, such as ``megatron.tp_divides_heads`` or ``memory.fits``."""
+    severity: Severity
+    message: str
+    """What is wrong, what was given, what is allowed."""
+    path: str
+    key: str = ""
+    """As the file spells it: ``zero_optimization.stage``, ``--tensor-model-parallel-size``."""
+    line: int = 0
+    """From 1; 0: the file as a whole."""
+
+    @property
+    def kind(self) -> str:
+        """The rule's name without the format it is of: ``unknown_key``, ``bad_value``."""
+        return self.rule.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        """Render as ``file:line::key: message``."""
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}::{self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{rest}"
+
 
 DECISIONS: Mapping[str, str] = {
     "num_gpus": "processes in all",
@@ -337,3 +377,11 @@ def _both(offered: TraitValue, limit: TraitValue) -> TraitValue:
     if isinstance(offered, tuple) and isinstance(limit, tuple):
         return tuple(value for value in offered if value in limit)  # type: ignore[return-value]
     return offered and limit
+
+
+def read_source(path: Path | str) -> SourceText:
+    """Return the file's text without a byte-order mark, line ends as they are.
+
+    Raises InputError where it cannot be read as text.
+    """
+    return SourceText(path=str(path), text=read_text(path))

@@ -3,9 +3,12 @@
 One per folder with a module ``format.py``, and one per table of a front end.
 """
 
+import re
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module, resources
 
+from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Beside, Format, SourceText
 from planner.formats.front_ends.tools import tool_names
@@ -58,3 +61,54 @@ def recognised_beside(source: SourceText) -> tuple[Format, Beside] | None:
     """The file that a launcher takes beside a configuration, and whose it is."""
     found = ((kind, each) for kind in map(load_format, format_names()) for each in kind.beside)
     return next(((kind, each) for kind, each in found if each.recognise(source)), None)
+
+
+_NEOX = (
+    "pipe.parallel.size|model.parallel.size|pos.emb|attention.config|data.impl|lr.decay.iters|"
+    "text.gen.type|mock.run"
+)
+_NEMO = "micro_batch_size|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes"
+_YAML = (".yaml", ".yml")
+_SHELL = (".sh", ".slurm", ".sbatch")
+_PROGRAMS = (
+    (
+        "Megatron-LM in YAML (--yaml-cfg)",
+        r"\A(?=[\s\S]*^language_model:)(?=[\s\S]*^model_parallel:)",
+        _YAML,
+    ),
+    (
+        "Megatron-LM in YAML (MODEL_ARGS)",
+        r"^MODEL_ARGS:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)",
+        _YAML,
+    ),
+    ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
+    ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
+    ("NeMo-RL", r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)", _YAML),
+    ("NeMo-Automodel", r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)", _YAML),
+    ("NeMo 2", r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.", _YAML),
+    ("NeMo 1.x", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
+    ("verl", r"^[^#\n]*\b(verl[./](trainer|experimental|recipe)|recipe[./]\w+)[./]\w", _SHELL),
+    ("verl", r"^actor_rollout_ref:", _YAML),
+    ("OpenRLHF", r"^[^#\n]*\bopenrlhf[./]cli[./]train_", _SHELL),
+    ("Megatron-SWIFT", r"^\s*megatron (sft|pt|rlhf)\b", _SHELL),
+    ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),
+)
+"""A program, what its files alone hold, and how their names end."""
+_FOUND = tuple((name, re.compile(text, re.MULTILINE), ends) for name, text, ends in _PROGRAMS)
+
+
+def program_of(source: SourceText) -> str:
+    """The program whose configuration a file is; empty where that is not known."""
+    found = (
+        name
+        for name, pattern, ends in _FOUND
+        if source.path.lower().endswith(ends) and pattern.search(source.text)
+    )
+    return next(found, "")
+
+
+@cache
+def left_open(name: str) -> Mapping[str, str]:
+    """What is left to the user of a format, and the keys that say it."""
+    by_format: dict[str, dict[str, str]] = load_own(__package__, "left_open.yaml")
+    return by_format.get(name, {})

@@ -6,8 +6,7 @@ from functools import wraps
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.formats import settings as values
-from planner.formats.finding import Severity
-from planner.formats.format import FormatRule, Violation, World
+from planner.formats.format import FormatRule, Severity, Violation, World
 from planner.formats.settings import Settings, given
 
 Violations: TypeAlias = Iterator[tuple[str, str]]

@@ -5,8 +5,7 @@ from math import isfinite
 from typing import Any
 
 from planner.documents.tree import Duplicate
-from planner.formats.finding import Finding, Severity
-from planner.formats.format import Value
+from planner.formats.format import Finding, Severity, Value
 
 Settings = Mapping[str, Value]
 _TRUE = ("y", "yes", "t", "true", "on", "1")

@@ -8,9 +8,8 @@ from planner.documents.json_nodes import parse_json
 from planner.documents.yaml_nodes import compose
 from planner.errors import InputError, Problem
 from planner.formats import registry as formats
-from planner.formats.foreign import program_of
-from planner.formats.format import Format, OwnModel, Reading, SourceText
-from planner.formats.source import read_source
+from planner.formats.format import Format, OwnModel, Reading, SourceText, read_source
+from planner.formats.registry import program_of
 
 AUTO = "auto"  # the format that a file shows itself to be of
 YAML_ENDS = (".yaml", ".yml")

@@ -12,7 +12,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
 from planner.formats.format import Decided, Emitted, Format, OutputFile
-from planner.formats.left_open import left_open
+from planner.formats.registry import left_open
 from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapters import adapter_params

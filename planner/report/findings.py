@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from planner import __version__
 from planner.check.result import UNREADABLE, FileResult, exit_code
-from planner.formats.finding import SEVERITIES, Finding
+from planner.formats.format import SEVERITIES, Finding
 from planner.report.document import serialise
 from planner.units import format_bytes, format_seconds, format_stage
 

@@ -20,7 +20,7 @@ from planner.answers.repair import (
 from planner.answers.rows import Row
 from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
-from planner.formats.finding import Finding
+from planner.formats.format import Finding
 from planner.limits import one_line
 from planner.report.document import serialise
 from planner.report.table import Column, Table, rich_table

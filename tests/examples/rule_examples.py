@@ -8,8 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from planner.formats.format import Format, FormatRule, Reading, Violation, World
-from planner.formats.source import read_source
+from planner.formats.format import Format, FormatRule, Reading, Violation, World, read_source
 
 FORMATS = Path(__file__).parent / "formats"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.formats.format import read_source
 from planner.formats.registry import recognised
-from planner.formats.source import read_source
 
 FORMATS = Path(__file__).parent / "formats"
 EXAMPLES = sorted(

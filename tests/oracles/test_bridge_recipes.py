@@ -14,8 +14,8 @@ from planner.answers.plan import answer
 from planner.compare.dumps import dump_in
 from planner.cost.context import Context
 from planner.formats.bridge.adapters import names_of
+from planner.formats.bridge.format import recipes
 from planner.formats.bridge.keys import PRECISIONS
-from planner.formats.bridge.recipes import recipes
 from planner.formats.registry import load_format
 from planner.query.query import Query
 from planner.query.resolve import resolve

@@ -11,8 +11,8 @@ from rule_examples import load_example
 from planner.errors import ExpressError
 from planner.formats.bridge.keys import as_options
 from planner.formats.format import FormatRule, SourceText, Value
-from planner.formats.megatron.rows import all_words
-from planner.formats.megatron.shape import shape_choices, shape_reasons
+from planner.formats.megatron.model import shape_choices, shape_reasons
+from planner.formats.megatron.options import all_words
 from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]

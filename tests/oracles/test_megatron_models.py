@@ -9,8 +9,8 @@ from megatron_start import MegatronStarts, Start
 from planner.catalog.models import load_model, load_model_details
 from planner.catalog.paths import list_models
 from planner.cost.context import Context
-from planner.formats.megatron.rows import all_words
-from planner.formats.megatron.shape import shape_choices, shape_reasons
+from planner.formats.megatron.model import shape_choices, shape_reasons
+from planner.formats.megatron.options import all_words
 from planner.spec.model import ModelSpec, has_sinks
 
 RUN = "--micro-batch-size 1 --train-iters 1 --bf16 --lr 1e-4"

@@ -15,8 +15,7 @@ from planner.check.check import check_file
 from planner.check.job import Request
 from planner.check.result import exit_code
 from planner.errors import InputError
-from planner.formats.format import Format
-from planner.formats.source import read_source
+from planner.formats.format import Format, read_source
 from planner.limits import MAX_DIGITS
 from planner.report.findings import (
     render_github,

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from planner.documents.json_nodes import parse_json
 from planner.documents.nodes import Node
 from planner.errors import ExpressError, InputError
-from planner.formats.deepspeed.emit import emit, write_into
+from planner.formats.deepspeed.format import RULES, emit, write_into
 from planner.formats.deepspeed.read import read, recognise
-from planner.formats.deepspeed.rules import RULES
 from planner.formats.format import Format, SourceText, World
 from planner.formats.registry import load_format
 

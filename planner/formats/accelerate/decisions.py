@@ -17,9 +17,17 @@ from planner.formats.accelerate.section import (
     top,
 )
 from planner.formats.adapters import unnamed_targets
-from planner.formats.decision import Decision, Line, line, of_key, reasons, switched
+from planner.formats.decision import (
+    Decision,
+    Line,
+    beyond,
+    line,
+    of_key,
+    reasons,
+    switched,
+    unlike_layers,
+)
 from planner.formats.format import ALL, Value
-from planner.formats.refusals import beyond, unlike_layers
 from planner.formats.settings import Settings, as_flag, decided, flag, given, whole, word
 from planner.spec.strategy import Strategy
 from planner.spec.traits import TraitValue

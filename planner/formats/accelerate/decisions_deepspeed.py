@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from planner.cost.context import Context
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.section import MESH, Section, of_mesh, top
-from planner.formats.decision import Decision, Line, line, of_key
+from planner.formats.decision import Decision, Line, beyond, line, of_key, unlike_layers
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import Value
-from planner.formats.refusals import beyond, unlike_layers
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.spec.cluster import PROCESSOR
 from planner.spec.strategy import OFFLOAD_CODES, Strategy

@@ -10,10 +10,9 @@ from planner.formats.accelerate import keys, script
 from planner.formats.accelerate.decisions import FSDP1, SECTIONS, carrier, section_of
 from planner.formats.accelerate.read import read
 from planner.formats.accelerate.section import Section, num_machines, others, recomputes_all
-from planner.formats.adapters import adapter_files, adapter_lines
+from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
 from planner.formats.decision import Table, changes, explained, lines_of
 from planner.formats.format import Decided, Emitted, OutputFile, Reading, SourceText
-from planner.formats.losses import liger_lines
 from planner.formats.settings import Settings, path_of, word
 from planner.spec.strategy import Strategy
 

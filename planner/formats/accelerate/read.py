@@ -11,8 +11,7 @@ from planner.formats.accelerate.decisions import section_of
 from planner.formats.accelerate.section import top
 from planner.formats.decision import decided_in
 from planner.formats.deepspeed.keys import schema as of_deepspeed
-from planner.formats.finding import Finding
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Finding, Reading, SourceText, Value
 from planner.formats.settings import as_flag, as_whole, finding_at, repeated_keys
 from planner.spelling import did_you_mean
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from planner.cost.context import Context
 from planner.formats.accelerate import keys
-from planner.formats.decision import KEPT, Decision, Line, Table, line
+from planner.formats.decision import KEPT, Decision, Line, Table, line, wrong_precision
 from planner.formats.format import Value
-from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, decided, whole, word
 from planner.spec.strategy import Strategy
 

@@ -1,10 +1,370 @@
-"""The format ``bridge``: recipe overrides of Megatron-Bridge."""
+"""The format ``bridge``: recipe overrides of Megatron-Bridge, and its rules.
 
-from planner.formats.bridge.emit import TITLE, emit, problems, write_into
-from planner.formats.bridge.read import NAME, read, recognise
-from planner.formats.bridge.rules import RULES
-from planner.formats.format import Format
-from planner.formats.megatron.decisions_layout import SCHEDULE
+Writes a plan as recipe overrides: all that a recipe may set, or into a file what changes.
+
+The decisions are those of Megatron's table; here stands how Bridge says them otherwise.
+"""
+
+import csv
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+
+from planner.cost.context import Context
+from planner.documents.file import REMOVED
+from planner.formats.bridge.adapters import CHECKPOINT, PEFT, adapter_overrides, packing
+from planner.formats.bridge.keys import (
+    FP32_GRADIENTS,
+    LAYOUT,
+    NAMED,
+    OPTIONS,
+    PRECISION,
+    PRECISIONS,
+    as_options,
+    gradients_apart,
+    spelled,
+    translated,
+)
+from planner.formats.bridge.read import NAME, overrides_in, read, recognise
+from planner.formats.decision import Decision, Line, Table, lines_of, refuse, wrong_profile
+from planner.formats.format import (
+    Decided,
+    Emitted,
+    Format,
+    FormatRule,
+    OutputFile,
+    SourceText,
+    Violation,
+    World,
+)
+from planner.formats.megatron import decisions
+from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_problems
+from planner.formats.megatron.decisions_layout import ETP, HOST_LAYERS, SCHEDULE, selected_modules
+from planner.formats.megatron.format import RULES as MEGATRON_RULES
+from planner.formats.megatron.model import shape_reasons
+from planner.formats.megatron.options import CHUNK, CHUNKS, MTP, load_options, words_of
+from planner.formats.megatron.runtime import (
+    CAPACITY,
+    PADS,
+    capacity_choices,
+    environment,
+    exchange_choices,
+    exchanges_beside_batches,
+    gradient_reasons,
+    of_exchange,
+)
+from planner.formats.settings import Settings
+from planner.formats.shell.edit import edited
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+from planner.spec.training import FULL, Training
+
+RELEASE = "0.6.2"
+_NAME, _ADAPTERS, _LONGEST = "recipe", "adapters", "max_seq_len"
+
+
+@cache
+def recipes() -> Sequence[Mapping[str, str]]:
+    """Rows of the table: the recipe and its model's sizes by the names of a model file."""
+    path = resources.files(__package__).joinpath("recipes.csv")
+    return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def own_recipe(training: Training) -> str:
+    """What the user has to bring where there is none."""
+    task = "peft" if training.is_frozen else "pretrain"
+    return (
+        "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
+        f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
+    )
+
+
+def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
+    """The recipe of the model, of several the one for sequences as long; empty: there is none.
+
+    Models that differ in how positions are scaled, not in sizes, share recipes.
+    """
+    own = vars(model) | (vars(model.moe) if model.moe else {})
+    shape = {key: str(value) for key, value in own.items()}
+    fitting = [
+        row
+        for row in recipes()
+        if all(
+            shape.get(key, "") == row[key] for key in row if key not in (_NAME, _ADAPTERS, _LONGEST)
+        )
+    ]
+    fitting.sort(key=lambda row: row[_LONGEST] != shape[_LONGEST])
+    return fitting[0][_ADAPTERS if training.is_frozen else _NAME] if fitting else ""
+
+
+def unbuilt(context: Context) -> Iterator[str]:
+    """Why no recipe builds the model: there is none, and Megatron's GPT model is another."""
+    if not recipe_of(context.model):
+        for reason in shape_reasons(context):
+            yield f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it"
+
+
+TITLE = "Megatron-Bridge"
+FILE_NAME = "bridge.overrides"
+VARIABLES = {
+    "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
+    "LEARNING_RATE": "peak learning rate",
+}
+FROZEN = {"PRETRAINED_CHECKPOINT": "folder of the frozen weights in Megatron's format"}
+_EXCHANGE = Decision(
+    names=("expert_exchange",),
+    keys=("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
+    to=exchange_choices,
+    of=of_exchange,
+)
+_CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
+TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
+RECOMPUTE = {"--recompute-granularity", "--recompute-modules"}
+GRAPHS = "model.cuda_graph_impl"
+BATCH = "--micro-batch-size"
+_BESIDE = (
+    *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
+    *(*_EXCHANGE.keys, *_CAPACITY.keys),
+)
+"""Options that are stated only where a plan needs them."""
+_UNSAID = tuple(decisions.SIZES.values())
+"""What the recipe says of its model."""
+_OF_JOB = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange"}
+_OF_JOB |= {"mtp_layers"}
+"""What no repair changes: where a file says nothing of it, it is the recipe's."""
+
+
+def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Every decision that no override expresses."""
+    yield from decisions.reasons(TABLE, context, strategy)
+    yield from _unnamed(context)
+    yield from gradient_reasons(context, strategy)
+    states = context.traits.states
+    if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
+        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+    if strategy.zero_stage > 1 and strategy.placement != PLACEMENT_NAMES[0]:
+        yield f"placement: {strategy.placement} under Megatron-FSDP, which takes the usual order"
+
+
+def problems(context: Context) -> Iterator[str]:
+    """What is not expressed whatever the layout: the model, precision and optimizer."""
+    yield from unbuilt(context)
+    yield from optimizer_problems(context)
+    yield from _unnamed(context)
+    others = ("nanotron", "llm.c", "classic", "zero-bubble")
+    yield from wrong_profile(context, others, "Megatron-Bridge")
+
+
+def _unnamed(context: Context) -> Iterator[str]:
+    """What Megatron has an option for, and Bridge no name."""
+    precision = context.job.precision
+    if precision not in PRECISIONS:
+        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
+    if context.traits.optimizer.name == "adam-bf16":
+        yield "optimizer: adam-bf16; overrides cannot name the data types of its states"
+
+
+def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
+    """What Megatron's options say of a plan; chunks of a stage are given by number."""
+    lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
+    lines.pop(CHUNK, None)
+    if strategy.vpp > 1:
+        line = Line(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
+        lines[CHUNKS] = line
+    return lines
+
+
+def emit(context: Context, strategy: Strategy) -> Emitted:
+    """The overrides of a plan and the model's recipe; raises ExpressError with every reason."""
+    refuse(TITLE, [*unbuilt(context), *reasons(context, strategy)])
+    training = context.traits.training
+    recipe = recipe_of(context.model, training)
+    lines = _lines(context, strategy)
+    found = [
+        (key, _text(key, option, lines.get(option), strategy), _why(option, lines.get(option)))
+        for key, option in OPTIONS.items()
+        if option not in _UNSAID and (option not in _BESIDE or option in lines)
+    ]
+    why = f"planned in {context.job.precision}"
+    found.append((PRECISION, PRECISIONS[context.job.precision], why))
+    found += _beside_precision(context)
+    found += _beside_sharding(context, strategy)
+    found += _beside_offload(strategy)
+    found += _beside_recompute(context, strategy)
+    found += adapter_overrides(context, strategy)
+    if context.model.num_mtp_layers and not context.job.mtp_layers:
+        why = "planned without the layers that predict further tokens"
+        found.append(("model.mtp_num_layers", "null", why))
+    words = [f"{_added(key)}{key}={value}" for key, value, _ in found]
+    frozen = FROZEN if training.is_frozen else {}
+    return Emitted(
+        files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
+        command=(
+            "${TRAIN_SCRIPT}",
+            "--recipe",
+            recipe or "${RECIPE}",
+            *words,
+            "optimizer.lr=${LEARNING_RATE}",
+            *(f"{CHECKPOINT}=${{{name}}}" for name in frozen),
+        ),
+        environment=environment(context, strategy),
+        variables=VARIABLES | frozen | ({} if recipe else {"RECIPE": own_recipe(training)}),
+        decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
+    )
+
+
+def _added(key: str) -> str:
+    """What stands before a key that overrides do not find in a recipe.
+
+    A name of precision has no fields, and adapters are callable, which OmegaConf leaves out:
+    megatron/bridge/training/utils/omegaconf_utils.py.
+    """
+    return "++" if key.startswith((f"{PRECISION}.", f"{PEFT}.")) else ""
+
+
+def _beside_precision(context: Context) -> Iterator[tuple[str, str, str]]:
+    """A configuration in place of a name, where that means other gradients than planned."""
+    held = context.traits.states.gradient_bytes
+    for key, value in gradients_apart(context.job.precision, held):
+        yield key, value, f"gradients of {held:g} bytes" if key == FP32_GRADIENTS else ""
+
+
+def _beside_recompute(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    """What recipes set that recomputation contradicts: megatron/core/transformer of Megatron-Core.
+
+    The CUDA graphs of recipes hold single layers, or parts of them.
+    """
+    is_selective = any(strategy.selective_layers_per_stage)
+    modules = selected_modules(context, strategy) if is_selective else ()
+    if "shared_experts" in modules:
+        yield "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
+    if "moe" in modules or any(strategy.recompute_layers_per_stage):
+        yield GRAPHS, "none", "no CUDA graph holds what is recomputed"
+
+
+def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
+    """The value of an override; without a line what leaves it to none of the recipe's."""
+    known = load_options()[option]
+    if not known.takes_values:
+        return "true" if line else "false"
+    if line is None:
+        own = {ETP: f"{strategy.etp}", SHARDING: next(iter(FSDP_STAGES)), CHUNKS: "null"}
+        return own.get(option, known.default.removesuffix(".0") or "null")
+    _, *words = words_of(option, line.value)
+    if known.nargs:
+        return f"[{','.join(words)}]"
+    return f"'{words[0]}'" if key == LAYOUT else words[0]
+
+
+def _why(option: str, line: Line | None) -> str:
+    if line is None and option == ETP:
+        return "experts are split as the other layers are"
+    return line.why if line else ""
+
+
+def _beside_sharding(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    """What recipes set beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py."""
+    if strategy.zero_stage > 1:
+        beside = exchanges_beside_batches(context, strategy)
+        is_double = strategy.zero_stage == 3 and not beside
+        yield "ddp.fsdp_double_buffer", str(is_double).lower(), ""
+        yield "ddp.average_in_collective", "false", ""
+        yield "ddp.keep_fp8_transpose_cache", "false", ""
+        yield "model.gradient_accumulation_fusion", "false", ""
+
+
+def _beside_offload(strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+    if any(strategy.offloaded_layers_per_stage):
+        why = "saved activations go to the host, weights do not"
+        yield "model.cpu_offloading", "true", why
+        yield "model.cpu_offloading_weights", "false", why
+        yield GRAPHS, "none", "no CUDA graph holds what is offloaded"
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """A file of overrides with the decisions that change; raises ExpressError, InputError."""
+    refuse(TITLE, list(reasons(context, strategy)))
+    given, lines = read(source).settings, _lines(context, strategy)
+    stated = translated(given)
+    rows = [
+        row
+        for row in TABLE
+        if not _OF_JOB.issuperset(row.names) or any(key in stated for key in row.keys)
+    ]
+    found = decisions.edits(rows, stated, lines.values())
+    texts = {
+        key: _text(key, option, lines.get(option), strategy)
+        for key, option in OPTIONS.items()
+        if option in found and (found[option] is not REMOVED or key in given)
+    }
+    if any(option not in OPTIONS.values() for option in found):
+        texts[PRECISION] = PRECISIONS[context.job.precision]
+    is_frozen = context.traits.training.is_frozen
+    beside = [
+        *(_beside_sharding(context, strategy) if SHARDING in found else ()),
+        *(_beside_offload(strategy) if HOST_LAYERS in found else ()),
+        *(_beside_recompute(context, strategy) if RECOMPUTE & found.keys() else ()),
+        *(packing(context, strategy) if is_frozen and BATCH in found else ()),
+    ]
+    texts |= {key: text for key, text, _ in beside}
+    wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
+    return edited(source, overrides_in, wanted, strategy.num_gpus)
+
+
+SHARED = (
+    "degrees_divide_processes",
+    "expert_degrees_divide_processes",
+    "tp_divides_heads",
+    "tp_fits_kv_heads",
+    "pp_divides_layers",
+    "chunks_divide_stage",
+    "layout_fits",
+    "layout_stands_alone",
+    "ends_or_accounted",
+    "ends_leave_even_middle",
+    "chunks_need_stages",
+    "micro_batches_fill_chunks",
+    "batch_divides",
+    "cp_divides_sequence",
+    "ep_divides_experts",
+    "instances_divide_dp",
+    "full_recompute_is_complete",
+    "recompute_has_a_granularity",
+    "selective_recompute_takes_modules",
+    "host_layers_stand_alone",
+    "optimizer_offload_setup",
+    "precision_aware_needs_sharded_adam",
+    "megatron_fsdp_takes_all_processes",
+    "delayed_gradients_need_exchange",
+    "layout_holds_mtp",
+    "mtp_recomputes_single_layers",
+)
+_OPTION = re.compile(r"--[a-z0-9-]+")
+
+
+def _in_overrides(rule: FormatRule) -> FormatRule:
+    """A rule of Megatron-LM asked of its options, and told in the keys of the overrides.
+
+    Where the file names a recipe, what a rule asks for may stand there.
+    """
+
+    def check(settings: Settings, world: World) -> Iterable[Violation]:
+        options = as_options(settings)
+        for broken in rule.check(options, world):
+            asked = set(_OPTION.findall(broken.message))
+            if NAMED not in settings or asked <= options.keys():
+                yield Violation(key=spelled(broken.key), message=spelled(broken.message))
+
+    return replace(rule, check=check)
+
+
+RULES: tuple[FormatRule, ...] = tuple(
+    _in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED
+)
+
 
 FORMAT = Format(
     name=NAME,

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.formats.format import Value
-from planner.formats.megatron.decisions_states import PRECISIONS as WORDS
-from planner.formats.megatron.options import field_names, load_options, options_by_dest, typed
+from planner.formats.megatron.decisions import PRECISIONS as WORDS
+from planner.formats.megatron.options import MTP, field_names, load_options, options_by_dest, typed
 from planner.formats.megatron.runtime import BF16_GRADIENTS
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
-from planner.formats.megatron.settings import MTP
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"

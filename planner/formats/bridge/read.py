@@ -9,18 +9,23 @@ from planner.formats.bridge.adapters import PEFT, RANK, adapter_traits, adapter_
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     GROUPS,
+    LAYOUT,
     NAMED,
     OPTIONS,
     PRECISION,
+    VIRTUAL,
     as_options,
     is_known,
+    option_of,
     option_value,
     switch,
 )
-from planner.formats.finding import Severity
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Reading, Severity, SourceText, Value
 from planner.formats.megatron.decisions import decisions_of, left_open
-from planner.formats.megatron.runtime import traits_of
+from planner.formats.megatron.options import options_by_dest
+from planner.formats.megatron.read import settings_of
+from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
+from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.shell.commands import Command
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import open_processes, processes
@@ -184,3 +189,40 @@ def _value(each: Entry) -> object:
         is_small = text.isascii() and text.isdigit() and len(text) < 9
         return int(text) if is_small else None
     return text
+
+
+PRINTED = ("model", "train", "optimizer", "ddp")
+"""Groups whose fields have the names of Megatron's arguments."""
+GROUPED, HEADS = "model.num_query_groups", "model.num_attention_heads"
+NEEDED = ("model.num_layers", HEADS, "train.micro_batch_size")
+REDUCED = "ddp.grad_reduce_in_fp32"
+_OTHERS = {"dataset.seq_length": "--seq-length"}
+_DTYPE = re.compile(r"torch\.(float32|bfloat16|float16|uint8)")
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+
+
+def read_dumped(path: str, given: Mapping[str, Value]) -> Reading | None:
+    """The reading of what is printed, by ``group.field``; None where it is not whole."""
+    if any(key not in given for key in NEEDED):
+        return None
+    words: dict[str, Value] = {}
+    dests = {option.name: dest for dest, option in options_by_dest().items()}
+    for key, place in given.items():
+        group, _, _ = key.partition(".")
+        option = _OTHERS.get(key) or (option_of(key) if group in PRINTED else "")
+        if option in dests and not (key == VIRTUAL and LAYOUT in given):
+            text = _DTYPE.sub(lambda found: _DTYPES[found[1]], str(place.value)).strip("'")
+            words[dests[option]] = Value(value=text, key=key, line=place.line)
+    settings = settings_of(words)
+    groups = given.get(GROUPED)
+    if groups and groups.value != given[HEADS].value:
+        settings["--group-query-attention"] = replace(groups, value=True)
+    held = given.get(REDUCED)
+    reduced = ACCUMULATED if held and held.value == "True" else BF16_GRADIENTS
+    settings[reduced] = Value(value=True, key=REDUCED, line=held.line if held else 0)
+    return Reading(
+        format=NAME,
+        path=path,
+        settings={place.key: place for place in settings.values()},
+        decisions=decisions_of(settings),
+    )

@@ -3,10 +3,19 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import KEPT, Decision, Line, Table, line, of_key, stated, unless
+from planner.formats.decision import (
+    KEPT,
+    Decision,
+    Line,
+    Table,
+    beyond,
+    line,
+    of_key,
+    stated,
+    unless,
+)
 from planner.formats.deepspeed import keys
 from planner.formats.format import Value
-from planner.formats.refusals import beyond
 from planner.formats.settings import Settings, as_number, as_whole, decided, given
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 

@@ -1,11 +1,254 @@
-"""The format ``deepspeed``: a JSON file for deepspeed.initialize, and its launcher's hostfile."""
+"""The format ``deepspeed``: a JSON file for deepspeed.initialize, and its launcher's hostfile.
 
-from planner.formats.deepspeed.decisions import problems
-from planner.formats.deepspeed.emit import emit, write_into
-from planner.formats.deepspeed.hostfile import HOSTFILE
+What the hostfile's reader (deepspeed/launcher/runner.py fetch_hostfile) refuses is an error here;
+what it takes although it means nothing is one too (no slots) or a warning (words behind them).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from planner.cost.context import Context
+from planner.documents.file import REMOVED
+from planner.documents.json_edit import edited, json_text, written
+from planner.errors import ExpressError
+from planner.formats.adapters import liger_lines
+from planner.formats.decision import changes, explained, lines_of, reasons, refuse
+from planner.formats.deepspeed import keys, rules_axes, rules_batch, rules_zero
+from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.read import read, recognise
-from planner.formats.deepspeed.rules import RULES
-from planner.formats.format import Format
+from planner.formats.format import (
+    Beside,
+    Decided,
+    Emitted,
+    Finding,
+    Format,
+    FormatRule,
+    OpenKey,
+    OutputFile,
+    Reading,
+    Severity,
+    SourceText,
+)
+from planner.formats.settings import Settings, given, path_of
+from planner.spec.strategy import Strategy
+
+_ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hostfile:
+    """Hosts in the order of the file, each with its slots, and what is wrong."""
+
+    slots: Mapping[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def num_gpus(self) -> int:
+        """Slots of all hosts."""
+        return sum(self.slots.values())
+
+
+def read_hostfile(source: SourceText) -> Hostfile:
+    """Read a hostfile; what cannot be understood is a finding."""
+    slots: dict[str, int] = {}
+    findings: list[Finding] = []
+    for number, line in enumerate(source.text.split("\n"), start=1):
+        entry = line.strip()
+        if entry and not entry.startswith("#"):
+            findings += _entry(source, number, entry, slots)
+    if not slots and not findings:
+        message = "no host; given none, needed is a line such as `worker-0 slots=8`"
+        findings.append(_finding(source, "hostfile_empty", 0, message))
+    return Hostfile(slots=slots, findings=tuple(findings))
+
+
+def is_hostfile(source: SourceText) -> bool:
+    """Whether the first line that is no comment is a host with slots."""
+    lines = (line.strip() for line in source.text.split("\n"))
+    entry = next((line for line in lines if line and not line.startswith("#")), "")
+    return re.match(r"\S+\s+slots=", entry) is not None
+
+
+def _read(source: SourceText) -> tuple[int, tuple[Finding, ...]]:
+    found = read_hostfile(source)
+    return found.num_gpus, found.findings
+
+
+HOSTFILE = Beside(name="hostfile", recognise=is_hostfile, read=_read)
+
+
+def write_hostfile(slots: Mapping[str, int]) -> str:
+    """The file of these hosts, each with its slots."""
+    return "".join(f"{host} slots={count}\n" for host, count in slots.items())
+
+
+def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> Iterator[Finding]:
+    found = _ENTRY.match(entry)
+    if found is None:
+        message = f"no entry; given {entry[:60]!r}, needed is `host slots=8`"
+        yield _finding(source, "hostfile_entry", line, message)
+        return
+    host, count, rest = found[1], int(found[2]), found[3].strip()
+    if host in slots:
+        message = "the host stands there already; allowed is one entry for every host"
+        yield _finding(source, "hostfile_duplicate", line, message, host)
+    if count == 0:
+        yield _finding(
+            source, "hostfile_slots", line, "no slots; given 0, needed are 1 or more", host
+        )
+    if rest and not rest.startswith("#"):
+        message = f"ignored by the launcher; given {rest[:60]!r} behind the slots"
+        yield _finding(source, "hostfile_rest", line, message, host, "warning")
+    slots.setdefault(host, count)
+
+
+def _finding(
+    source: SourceText,
+    rule: str,
+    line: int,
+    message: str,
+    key: str = "",
+    severity: Severity = "error",
+) -> Finding:
+    return Finding(
+        rule=f"deepspeed.{rule}",
+        severity=severity,
+        message=message,
+        path=source.path,
+        key=key,
+        line=line,
+    )
+
+
+FILE = "ds_config.json"
+_HOSTS = (
+    "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, then "
+    "`deepspeed --hostfile hostfile` starts your script from one of them"
+)
+
+_RATE = OpenKey(
+    file=FILE,
+    key="lr",
+    what="peak learning rate, under optimizer.params; or take the optimizer out, where your script "
+    "brings its own",
+    section="optimizer",
+)
+
+
+def emit(context: Context, strategy: Strategy) -> Emitted:
+    """Return the file; ExpressError with every reason why the strategy cannot be expressed."""
+    refuse("deepspeed", reasons(TABLE, context, strategy))
+    lines = lines_of(TABLE, context, strategy)
+    hosts = tuple(_hosts(context, strategy))
+    return Emitted(
+        files=(
+            OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
+            *hosts,
+        ),
+        command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
+        variables={"TRAIN_SCRIPT": _script(strategy)},
+        open_keys=(_RATE,),
+        decided=(
+            *explained(lines, json_text),
+            *map(_hosts_decided, hosts),
+            *liger_lines(context),
+        ),
+    )
+
+
+def _hosts(context: Context, strategy: Strategy) -> Iterator[OutputFile]:
+    """The hostfile of several whole nodes; one node needs none."""
+    slots = context.cluster.node.num_accelerators
+    count, rest = divmod(strategy.num_gpus, slots)
+    if count > 1 and not rest:
+        names = {f"worker-{node}": slots for node in range(count)}
+        yield OutputFile(name=HOSTFILE.name, text=write_hostfile(names))
+
+
+def _hosts_decided(hosts: OutputFile) -> Decided:
+    return Decided(key=hosts.name, value=f"{len(hosts.text.splitlines())} hosts", why=_HOSTS)
+
+
+def _script(strategy: Strategy) -> str:
+    """What the user's script is for, and what it must do beside calling DeepSpeed."""
+    tasks = []
+    if strategy.pp > 1:
+        tasks.append(f"build a PipelineModule of {strategy.pp} stages with layers_per_stage")
+    if strategy.pp > 1 and strategy.tp > 1:
+        tasks.append(f"split its layers over {strategy.tp} ranks")
+    if strategy.cp > 1:
+        tasks.append("use Ulysses attention")
+    if strategy.recompute != "none":
+        tasks.append("checkpoint as many layers of every stage as the file says")
+    must = f"; under {keys.SCRIPT} it finds what it must do: {', '.join(tasks)}" if tasks else ""
+    return f"your training script, which calls deepspeed.initialize{must}"
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """Return the file with the strategy's decisions; other keys and comments stay.
+
+    What decides the same already is not touched, nor what is left to Trainer; an optimizer is only
+    changed, never added: where there is none, the script brings its own. Raises ExpressError.
+    """
+    refuse("deepspeed", reasons(TABLE, context, strategy))
+    reading = read(source)
+    settings = reading.settings
+    left = {*_left_to_trainer(settings, strategy), *_left_to_script(reading)}
+    twice = dict.fromkeys(keys.given_twice(settings), REMOVED)
+    stated = {key: value for key, value in settings.items() if key not in twice}
+    found = changes(TABLE, stated, lines_of(TABLE, context, strategy)) | twice
+    found = {key: value for key, value in found.items() if key not in left}
+    _refuse_what_trainer_ignores(found, reading)
+    paths = {path_of(settings, key): value for key, value in found.items()}
+    return edited(source.path, source.text, paths)
+
+
+def _left_to_script(reading: Reading) -> Iterator[str]:
+    """An optimizer that the file does not bring, or that no plan has; a length it does not need."""
+    kind = given(reading.settings, keys.TYPE)
+    is_known = isinstance(kind, str) and (kind == keys.AUTO or keys.is_optimizer_type(kind))
+    if "optimizer" not in reading.settings or (is_known and "optimizer" not in reading.decisions):
+        yield from (keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED)
+    if keys.LENGTH not in reading.settings:
+        yield keys.LENGTH
+
+
+def _refuse_what_trainer_ignores(changed: Iterable[str], reading: Reading) -> None:
+    """A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it."""
+    ignored = [key for key in changed if key.startswith((f"{keys.SCRIPT}.", "pipeline."))]
+    autos = (key for key, each in reading.settings.items() if keys.is_for_trainer(key, each.value))
+    if ignored and any(autos):
+        runs = '"auto" is for Trainer and Accelerate, which do not read'
+        raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
+
+
+def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:
+    """Keys that are "auto", or missing beside such, where the strategy takes no other value.
+
+    The batch is the job's, and steps follow from it; a micro-batch without steps is read as 1.
+    """
+    found: set[str] = set()
+    batch = {key: given(settings, key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS)}
+    if keys.AUTO in batch.values():
+        found = {key for key, value in batch.items() if value in (keys.AUTO, None)}
+        if keys.STEPS in found and strategy.micro_batch != 1:
+            found.discard(keys.MICRO)
+        if batch[keys.STEPS] is None and keys.MICRO not in found:
+            found.discard(keys.STEPS)
+    precision = {key: given(settings, key) for key in keys.ENABLED}
+    if keys.AUTO in precision.values():
+        is_stated = True in precision.values()
+        found |= {key for key, value in precision.items() if value == keys.AUTO or not is_stated}
+    return found
+
+
+RULES: tuple[FormatRule, ...] = (
+    *rules_batch.rule,
+    *rules_zero.rule,
+    *rules_axes.rule,
+)
+
 
 FORMAT = Format(
     name="deepspeed",

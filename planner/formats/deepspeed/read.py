@@ -9,8 +9,7 @@ from planner.documents.tree import keys_at_top, parsed_object
 from planner.formats.decision import decided_in
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
-from planner.formats.finding import Finding, listed
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.settings import finding_at, repeated_keys
 from planner.spelling import alike, did_you_mean
 

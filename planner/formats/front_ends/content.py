@@ -7,8 +7,7 @@ from typing import Any
 
 from planner.documents.tree import Entry, Tree, parsed_object, parsed_yaml
 from planner.errors import InputError
-from planner.formats.finding import Finding, Severity
-from planner.formats.format import SourceText, Value
+from planner.formats.format import Finding, Severity, SourceText, Value
 from planner.formats.front_ends.named import source_named
 from planner.formats.front_ends.tools import Tool
 from planner.formats.settings import finding_at

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from planner.documents.file import is_file
 from planner.errors import InputError
-from planner.formats.format import SourceText, Value
-from planner.formats.source import read_source
+from planner.formats.format import SourceText, Value, read_source
 
 MAX_LENGTH = 1000
 ABOVE = 6

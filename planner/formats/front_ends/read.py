@@ -6,8 +6,7 @@ from dataclasses import replace
 from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.errors import InputError
 from planner.formats.decision import decided_in
-from planner.formats.finding import Finding, listed
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.front_ends.content import (
     FILES,
     Content,

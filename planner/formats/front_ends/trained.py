@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.formats.adapters import SUFFIX
+from planner.formats.adapters import LIGER, SUFFIX
 from planner.formats.format import Value
 from planner.formats.front_ends.tools import Tool
-from planner.formats.losses import LIGER
 from planner.formats.settings import Settings, as_flag, as_whole, given
 from planner.spec.training import FULL, MAX_RANK, TARGETS, Mode, Target, Training, read_targets
 from planner.spec.traits import Setting

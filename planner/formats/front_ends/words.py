@@ -9,8 +9,7 @@ from planner.errors import InputError
 from planner.formats.accelerate.keys import type_of
 from planner.formats.accelerate.read import read as read_accelerate
 from planner.formats.deepspeed.read import read as read_deepspeed
-from planner.formats.finding import Finding, listed
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.front_ends.content import Content
 from planner.formats.front_ends.named import OutsideError, source_named
 from planner.formats.front_ends.tools import Tool

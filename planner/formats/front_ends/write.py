@@ -9,12 +9,11 @@ from planner.documents.json_edit import edited as edited_json
 from planner.documents.nodes import Path
 from planner.documents.yaml_edit import edited as edited_yaml
 from planner.errors import ExpressError
-from planner.formats.decision import changes, lines_of
+from planner.formats.decision import changes, lines_of, unlike_layers
 from planner.formats.format import Reading, SourceText
 from planner.formats.front_ends.content import FILES, is_json
 from planner.formats.front_ends.read import read
 from planner.formats.front_ends.tools import Tool
-from planner.formats.refusals import unlike_layers
 from planner.formats.settings import Settings
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import section_of

@@ -16,9 +16,7 @@ from planner.formats.megatron.layout import (
     per_stage,
     uniform_block,
 )
-from planner.formats.megatron.rows import chosen, degree, row
-from planner.formats.megatron.runtime import exchanges_beside_batches
-from planner.formats.megatron.settings import (
+from planner.formats.megatron.options import (
     CHUNK,
     CHUNKS,
     EMBEDDING,
@@ -29,12 +27,16 @@ from planner.formats.megatron.settings import (
     MTP,
     PP,
     TP,
+    chosen,
     chunks_in,
+    degree,
     is_even,
     is_on,
     names,
+    row,
     whole,
 )
+from planner.formats.megatron.runtime import exchanges_beside_batches
 from planner.formats.settings import Settings, decided, given, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy

@@ -1,12 +1,104 @@
-"""The format ``megatron``: Megatron-LM's argument list and launch scripts."""
+"""The format ``megatron``: Megatron-LM's argument list and launch scripts.
 
-from planner.formats.format import Format
-from planner.formats.megatron.decisions import problems
-from planner.formats.megatron.decisions_layout import SCHEDULE
-from planner.formats.megatron.emit import TITLE, emit, write_into
+Writes a plan as ``megatron.args``, one option per line, or into a script or args file.
+"""
+
+import shlex
+from collections.abc import Iterator
+
+from planner.cost.context import Context
+from planner.documents.file import REMOVED
+from planner.formats.decision import lines_of, refuse
+from planner.formats.format import Decided, Emitted, Format, OutputFile, SourceText
+from planner.formats.megatron import rules_layout, rules_model, rules_states
+from planner.formats.megatron.decisions import FILE, TABLE, edits, problems, reasons
+from planner.formats.megatron.decisions_layout import MICRO, SCHEDULE
+from planner.formats.megatron.options import all_words, words_of
 from planner.formats.megatron.read import FORMAT as NAME
-from planner.formats.megatron.read import read, recognise
-from planner.formats.megatron.rules import RULES
+from planner.formats.megatron.read import options_in, read, recognise
+from planner.formats.megatron.runtime import environment
+from planner.formats.shell.edit import edited
+from planner.spec.strategy import Strategy
+from planner.units import ceil_div
+
+TITLE = "Megatron-LM"
+VARIABLES = {
+    "TRAIN_SCRIPT": "Megatron-LM's training script, such as pretrain_gpt.py",
+    "DATA_PATH": "prefix of the indexed data set",
+    "TOKENIZER_MODEL": "Hugging Face tokenizer: a folder or a name",
+    "LEARNING_RATE": "peak learning rate",
+}
+
+
+def emit(context: Context, strategy: Strategy) -> Emitted:
+    """The args file of a plan; raises ExpressError with every reason."""
+    refuse(TITLE, reasons(FILE, context, strategy))
+    lines = lines_of(FILE, context, strategy)
+    text = "".join(f"{shlex.join(words_of(line.key, line.value))}\n" for line in lines)
+    variables, tokens = dict(VARIABLES), context.job.total_tokens
+    if tokens:
+        iterations = str(ceil_div(tokens, context.job.tokens_per_iteration))
+    else:
+        iterations, variables["TRAIN_ITERS"] = "${TRAIN_ITERS}", "iterations to train"
+    own = ["--train-iters", iterations, "--lr", "${LEARNING_RATE}"]
+    own += ["--data-path", "${DATA_PATH}", "--tokenizer-type", "HuggingFaceTokenizer"]
+    own += ["--tokenizer-model", "${TOKENIZER_MODEL}"]
+    if context.model.position == "rope":
+        # The model's, and none of its costs: Megatron would take 10000 without a word.
+        own += ["--rotary-base", "${ROTARY_BASE}"]
+        of_rotary = "base of rotary positions: 500000 for Llama 3, 10000 where none is named"
+        variables["ROTARY_BASE"] = of_rotary
+    decided = (
+        Decided(
+            key=each.key, value=" ".join(words_of(each.key, each.value)[1:]) or "on", why=each.why
+        )
+        for each in lines
+        if each.why
+    )
+    return Emitted(
+        files=(OutputFile(name="megatron.args", text=text),),
+        command=("${TRAIN_SCRIPT}", *all_words(lines), *own),
+        environment=environment(context, strategy),
+        variables=variables,
+        decided=tuple(decided),
+        left_open=dict(_left_open(context)),
+    )
+
+
+def _left_open(context: Context) -> Iterator[tuple[str, str]]:
+    """What of the model only the user knows, and the options that say it."""
+    model = context.model
+    yield "epsilon of norms, initial weights", "--norm-epsilon --init-method-std"
+    if model.position == "rope":
+        what = "scaling of rotary positions, such as Llama 3.1's"
+        yield what, "--use-rope-scaling --rotary-percent"
+    if model.moe:
+        options = "--moe-router-load-balancing-type --moe-aux-loss-coeff"
+        yield "how experts are balanced", f"{options} --moe-router-bias-update-rate"
+    if context.job.mtp_layers:
+        yield "weight of the loss of further tokens", "--mtp-loss-scaling-factor"
+    elif model.num_mtp_layers:
+        what = "layers that predict further tokens, which the plan leaves out"
+        yield f"{what}: memory and time grow by them", "--mtp-num-layers"
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """A script or args file with the decisions that change in it, everything else as it was.
+
+    Raises ExpressError where the strategy cannot be expressed or where a decision is computed in
+    a way that cannot be edited, InputError where the file cannot be read.
+    """
+    refuse(TITLE, reasons(TABLE, context, strategy))
+    settings = read(source).settings
+    found = edits(TABLE, settings, lines_of(TABLE, context, strategy))
+    if MICRO not in settings:
+        found[MICRO] = strategy.micro_batch  # Megatron has no default for it
+    wanted = {key: [] if value is REMOVED else words_of(key, value) for key, value in found.items()}
+    return edited(source, options_in, wanted, strategy.num_gpus)
+
+
+RULES = (*rules_layout.rule, *rules_model.rule, *rules_states.rule)
+
 
 FORMAT = Format(
     name=NAME,

@@ -5,11 +5,23 @@ of its arguments and configuration, each with the options that set it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
+from planner.formats.decision import Cannot, Decision, Line, Of, To, nothing, says, stated
+from planner.formats.format import Value
+from planner.formats.megatron.layout import (
+    chunks_of,
+    even_chunks,
+    given_ends,
+    parse_layout,
+    short_ends,
+)
+from planner.formats.settings import Settings, given, word
+from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
 
 VERSION = "0.19.2"
@@ -152,3 +164,135 @@ def _one(option: Option, word: str) -> int | float | str:
 
 def _shown(words: Sequence[str]) -> str:
     return " ".join(words)[:60] or "none"
+
+
+TP = "--tensor-model-parallel-size"
+PP = "--pipeline-model-parallel-size"
+LAYOUT = "--pipeline-model-parallel-layout"
+CHUNK = "--num-layers-per-virtual-pipeline-stage"
+CHUNKS = "--num-virtual-stages-per-pipeline-rank"
+FIRST = "--decoder-first-pipeline-num-layers"
+LAST = "--decoder-last-pipeline-num-layers"
+EMBEDDING = "--account-for-embedding-in-pipeline-split"
+LOSS = "--account-for-loss-in-pipeline-split"
+MTP = "--mtp-num-layers"
+MAX_CHUNKS = 10_000
+
+
+def is_on(settings: Settings, option: str) -> bool:
+    """Whether a flag is given."""
+    return given(settings, option) is True
+
+
+def number(settings: Settings, option: str) -> int | None:
+    """A whole number; None where it is not given or not known."""
+    value = given(settings, option)
+    return value if type(value) is int else None
+
+
+def whole(settings: Settings, option: str, default: int = 1) -> int:
+    """A number from 1 on; the default where it is not one."""
+    value = number(settings, option)
+    return value if value is not None and value >= 1 else default
+
+
+def fraction(settings: Settings, option: str, default: float) -> float:
+    """A number with a point; the default where it is not given or not known."""
+    value = given(settings, option)
+    return float(value) if isinstance(value, int | float) else default
+
+
+def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Several words; the default where they are not given or not known."""
+    value = given(settings, option)
+    return tuple(map(str, value)) if isinstance(value, tuple) else default
+
+
+def chunks_in(settings: Settings) -> tuple[int, ...] | None:
+    """Layers of every chunk; None where they do not divide or are not known."""
+    pp, num_layers = whole(settings, PP), whole(settings, "--num-layers", 0)
+    if pp > MAX_CHUNKS or num_layers > MAX_CHUNKS:
+        return None
+    layout = word(settings, LAYOUT)
+    if layout:
+        try:
+            stages = chunks_of(parse_layout(layout))
+        except ValueError:
+            return None
+        return stages if len(stages) % pp == 0 else None
+    vpp = _virtual_stages(settings, num_layers, pp)
+    if not num_layers or vpp is None or pp * vpp > MAX_CHUNKS:
+        return None
+    first, last = number(settings, FIRST), number(settings, LAST)
+    if first is not None or last is not None:
+        return given_ends(num_layers, pp, vpp, first=first, last=last)
+    embedding, loss = accounted(settings)
+    if embedding or loss:
+        return short_ends(num_layers, pp, vpp, embedding=embedding, loss=loss)
+    return even_chunks(num_layers, pp, vpp)
+
+
+def accounted(settings: Settings) -> tuple[bool, bool]:
+    """Whether embedding and loss count as a layer each."""
+    return is_on(settings, EMBEDDING), is_on(settings, LOSS)
+
+
+def _virtual_stages(settings: Settings, num_layers: int, pp: int) -> int | None:
+    """Chunks per stage; None where layers do not divide into chunks of the size given."""
+    size = number(settings, CHUNK)
+    if size is None:
+        return whole(settings, CHUNKS)
+    layers = num_layers + sum(accounted(settings))
+    if size < 1 or layers % (pp * size):
+        return None
+    return layers // (pp * size)
+
+
+def is_even(settings: Settings) -> bool:
+    """Nothing makes stages or chunks differ."""
+    has_ends = any(number(settings, option) is not None for option in (FIRST, LAST))
+    return not word(settings, LAYOUT) and not has_ends and not any(accounted(settings))
+
+
+def chosen(option: str, *words: object, why: str = "") -> Line:
+    """An option with its values."""
+    value = typed(load_options()[option], list(map(str, words)))
+    return Line(key=option, value=value, why=why)
+
+
+def words_of(option: str, value: object) -> list[str]:
+    """An option and its value as words of a command."""
+    if value is True:
+        return [option]
+    values = value if isinstance(value, tuple) else (value,)
+    return [option, *(f"{each:g}" if isinstance(each, float) else str(each) for each in values)]
+
+
+def all_words(lines: Iterable[Line]) -> list[str]:
+    """Options and values as the words of a command."""
+    return [word for line in lines for word in words_of(line.key, line.value)]
+
+
+def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> Decision:
+    """A row; an option of it whose value nobody knows says something else than any plan."""
+    keys = tuple(options.split())
+
+    def decides(settings: Settings) -> Iterator[tuple[str, Value]]:
+        yield from of(settings)
+        yield from (
+            (key, settings[key]) for key in keys if key in settings and given(settings, key) is None
+        )
+
+    return Decision(names=tuple(named.split()), keys=keys, to=to, of=decides, cannot=cannot)
+
+
+def degree(
+    name: str, option: str, why: str, *, least: int = 2, cannot: Cannot = nothing
+) -> Decision:
+    """A number of the strategy that an option states, where it is not below ``least``."""
+
+    def value(_: Context, strategy: Strategy) -> object:
+        number = getattr(strategy, name)
+        return number if number >= least else None
+
+    return row(name, option, says(option, value, why), stated(name, option), cannot)

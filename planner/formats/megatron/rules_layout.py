@@ -2,7 +2,7 @@
 
 from planner.formats.megatron.decisions_layout import BATCH
 from planner.formats.megatron.layout import layout_problem, parse_layout
-from planner.formats.megatron.settings import (
+from planner.formats.megatron.options import (
     CHUNK,
     CHUNKS,
     EMBEDDING,

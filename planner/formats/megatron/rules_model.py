@@ -1,9 +1,8 @@
 """Rules about what builds the model: required options, mixtures, attention, MTP."""
 
 from planner.formats.megatron.layout import parse_layout
-from planner.formats.megatron.options import is_own_script
+from planner.formats.megatron.options import LAYOUT, MTP, is_own_script
 from planner.formats.megatron.runtime import CAPACITY, PADS
-from planner.formats.megatron.settings import LAYOUT, MTP
 from planner.formats.megatron.view import MegatronView
 from planner.formats.rules import Rules, Violations
 from planner.formats.settings import as_number, given

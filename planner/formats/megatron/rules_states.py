@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from planner.formats.megatron.decisions import AWARE, LAYER_WISE
 from planner.formats.megatron.decisions_layout import HOST_LAYERS
-from planner.formats.megatron.decisions_states import AWARE, LAYER_WISE
+from planner.formats.megatron.options import MTP
 from planner.formats.megatron.rules_model import dispatcher
 from planner.formats.megatron.runtime import CONNECTIONS
-from planner.formats.megatron.settings import MTP
 from planner.formats.megatron.view import MegatronView
 from planner.formats.rules import Rules, Violations
 

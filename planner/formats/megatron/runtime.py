@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.formats.decision import Line
 from planner.formats.format import Value
-from planner.formats.megatron.rows import chosen
-from planner.formats.megatron.settings import is_on
+from planner.formats.megatron.options import chosen, is_on
 from planner.formats.settings import Settings, as_number, decided, given, word
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from planner.formats.format import Value
 from planner.formats.megatron.decisions import SIZES
+from planner.formats.megatron.options import is_on, names, number, whole
 from planner.formats.megatron.runtime import keeps_order
-from planner.formats.megatron.settings import is_on, names, number, whole
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 

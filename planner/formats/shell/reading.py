@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from planner.formats.finding import Finding, Severity
-from planner.formats.format import Value
+from planner.formats.format import Finding, Severity, Value
 from planner.formats.settings import finding_at
 from planner.formats.shell.edit import Arguments, Entry
 from planner.formats.shell.launched import launcher_settings

@@ -5,7 +5,7 @@ Source: torch/distributed/run.py. Its parser takes shortened names, and ``_`` fo
 
 from collections.abc import Iterator, Sequence
 
-from planner.formats.finding import Finding
+from planner.formats.format import Finding
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import Lines
 from planner.spelling import did_you_mean

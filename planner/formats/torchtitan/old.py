@@ -11,8 +11,7 @@ from typing import Any
 
 from planner.documents.schema import wrongs
 from planner.errors import InputError
-from planner.formats.finding import Finding
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Finding, Reading, SourceText, Value
 from planner.formats.settings import Settings, finding_at
 from planner.formats.shell.launched import number_of
 from planner.formats.shell.word import Word

@@ -22,11 +22,10 @@ from planner.formats.decision import (
     stated,
     switched,
     unless,
+    wrong_precision,
 )
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import ALL, Value
-from planner.formats.losses import asks_for_liger
-from planner.formats.refusals import wrong_precision
 from planner.formats.settings import Settings, as_flag, as_whole, decided, flag, given, whole, word
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
@@ -227,7 +226,7 @@ def _to_sampling(context: Context, _: Strategy) -> str | None:
 
 
 def _to_liger(context: Context, _: Strategy) -> bool | None:
-    return True if asks_for_liger(context.traits) else None
+    return True if context.traits.kernels.loss == "liger" else None
 
 
 COMMON: Table = (

@@ -9,11 +9,10 @@ from planner.documents.json_nodes import parse_json
 from planner.documents.schema import Path, wrongs
 from planner.documents.tree import keys_at_top, parsed_object, parsed_yaml
 from planner.errors import InputError
+from planner.formats.adapters import LIGER
 from planner.formats.decision import decided_in
-from planner.formats.finding import Finding, listed
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.front_ends.tools import tool_of
-from planner.formats.losses import LIGER
 from planner.formats.settings import Settings, decided, finding_at, flag, given, repeated_keys
 from planner.formats.trainer import keys
 from planner.formats.trainer.decisions import GROUPED, REPLICATED, of_mesh, section_of

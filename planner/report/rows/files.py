@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from planner.check.result import FileResult
-from planner.formats.finding import Finding
+from planner.formats.format import Finding
 from planner.report.rows.base import FieldsOf, Row
 
 CheckFile = Annotated[

@@ -2,7 +2,7 @@
 
 from planner.check.result import Figures, FileResult, finding_of
 from planner.errors import Problem
-from planner.formats.finding import Finding
+from planner.formats.format import Finding
 
 NASTY = 'a <b> & "c" 100% done: x,y\nnext line'
 

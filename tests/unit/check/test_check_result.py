@@ -11,7 +11,7 @@ from planner.check.result import (
     is_ignored,
 )
 from planner.errors import Problem
-from planner.formats.finding import SEVERITIES, Finding, Severity
+from planner.formats.format import SEVERITIES, Finding, Severity
 from planner.limits import one_line
 
 

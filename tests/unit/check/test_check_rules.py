@@ -6,8 +6,7 @@ import pytest
 
 from planner.check.result import UNREADABLE
 from planner.check.rules import OWN, describe
-from planner.formats.finding import SEVERITIES
-from planner.formats.format import Format
+from planner.formats.format import SEVERITIES, Format
 from planner.search.space.rules import RULES
 
 

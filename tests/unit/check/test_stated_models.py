@@ -13,7 +13,7 @@ from planner.check.job import Request
 from planner.check.own_model import unlike
 from planner.check.result import FileResult
 from planner.formats.format import SourceText
-from planner.formats.megatron.described import described
+from planner.formats.megatron.model import described
 from planner.formats.megatron.read import read
 
 LLAMA = (
@@ -86,7 +86,7 @@ def test_another_top_k_is_found() -> None:
     "name", [n for n in list_models() if n.startswith(("llama3", "qwen", "mi"))]
 )
 def test_what_is_emitted_describes_the_model(name: str) -> None:
-    from planner.formats.megatron import shape
+    from planner.formats.megatron import model as shape
 
     model = load_model(name)
     context = type("C", (), {})()

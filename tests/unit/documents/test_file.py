@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.formats.source import read_source
+from planner.formats.format import read_source
 from planner.limits import MAX_FILE_BYTES
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.check.result import UNREADABLE, FileResult
-from planner.formats.finding import SEVERITIES, Finding
-from planner.formats.format import Format
+from planner.formats.format import SEVERITIES, Finding, Format
 from planner.report.findings import (
     render_github,
     render_json,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from planner.documents.schema import entry_of
 from planner.formats.deepspeed.decisions import TABLE
+from planner.formats.deepspeed.format import RULES
 from planner.formats.deepspeed.keys import SCRIPT, schema
-from planner.formats.deepspeed.rules import RULES
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "formats" / "deepspeed.md"
 START, END = "<!-- rules -->\n", "<!-- end -->\n"

@@ -9,7 +9,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.formats.deepspeed.emit import emit, write_into
+from planner.formats.deepspeed.format import emit, write_into
 from planner.formats.format import SourceText
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.formats.deepspeed.hostfile import (
+from planner.formats.deepspeed.format import (
     Hostfile,
     read_hostfile,
     write_hostfile,

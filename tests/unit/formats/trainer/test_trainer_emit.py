@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from planner.cost.context import Context
+from planner.formats.adapters import LIGER
 from planner.formats.format import SourceText
-from planner.formats.losses import LIGER
 from planner.formats.trainer.emit import write_into
 from planner.formats.trainer.read import read
 from planner.frameworks.registry import load_traits
