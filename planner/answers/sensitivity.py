@@ -197,7 +197,7 @@ def sensitivity(
     best = first_plan(case, deadline, keeps_margin=keeps_margin)
     if best is None:
         return None
-    known = list(parameters(best.context))
+    known = parameters(best.context)
     usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING)
     deadline.plan_for(usual * len(case.contexts))
     asker = _Asker(
