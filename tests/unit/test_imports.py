@@ -12,7 +12,7 @@ import planner
 
 ROOT = Path(planner.__file__).parent
 BASE = {"units", "errors", "limits", "notes"}
-SPEC = BASE | {"spec", "spelling", "documents"}
+SPEC = BASE | {"spec", "spelling", "documents", "expr"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
 QUESTION = {"search", "query"}
@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "units": {"limits"},
     "errors": set(),
     "spelling": set(),
+    "expr": {"limits", "spelling"},
     "notes": {"units", "errors"},
     "documents": {"errors", "limits"},
     "spec": BASE,

@@ -1,7 +1,6 @@
 """Values of families.yaml: ``=text`` is computed from the keys of a config, ``{text}`` printed.
 
-An expression has names, numbers and quoted words, ``+ - * //``, comparisons, ``and or not``,
-``a if b else c``, and calls of the functions here. Nothing else is evaluated.
+Expressions are those of :mod:`planner.expr`, with the functions here.
 """
 
 import ast
@@ -9,11 +8,11 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from planner.catalog.hf.windows import every_nth_full, full_before, full_from
-from planner.spelling import did_you_mean
+from planner.expr import Language, computed, faults, parsed
 
 Value: TypeAlias = Any
 """What YAML or JSON holds, or is computed from it."""
@@ -79,24 +78,39 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         width,
     )
 }
-_OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.Gt: operator.gt,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda part, whole: part in whole,
-}
-_FORMS = (
-    *_OPERATORS,
-    *(ast.And, ast.BoolOp, ast.BinOp, ast.Call, ast.Compare, ast.Constant, ast.IfExp),
-    *(ast.Load, ast.Name, ast.Not, ast.Or, ast.UnaryOp),
+
+
+def _last_of(values: Iterator[Value], *, until: bool) -> Value:
+    """The first value that is as true as ``until``, or the last one."""
+    value = None
+    for value in values:
+        if bool(value) == until:
+            break
+    return value
+
+
+_LANGUAGE = Language(
+    operations={
+        ast.And: partial(_last_of, until=False),
+        ast.Or: partial(_last_of, until=True),
+        ast.Not: operator.not_,
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.FloorDiv: operator.floordiv,
+        ast.Eq: operator.eq,
+        ast.NotEq: operator.ne,
+        ast.Lt: operator.lt,
+        ast.Gt: operator.gt,
+        ast.Is: operator.is_,
+        ast.IsNot: operator.is_not,
+        ast.In: lambda part, whole: part in whole,
+    },
+    forms=(ast.IfExp,),
+    functions=FUNCTIONS,
+    allowed="names, constants, + - * //, == != < >, is, in, and, or, not, a if b else c, calls",
 )
+_parsed = cache(parsed)
 
 
 def value_of(data: object, names: Names) -> Value:
@@ -119,8 +133,8 @@ def value_of(data: object, names: Names) -> Value:
     if not isinstance(data, str):
         return data
     if data.startswith("="):
-        return _value(_parsed(data[1:]), names)
-    return _IN_BRACES.sub(lambda match: str(_value(_parsed(match[1]), names)), data)
+        return computed(_parsed(data[1:]), names, _LANGUAGE)
+    return _IN_BRACES.sub(lambda match: str(computed(_parsed(match[1]), names, _LANGUAGE)), data)
 
 
 def wrong_expressions(data: object, known: Collection[str], key: str) -> Iterator[tuple[str, str]]:
@@ -134,7 +148,11 @@ def wrong_expressions(data: object, known: Collection[str], key: str) -> Iterato
     elif isinstance(data, str):
         texts = [data[1:]] if data.startswith("=") else _IN_BRACES.findall(data)
         for text in texts:
-            yield from ((key, fault) for fault in _faults(text, known))
+            try:
+                wrong = list(faults(_parsed(text), _LANGUAGE, known))
+            except ValueError as error:
+                wrong = [str(error)]
+            yield from ((key, f"{fault}; given {text!r}") for fault in wrong)
 
 
 def plain_names(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -149,61 +167,3 @@ def plain_names(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             and value[1:].isidentifier()
         ):
             yield prefix + key, value[1:]
-
-
-@cache
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text.strip(), mode="eval").body
-
-
-def _faults(text: str, known: Collection[str]) -> Iterator[str]:
-    try:
-        nodes = list(ast.walk(_parsed(text)))
-    except SyntaxError as error:
-        yield f"not an expression: {error.msg}; given {text!r}"
-        return
-    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
-    for node in nodes:
-        if not isinstance(node, _FORMS) or (isinstance(node, ast.Compare) and len(node.ops) > 1):
-            yield f"{type(node).__name__} is not allowed in an expression; given {text!r}"
-        elif isinstance(node, ast.Call) and node.keywords:
-            yield f"arguments have no names; given {text!r}"
-        elif id(node) in called:
-            if not isinstance(node, ast.Name) or node.id not in FUNCTIONS:
-                allowed = ", ".join(FUNCTIONS)
-                yield f"unknown function; given {ast.unparse(node)!r}, allowed are {allowed}"
-        elif isinstance(node, ast.Name) and node.id not in known:
-            hint = did_you_mean(node.id, known) or f"allowed are {', '.join(known)}"
-            yield f"unknown name; given {node.id!r}, {hint}"
-
-
-def _value(node: ast.expr, names: Names) -> Value:
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name():
-            return names[node.id]
-        case ast.BoolOp():
-            return _chosen(node, names)
-        case ast.BinOp():
-            return _OPERATORS[type(node.op)](_value(node.left, names), _value(node.right, names))
-        case ast.Compare():
-            left, right = _value(node.left, names), _value(node.comparators[0], names)
-            return _OPERATORS[type(node.ops[0])](left, right)
-        case ast.UnaryOp():
-            return not _value(node.operand, names)
-        case ast.IfExp():
-            return _value(node.body if _value(node.test, names) else node.orelse, names)
-        case ast.Call(func=ast.Name(id=name)):
-            return FUNCTIONS[name](*(_value(each, names) for each in node.args))
-    raise TypeError(f"{type(node).__name__} was not refused")
-
-
-def _chosen(node: ast.BoolOp, names: Names) -> Value:
-    """The first value that decides, or the last one."""
-    value = None
-    for each in node.values:
-        value = _value(each, names)
-        if bool(value) == isinstance(node.op, ast.Or):
-            break
-    return value

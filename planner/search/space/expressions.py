@@ -1,27 +1,20 @@
-"""Conditions over columns of strategies, from text: parsed and checked, never run as Python."""
+"""Conditions over columns of strategies, from text.
+
+Arithmetic is on whole numbers up to 2**53. A comparison that divides by zero or grows beyond is
+neither true nor false; only what is true holds.
+"""
 
 import ast
 import re
-import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial, reduce
 
 import numpy as np
 
 from planner.cost.context import Context
-from planner.limits import MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH, MAX_LITERAL
-from planner.search.space.formulas import (
-    ARITHMETIC,
-    COMPARISONS,
-    LISTS,
-    SHAPE,
-    Formula,
-    all_of,
-    hinted,
-    shown,
-    source_of,
-    truth_of,
-    words_of,
-)
+from planner.expr import Language, computed, faults, names_in, parsed
+from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, brief
 from planner.search.space.rule import Columns
 from planner.search.space.vocabulary import (
     ALIASES,
@@ -32,41 +25,42 @@ from planner.search.space.vocabulary import (
     WORDS,
     known_names,
 )
-from planner.units import Mask
+from planner.spelling import did_you_mean
+from planner.units import Array, Mask
 
 _ALONE = (
     "recompute may be compared only by itself or joined with `and`, such as "
     "recompute in (none, selective)"
 )
-_NODES = (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Name, ast.Constant, *LISTS)
-_SYMBOLS: dict[type[ast.operator], str] = {ast.Pow: "**", ast.Div: "/"}
+_LISTS = (ast.Tuple, ast.List, ast.Set)
+_EXACT = 2.0**53
+# Truth between false (0) and true (1): `not` leaves it as it is.
+_UNDEFINED = 0.5
+# Words that Python would not read as one name; the longest first.
 _ODD_WORDS = "|".join(
     re.escape(word)
     for word in sorted(WORDS, key=lambda word: (-len(word), word))
     if not word.isidentifier() and not word.isdigit()
 )
-"""Words that Python would not read as one name."""
 _TOKEN = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![\w:+-])(?:{_ODD_WORDS})(?![\w:+-])")
 _SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What must hold of a layout: columns in, a mask out.
-
-    Where a comparison divides by zero it is neither true nor false; only what is true holds.
-    """
+    """What must hold of a layout: columns in, a mask out."""
 
     text: str
     needs: tuple[str, ...]
+    # It reads the global batch, so it cannot be asked without a context.
     needs_job: bool
-    """It reads the global batch, so it cannot be asked without a context."""
-    formula: Formula = field(compare=False, repr=False)
+    tree: ast.expr = field(compare=False, repr=False)
 
     def __call__(self, context: Context | None, columns: Columns) -> Mask:
         """Return where the condition is true."""
         with np.errstate(all="ignore"):
-            return np.asarray(self.formula(context, columns) == 1.0)
+            names = {name: _column(name, context, columns) for name in names_in(self.tree)}
+            return np.asarray(computed(self.tree, names, _LANGUAGE) == 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +68,13 @@ class Parsed:
     """An expression in two parts: about columns, and about the layers' activations."""
 
     condition: Condition | None
+    # Each leaves these kinds; empty where recomputation is not spoken of.
     kinds: tuple[frozenset[str], ...]
-    """Each leaves these kinds; empty where recomputation is not spoken of."""
+
+
+def hinted(message: str, name: str, known: Collection[str]) -> str:
+    """Return the message with the names allowed and the nearest of them."""
+    return f"{message}; allowed are {', '.join(known)}; {did_you_mean(name, known)}".rstrip("; ")
 
 
 def parse_expression(text: str, *, single: bool = False) -> Parsed:
@@ -83,93 +82,25 @@ def parse_expression(text: str, *, single: bool = False) -> Parsed:
 
     Raises ValueError saying what is wrong.
     """
-    tree = _tree(text)
-    _check_depth(tree)
-    _check_nodes(tree)
-    _check_names(tree)
+    source = text.strip().lower()
+    if len(source) <= MAX_CONDITION_CHARACTERS:
+        source = _TOKEN.sub(_quoted, source)
+    if _SINGLE_EQUALS.search(source):
+        raise ValueError("compare with ==; a single = is for --fix")
+    tree = parsed(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = ALIASES.get(node.id, node.id)
     if single and not isinstance(tree, ast.Compare):
         raise ValueError("must be one comparison such as tp<=8; --where takes and, or, not")
     terms = _terms(tree)
-    about_kinds = [term for term in terms if RECOMPUTE in _names(term)]
-    others = [term for term in terms if RECOMPUTE not in _names(term)]
-    kinds = tuple(_kinds(term) for term in about_kinds)
+    kinds = tuple(_kinds(term) for term in terms if RECOMPUTE in names_in(term))
+    others = [term for term in terms if RECOMPUTE not in names_in(term)]
     return Parsed(condition=_condition(text, others) if others else None, kinds=kinds)
-
-
-def _tree(text: str) -> ast.expr:
-    if len(text) > MAX_CONDITION_CHARACTERS:
-        raise ValueError(
-            f"must be at most {MAX_CONDITION_CHARACTERS} characters; given {len(text)}"
-        )
-    source = _TOKEN.sub(_quoted, text.strip().lower())
-    if _SINGLE_EQUALS.search(source):
-        raise ValueError("compare with ==; a single = is for --fix")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return ast.parse(source, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
-        raise ValueError("is no condition such as tp*cp <= 8") from None
 
 
 def _quoted(match: re.Match[str]) -> str:
     return match[0] if match[0][0] in "\"'" else f'"{match[0]}"'
-
-
-def _check_depth(tree: ast.expr) -> None:
-    level: list[ast.AST] = [tree]
-    for _ in range(MAX_CONDITION_DEPTH):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-        if not level:
-            return
-    raise ValueError(f"is nested too deeply; at most {MAX_CONDITION_DEPTH} levels are allowed")
-
-
-def _check_nodes(tree: ast.expr) -> None:
-    """Everything formulas are made of, and nothing else; raises ValueError."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and not isinstance(node, _NODES):
-            raise ValueError(f"{source_of(node)} cannot be part of a condition; {SHAPE}")
-        if isinstance(node, ast.operator) and type(node) not in ARITHMETIC:
-            symbol = _SYMBOLS.get(type(node), type(node).__name__)
-            raise ValueError(f"{symbol} cannot be computed; {SHAPE}")
-        if isinstance(node, ast.unaryop) and not isinstance(node, ast.Not | ast.USub):
-            raise ValueError(f"{type(node).__name__} cannot be computed; {SHAPE}")
-        if isinstance(node, ast.cmpop) and type(node) not in {*COMPARISONS, ast.In, ast.NotIn}:
-            raise ValueError("compare with ==, not with `is`")
-        if isinstance(node, ast.Constant):
-            _check_constant(node)
-
-
-def _check_constant(node: ast.Constant) -> None:
-    if isinstance(node.value, str):
-        return
-    if type(node.value) is not int:
-        raise ValueError(f"{source_of(node)} is no whole number; {SHAPE}")
-    if node.value > MAX_LITERAL:
-        raise ValueError(f"numbers must be at most {MAX_LITERAL:,}, not {source_of(node)}")
-
-
-def _check_names(tree: ast.expr) -> None:
-    """Every name is known; what a dimension of words is compared with, it checks itself."""
-    known, checked = known_names(), _beside_words(tree)
-    unknown = [name for name in _names(tree) if name not in {*known, *WORDS, *checked}]
-    if unknown:
-        listed = ", ".join(shown(name) for name in unknown)
-        raise ValueError(hinted(f"unknown name {listed}", unknown[0], known))
-
-
-def _beside_words(tree: ast.expr) -> set[str]:
-    """Names in comparisons with dimensions of words."""
-    worded = {RECOMPUTE, *(name for name, each in DIMENSIONS.items() if each.words)}
-    comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-    return {name for each in comparisons if worded & set(_names(each)) for name in _names(each)}
-
-
-def _names(tree: ast.expr) -> tuple[str, ...]:
-    """Every name that is read, aliases in full, each once."""
-    found = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return tuple(dict.fromkeys(ALIASES.get(name, name) for name in found))
 
 
 def _terms(tree: ast.expr) -> list[ast.expr]:
@@ -184,22 +115,149 @@ def _kinds(term: ast.expr) -> frozenset[str]:
     if not isinstance(term, ast.Compare) or len(term.ops) != 1:
         raise ValueError(_ALONE)
     left, operator, right = term.left, term.ops[0], term.comparators[0]
-    if isinstance(operator, ast.Eq | ast.NotEq) and source_of(right) == RECOMPUTE:
+    if isinstance(operator, ast.Eq | ast.NotEq) and ast.unparse(right) == RECOMPUTE:
         left, right = right, left
     if not isinstance(left, ast.Name) or left.id != RECOMPUTE:
         raise ValueError(_ALONE)
-    words = words_of(RECOMPUTE, tuple(RECOMPUTE_KINDS), operator, right)
+    words = _words(RECOMPUTE, RECOMPUTE_KINDS, operator, right)
     inverted = isinstance(operator, ast.NotEq | ast.NotIn)
     kept = [word for word in RECOMPUTE_KINDS if (word in words) != inverted]
     return frozenset(kind for word in kept for kind in RECOMPUTE_KINDS[word])
 
 
+def _words(name: str, known: Collection[str], operator: ast.cmpop, right: ast.expr) -> list[str]:
+    """Return the words a name is compared with; raises ValueError where they are not known."""
+    if not isinstance(operator, ast.Eq | ast.NotEq | ast.In | ast.NotIn):
+        raise ValueError(f"{name} has names, not sizes; compare it with ==, != or in")
+    is_list = isinstance(operator, ast.In | ast.NotIn)
+    nodes = _elements(right) if is_list else [right]
+    words = [str(n.value) if isinstance(n, ast.Constant) else ast.unparse(n) for n in nodes]
+    for word in words:
+        if word not in known:
+            raise ValueError(hinted(f"{name} cannot be {brief(word)}", word, known))
+    return words
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    elements = node.elts if isinstance(node, _LISTS) else [node]
+    if not elements:
+        raise ValueError("an empty list allows nothing; name what is allowed")
+    return elements
+
+
 def _condition(text: str, terms: list[ast.expr]) -> Condition:
-    names = [name for term in terms for name in _names(term)]
+    tree = ast.BoolOp(ast.And(), [_coded(term) for term in terms])
+    if wrong := list(faults(tree, _LANGUAGE, known_names())):
+        raise ValueError("; ".join(wrong))
+    names = names_in(tree)
     read = {column for name in names for column in DERIVED.get(name, (name,))}
-    formula = all_of([truth_of(term) for term in terms])
     needs = tuple(name for name in DIMENSIONS if name in read)
     if not needs:
         raise ValueError("must name a dimension")
-    needs_job = "num_micro_batches" in names
-    return Condition(text=text, needs=needs, needs_job=needs_job, formula=formula)
+    return Condition(text=text, needs=needs, needs_job="num_micro_batches" in names, tree=tree)
+
+
+def _coded(node: ast.expr) -> ast.expr:
+    """A condition with the codes of words in their place; raises ValueError where it is none."""
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            return ast.BoolOp(op, [_coded(value) for value in values])
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return ast.UnaryOp(ast.Not(), _coded(operand))
+        case ast.Compare(left=first, ops=ops, comparators=rest):
+            pairs = zip([first, *rest], ops, rest, strict=False)
+            return ast.BoolOp(ast.And(), [_coded_pair(*pair) for pair in pairs])
+    raise ValueError(f"{ast.unparse(node)} is no condition; compare it, such as tp<=8")
+
+
+def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
+    is_list = isinstance(operator, ast.In | ast.NotIn)
+    if isinstance(operator, ast.Eq | ast.NotEq) and _has_words(right) and not _has_words(left):
+        left, right = right, left
+    if isinstance(left, ast.Name) and _has_words(left):
+        codes = DIMENSIONS[left.id].words
+        words = _words(left.id, codes, operator, right)
+        right = ast.List([ast.Constant(codes[word]) for word in words])
+        operator = ast.In() if isinstance(operator, ast.Eq | ast.In) else ast.NotIn()
+        return ast.Compare(left, [operator], [right])
+    for each in [left, *(_elements(right) if is_list else [right])]:
+        _check_number(each)
+    return ast.Compare(left, [operator], [right])
+
+
+def _has_words(node: ast.expr) -> bool:
+    """Whether it is a dimension whose values are names."""
+    return isinstance(node, ast.Name) and node.id in DIMENSIONS and bool(DIMENSIONS[node.id].words)
+
+
+def _check_number(node: ast.expr) -> None:
+    """Raise ValueError where a part can be no number; names and forms are checked later."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Name():
+                is_number = not _has_words(part) and part.id not in WORDS
+            case ast.Constant(value=int(value)) if value > MAX_LITERAL:
+                raise ValueError(f"numbers must be at most {MAX_LITERAL:,}, not {value}")
+            case ast.Constant(value=value):
+                is_number = type(value) is int
+            case _:
+                is_number = not isinstance(part, (ast.BoolOp, ast.Compare, ast.Not, *_LISTS))
+        if not is_number:
+            text = ast.unparse(part)
+            message = f"{text} is no whole number; words go with ==, != or in"
+            raise ValueError(f"{message}, as in schedule == 1f1b; allowed are {_LANGUAGE.allowed}")
+
+
+def _column(name: str, context: Context | None, columns: Columns) -> Array:
+    """The column of a dimension, or what follows from several."""
+    parts = [np.asarray(columns[each], dtype=np.float64) for each in DERIVED.get(name, (name,))]
+    if name == "dp_shard":
+        return _exact(np.floor_divide, *parts)
+    product = reduce(np.multiply, parts)
+    if name == "num_micro_batches":
+        assert context is not None
+        return np.asarray(context.job.global_batch // product)
+    return product
+
+
+def _exact(compute: np.ufunc, left: Array, right: Array) -> Array:
+    """Whole numbers, NaN where a zero divides or 2**53 is passed."""
+    result = compute(left, right)
+    return np.where(np.abs(result) <= _EXACT, result, np.nan)
+
+
+def _compared(compare: np.ufunc, left: Array, right: Array) -> Array:
+    """1 where true, 0 where false, a half where undefined."""
+    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    return np.where(np.isnan(left + right), _UNDEFINED, compare(left, right))
+
+
+def _among(value: Array, allowed: Array | list[Array]) -> Array:
+    each = allowed if isinstance(allowed, list) else [allowed]
+    return reduce(np.maximum, (_compared(np.equal, value, one) for one in each))
+
+
+_LANGUAGE = Language(
+    operations={
+        ast.And: partial(reduce, np.minimum),
+        ast.Or: partial(reduce, np.maximum),
+        ast.Not: partial(np.subtract, 1.0),
+        ast.USub: np.negative,
+        ast.Add: partial(_exact, np.add),
+        ast.Sub: partial(_exact, np.subtract),
+        ast.Mult: partial(_exact, np.multiply),
+        ast.FloorDiv: partial(_exact, np.floor_divide),
+        ast.Mod: partial(_exact, np.remainder),
+        ast.Lt: partial(_compared, np.less),
+        ast.LtE: partial(_compared, np.less_equal),
+        ast.Gt: partial(_compared, np.greater),
+        ast.GtE: partial(_compared, np.greater_equal),
+        ast.Eq: partial(_compared, np.equal),
+        ast.NotEq: partial(_compared, np.not_equal),
+        ast.In: _among,
+        ast.NotIn: lambda value, allowed: 1.0 - _among(value, allowed),
+    },
+    forms=_LISTS,
+    constants=(int,),
+    allowed="names, whole numbers, + - * // %, comparisons with == != < <= > >=, in, and, or, not",
+)

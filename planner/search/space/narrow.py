@@ -5,13 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.errors import InputError, Problem
-from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, MAX_OPTIONS
+from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, MAX_OPTIONS, brief
 from planner.search.space.contradictions import Fixed, contradictions
-from planner.search.space.expressions import (
-    Condition,
-    parse_expression,
-)
-from planner.search.space.formulas import hinted, shown
+from planner.search.space.expressions import Condition, hinted, parse_expression
 from planner.search.space.rule import Rule
 from planner.search.space.vocabulary import (
     ALIASES,
@@ -135,7 +131,7 @@ class _Reader:
             try:
                 _READERS[option](self, text, item)
             except ValueError as error:
-                self.add(option, f"{error}; given {shown(item)}")
+                self.add(option, f"{error}; given {brief(item)}")
 
     def fix(self, text: str, item: str) -> None:
         """Read ``name=value`` or ``name=value|value``."""
@@ -145,7 +141,7 @@ class _Reader:
         if not equals or not values:
             raise ValueError("must be NAME=VALUE or NAME=VALUE|VALUE, such as tp=8 or pp=2|4")
         if name not in known:
-            raise ValueError(hinted(f"unknown dimension {shown(name)}", name, known))
+            raise ValueError(hinted(f"unknown dimension {brief(name)}", name, known))
         dimension = DIMENSIONS.get(name) or _free(name)
         words = [value.strip() for value in values.split("|")]
         chosen = tuple(sorted({_code(dimension, word) for word in words}))
@@ -253,8 +249,8 @@ def _code(dimension: Dimension, word: str) -> int:
     if dimension.words:
         if word not in dimension.words:
             known = tuple(dimension.words)
-            raise ValueError(hinted(f"{dimension.name} cannot be {shown(word)}", word, known))
+            raise ValueError(hinted(f"{dimension.name} cannot be {brief(word)}", word, known))
         return dimension.words[word]
     if not _NUMBER.fullmatch(word) or not dimension.least <= int(word) <= dimension.largest:
-        raise ValueError(f"{dimension.name} takes {dimension.allowed}, not {shown(word)}")
+        raise ValueError(f"{dimension.name} takes {dimension.allowed}, not {brief(word)}")
     return int(word)

@@ -292,8 +292,8 @@ def test_all_problems_are_reported_at_once_each_under_its_option() -> None:
     assert "tp takes whole numbers from 1 to 1,048,576, not 'zero'" in messages[1]
     assert "did you mean 1f1b?" in messages[2]
     assert "given 'pp <'" in messages[3]
-    assert "unknown name 'micro_batchs', 'gpu'; allowed are tp, cp" in messages[4]
-    assert "did you mean micro_batch" in messages[4]
+    for part in ("unknown name 'micro_batchs'; allowed are tp, cp", "'gpu'", "mean micro_batch"):
+        assert part in messages[4]
     assert "did you mean cross-domain-tp?" in messages[5]
     assert "did you mean pipeline?" in messages[6]
 
@@ -301,23 +301,23 @@ def test_all_problems_are_reported_at_once_each_under_its_option() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no condition"),
-        ("tp.real < 3", "an attribute"),
-        ("abs(tp) < 3", "a call"),
-        ("tp[0] < 3", "an index"),
-        ("tp ** 2 < 3", "** cannot be computed"),
-        ("tp / 2 < 3", "/ cannot be computed"),
+        ("", "is no expression"),
+        ("tp.real < 3", "tp.real is not allowed; allowed are names, whole numbers"),
+        ("abs(tp) < 3", "abs(tp) is not allowed"),
+        ("tp[0] < 3", "tp[0] is not allowed"),
+        ("tp ** 2 < 3", "tp ** 2 is not allowed"),
+        ("tp / 2 < 3", "tp / 2 is not allowed"),
         ("tp < 1.5", "no whole number"),
         ("tp < 9999999999", "at most 1,000,000,000"),
-        ("tp is 8", "compare with =="),
+        ("tp is 8", "comparisons with =="),
         ("tp = 8", "compare with =="),
-        ("1or 2", "is no condition"),
-        ("tp < 3\0", "is no condition"),
+        ("1or 2", "is no expression"),
+        ("tp < 3\0", "is no expression"),
         ("tp", "compare it"),
         ("1 < 2", "must name a dimension"),
         ("tp in ()", "an empty list"),
-        ("tp == none", "is no number"),
-        ("tp == 'eight'", "is no number"),
+        ("tp == none", "is no whole number"),
+        ("tp == 'eight'", "is no whole number"),
         ("offload > none", "has names, not sizes"),
         ("offload == host", "offload cannot be 'host'; allowed are none, optimizer:host"),
         ("offload == 0", "offload cannot be '0'"),
