@@ -33,7 +33,7 @@ class Row:
     __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012
 
 
-def _row_of(name: str, like: type, more: Mapping[str, type]) -> type:
+def row_of(name: str, like: type, more: Mapping[str, type]) -> type:
     """A row with the fields of a dataclass, and more; decisions of a layout with their words."""
     hints = get_type_hints(like, include_extras=True)
     made: list[Any] = []
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     LayoutRow = Strategy
     RunRow = PublishedRun
 else:
-    LayoutRow = _row_of("LayoutRow", Strategy, {"recompute": str})
-    RunRow = _row_of("RunRow", PublishedRun, {"time_error": float, "octaves": float})
+    LayoutRow = row_of("LayoutRow", Strategy, {"recompute": str})
+    RunRow = row_of("RunRow", PublishedRun, {"time_error": float, "octaves": float})
 
 
 def layout_row(strategy: Strategy) -> LayoutRow:

@@ -82,8 +82,12 @@ def size(
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
     from planner.notes import Problems
-    from planner.report.scaling import print_scaling, render_scaling_json
-    from planner.report.size import print_sizing, render_sizing_json
+    from planner.report.size import (
+        print_scaling,
+        print_sizing,
+        render_scaling_json,
+        render_sizing_json,
+    )
     from planner.report.sizing_words import no_size
 
     problems, as_json = Problems(), output_format is options.TableOrJson.json

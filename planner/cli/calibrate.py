@@ -111,7 +111,7 @@ def _whole(path: str, table: "Table", command: str, out: Path | None, *, as_json
     """The machine stated whole: shown, and its cluster file."""
     from planner.calibrate.machine import machine_of
     from planner.calibrate.write import machine_text
-    from planner.report.calibrate import print_machine, render_machine_json
+    from planner.report.measure import print_machine, render_machine_json
 
     made = machine_of(path, table, out or Path("measured.yaml"))
     text = machine_text(made, command)
@@ -140,7 +140,7 @@ def _fitted(
     from planner.calibrate.points import table_points
     from planner.calibrate.write import cluster_text
     from planner.cli.progress import delayed_progress
-    from planner.report.calibrate import print_calibration, render_calibration_json
+    from planner.report.measure import print_calibration, render_calibration_json
 
     cluster, *files = words
     base = read_base(cluster)

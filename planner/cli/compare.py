@@ -59,7 +59,7 @@ def compare(
     from planner.query.from_file import AUTO
     from planner.query.job import check_imbalance
     from planner.query.places import place_of
-    from planner.report.compare import print_comparisons, render_comparisons_json
+    from planner.report.measure import print_comparisons, render_comparisons_json
 
     problems = Problems()
     check_imbalance(imbalance, problems)

@@ -1,12 +1,13 @@
 """A collective in the terminal: what plans count on, levels, algorithms, other ways."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from rich.console import Console
+from rich.text import Text
 
 from planner.answers.collective import AlgorithmRow, CollectiveAnswer, LevelRow, WayRow
-from planner.report.table import Column, Table, fits, rich_table
+from planner.report.table import Column, Table, fits, show
 from planner.units import GB, format_bytes, format_seconds
 
 SHOWN_ALGORITHMS = 6
@@ -51,36 +52,38 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
         f"{answer.collective.replace('_', '-')} of {format_bytes(answer.bytes)} on "
         f"{answer.ranks} of {answer.accelerators} {answer.accelerator} ({answer.cluster})"
     )
-    console.print(title, style="dim")
-    if answer.note:
-        console.print(answer.note)
+    in_plans = ""
     if answer.plan_s is not None and answer.plan_busbw_bytes_per_s is not None:
         how = "measured" if answer.plan_is_measured else "no measurement of this group"
         busbw = answer.plan_busbw_bytes_per_s / GB
-        line = f"{format_seconds(answer.plan_s)} in plans, {busbw:.4g} GB/s of bus ({how})."
-        console.print(line, style="bold green")
-    console.print(rich_table(Table(answer.levels, LEVELS)))
-    shown = answer.algorithms if verbose else answer.algorithms[:SHOWN_ALGORITHMS]
-    console.print(rich_table(Table(shown, ALGORITHMS)))
-    if verbose and len(answer.levels) > 1:
-        _print_shares(answer, console)
-    if answer.ways:
-        console.print(rich_table(Table(answer.ways, WAYS)))
-    if len(answer.crossovers) > 1 or len(answer.algorithms) > 1:
-        steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
-        console.print(f"fastest by size: {', '.join(steps)}")
-    if not verbose and (len(answer.algorithms) > SHOWN_ALGORITHMS or len(answer.levels) > 1):
-        console.print("-v adds slower algorithms, and each level's share of them.", style="dim")
+        in_plans = f"{format_seconds(answer.plan_s)} in plans, {busbw:.4g} GB/s of bus ({how})."
+    has_levels = len(answer.levels) > 1
+    has_steps = len(answer.crossovers) > 1 or len(answer.algorithms) > 1
+    steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
+    is_cut = not verbose and (len(answer.algorithms) > SHOWN_ALGORITHMS or has_levels)
+    more = "-v adds slower algorithms, and each level's share of them."
+    show(
+        console,
+        Text(title, "dim"),
+        answer.note,
+        Text(in_plans, "bold green") if in_plans else "",
+        Table(answer.levels, LEVELS),
+        Table(answer.algorithms[: None if verbose else SHOWN_ALGORITHMS], ALGORITHMS),
+        *(_shares_tables(answer, console.width) if verbose and has_levels else ()),
+        Table(answer.ways, WAYS) if answer.ways else "",
+        f"fastest by size: {', '.join(steps)}" if has_steps else "",
+        Text(more, "dim") if is_cut else "",
+    )
 
 
-def _print_shares(answer: CollectiveAnswer, console: Console) -> None:
-    """As many levels side by side as the console is wide, the others in tables below."""
+def _shares_tables(answer: CollectiveAnswer, width: int) -> Iterator[Table[AlgorithmRow]]:
+    """As many levels side by side as there is room for, the others in tables below."""
     first, count = 0, len(answer.levels)
     while first < count:
         last = first + 1
-        while last < count and fits(_shares(answer, range(first, last + 1)), console.width):
+        while last < count and fits(_shares(answer, range(first, last + 1)), width):
             last += 1
-        console.print(rich_table(_shares(answer, range(first, last))))
+        yield _shares(answer, range(first, last))
         first = last
 
 

@@ -1,7 +1,7 @@
 """JSON documents of all commands: their common head, and the schemas of what is in them.
 
-Row types (``answers/rows.py``, ``report/rows``) say what each document has; schemas are made of
-them at run time.
+Row types (in ``answers/`` and beside the screens here) say what each document has; schemas are made
+of them at run time.
 """
 
 import json
@@ -43,16 +43,16 @@ KINDS = {
     "size": Kind(3, "size", "answers.size_rows.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),
     "sweep-show": Kind(1, "sweep show", "report.sweep.SweepShowRow"),
-    "job": Kind(1, "job", "report.rows.layouts.JobDocument"),
+    "job": Kind(2, "job", "report.job.JobDocument"),
     "sensitivity": Kind(2, "sensitivity", "answers.sensitivity_rows.SensitivityDocument"),
     "memory": Kind(1, "explain MODEL CLUSTER memory", "answers.explain.MemoryDocument"),
     "explain": Kind(2, "explain", "answers.explain.ExplainDocument"),
     "collective": Kind(1, "collective", "answers.collective.CollectiveAnswer"),
     "emit": Kind(1, "emit", "report.emitted.EmitDocument"),
-    "check": Kind(1, "check", "report.rows.files.CheckDocument"),
+    "check": Kind(1, "check", "report.findings.CheckDocument"),
     "repair": Kind(3, "check FILE --fix", "report.repair.RepairDocument"),
-    "compare": Kind(1, "compare LOG", "report.rows.runs.CompareDocument"),
-    "calibrate": Kind(1, "calibrate", "report.rows.runs.CalibrateDocument"),
+    "compare": Kind(1, "compare LOG", "report.measure.CompareDocument"),
+    "calibrate": Kind(1, "calibrate", "report.measure.CalibrateDocument"),
     "models": Kind(2, "show models", "answers.show.Models"),
     "model": Kind(2, "show models NAME", "answers.show.Model"),
     "hardware": Kind(2, "show hardware", "answers.show.Hardware"),

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, field, make_dataclass
 from io import StringIO
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,20 @@ GITHUB_TEXT = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 GITHUB_PROPERTY = GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
 # Characters that XML 1.0 cannot hold, escaped or not.
 NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# The document's types: a file's result with what its properties say, and the results together.
+_CheckedFile: Any = make_dataclass(
+    "CheckedFile",
+    [("readable", bool), ("fails", bool, field())],
+    bases=(FileResult,),
+    kw_only=True,
+    frozen=True,
+)
+CheckDocument: Any = make_dataclass(
+    "CheckDocument",
+    [("exit_code", int), ("counts", dict[str, int]), ("files", list[_CheckedFile])],
+)
+"""What is wrong with configuration files."""
 
 
 def counts(results: Sequence[FileResult]) -> dict[str, int]:

@@ -1,20 +1,22 @@
 """What a whole job takes, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
-from typing import Any
+from dataclasses import dataclass, field, make_dataclass
+from functools import cached_property
+from typing import Any, get_type_hints
 
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.text import Text
 
-from planner.answers.job import Job
+from planner.answers.job import Job, Terms
 from planner.answers.job_formulas import FAILING_GPUS, FAILURES
-from planner.answers.rows import PlanRow
+from planner.answers.rows import InputsRow, PlanRow, Row
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.document import serialise
-from planner.report.table import Column, Table, rich_table
-from planner.report.words import days, layout_words, print_notes
+from planner.report.table import pairs, show
+from planner.report.words import days, layout_words, note_lines
+from planner.search.space.space import EVERYTHING
 from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
 
 MTBF_SOURCE = f"Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs"
@@ -122,25 +124,6 @@ def learning_rate_line(job: Job) -> str:
     return f"try peaks of {low:.1e} to {high:.1e} (hint: DeepSeek's and Step Law, of AdamW)"
 
 
-def table(job: Job) -> RichTable:
-    """What is said of the job, a row each."""
-    rows = {
-        "work": work_line(job),
-        "failures": failures_line(job),
-        "checkpoints": checkpoint_line(job),
-        "writing": write_line(job),
-        "energy": energy_line(job),
-        "input": input_line(job),
-        "learning rate": learning_rate_line(job),
-    }
-    columns: list[Column[tuple[str, str]]] = [
-        Column("", itemgetter(0), right=False),
-        Column("", itemgetter(1), right=False, wraps=True),
-    ]
-    said = [(name, text) for name, text in rows.items() if text]
-    return rich_table(Table(said, columns))
-
-
 def _grounds(job: Job) -> Iterator[str]:
     """What the answer rests on."""
     weights, master, states = job.bytes_per_param
@@ -165,77 +148,61 @@ def _grounds(job: Job) -> Iterator[str]:
 
 def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: bool) -> None:
     """The verdict first; ``verbose``: what it rests on."""
-    console.print(inputs_line(job), style="dim", markup=False)
-    print_notes([note for note in notes if not note.is_assumed], console)
-    console.print(verdict_line(job), style="bold", markup=False)
-    console.print(table(job))
-    if not verbose:
-        console.print("-v adds the plan, Young and Daly, and what is left out.", style="dim")
-        return
-    console.print()
-    for line in _grounds(job):
-        console.print(line, markup=False)
-    print_notes([note for note in notes if note.is_assumed], console)
+    rows = {
+        "work": work_line(job),
+        "failures": failures_line(job),
+        "checkpoints": checkpoint_line(job),
+        "writing": write_line(job),
+        "energy": energy_line(job),
+        "input": input_line(job),
+        "learning rate": learning_rate_line(job),
+    }
+    show(
+        console,
+        Text(inputs_line(job), "dim"),
+        *note_lines(notes, assumed=False),
+        Text(verdict_line(job), "bold"),
+        pairs((name, text) for name, text in rows.items() if text),
+    )
+    if verbose:
+        show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))
+    else:
+        show(console, Text("-v adds the plan, Young and Daly, and what is left out.", "dim"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Around(Row):
+    """What a job's figures rest on."""
+
+    inputs: InputsRow
+    terms: Terms
+    plan: PlanRow
+
+
+def _figures() -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and meaning of every figure of a job, as its properties state them."""
+    for name, each in vars(Job).items():
+        getter = (
+            each.fget
+            if isinstance(each, property)
+            else each.func
+            if isinstance(each, cached_property)
+            else None
+        )
+        if getter is not None and name != "node" and not name.startswith("_"):
+            about = field(metadata={"description": getter.__doc__})
+            yield name, get_type_hints(getter)["return"], about
+
+
+JobDocument: Any = make_dataclass(
+    "JobDocument", _figures(), bases=(_Around,), frozen=True, kw_only=True
+)
+"""What a whole job takes."""
 
 
 def render_job_json(job: Job, notes: Sequence[Note]) -> str:
     """Everything in base units."""
-    context, terms, rates = job.plan.context, job.terms, job.learning_rates
-    data = {
-        "inputs": {
-            "model": context.model.name,
-            "cluster": context.cluster.name,
-            "node": job.node.name,
-            "accelerator": job.node.accelerator.name,
-            "nodes": job.num_nodes,
-            "gpus": job.num_gpus,
-            "total_tokens": job.total_tokens,
-            "storage_bytes_per_s": job.storage_bytes_per_s,
-            "node_mtbf_s": job.node_mtbf_s,
-            "restart_s": terms.restart_s,
-            "async_checkpoints": terms.is_async,
-            "assumed": [str(note) for note in notes],
-        },
-        "iter_time_s": job.iteration_s,
-        "mfu": job.plan.estimate.mfu,
-        "iterations": job.num_iterations,
-        "useful_s": job.useful_s,
-        "elapsed_s": job.elapsed_s,
-        "goodput": job.goodput,
-        "goodput_first_order": 1.0 / job.first_order_factor,
-        "gpu_hours": job.gpu_hours,
-        "cost_usd": job.cost_usd,
-        "energy_kwh": job.energy_kwh,
-        "checkpoint": _checkpoint_dict(job),
-        "failures": {
-            "mtbf_s": job.mtbf_s,
-            "expected": job.num_failures,
-            "restart_and_read_s": job.lost_s,
-        },
-        "input": {
-            "token_bytes": job.token_bytes,
-            "total_bytes": job.total_tokens * job.token_bytes,
-            "bytes_per_s": job.input_bytes_per_s,
-        },
-        "peak_learning_rate": rates and {"deepseek": rates[0], "step_law": rates[1]},
-        "plan": PlanRow.of(job.plan),
-    }
-    return serialise("job", data)
-
-
-def _checkpoint_dict(job: Job) -> dict[str, Any]:
-    weights, master, states = job.bytes_per_param
-    return {
-        "bytes": job.checkpoint_bytes,
-        "parameters": job.saved_params,
-        "weight_bytes_per_parameter": weights,
-        "master_bytes_per_parameter": master,
-        "state_bytes_per_parameter": states,
-        "write_s": job.write_s,
-        "stop_s": job.stop_s,
-        "interval_s": job.interval_s,
-        "interval_iterations": job.interval_iterations,
-        "young_interval_s": job.young_s,
-        "daly_interval_s": job.daly_s,
-        "node_bytes_per_s": job.node_bytes_per_s,
-    }
+    figures = {name: getattr(job, name) for name, _, _ in _figures()}
+    inputs = InputsRow.of((job.plan.context,), EVERYTHING, tuple(notes))
+    body = JobDocument(inputs=inputs, terms=job.terms, plan=PlanRow.of(job.plan), **figures)
+    return serialise("job", body)

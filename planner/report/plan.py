@@ -1,9 +1,10 @@
 """The answer of ``plan``: its screen, and its document."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import short_layout
@@ -19,12 +20,12 @@ from planner.answers.rows import (
     SoftwareRow,
     VariantRow,
 )
-from planner.answers.software import assumptions_line
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.layers.parameters import describe_size
 from planner.query.objectives import OBJECTIVES
 from planner.report.recipes import placed_line, recipe_row
 from planner.report.sizing_words import limits_text, option_text
+from planner.report.table import show, whole
 from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.report.words import (
     costs_line,
@@ -32,11 +33,12 @@ from planner.report.words import (
     figure_lines,
     inputs_line,
     mfu_line,
+    note_lines,
     placement_line,
-    print_notes,
     range_line,
     run_line,
     selects_lines,
+    software_lines,
 )
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.units import format_bytes
@@ -80,16 +82,6 @@ def gap_text(answer: Answer) -> str:
     return OBJECTIVES[answer.aim.objective].beaten.format(gap=gap)
 
 
-def assumptions_lines(answer: Answer) -> list[str]:
-    """What software the plans of both tables assume, per framework among them."""
-    plans = (*answer.plans, *answer.pareto)
-    lines = []
-    for context in answer.contexts:
-        used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
-        lines += [assumptions_line(context, used)] if used else []
-    return lines
-
-
 def sizes_line(answer: Answer) -> str:
     """How large model and cluster are."""
     context = answer.contexts[0]
@@ -100,20 +92,19 @@ def sizes_line(answer: Answer) -> str:
     )
 
 
-def tight_lines(plans: Sequence[Plan]) -> list[str]:
+def tight_line(plans: Sequence[Plan]) -> str:
     """Which plans lie inside their framework's margin, and what the first of them leaves."""
-    ranks = [str(rank) for rank, plan in enumerate(plans, start=1) if is_tight(plan)]
-    if not ranks:
-        return []
-    first = plans[int(ranks[0]) - 1]
-    free, margin = first.free_bytes, first.estimate.memory.uncertainty_bytes
-    named = f"Plans {', '.join(ranks)} are" if len(ranks) > 1 else f"Plan {ranks[0]} is"
-    of_plan = f" (plan {ranks[0]})" if len(ranks) > 1 else ""
-    line = (
-        f"{named} tight: {format_bytes(free)} of HBM free{of_plan}, and published peaks exceeded "
-        f"the model by up to {format_bytes(margin)}."
+    tight = {str(rank): plan for rank, plan in enumerate(plans, start=1) if is_tight(plan)}
+    if not tight:
+        return ""
+    rank, first = next(iter(tight.items()))
+    named = f"Plans {', '.join(tight)} are" if len(tight) > 1 else f"Plan {rank} is"
+    of_plan = f" (plan {rank})" if len(tight) > 1 else ""
+    margin = first.estimate.memory.uncertainty_bytes
+    return (
+        f"{named} tight: {format_bytes(first.free_bytes)} of HBM free{of_plan}, and published "
+        f"peaks exceeded the model by up to {format_bytes(margin)}."
     )
-    return [line]
 
 
 def plans_title(answer: Answer) -> str:
@@ -137,32 +128,21 @@ def frontier_title(answer: Answer, num_shown: int) -> str:
     return f"{title} ({extent}{shown})"
 
 
-def _print_nearest(answer: Answer, console: Console) -> None:
-    """Where no plan keeps the limits: the nearest ones."""
-    from planner.answers.size import unmet
-
-    limits = limits_text(answer.aim.limits)
-    console.print(f"No plan keeps the limits: {limits}. The nearest:", style="bold")
-    console.print(plans_table(unmet(answer).nearest, width=console.width))
-
-
-def _print_best(answer: Answer, console: Console) -> None:
+def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
     """What to run, and the table of other layouts and of fewer GPUs."""
     best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
     several = len(answer.contexts) > 1
-    line = run_line(best, of_gpus=available, names_framework=several)
-    console.print(line, style="bold green", markup=False)
-    for text in figure_lines(best):
-        console.print(f"  {text}", markup=False)
+    yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
+    yield from (f"  {text}" for text in figure_lines(best))
     if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
         what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
-        console.print(f"  No layout on more GPUs {what}.")
+        yield f"  No layout on more GPUs {what}."
     if len(answer.plans) + len(answer.ladder) == 1 and answer.proved_optimal:
         return
     fewer = ", then on fewer" if answer.ladder else ""
     proof = _proof(answer, "proved best under the model")
-    console.print(f"{plans_title(answer)}{fewer} ({proof})", style="bold")
-    console.print(plans_table(answer.plans, answer.ladder, width=console.width))
+    yield Text(f"{plans_title(answer)}{fewer} ({proof})", "bold")
+    yield plans_table(answer.plans, answer.ladder, width=width)
 
 
 def is_puzzling(answer: Answer) -> bool:
@@ -173,14 +153,14 @@ def is_puzzling(answer: Answer) -> bool:
     )
 
 
-def faster_lines(answer: Answer) -> list[str]:
+def faster_line(answer: Answer) -> str:
     """What the model thinks faster than the first plan, and what that relies on."""
     if answer.fastest is None:
-        return []
+        return ""
     first, other = answer.plans[0], answer.fastest
     change = other.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
     named = f"Fastest by the model: {short_layout(other.strategy)}, {change:+.1%}"
-    return [f"{named}, inside the error{reliance(other, first)}."]
+    return f"{named}, inside the error{_reliance(other, first)}."
 
 
 def variant_lines(answer: Answer, beside: Beside) -> list[str]:
@@ -203,7 +183,7 @@ def variant_lines(answer: Answer, beside: Beside) -> list[str]:
     return lines
 
 
-def reliance(plan: Plan, first: Plan) -> str:
+def _reliance(plan: Plan, first: Plan) -> str:
     """What a plan relies on more than another, and by how much that may be off, most first."""
     own, other = plan.penalties(), first.penalties()
     more = {name: factor / other.get(name, 1.0) - 1.0 for name, factor in own.items()}
@@ -212,56 +192,52 @@ def reliance(plan: Plan, first: Plan) -> str:
     return f" known for {', '.join(parts)}" if parts else ""
 
 
-def resident_lines(beside: Beside) -> list[str]:
+def _resident_line(beside: Beside) -> str:
     """Which switch or optimizer does without the first plan's offload."""
     one = beside.resident
     if one is None:
-        return []
+        return ""
     free = format_bytes(one.plan.free_bytes)
-    return [f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."]
+    return f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."
 
 
-def _print_frontier(answer: Answer, console: Console) -> None:
+def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
     """The frontier, thinned; the output formats for programs have all of it."""
     if not answer.pareto:
         return
     shown, limits = shown_frontier(answer.pareto), answer.aim.limits
-    console.print(frontier_title(answer, len(shown)), style="bold")
-    table = frontier_table(
+    yield Text(frontier_title(answer, len(shown)), "bold")
+    yield frontier_table(
         shown,
         traded=answer.aim.pareto,
         limits=None if limits.is_empty else limits,
-        width=console.width,
+        width=width,
     )
-    console.print(table)
     if len(shown) < len(answer.pareto):
-        console.print("--format json or csv has all points.")
+        yield "--format json or csv has all points."
 
 
-def _print_variants(beside: Beside, console: Console) -> None:
+def _variants(beside: Beside) -> Iterator[RenderableType]:
     """Of every layout the fastest variants, with what they gain."""
     for rank, found in enumerate(beside.variants, start=1):
-        console.print(f"Variants of plan {rank}", style="bold")
-        for one in found:
-            console.print(f"  {one.time_change:+6.1%}  {one.words}", markup=False)
+        yield Text(f"Variants of plan {rank}", "bold")
+        yield from (f"  {one.time_change:+6.1%}  {one.words}" for one in found)
 
 
-def _print_grounds(answer: Answer, beside: Beside, console: Console) -> None:
+def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     """What the answer rests on: variants, costs, placement, ranges, evidence, software, search."""
-    console.print()
+    yield Text()
     if answer.plans:
         best = answer.plans[0]
-        told = (*selects_lines(answer.plans), *variant_lines(answer, beside))
-        for line in (*told, costs_line(best)):
-            console.print(line, markup=False)
-        console.print(f"Rank order {placement_line(best.context, best.strategy)}.")
-        console.print(range_line(best.estimate))
-        console.print(mfu_line(best))
-        console.print(evidence_line(best.context, best.strategy), markup=False)
-    console.print(sizes_line(answer), style="dim", markup=False)
-    print_notes([note for note in answer.notes if note.is_assumed], console)
-    for line in (*assumptions_lines(answer), search_line(answer)):
-        console.print(line, style="dim", markup=False)
+        yield from (*selects_lines(answer.plans), *variant_lines(answer, beside), costs_line(best))
+        yield f"Rank order {placement_line(best.context, best.strategy)}."
+        yield range_line(best.estimate)
+        yield mfu_line(best)
+        yield evidence_line(best.context, best.strategy)
+    yield Text(sizes_line(answer), "dim")
+    yield from note_lines(answer.notes, assumed=True)
+    yield from software_lines(answer.contexts, (*answer.plans, *answer.pareto))
+    yield Text(search_line(answer), "dim")
 
 
 def print_answer(
@@ -277,29 +253,36 @@ def print_answer(
 
     ``following``: the command that goes on from here.
     """
-    console.print(inputs_line(answer.contexts, answer.notes), style="dim", markup=False)
-    if answer.narrowing.texts:
-        console.print(f"narrowed by {', '.join(answer.narrowing.texts)}", markup=False)
-    print_notes([note for note in answer.notes if not note.is_assumed], console)
+    narrowed, width = ", ".join(answer.narrowing.texts), console.width
+    show(
+        console,
+        Text(inputs_line(answer.contexts, answer.notes), "dim"),
+        f"narrowed by {narrowed}" if narrowed else "",
+        *note_lines(answer.notes, assumed=False),
+    )
     if answer.plans:
-        _print_best(answer, console)
-        for line in tight_lines(answer.plans):
-            console.print(line, style="yellow", markup=False)
-        faster = faster_lines(answer) if verbose or is_puzzling(answer) else ()
-        shipped = [placed_line(beside.recipe)] if beside.recipe else []
-        for line in (*faster, *resident_lines(beside), *shipped):
-            console.print(line, markup=False)
+        tight = tight_line(answer.plans)
+        show(
+            console,
+            *_best(answer, width),
+            Text(tight, "yellow") if tight else "",
+            faster_line(answer) if verbose or is_puzzling(answer) else "",
+            _resident_line(beside),
+            placed_line(beside.recipe) if beside.recipe else "",
+        )
     else:
-        _print_nearest(answer, console)
-    if show_all:
-        _print_variants(beside, console)
-    _print_frontier(answer, console)
-    if verbose:
-        _print_grounds(answer, beside, console)
-    if following:
-        console.print(f"Next: {following}", markup=False, soft_wrap=True)
-    if not verbose:
-        console.print(more_line(answer), style="dim", markup=False)
+        from planner.answers.size import unmet
+
+        title = f"No plan keeps the limits: {limits_text(answer.aim.limits)}. The nearest:"
+        show(console, Text(title, "bold"), plans_table(unmet(answer).nearest, width=width))
+    show(
+        console,
+        *(_variants(beside) if show_all else ()),
+        *_frontier(answer, width),
+        *(_grounds(answer, beside) if verbose else ()),
+        whole(f"Next: {following}") if following else "",
+        "" if verbose else Text(more_line(answer), "dim"),
+    )
 
 
 def more_line(answer: Answer) -> str:
@@ -311,10 +294,16 @@ def more_line(answer: Answer) -> str:
 
 def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
     """All of an answer."""
+    aim = answer.aim
     return PlanDocument(
         flops_convention=FLOPS_CONVENTION,
         inputs=InputsRow.of(answer.contexts, answer.narrowing, answer.notes),
-        aim=_aim_row(answer),
+        aim=AimRow(
+            objective=OBJECTIVES[aim.objective].word,
+            limits=None if aim.limits.is_empty else aim.limits,
+            pareto=[OBJECTIVES[name].word for name in aim.pareto],
+            headroom_gib=answer.headroom_gib,
+        ),
         assumptions=[SoftwareRow.of(context.traits) for context in answer.contexts],
         plans=_ranked_rows(answer, beside),
         fastest=None if answer.fastest is None else PlanRow.of(answer.fastest),
@@ -323,16 +312,6 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
         nearest=_nearest_rows(answer),
         pareto=[PlanRow.of(plan) for plan in answer.pareto],
         search=_search_row(answer),
-    )
-
-
-def _aim_row(answer: Answer) -> AimRow:
-    aim = answer.aim
-    return AimRow(
-        objective=OBJECTIVES[aim.objective].word,
-        limits=None if aim.limits.is_empty else aim.limits,
-        pareto=[OBJECTIVES[name].word for name in aim.pareto],
-        headroom_gib=answer.headroom_gib,
     )
 
 

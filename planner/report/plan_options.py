@@ -1,13 +1,12 @@
 """The answers of ``plan --space``, ``--versus`` and ``--maximize``: screens and documents."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from operator import itemgetter
+from itertools import groupby
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from planner.answers.base import Plan
@@ -26,20 +25,20 @@ from planner.answers.rows import (
     SpeedRow,
     VersusDocument,
 )
-from planner.answers.software import assumptions_line
 from planner.answers.versus import Ratio, Side, Versus, usd_per_token
 from planner.notes import Note
 from planner.report.document import serialise
-from planner.report.table import Column, Table, rich_table
+from planner.report.table import Table, show, text_table, whole
 from planner.report.words import (
     days,
     host_line,
     inputs_line,
     layout_words,
     memory_line,
+    note_lines,
     over_words,
-    print_notes,
     range_text,
+    software_lines,
 )
 from planner.search.space.count import SpaceCount
 from planner.search.space.vocabulary import DIMENSIONS
@@ -56,55 +55,42 @@ def large_number(number: int) -> str:
     return f"{number:,}" if digits <= MAX_SHOWN_DIGITS + 1 else f"about 10^{digits - 1}"
 
 
-def words(name: str, values: Sequence[int]) -> list[str]:
-    """The values of a dimension by name."""
+def _words(name: str, values: Sequence[int]) -> list[str]:
     return [DIMENSIONS[name].shown(value) for value in values]
 
 
 def _runs(values: Sequence[int]) -> str:
-    """Numbers with runs of neighbours joined: ``1-16, 20``."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    parts = [[f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(v) for v in run] for run in runs]
-    return ", ".join(text for part in parts for text in part)
+    """Numbers with runs of three or more neighbours joined: ``1-16, 20``."""
+    parts = []
+    # Of neighbours the distance between value and place is the same.
+    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
+        numbers = [str(value) for _, value in run]
+        parts += [f"{numbers[0]}-{numbers[-1]}"] if len(numbers) > 2 else numbers
+    return ", ".join(parts)
 
 
 def _shown(name: str, values: Sequence[int]) -> str:
-    if not values:
-        return "none"
-    return ", ".join(words(name, values)) if DIMENSIONS[name].words else _runs(values)
+    said = ", ".join(_words(name, values)) if DIMENSIONS[name].words else _runs(values)
+    return said or "none"
 
 
 def _modules(space: SpaceCount) -> list[list[str]]:
+    """Sets of modules that selective recomputation may repeat."""
     if not any("selective" in policy.kinds for policy in space.policies):
         return []
     selected = space.context.traits.recompute.selected
     return [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
 
 
-def _modules_text(space: SpaceCount) -> str:
-    sets = _modules(space)
-    names = sorted({name for chosen in sets for name in chosen})
-    if len(sets) <= 1:
-        return ", ".join(names) or "none"
-    return f"{len(sets)} sets of {', '.join(names)}"
-
-
-def space_table(space: SpaceCount) -> RichTable:
+def _space_rows(space: SpaceCount) -> list[tuple[str, str]]:
     """Every dimension with the values that legal strategies take."""
-    rows = [(name, _shown(name, values)) for name, values in space.values.items()]
-    said = [policy.in_words for policy in space.policies]
-    rows.append(("activations", "; ".join(said) or "none"))
-    rows.append(("selective: modules", _modules_text(space)))
-    columns: list[Column[tuple[str, str]]] = [
-        Column("dimension", itemgetter(0), right=False),
-        Column("values of legal strategies", itemgetter(1), right=False, wraps=True),
+    sets = _modules(space)
+    modules = ", ".join(sorted({name for chosen in sets for name in chosen})) or "none"
+    return [
+        *((name, _shown(name, values)) for name, values in space.values.items()),
+        ("activations", "; ".join(policy.in_words for policy in space.policies) or "none"),
+        ("selective: modules", f"{len(sets)} sets of {modules}" if len(sets) > 1 else modules),
     ]
-    return rich_table(Table(rows, columns))
 
 
 def _splits_line(space: SpaceCount) -> str:
@@ -119,26 +105,25 @@ def _splits_line(space: SpaceCount) -> str:
 
 def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: Console) -> None:
     """Print the space of every framework."""
-    print_notes(notes, console)
+    show(console, *note_lines(notes, assumed=False), *note_lines(notes, assumed=True))
     for space in spaces:
-        context = space.context
+        context, narrowed = space.context, ", ".join(space.narrowing.texts)
         title = (
             f"Search space of {context.model.name} on {context.cluster.name}, "
             f"{context.traits.name} {context.traits.profile}"
         )
-        console.print(title, style="bold", markup=False)
-        if space.narrowing.texts:
-            console.print(f"narrowed by {', '.join(space.narrowing.texts)}", markup=False)
-        console.print(space_table(space))
-        console.print(
+        titles = ("dimension", "values of legal strategies")
+        cut = [f"{name} {count:,}" for name, count in space.dropped.items()][:MAX_LISTED_RULES]
+        show(
+            console,
+            Text(title, "bold"),
+            f"narrowed by {narrowed}" if narrowed else "",
+            text_table(titles, _space_rows(space), left=titles),
             f"{space.num_shapes:,} legal shapes (degrees, schedule, micro-batch); "
-            f"{space.num_strategies:,} legal strategies (ZeRO, replicas, offload, placement)."
+            f"{space.num_strategies:,} legal strategies (ZeRO, replicas, offload, placement).",
+            _splits_line(space),
+            Text(f"Branches cut most by: {', '.join(cut)}.", "dim") if cut else "",
         )
-        console.print(_splits_line(space))
-        listed = list(space.dropped.items())[:MAX_LISTED_RULES]
-        if listed:
-            text = ", ".join(f"{name} {count:,}" for name, count in listed)
-            console.print(f"Branches cut most by: {text}.", style="dim", markup=False)
 
 
 def _space_row(space: SpaceCount) -> SpaceRow:
@@ -146,7 +131,7 @@ def _space_row(space: SpaceCount) -> SpaceRow:
         framework=space.context.traits.name,
         profile=space.context.traits.profile,
         dimensions={
-            name: words(name, values) if DIMENSIONS[name].words else list(values)
+            name: _words(name, values) if DIMENSIONS[name].words else list(values)
             for name, values in space.values.items()
         },
         layer_policies=[policy.in_words for policy in space.policies],
@@ -221,88 +206,70 @@ def _title(side: Side) -> str:
     return ", ".join(words) or AS_ASKED
 
 
-def _usd(plan: Plan) -> str:
-    price = usd_per_token(plan)
-    return "" if price is None else f"{BILLION * price:,.3g}"
-
-
-def _days(plan: Plan) -> str:
-    total_s = plan.total_s()
-    return "" if total_s is None else days(total_s)
-
-
 def _memory(plan: Plan) -> str:
     memory = plan.estimate.memory
     tight = ", tight" if memory.verdict == "tight" else ""
     return f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB{tight}"
 
 
-def _mfu_range(plan: Plan) -> str:
-    made = plan.estimate
-    return f"{100 * made.mfu_lower:.1f} to {100 * made.mfu_upper:.1f} %"
+def _figures(plan: Plan) -> dict[str, str]:
+    """What is said of a side, by title; empty where there is nothing to say."""
+    made, job, cluster = plan.estimate, plan.context.job, plan.context.cluster
+    total_s, price = plan.total_s(), usd_per_token(plan)
+    return {
+        "GPUs": f"{plan.strategy.num_gpus:,} {cluster.accelerator.name}",
+        "framework": plan.framework,
+        "batch": f"{job.global_batch:,} x {job.seq_len:,}",
+        "iteration": format_seconds(made.iter_time_s),
+        "80 % interval": range_text(made),
+        "tokens/s": format_count(round(made.tokens_per_s)),
+        "a GPU": format_count(round(made.tokens_per_s_per_gpu)),
+        "MFU": f"{made.mfu:.1%}{over_words(plan)}",
+        "MFU, range": f"{100 * made.mfu_lower:.1f} to {100 * made.mfu_upper:.1f} %",
+        "TFLOP/s": f"{made.model_flops_per_s_per_gpu / TERA:,.3g}",
+        "memory": _memory(plan),
+        "host": host_line(plan).partition(" of a node")[0],
+        "days": "" if total_s is None else days(total_s),
+        "USD": "" if total_s is None else format_count(round(plan.cost_usd() or 0)),
+        "USD/1B tokens": "" if price is None else f"{BILLION * price:,.3g}",
+        "layout": layout_words(plan),
+    }
 
 
-ROWS: Mapping[str, Callable[[Plan], str]] = {
-    "GPUs": lambda plan: f"{plan.strategy.num_gpus:,} {plan.context.cluster.accelerator.name}",
-    "framework": lambda plan: plan.framework,
-    "batch": lambda plan: f"{plan.context.job.global_batch:,} x {plan.context.job.seq_len:,}",
-    "iteration": lambda plan: format_seconds(plan.estimate.iter_time_s),
-    "80 % interval": lambda plan: range_text(plan.estimate),
-    "tokens/s": lambda plan: format_count(round(plan.estimate.tokens_per_s)),
-    "a GPU": lambda plan: format_count(round(plan.estimate.tokens_per_s_per_gpu)),
-    "MFU": lambda plan: f"{plan.estimate.mfu:.1%}{over_words(plan)}",
-    "MFU, range": _mfu_range,
-    "TFLOP/s": lambda plan: f"{plan.estimate.model_flops_per_s_per_gpu / TERA:,.3g}",
-    "memory": _memory,
-    "host": lambda plan: host_line(plan).partition(" of a node")[0],
-    "days": _days,
-    "USD": lambda plan: "" if plan.total_s() is None else format_count(round(plan.cost_usd() or 0)),
-    "USD/1B tokens": _usd,
-    "layout": layout_words,
-}
 SAME_LEFT_OUT = ("framework", "batch", "GPUs")
 """Rows that say nothing where all sides say the same."""
 
 
-def _shown_rows(found: Versus) -> list[str]:
-    """Titles of rows that say something, and where sides could differ, differ."""
-    titles = []
-    for title, text in ROWS.items():
-        said = {text(side.plan) for side in found.sides if side.plan} - {""}
+def _versus_table(found: Versus) -> Table[Sequence[str]]:
+    """A column per side: what says something, and where sides could differ, differs."""
+    sides = [_figures(side.plan) if side.plan else {} for side in found.sides]
+    rows = []
+    for title in next(filter(None, sides)):
+        cells = [side.get(title, "") for side in sides]
+        said = {side[title] for side in sides if side} - {""}
         if said and not (title in SAME_LEFT_OUT and len(said) == 1):
-            titles.append(title)
-    return titles
-
-
-def _side_column(side: Side) -> Column[str]:
-    return Column(
-        _title(side),
-        lambda title: ROWS[title](side.plan) if side.plan else "",
-        right=False,
-        wraps=True,
-    )
+            rows.append((title, *cells))
+    titles = [_title(side) for side in found.sides]
+    return text_table(("", *titles), rows, left=titles)
 
 
 def print_versus(found: Versus, console: Console) -> None:
     """Print a verdict for every other side, the figures side by side, and how sure they are."""
-    for other in found.others:
-        console.print(versus_line(found, other), style="bold green", markup=False)
-    first = next(side for side in found.sides if side.answer)
-    if first.answer:
-        console.print(
-            inputs_line(first.answer.contexts, first.answer.notes), style="dim", markup=False
-        )
-    columns: list[Column[str]] = [
-        Column("", str, right=False),
-        *(_side_column(side) for side in found.sides),
-    ]
-    console.print(rich_table(Table(_shown_rows(found), columns)))
-    for side in found.sides:
-        if side.plan is None:
-            reason = side.why_none.splitlines()
-            console.print(f"{side.label or AS_ASKED}: {' '.join(reason[:2])}", markup=False)
-    for basis in dict.fromkeys(r.basis for o in found.others if (r := found.ratio(o))):
-        console.print(f"Ranges of ratios hold eight of ten: {basis}.", style="dim")
+    first = next(side.answer for side in found.sides if side.answer)
+    reasons = {
+        side.label or AS_ASKED: " ".join(side.why_none.splitlines()[:2])
+        for side in found.sides
+        if side.plan is None
+    }
+    bases = dict.fromkeys(ratio.basis for one in found.others if (ratio := found.ratio(one)))
+    show(
+        console,
+        *(Text(versus_line(found, other), "bold green") for other in found.others),
+        Text(inputs_line(first.contexts, first.notes), "dim"),
+        _versus_table(found),
+        *(f"{label}: {reason}" for label, reason in reasons.items()),
+        *(Text(f"Ranges of ratios hold eight of ten: {basis}.", "dim") for basis in bases),
+    )
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -374,10 +341,9 @@ def _plan_lines(one: Largest) -> Iterator[str]:
         yield f"With nothing offloaded: {_extent(one.resident)}"
 
 
-def _print_one(one: Largest, console: Console) -> None:
-    console.print(largest_line(one), style="bold green" if one.value else "bold", markup=False)
-    for line in _plan_lines(one):
-        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+def _largest_lines(one: Largest) -> Iterator[RenderableType]:
+    yield Text(largest_line(one), "bold green" if one.value else "bold")
+    yield from (Padding(Text(line), (0, 0, 0, 2), expand=False) for line in _plan_lines(one))
 
 
 def beyond_model_line(answer: LargestAnswer) -> str:
@@ -393,29 +359,23 @@ def print_largest(
     answer: LargestAnswer, console: Console, *, verbose: bool = False, following: str = ""
 ) -> None:
     """Print each largest value with what binds it; ``verbose``: what was assumed."""
-    console.print(inputs_line(answer.case.contexts, None), style="dim", markup=False)
-    if answer.case.narrowing.texts:
-        console.print(f"narrowed by {', '.join(answer.case.narrowing.texts)}", markup=False)
-    print_notes([note for note in answer.notes if not note.is_assumed], console)
-    for one in answer.found:
-        _print_one(one, console)
-    if answer.is_tight:
-        line = "Tight: nothing leaves the margin free by which published peaks exceeded the model."
-        console.print(line, style="yellow")
-    if line := beyond_model_line(answer):
-        console.print(line, markup=False)
-    if verbose:
-        print_notes([note for note in answer.notes if note.is_assumed], console)
-        for context in answer.case.contexts:
-            plans = [one.plan for one in answer.found if one.plan]
-            used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
-            if used:
-                console.print(assumptions_line(context, used), style="dim", markup=False)
-    if following:
-        console.print(f"Next: {following}", style="dim", markup=False, soft_wrap=True)
-    if not verbose:
-        text = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
-        console.print(text, style="dim")
+    contexts, narrowed = answer.case.contexts, ", ".join(answer.case.narrowing.texts)
+    tight = "Tight: nothing leaves the margin free by which published peaks exceeded the model."
+    more = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
+    found = [one.plan for one in answer.found if one.plan]
+    show(
+        console,
+        Text(inputs_line(contexts, None), "dim"),
+        f"narrowed by {narrowed}" if narrowed else "",
+        *note_lines(answer.notes, assumed=False),
+        *(line for one in answer.found for line in _largest_lines(one)),
+        Text(tight, "yellow") if answer.is_tight else "",
+        beyond_model_line(answer),
+        *(note_lines(answer.notes, assumed=True) if verbose else ()),
+        *(software_lines(contexts, found) if verbose else ()),
+        whole(f"Next: {following}", "dim") if following else "",
+        "" if verbose else Text(more, "dim"),
+    )
 
 
 def _largest(one: Largest) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.parameters import Parameter
@@ -11,8 +11,8 @@ from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sens
 from planner.answers.sensitivity_rows import SensitivityDocument
 from planner.notes import Note
 from planner.report.document import serialise
-from planner.report.table import Column, Table, rich_table
-from planner.report.words import degrees_words, layout_words, print_notes, saving_words
+from planner.report.table import Column, Table, show, whole
+from planner.report.words import degrees_words, inputs_line, layout_words, note_lines, saving_words
 from planner.units import format_seconds
 
 MOST_SHOWN = 6  # crossings; JSON has all
@@ -47,11 +47,9 @@ def verdict_line(result: Sensitivity) -> str:
     layout = short_layout(result.best)
     if not nearest:
         return f"{layout} stays the best layout with any figure of the hardware 10 % off."
-    return f"{layout} is the best layout; with {_joined(nearest)} 10 % off another one wins."
-
-
-def _joined(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    *others, last = nearest
+    named = f"{', '.join(others)} or {last}" if others else last
+    return f"{layout} is the best layout; with {named} 10 % off another one wins."
 
 
 def crossing_line(one: Response, crossing: Crossing) -> str:
@@ -102,7 +100,7 @@ def _cell(one: Response, point: Point | None, best: Plan) -> str:
     return f"{text}{mark}"
 
 
-def table(result: Sensitivity) -> RichTable:
+def _table(result: Sensitivity) -> Table[Response]:
     """Time per token at other values of the figures that matter."""
 
     def factor_column(factor: float, title: str) -> Column[Response]:
@@ -121,7 +119,7 @@ def table(result: Sensitivity) -> RichTable:
             lambda one: "-" if one.elasticity is None else f"{one.elasticity:+.2f}%",
         ),
     ]
-    return rich_table(Table([one for one in result.responses if one.matters], columns))
+    return Table([one for one in result.responses if one.matters], columns)
 
 
 def _saved_line(result: Sensitivity) -> str:
@@ -144,39 +142,28 @@ def print_sensitivity(
     following: str,
 ) -> None:
     """The verdict first, then where other layouts win, what to measure, and the table."""
-    context = result.best.context
-    console.print(
-        f"{context.model.name} on {context.cluster.name}, batch {context.job.global_batch} x "
-        f"{context.job.seq_len} tokens, {context.job.precision}"
-        f"{context.traits.training.suffix}, {result.best.framework}",
-        style="dim",
-    )
-    print_notes([note for note in notes if not note.is_assumed], console)
-    console.print(verdict_line(result), style="bold", markup=False)
-    if saved := _saved_line(result):
-        console.print(saved, markup=False)
-    crossings = _crossings(result, is_hardware=True)
-    shown = crossings if verbose else crossings[:MOST_SHOWN]
-    for one, crossing in (*shown, *_crossings(result, is_hardware=False)):
-        console.print(f"- {crossing_line(one, crossing)}", markup=False)
-    console.print(measure_line(result), markup=False)
-    if following:
-        console.print(f"Next: {following}", markup=False, soft_wrap=True)
+    of_hardware = _crossings(result, is_hardware=True)
+    shown = of_hardware if verbose else of_hardware[:MOST_SHOWN]
+    crossings = [*shown, *_crossings(result, is_hardware=False)]
     now = format_seconds(result.best.estimate.iter_time_s)
-    console.print(
-        f"Time per token, planned again ({now} an iteration now; * another layout wins)",
-        style="bold",
-        markup=False,
+    title = f"Time per token, planned again ({now} an iteration now; * another layout wins)"
+    still = ", ".join(one.figure.title for one in result.responses if not one.matters)
+    show(
+        console,
+        Text(inputs_line((result.best.context,), ()), "dim"),
+        *note_lines(notes, assumed=False),
+        Text(verdict_line(result), "bold"),
+        _saved_line(result),
+        *(f"- {crossing_line(one, crossing)}" for one, crossing in crossings),
+        measure_line(result),
+        whole(f"Next: {following}") if following else "",
+        Text(title, "bold"),
+        _table(result),
+        f"No effect: {still}." if still else "",
     )
-    console.print(table(result))
-    still = [one.figure.title for one in result.responses if not one.matters]
-    if still:
-        console.print(f"No effect: {', '.join(still)}.", markup=False)
-    if not verbose:
-        return
-    for line in _grounds(result):
-        console.print(line, style="dim", markup=False)
-    print_notes([note for note in notes if note.is_assumed], console)
+    if verbose:
+        grounds = (Text(line, "dim") for line in _grounds(result))
+        show(console, *grounds, *note_lines(notes, assumed=True))
 
 
 def _grounds(result: Sensitivity) -> Iterator[str]:

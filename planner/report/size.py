@@ -1,16 +1,23 @@
-"""Screen and JSON of `planner size`: the fewest GPUs that do a job, and the sizes around."""
+"""Screens and JSON of `planner size`: the fewest GPUs that do a job, and how a job scales."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.layout import short_layout
 from planner.answers.rows import InputsRow, PlanRow
+from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
 from planner.answers.size import Sizing
-from planner.answers.size_rows import ChosenSizeRow, NearestSizeRow, SizeDocument, SizeRow
-from planner.answers.software import assumptions_line
+from planner.answers.size_rows import (
+    ChosenSizeRow,
+    NearestSizeRow,
+    ScaleDocument,
+    ScaleRow,
+    SizeDocument,
+    SizeRow,
+)
 from planner.cost.context import Context
 from planner.notes import Note
 from planner.query.objectives import AMOUNTS
@@ -23,24 +30,36 @@ from planner.report.sizing_words import (
     option_text,
     time_text,
 )
-from planner.report.table import Column, Table, rich_table
+from planner.report.table import Column, Table, show
 from planner.report.tables import layout, layout_axes
 from planner.report.words import (
     costs_line,
     evidence_line,
     memory_lines,
+    note_lines,
     placement_line,
-    print_notes,
     range_line,
     run_line,
     selects_lines,
+    software_lines,
     time_line,
     utilization_line,
 )
-from planner.units import format_seconds
+from planner.units import DAY_S, format_count, format_seconds
 
 WIDE_COLUMNS = 110  # room for what else tells sizes apart
 PLACES_BESIDE = (0, 1, 2, 4)  # of the answer, whose sizes are shown
+TITLES = {
+    "bubble": "pipeline bubble",
+    "DP": "data-parallel communication",
+    "TP": "tensor- and context-parallel communication",
+    "EP": "expert all-to-all",
+    "p2p": "pipeline transfers",
+    "recompute": "recomputation",
+    "compute": "slower kernels (smaller pieces)",
+    "other": "optimizer step, offload and overhead",
+}
+SHOWN_FRACTION = 0.005  # limits that never take this share of an iteration get no column
 
 
 def print_sizing(
@@ -50,24 +69,26 @@ def print_sizing(
     context = sizing.case.context
     frameworks = ", ".join(each.traits.name for each in sizing.case.contexts)
     asked = limits_text(sizing.limits) or "the fewest GPUs that hold it"
-    batch = f"batch {context.job.global_batch}"
-    console.print(f"{job_words(context, batch)}, {frameworks}: {asked}", style="dim")
-    if sizing.case.narrowing.texts:
-        console.print(f"narrowed by {', '.join(sizing.case.narrowing.texts)}")
-    print_notes([note for note in notes if not note.is_assumed], console)
-    if sizing.chosen:
-        _print_chosen(sizing, sizing.chosen, console)
-    else:
-        most = context.cluster.num_accelerators
-        line = f"No size up to {most:,} GPUs does it; the nearest are marked."
-        console.print(line, style="bold yellow")
-    console.print(_sizes_table(sizing, wide=console.width >= WIDE_COLUMNS))
+    inputs = f"{job_words(context, f'batch {context.job.global_batch}')}, {frameworks}: {asked}"
+    narrowed = sizing.case.narrowing.texts
+    most = context.cluster.num_accelerators
+    none = f"No size up to {most:,} GPUs does it; the nearest are marked."
+    show(
+        console,
+        Text(inputs, "dim"),
+        f"narrowed by {', '.join(narrowed)}" if narrowed else "",
+        *note_lines(notes, assumed=False),
+        *(_chosen(sizing, sizing.chosen) if sizing.chosen else [Text(none, "bold yellow")]),
+        _sizes_table(sizing, wide=console.width >= WIDE_COLUMNS),
+    )
     if verbose:
-        _print_grounds(sizing, notes, console)
+        show(console, *_grounds(sizing, notes))
         return
-    if not sizing.is_complete:
-        console.print(search_line(sizing), style="yellow")
-    console.print("-v adds assumptions, prices, evidence and the search.", style="dim")
+    show(
+        console,
+        "" if sizing.is_complete else Text(search_line(sizing), "yellow"),
+        Text("-v adds assumptions, prices, evidence and the search.", "dim"),
+    )
 
 
 def job_words(context: Context, batch: str) -> str:
@@ -93,7 +114,7 @@ def shown_sizes(sizing: Sizing) -> list[Plan]:
     return [sizes[row] for row in sorted(rows) if 0 <= row < len(sizes)]
 
 
-def _sizes_table(sizing: Sizing, *, wide: bool) -> RichTable:
+def _sizes_table(sizing: Sizing, *, wide: bool) -> Table[Plan]:
     """The sizes around the answer, which is marked, and what each misses."""
     shown = shown_sizes(sizing)
     marked = {size.num_gpus for size in _marked(sizing)}
@@ -134,33 +155,32 @@ def _sizes_table(sizing: Sizing, *, wide: bool) -> RichTable:
             return missed_text(size, sizing, bare=True) or "-"
 
         columns.append(Column("misses by", missed, right=False, wraps=True))
-    return rich_table(Table(shown, columns))
+    return Table(shown, columns)
 
 
-def _print_chosen(sizing: Sizing, plan: Plan, console: Console) -> None:
+def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     """The size, what to run on it, and why no smaller one does."""
-    console.print(_head(sizing, plan), style="bold green")
-    names_framework = len(sizing.case.contexts) > 1
-    run = run_line(plan, of_gpus=plan.num_gpus, names_framework=names_framework)
-    console.print(run, style="bold")
-    for line in (time_line(plan), utilization_line(plan), *memory_lines(plan)):
-        console.print(f"  {line}")
-    is_job = sizing.case.context.job.total_tokens is not None
-    if is_job:
-        console.print(f"  the job: {job_text(plan)}")
+    job = sizing.case.context.job
+    run = run_line(plan, of_gpus=plan.num_gpus, names_framework=len(sizing.case.contexts) > 1)
+    figures = [time_line(plan), utilization_line(plan), *memory_lines(plan)]
+    if job.total_tokens is not None:
+        figures.append(f"the job: {job_text(plan)}")
+    others = []
     below = [size for size in sizing.sizes if size.num_gpus < plan.num_gpus]
     if below:
         why = missed_text(below[-1], sizing) or "not enough in a cluster of their own"
         gpus = below[-1].num_gpus
-        console.print(f"No smaller size does: {gpus:,} GPUs, the next, are {why}.")
+        others.append(f"No smaller size does: {gpus:,} GPUs, the next, are {why}.")
     if size := sizing.resident:
-        console.print(
+        others.append(
             f"With nothing offloaded {size.num_gpus:,} do ({size.num_nodes:,} x "
             f"{sizing.case.context.cluster.node.name}, {short_layout(size.strategy)}): "
             f"{format_seconds(size.estimate.iter_time_s)} per iteration."
         )
-    if is_job:
-        console.print(_slow_end_line(sizing, plan))
+    if job.total_tokens is not None:
+        others.append(_slow_end_line(sizing, plan))
+    styled = [Text(_head(sizing, plan), "bold green"), Text(run, "bold")]
+    return [*styled, *(Text(f"  {line}") for line in figures), *map(Text, others)]
 
 
 def _head(sizing: Sizing, plan: Plan) -> str:
@@ -192,50 +212,206 @@ def search_line(sizing: Sizing) -> str:
     )
 
 
-def _print_grounds(sizing: Sizing, notes: Sequence[Note], console: Console) -> None:
+def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text]:
     """What the size rests on: its plan's costs, evidence, prices, software, search."""
+    lines = []
     if plan := sizing.chosen:
-        for line in (
+        lines = [
             *selects_lines([plan]),
             costs_line(plan),
             f"Placed {placement_line(plan.context, plan.strategy)}.",
             range_line(plan.estimate),
             evidence_line(plan.context, plan.strategy),
-        ):
-            console.print(line)
-    cluster = sizing.case.context.cluster
-    time = "time: without start-up, checkpoints, evaluation, failures and restarts."
-    for line in (time, *(amount.basis(cluster) for amount in AMOUNTS.values())):
-        console.print(line, style="dim")
-    print_notes([note for note in notes if note.is_assumed], console)
-    for context in sizing.case.contexts:
-        used = [size.strategy for size in sizing.sizes if size.context.traits == context.traits]
-        if used:
-            console.print(assumptions_line(context, used), style="dim")
-    console.print(search_line(sizing), style="dim")
+        ]
+    basis = [amount.basis(sizing.case.context.cluster) for amount in AMOUNTS.values()]
+    basis.insert(0, "time: without start-up, checkpoints, evaluation, failures and restarts.")
+    software = software_lines(sizing.case.contexts, sizing.sizes)
+    return [
+        *map(Text, lines),
+        *(Text(line, "dim") for line in basis),
+        *note_lines(notes, assumed=True),
+        *software,
+        Text(search_line(sizing), "dim"),
+    ]
 
 
 def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
-    limits, chosen = sizing.limits, sizing.chosen
-    cluster = sizing.case.context.cluster
-    nearest = []
-    for size in sizing.nearest:
-        options = [option_text(size, limit) for limit in limits.missed_by(size)]
-        nearest.append(NearestSizeRow.of(size, limits, options=options))
+    limits, chosen, node = sizing.limits, sizing.chosen, sizing.case.context.cluster.node
     data = SizeDocument(
         inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, tuple(notes)),
         limits=limits,
         includes={name: amount.includes for name, amount in AMOUNTS.items()},
-        usd_per_node_hour=cluster.node.usd_per_hour,
-        price_source=cluster.node.price_note,
-        power_w_per_gpu=cluster.accelerator.tdp_w,
+        usd_per_node_hour=node.usd_per_hour,
+        price_source=node.price_note,
+        power_w_per_gpu=node.accelerator.tdp_w,
         chosen=ChosenSizeRow.of(chosen, limits, plan=PlanRow.of(chosen)) if chosen else None,
         sizes=[SizeRow.of(size, limits) for size in sizing.sizes],
-        nearest=nearest,
+        nearest=[
+            NearestSizeRow.of(
+                size, limits, options=[option_text(size, one) for one in limits.missed_by(size)]
+            )
+            for size in sizing.nearest
+        ],
         enough=SizeRow.of(sizing.enough, limits) if sizing.enough else None,
         resident=SizeRow.of(sizing.resident, limits) if sizing.resident else None,
         seconds=sizing.seconds,
         proved_optimal=sizing.is_complete,
     )
     return serialise("size", data)
+
+
+def _limit(result: Scaling, point: Point, plan: Plan) -> str:
+    """The dominating limit; ``batch`` beside it where the batch is exhausted."""
+    name = result.limit(plan)
+    names = [*([name] if name else []), *(["batch"] * point.is_exhausted)]
+    return "+".join(names) or "-"
+
+
+def _scaling_table(result: Scaling) -> Table[Point]:
+    """The best plan of every size, and what it gains."""
+    axes = layout_axes([plan for _, plan in result.fitting])
+
+    def of_plan(title: str, text: Callable[[Plan], str]) -> Column[Point]:
+        return Column(title, lambda point: text(point.plan) if point.plan else "")
+
+    columns: list[Column[Point]] = [
+        Column("GPUs", lambda point: f"{point.num_gpus:,}"),
+        Column(
+            "·".join(axes),
+            lambda point: layout(point.plan.strategy, axes) if point.plan else "none",
+        ),
+        of_plan("iteration", lambda plan: format_seconds(plan.estimate.iter_time_s)),
+        of_plan("tokens/s", lambda plan: format_count(round(plan.estimate.tokens_per_s))),
+        of_plan("speed-up", lambda plan: f"{result.speed_up(plan):,.1f}"),
+        of_plan("efficiency", lambda plan: f"{result.efficiency(plan):.1%}"),
+        of_plan("MFU", lambda plan: f"{plan.estimate.mfu:.1%}"),
+    ]
+    if result.base.context.job.total_tokens:
+        days = of_plan("days", lambda plan: f"{(plan.total_s() or 0.0) / DAY_S:,.1f}")
+        columns.insert(4, days)
+    if result.is_weak:
+        columns.insert(1, Column("batch", lambda point: f"{point.global_batch:,}"))
+    return Table(result.points, columns)
+
+
+def _shares_table(result: Scaling) -> Table[tuple[Point, Plan]]:
+    """Where the time of every size's plan goes, and the dominating limit."""
+    found = [shares(plan.estimate) for _, plan in result.fitting]
+    shown = [name for name in found[0] if max(part[name] for part in found) >= SHOWN_FRACTION]
+
+    def share_column(name: str) -> Column[tuple[Point, Plan]]:
+        return Column(name, lambda row: f"{shares(row[1].estimate)[name]:.0%}")
+
+    columns: list[Column[tuple[Point, Plan]]] = [
+        Column("GPUs", lambda row: f"{row[0].num_gpus:,}"),
+        Column("micro-\nbatches", lambda row: f"{row[1].strategy.num_micro_batches:,}"),
+        *map(share_column, shown),
+        Column("limit", lambda row: _limit(result, *row), right=False),
+    ]
+    return Table(result.fitting, columns)
+
+
+def _bite_line(name: str, title: str, sizes: Sequence[tuple[int, float]], most_gpus: int) -> str:
+    (first, loss), (last, _) = sizes[0], sizes[-1]
+    worst, most = max(sizes, key=lambda size: size[1])
+    where = f"from {first:,} GPUs on" if last == most_gpus else f"at {first:,} to {last:,} GPUs"
+    if first == last:
+        where = f"at {first:,} GPUs"
+    line = f"{name}: {title} takes {loss:.1%} {where}"
+    return line + (f", {most:.1%} at {worst:,}." if worst != first else ".")
+
+
+def bite_lines(result: Scaling) -> list[str]:
+    """Where each limit begins to bite, the earliest first."""
+    bites = sorted(result.bites().items(), key=lambda item: item[1][0][0])
+    most_gpus = result.largest.strategy.num_gpus
+    lines = [_bite_line(name, TITLES[name], sizes, most_gpus) for name, sizes in bites]
+    exhausted = result.exhausted_from()
+    if exhausted is not None:
+        lines.append(
+            f"batch: exhausted from {exhausted:,} GPUs on (one micro-batch per replica): more "
+            "GPUs can only cut the model into smaller pieces."
+        )
+    reasons: dict[str, list[str]] = {}
+    for point in result.points:
+        if point.plan is None:
+            reasons.setdefault(point.why_none, []).append(f"{point.num_gpus:,}")
+    lines += [f"none on {', '.join(sizes)} GPUs: {why}." for why, sizes in reasons.items()]
+    return lines
+
+
+def deadline_line(result: Scaling, seconds: float) -> str:
+    """The fewest GPUs that finish in time, and how many would do at their rate."""
+    plan = result.finishes_in(seconds)
+    tokens = format_count(result.base.context.job.total_tokens or 0)
+    head = f"{tokens} tokens in {seconds / DAY_S:g} days"
+    if plan is None:
+        return f"{head}: on none of these sizes."
+    gpus, flops = plan.strategy.num_gpus, plan.estimate.model_flops
+    rate = flops / (plan.estimate.iter_time_s * gpus)
+    enough = gpus_for_deadline((plan.num_iterations() or 0.0) * flops, rate, seconds)
+    return (
+        f"{head}: {gpus:,} GPUs take {(plan.total_s() or 0.0) / DAY_S:.1f}; at their "
+        f"{rate / 1e12:.0f} TFLOP/s each, about {enough:,.0f} would do."
+    )
+
+
+def verdict_line(result: Scaling) -> str:
+    """How far the largest size gets, and what takes most of what is lost."""
+    plan = result.largest
+    gpus, base = plan.strategy.num_gpus, result.base.strategy.num_gpus
+    if gpus == base:
+        return f"Only {gpus:,} GPUs have such a plan: nothing to compare."
+    name = result.limit(plan)
+    lost = f", most of the rest lost to {TITLES[name]}" if name else ""
+    return (
+        f"{gpus:,} GPUs are {result.speed_up(plan):,.1f} times as fast as {base:,}: "
+        f"{result.efficiency(plan):.0%} efficient{lost}."
+    )
+
+
+def print_scaling(
+    result: Scaling, notes: Sequence[Note], console: Console, *, verbose: bool = False
+) -> None:
+    """Print how far it scales and the best plan of every size; ``verbose``: where time goes."""
+    context = result.largest.context
+    batch = f"batch {context.job.global_batch}"
+    if result.is_weak:
+        batch = "batch in proportion to GPUs"
+    title = f"{'Weak' if result.is_weak else 'Strong'} scaling of {job_words(context, batch)}"
+    within_s, late = result.finish_in_s, ", ".join(f"{gpus:,}" for gpus in result.late_at)
+    struck = f"On {late} GPUs a limit struck: faster plans may exist there."
+    base = result.base.strategy.num_gpus
+    show(
+        console,
+        Text(title, "dim"),
+        *note_lines(notes, assumed=False),
+        Text(verdict_line(result), "bold green"),
+        "" if within_s is None else Text(deadline_line(result, within_s), "bold"),
+        _scaling_table(result),
+        Text(struck, "yellow") if late else "",
+        f"Against {base:,} GPUs; limits bite that take {BITE_FRACTION:.0%} of it or more:",
+        *(f"- {line}" for line in bite_lines(result) or ["none does."]),
+    )
+    more = "-v adds where the time of every size goes, and assumptions."
+    shares_title = "Share of the iteration, and what takes most from the efficiency"
+    if verbose:
+        table = _shares_table(result)
+        show(console, Text(shares_title, "bold"), table, *note_lines(notes, assumed=True))
+    else:
+        show(console, Text(more, "dim"))
+
+
+def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
+    """Return everything as JSON, base units throughout."""
+    data = ScaleDocument(
+        scaling="weak" if result.is_weak else "strong",
+        inputs=InputsRow.of(result.case.contexts, result.case.narrowing, tuple(notes)),
+        base_gpus=result.base.strategy.num_gpus,
+        sizes=[ScaleRow.of(result, point) for point in result.points],
+        limit_struck_at_gpus=list(result.late_at),
+        batch_exhausted_from_gpus=result.exhausted_from(),
+        seconds=result.seconds,
+    )
+    return serialise("scale", data)

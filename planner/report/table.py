@@ -5,9 +5,10 @@ A column says of a row what stands in its cell, so one list of columns serves ev
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 from rich.align import VerticalAlignMethod
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
@@ -141,6 +142,38 @@ def _width(column: Column[R], rows: Sequence[R], *, may_wrap: bool) -> int:
     if may_wrap and column.wraps:
         lines = [word for line in lines for word in line.split()]
     return max(map(len, lines), default=0)
+
+
+def text_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str] = ()
+) -> Table[Sequence[str]]:
+    """A table of texts; the first column and those titled ``left`` are words, which wrap."""
+    columns: list[Column[Sequence[str]]] = []
+    for place, title in enumerate(titles):
+        is_word = place == 0 or title in left
+        columns.append(Column(title, itemgetter(place), right=not is_word, wraps=is_word))
+    return Table(list(rows), columns)
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table[Sequence[str]]:
+    """Names and what stands to them, without heads."""
+    return text_table(("", ""), rows, left=("",))
+
+
+def whole(text: str, style: str = "") -> Text:
+    """A line that is neither wrapped nor cut: a path, or a command to be pasted."""
+    return Text(text, style, no_wrap=True)
+
+
+def show(console: Console, *parts: "RenderableType | Table[Any]") -> None:
+    """Print the parts of a screen, one below the other; empty texts are left out."""
+    for part in parts:
+        if part == "":
+            continue
+        drawn = rich_table(part) if isinstance(part, Table) else part
+        # Text, not str: square brackets of names are no markup.
+        drawn = Text(drawn) if isinstance(drawn, str) else drawn
+        console.print(drawn, soft_wrap=isinstance(drawn, Text) and bool(drawn.no_wrap))
 
 
 def csv_text(rows: Iterable[Mapping[str, object]], names: Sequence[str]) -> str:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
+from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.evidence import PublishedRun, evidence
 from planner.answers.items import item_title
+from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.cost.kernels import peak_flops_per_s, usual_precision
@@ -37,11 +38,23 @@ def inputs_line(contexts: Sequence[Context], notes: Sequence[Note] | None) -> st
     )
 
 
-def print_notes(notes: Iterable[Note], console: Console) -> None:
-    """Say of every default that it is one."""
-    for note in notes:
-        is_plain = note.kind is NoteKind.assumed or not note.is_assumed
-        console.print(note.text if is_plain else f"assumed: {note}", style="dim")
+def note_lines(notes: Iterable[Note], *, assumed: bool) -> list[Text]:
+    """Of every default that it is one, or what else there is to say of the question."""
+    words = {NoteKind.default: "assumed: ", NoteKind.margin: "assumed: "}
+    return [
+        Text(words.get(note.kind, "") + note.text, "dim")
+        for note in notes
+        if note.is_assumed == assumed
+    ]
+
+
+def software_lines(contexts: Iterable[Context], plans: Sequence[Plan]) -> list[Text]:
+    """What software the plans assume, by framework."""
+    lines = []
+    for context in contexts:
+        used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
+        lines += [Text(assumptions_line(context, used), "dim")] if used else []
+    return lines
 
 
 def days(seconds: float) -> str:

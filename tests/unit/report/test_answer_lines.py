@@ -14,9 +14,9 @@ from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
-from planner.report.plan import plan_document, print_answer, tight_lines
+from planner.report.plan import plan_document, print_answer, tight_line
 from planner.report.recipes import placed_line, recipe_row
-from planner.report.words import print_notes
+from planner.report.words import note_lines
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
@@ -68,7 +68,7 @@ def test_without_a_recipe_nothing_is_said(context_of: Contexts) -> None:
 def test_tight_plans_are_named(context_of: Contexts) -> None:
     found = answer([context_of()], top=2, narrowing=NARROWED)
     roomy = found.plans[0]
-    assert tight_lines(found.plans) == []
+    assert tight_line(found.plans) == ""
     assert MemoryRow.of(roomy).verdict == "fits"
     memory = roomy.estimate.memory
     hbm = memory.peak_bytes + GIB
@@ -76,21 +76,21 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
     tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
     assert is_tight(tight)
     assert MemoryRow.of(tight).verdict == "tight"
-    (line,) = tight_lines([roomy, tight])
+    line = tight_line([roomy, tight])
     assert line == (
         "Plan 2 is tight: 1.00 GiB of HBM free, "
         "and published peaks exceeded the model by up to 2.00 GiB."
     )
-    (line,) = tight_lines([tight, roomy, tight])
+    line = tight_line([tight, roomy, tight])
     assert line.startswith("Plans 1, 3 are tight: 1.00 GiB of HBM free (plan 1), ")
     assert line in " ".join(printed(replace(found, plans=(tight, roomy, tight))).split("\n"))
 
 
 def test_the_note_of_tight_plans_is_no_assumption() -> None:
-    text = io.StringIO()
     note = Note(kind=NoteKind.tight, text="tight: no plan leaves the margin free")
-    print_notes([note], Console(file=text, width=100))
-    assert text.getvalue() == "tight: no plan leaves the margin free\n"
+    (line,) = note_lines([note], assumed=False)
+    assert line.plain == "tight: no plan leaves the margin free"
+    assert note_lines([note], assumed=True) == []
 
 
 def test_a_lone_plan_that_is_not_proved_says_so(

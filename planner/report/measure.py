@@ -1,0 +1,417 @@
+"""Screens and documents of `planner compare` and `planner calibrate`: what machines measured."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from planner.answers.layout import short_layout
+from planner.answers.rows import Row
+from planner.calibrate.fit import Calibration, Fitted, OwnErrors
+from planner.calibrate.machine import MeasuredMachine
+from planner.compare.causes import APART, Cause
+from planner.compare.compare import Comparison, Prediction, Published
+from planner.compare.log import Measured, Memory
+from planner.report.document import serialise
+from planner.report.table import pairs, show, text_table
+from planner.spec.cluster import ClusterSpec
+from planner.units import format_bytes
+
+# Times by which hardly a published run is off its price.
+STRANGE = 2.0
+SHOWN = {
+    "fp32_tflops": "TFLOP/s",
+    "fp16_dense_tflops": "TFLOP/s",
+    "bf16_dense_tflops": "TFLOP/s",
+    "hbm_gb_per_s": "GB/s",
+    "memory_bound_fraction": "of it",
+    "gemm.sustained_fraction": "of the best product",
+    "gemm.launch_us": "us",
+    "attention.forward_fraction": "of the best product",
+    "attention.backward_fraction": "of the best product",
+    "scale_up.gb_per_s_per_direction": "GB/s",
+    "scale_up.latency_us": "us",
+    "nic_gbit_per_s": "Gbit/s",
+    "host_link_gb_per_s_per_direction": "GB/s",
+    "host_core_gb_per_s": "GB/s",
+}
+"""Measured figures worth a line, with their units; the file has all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRow(Memory):
+    """Steps that count, and the largest peak of the ranks that print it."""
+
+    iter_time_s: float
+    """Median."""
+    iter_time_s_low: float
+    """A tenth of the steps are faster."""
+    iter_time_s_high: float
+    """A tenth are slower."""
+    mean_s: float
+    num_steps: int
+    num_left_out: int
+    """First ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedRow(Memory):
+    """The price of a log's layout; memory as the allocator counts it on the fullest rank."""
+
+    model: str
+    cluster: str
+    framework: str
+    profile: str
+    gpus: int
+    layout: str
+    global_batch: int
+    seq_len: int
+    iter_time_s: float
+    iter_time_s_lower: float
+    """Between this and the next lie 80 % of the published runs of its regime."""
+    iter_time_s_upper: float
+    regime: str
+    """Those runs in words."""
+    mfu: float
+    assumed: tuple[str, ...]
+    """What nobody said."""
+    unusual: tuple[str, ...]
+    """What the run does that plans would not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow(Row):
+    """What one log shows."""
+
+    path: str
+    framework: str
+    """Whose lines the log has."""
+    verdict: str
+    unit: str
+    """Of printed."""
+    printed: float
+    """The median of the steps in the log's unit."""
+    time_error: float | None
+    """Predicted over measured, minus one."""
+    is_usual: bool | None
+    """Measured between iter_time_s_lower and iter_time_s_upper."""
+    measured: MeasuredRow | None
+    """Null where rates need a batch that nothing says."""
+    predicted: PredictedRow | None
+    """Null where the layout is not known, which unpriced says."""
+    published: Published | None
+    causes: tuple[Cause, ...]
+    steps: tuple[Cause, ...]
+    unpriced: tuple[str, ...]
+    """Why there is no price."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareDocument(Row):
+    """What training runs took, against what their layouts are priced at."""
+
+    logs: list[ComparedRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureRow(Row):
+    """A figure, fitted or measured."""
+
+    key: str
+    """Of overrides in a cluster file."""
+    catalog: float | None
+    """In the unit of the key; null where it has none."""
+    basis: str
+    """How the catalog knows it."""
+    value: float
+    deviation: float
+    """Standard deviation of value."""
+    num_points: int
+    """That depend on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateDocument(Row):
+    """A machine's own figures, fitted to measurements and held to the catalog's."""
+
+    cluster: str
+    accelerator: str
+    figures: list[FigureRow]
+    own: tuple[OwnErrors, ...]
+    cluster_file: str
+    """As --out writes it."""
+
+
+def verdict(one: Comparison) -> str:
+    """Whether the run is as fast as its price, in a sentence."""
+    if one.measured is None:
+        return "Not compared: a rate is no time without --global-batch, --seq-len and --gpus."
+    if one.predicted is None or one.time_error is None:
+        return "Not priced: the layout is not known."
+    slower = 1.0 / (1.0 + one.time_error) - 1.0
+    if abs(one.time_error) <= APART:
+        word = "As priced"
+    else:
+        word = "Slower than priced" if slower > 0 else "Faster than priced"
+    usual = "usual among published runs" if one.is_usual else "unusual: outside eight of ten runs"
+    return f"{word}: {100 * slower:+.1f} % against the prediction, {usual}."
+
+
+def print_comparisons(found: Sequence[Comparison], console: Console) -> None:
+    """Print every log under its name."""
+    for number, one in enumerate(found):
+        style = "bold" if one.is_usual is None else "bold green" if one.is_usual else "bold red"
+        title = Text(f"{one.log.path}: ", style="bold").append(verdict(one), style=style)
+        rows = pairs((f"  {word}", line) for word, line in _compared(one))
+        show(console, Text() if number else "", title, rows)
+
+
+def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
+    """What a word at the left says of a log, in lines."""
+    if one.measured is None:
+        yield "measured", f"{one.rate:,.4g} {one.log.unit}, the median of {len(one.log.steps)}"
+    else:
+        yield "measured", _measured(one.measured)
+    if one.predicted is not None:
+        yield from _predicted(one, one.predicted)
+    yield from _memory(one)
+    yield from (("perhaps", cause.message) for cause in one.causes)
+    if one.time_error is not None and abs(one.time_error) > APART and not one.causes:
+        is_strange = not 1.0 / STRANGE < 1.0 + one.time_error < STRANGE
+        doubt = ": are cluster, model and batch the run's?" if is_strange else ""
+        yield "perhaps", f"none of what is looked for explains the difference{doubt}"
+    yield from (("steps", cause.message) for cause in one.steps)
+    yield from (("not priced", reason) for reason in one.unpriced)
+    yield from (("note", note) for note in one.log.notes)
+    if one.predicted is not None:
+        yield from (("assumed", text) for text in one.predicted.assumed)
+        yield from (("unusual", text) for text in one.predicted.unusual)
+
+
+def _seconds(seconds: float) -> str:
+    """Four digits, in one unit, so that two times can be compared."""
+    return f"{seconds:,.4g} s"
+
+
+def _measured(found: Measured) -> str:
+    count, left_out = len(found.steps_s), len(found.left_out_s)
+    spread = f"eight of ten {_seconds(found.low_s)} to {_seconds(found.high_s)}"
+    many = f"median of {count} steps printed, {spread}" if count > 1 else "one figure"
+    first = f"; the first {left_out} left out" if left_out > 1 else "; the first left out"
+    return f"{_seconds(found.median_s)} an iteration ({many}{first if left_out else ''})"
+
+
+def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
+    made, context = price.estimate, price.layout.context
+    ends = f"{_seconds(made.iter_time_s_lower)} to {_seconds(made.iter_time_s_upper)}"
+    text = f"{_seconds(made.iter_time_s)} an iteration (80 % of runs: {ends}; {made.regime})"
+    yield "predicted", text
+    if one.measured is not None:
+        factor = made.iter_time_s / one.measured.median_s
+        tokens = f"{made.tokens_per_s * factor:,.0f} tokens/s"
+        yield "MFU", f"{made.mfu * factor:.1%} measured, {made.mfu:.1%} predicted; {tokens}"
+    if one.published is not None:
+        share = f"{100 * one.published.nearer:.0f} % of {one.published.num_runs} runs"
+        yield "published", f"the model was nearer on {share} of {one.published.kind} models"
+    gpus = f"{price.layout.num_gpus:,} {context.cluster.accelerator.name}"
+    yield "layout", f"{context.model.name}, {gpus}: {short_layout(price.layout.strategy)}"
+
+
+def _memory(one: Comparison) -> Iterator[tuple[str, str]]:
+    priced = one.predicted.memory if one.predicted else Memory()
+    for kind in ("reserved", "allocated"):
+        seen, said = getattr(one.log.memory, f"{kind}_bytes"), getattr(priced, f"{kind}_bytes")
+        if seen is None:
+            continue
+        text = f"{format_bytes(seen)} on the fullest rank printed"
+        if said is not None:
+            text += f", predicted {format_bytes(said)} ({100 * (said / seen - 1):+.1f} %)"
+        yield kind, text
+
+
+def render_comparisons_json(found: Sequence[Comparison]) -> str:
+    """The same as data, base units throughout."""
+    logs = [
+        ComparedRow(
+            path=one.log.path,
+            framework=one.log.framework,
+            verdict=verdict(one),
+            unit=one.log.unit,
+            printed=one.rate,
+            time_error=one.time_error,
+            is_usual=one.is_usual,
+            measured=_measured_row(one.measured, one.log.memory) if one.measured else None,
+            predicted=_predicted_row(one.predicted) if one.predicted else None,
+            published=one.published,
+            causes=one.causes,
+            steps=one.steps,
+            unpriced=one.unpriced,
+            notes=one.log.notes,
+        )
+        for one in found
+    ]
+    return serialise("compare", CompareDocument(logs=logs))
+
+
+def _measured_row(found: Measured, memory: Memory) -> MeasuredRow:
+    return MeasuredRow(
+        iter_time_s=found.median_s,
+        iter_time_s_low=found.low_s,
+        iter_time_s_high=found.high_s,
+        mean_s=found.mean_s,
+        num_steps=len(found.steps_s),
+        num_left_out=len(found.left_out_s),
+        **asdict(memory),
+    )
+
+
+def _predicted_row(price: Prediction) -> PredictedRow:
+    made, context = price.estimate, price.layout.context
+    return PredictedRow(
+        model=context.model.name,
+        cluster=context.cluster.name,
+        framework=context.traits.name,
+        profile=context.traits.profile,
+        gpus=price.layout.num_gpus,
+        layout=short_layout(price.layout.strategy),
+        global_batch=context.job.global_batch,
+        seq_len=context.job.seq_len,
+        iter_time_s=made.iter_time_s,
+        iter_time_s_lower=made.iter_time_s_lower,
+        iter_time_s_upper=made.iter_time_s_upper,
+        regime=made.regime,
+        mfu=made.mfu,
+        assumed=price.assumed,
+        unusual=price.unusual,
+        **asdict(price.memory),
+    )
+
+
+def print_calibration(made: Calibration, console: Console) -> None:
+    """Print the figures, then the errors, and which file may be of another machine."""
+    titles = ("figure", "catalog", "basis", "yours", "+-", "change", "points")
+    figures = text_table(titles, map(_cells, made.fitted), left=("basis",))
+    errors = [
+        (f"{own.path} ({own.kind})", str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
+        for own in made.own
+    ]
+    show(
+        console,
+        Text(_headline(made), style="bold"),
+        figures if made.fitted else "",
+        text_table(("mean error of", "points", "before", "after"), errors),
+        *(_strange_line(made, own) for own in made.own if own.is_strange),
+    )
+
+
+def _headline(made: Calibration) -> str:
+    """What the points say of the machine, in a sentence."""
+    name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
+    if not made.fitted:
+        return f"{name}: {_number(count, 'point')}, which no figure that can be fitted follows."
+    most = max(made.fitted, key=lambda each: abs(each.change) * each.is_known)
+    number = f"{_number(len(made.fitted), 'figure')} from {_number(count, 'point')}"
+    return f"{name}: {number}; most changes {most.key}, {most.change:+.1%}."
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _cells(each: Fitted) -> tuple[str, ...]:
+    return (
+        each.key,
+        f"{each.catalog.value:g}" if each.is_known else "-",
+        each.catalog.basis,
+        f"{each.value:.4g}",
+        f"{each.value * each.deviation:.2g}",
+        f"{each.change:+.1%}" if each.is_known else "-",
+        str(each.num_points),
+    )
+
+
+def _strange_line(made: Calibration, own: OwnErrors) -> str:
+    """That a file may be of another machine."""
+    factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
+    # Of links rates are compared, of all else times.
+    side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
+    return (
+        f"{own.path} ({own.kind}) is {factor:.1f} times as {side} as "
+        f"{made.base.cluster.name} is priced: is it of this machine?"
+    )
+
+
+def print_machine(made: MeasuredMachine, console: Console) -> None:
+    """Print the figures that matter, then how well the model follows what was measured."""
+    machine = made.table.machine
+    nodes = "" if machine.nodes == 1 else f"{machine.nodes} nodes of "
+    said = (
+        f"{nodes}{machine.per_node} x {made.base.cluster.accelerator.name}: {len(made.figures)} "
+        f"figures from {len(made.table.rows)} measurements; no catalog stands behind them."
+    )
+    rows = [
+        (
+            each.key,
+            f"{each.value:.4g}",
+            SHOWN[each.key],
+            f"{100 * each.deviation:.1f} %",
+            str(each.num_points),
+        )
+        for each in made.figures
+        if each.num_points and each.key in SHOWN
+    ]
+    errors = [(own.kind, str(own.num_points), f"{own.after:.1%}") for own in made.own]
+    show(
+        console,
+        Text(said, style="bold"),
+        text_table(("figure", "measured", "unit", "+-", "points"), rows, left=("unit",)),
+        text_table(("mean error of the model on", "points", "error"), errors),
+    )
+
+
+def render_calibration_json(made: Calibration, text: str) -> str:
+    """The same as data, with the cluster file."""
+    figures = [
+        FigureRow(
+            key=each.key,
+            catalog=each.catalog.value if each.is_known else None,
+            basis=each.catalog.basis,
+            value=each.value,
+            deviation=each.value * each.deviation,
+            num_points=each.num_points,
+        )
+        for each in made.fitted
+    ]
+    return _document(made.base.cluster, figures, made.own, text)
+
+
+def render_machine_json(made: MeasuredMachine, text: str) -> str:
+    """The same of a machine stated whole; figures that are lists are in the file alone."""
+    figures = [
+        FigureRow(
+            key=each.path,
+            catalog=None,
+            basis=each.basis,
+            value=each.value,
+            deviation=each.value * each.deviation,
+            num_points=each.num_points,
+        )
+        for each in made.figures
+        if not isinstance(each.value, tuple)
+    ]
+    return _document(made.base.cluster, figures, made.own, text)
+
+
+def _document(
+    cluster: ClusterSpec, figures: list[FigureRow], own: tuple[OwnErrors, ...], text: str
+) -> str:
+    body = CalibrateDocument(
+        cluster=cluster.name,
+        accelerator=cluster.accelerator.name,
+        figures=figures,
+        own=own,
+        cluster_file=text,
+    )
+    return serialise("calibrate", body)

@@ -1,1 +1,0 @@
-"""Shapes of the JSON documents, made into JSON Schemas at run time."""
