@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
-from typing import TypeVar
+from typing import Any
 
 from planner.catalog.cluster_file import override_problems
+from planner.catalog.figures import Figure
 from planner.catalog.hardware import (
     aliases,
     check_accelerator,
@@ -21,18 +22,14 @@ from planner.catalog.hardware import (
     resolve_alias,
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
-from planner.catalog.observe import Observation, SlurmNodes, Source
+from planner.catalog.observe import Observation, SlurmNodes, Source, shortened
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import one_line
 from planner.spelling import nearest
 
+# Relative difference up to which two figures are the same: the catalog's own spread.
 SAME = 0.03
-"""Relative difference up to which two figures are the same: the catalog's own spread."""
-MAX_LEFT_OUT = 8
-"""Groups of Slurm nodes named among the notes."""
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +69,7 @@ class Machine:
     num_gpus: int
     overrides: tuple[Override, ...]
     seen: tuple[Seen, ...]
-    kept: tuple[str, ...]
-    """What nothing told, from the catalog."""
+    kept: tuple[str, ...]  # what nothing told, from the catalog
     notes: tuple[str, ...]
 
 
@@ -103,15 +99,15 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
 def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
     path = find_file("accelerators", accelerator)
     file = check_accelerator(load_yaml(path), str(path))
-    num_gpus = _first(observations, "num_gpus", int)
+    num_gpus = _first(observations, "num_gpus")
     name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
     overrides = tuple(_overrides(observations, file, node))
     values = {override.key: override.value for override in overrides}
     problems = override_problems(values, ", ".join(item.where for item in observations))
     if problems:
         raise InputError(problems)
-    num_nodes = _first(observations, "num_nodes", int)
     notes = [f"{item.name}: {note}" for item in observations for note in item.notes]
+    num_nodes = _first(observations, "num_nodes")
     if num_nodes is None:
         notes.append("nothing told how many nodes there are: count is 1, edit it")
     return Machine(
@@ -126,10 +122,9 @@ def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
     )
 
 
-def _first(observations: Sequence[Observation], name: str, kind: type[Value]) -> Value | None:
+def _first(observations: Sequence[Observation], name: str) -> Any:  # noqa: ANN401
     """The first value told of a field."""
-    values = (getattr(item, name) for item in observations)
-    return next((value for value in values if isinstance(value, kind)), None)
+    return next((value for item in observations if (value := getattr(item, name))), None)
 
 
 # The accelerator: a tool's name for a GPU, never a guess.
@@ -202,16 +197,17 @@ def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
 
 def _contradictions(observations: Sequence[Observation]) -> Iterator[Problem]:
     """Two sources that tell different things of one node."""
-    kinds = [(item, accelerator_of(item.gpu)) for item in observations if item.gpu]
-    counts = [(item, item.num_gpus) for item in observations if item.num_gpus]
-    sizes = [(item, item.num_nodes) for item in observations if item.num_nodes]
-    for what, told in (("GPU", kinds), ("GPUs per node", counts), ("nodes", sizes)):
-        known = [(item, value) for item, value in told if value]
-        for item, value in known[1:]:
-            first, other = known[0]
-            if value != other:
-                message = f"told {value} here and {other} by {first.where}; give files of one node"
-                yield Problem(where=item.where, key=what, message=message)
+    told: dict[str, list[tuple[str, Any]]] = {
+        "GPU": [(item.where, accelerator_of(item.gpu)) for item in observations],
+        "GPUs per node": [(item.where, item.num_gpus) for item in observations],
+        "nodes": [(item.where, item.num_nodes) for item in observations],
+    }
+    for what, given in told.items():
+        first, *others = [each for each in given if each[1]] or [("", None)]
+        for where, value in others:
+            if value != first[1]:
+                message = f"told {value} here and {first[1]} by {first[0]}; give files of one node"
+                yield Problem(where=where, key=what, message=message)
 
 
 # Nodes: one kind of a Slurm cluster, and the nearest of the catalog.
@@ -233,18 +229,18 @@ def _largest_group(nodes: SlurmNodes, hint: str | None, choice: Choice) -> Obser
     unnamed = [group for group in groups if accelerator_of(group.gpu) is None]
     matching = [group for group in groups if hint and may_mean(group.gpu, hint)]
     if hint and not matching and not unnamed:
-        kinds = "; ".join(map(_group_text, groups[:MAX_LEFT_OUT]))
+        kinds = "; ".join(shortened([*map(_group_text, groups)]))
         key = "--accelerator" if choice.accelerator else "GRES"
         message = f"no nodes with {hint}; there are {kinds}"
         raise InputError.single(nodes.where, key, message)
     group = (matching or (unnamed if hint else groups))[0]
-    others = [other for other in nodes.groups if other is not group]
-    notes = [
-        f"left out: {_group_text(other)}; choose with --accelerator or --partition"
-        for other in others[:MAX_LEFT_OUT]
-    ]
-    if len(others) > MAX_LEFT_OUT:
-        notes.append(f"left out: {len(others) - MAX_LEFT_OUT:,} more kinds of nodes")
+    notes = shortened(
+        [
+            f"left out: {_group_text(other)}; choose with --accelerator or --partition"
+            for other in nodes.groups
+            if other is not group
+        ]
+    )
     if len(group.partitions) > 1 and not choice.partition:
         notes.append(f"nodes of all partitions together: {', '.join(group.partitions)}")
     # The site's own word for GPUs that another source names better is no contradiction.
@@ -272,61 +268,66 @@ def _nearest_node(
         message = f"no node of the catalog holds {accelerator}; write one (docs/extending.md)"
         raise InputError.single("nodes", accelerator, message)
 
-    def distance(name: str) -> tuple[bool, bool, str]:
-        differs = num_gpus not in (None, nodes[name].accelerators_per_node.value)
-        return differs, name != usual, name
-
-    nearest_name = min(nodes, key=distance)
+    nearest_name = min(
+        nodes,
+        key=lambda name: (
+            num_gpus not in (None, nodes[name].accelerators_per_node.value),
+            name != usual,
+            name,
+        ),
+    )
     return nearest_name, nodes[nearest_name]
 
 
 # Overrides: what differs from the node of the catalog.
 
 
-def _same(seen: float, known: float | None) -> bool:
-    return known is not None and abs(seen - known) <= SAME * known
+def _same(seen: float, known: float) -> bool:
+    return abs(seen - known) <= SAME * known
 
 
 def _overrides(
     observations: Sequence[Observation], accelerator: AcceleratorFile, node: NodeFile
 ) -> Iterator[Override]:
-    hbm_gib = accelerator.hbm_gib.value
-    for item in observations:
-        if item.memory_mib and not _same(item.memory_mib / 1024, hbm_gib):
-            yield _override("hbm_gib", item.memory_mib / 1024, item, hbm_gib)
-            break
+    yield from _memory(observations, "memory_mib", "hbm_gib", accelerator.hbm_gib)
     yield from _size(observations, node)
     yield from _slot(observations, node)
-    host_gib = node.host_memory_gib.value if node.host_memory_gib else None
+    yield from _memory(observations, "host_memory_mib", "host_memory_gib", node.host_memory_gib)
+
+
+def _memory(
+    observations: Sequence[Observation], told: str, key: str, known: Figure | None
+) -> Iterator[Override]:
+    """The first memory told that is another than the catalog's."""
     for item in observations:
-        if item.host_memory_mib and not _same(item.host_memory_mib / 1024, host_gib):
-            yield _override("host_memory_gib", item.host_memory_mib / 1024, item, host_gib)
-            break
+        gib = (getattr(item, told) or 0.0) / 1024
+        if gib and not (known and _same(gib, known.value)):
+            yield _override(key, gib, item.name, known)
+            return
 
 
 def _size(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:
     """Another number of GPUs; ports, host memory and price of a part are its share."""
-    size, known = _first(observations, "num_gpus", int), node.accelerators_per_node.value
-    if size is None or size == known:
+    size, whole = _first(observations, "num_gpus"), node.accelerators_per_node
+    if size is None or size == whole.value:
         return
-    item = next(item for item in observations if item.num_gpus == size)
-    yield _override("accelerators_per_node", size, item, known)
-    domain = node.scale_up.domain_accelerators.value
-    if domain == known:
-        yield _override("scale_up_domain_accelerators", size, item, domain)
-    if size > known:
+    seen = next(item.name for item in observations if item.num_gpus == size)
+    yield _override("accelerators_per_node", size, seen, whole)
+    domain = node.scale_up.domain_accelerators
+    if domain.value == whole.value:
+        yield _override("scale_up_domain_accelerators", size, seen, domain)
+    if size > whole.value:
         return
-    where = f"share of {size} of {known} GPUs"
+    share = size / whole.value
+    where = f"share of {size} of {whole.value} GPUs"
     if node.nics and node.nics.value > 1:
-        nics = ceil(node.nics.value * size / known)
-        yield Override(key="nics", value=nics, where=where, catalog=node.nics.value)
-    figures = {"usd_per_hour": node.price.usd_per_hour if node.price else None}
-    if not any(item.host_memory_mib for item in observations):
-        figures["host_memory_gib"] = node.host_memory_gib
-    for key, figure in figures.items():
-        if figure is not None:
-            value = float(f"{figure.value * size / known:.5g}")
-            yield Override(key=key, value=value, where=where, catalog=figure.value)
+        yield _override("nics", ceil(node.nics.value * share), where, node.nics)
+    if node.price:
+        price = node.price.usd_per_hour
+        yield _override("usd_per_hour", price.value * share, where, price)
+    memory = node.host_memory_gib
+    if memory and not _first(observations, "host_memory_mib"):
+        yield _override("host_memory_gib", memory.value * share, where, memory)
 
 
 def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:
@@ -336,18 +337,20 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
         return
     lanes = min(item.slot.lanes, 16)
     reached = detection_rules().slots[f"pcie{item.slot.generation}_gb_per_s"].value * lanes / 16
-    host = node.host_link_gb_per_s_per_direction.value
-    if reached < host and not _same(reached, host) and node.scale_up.kind != "none":
-        yield _override("host_link_gb_per_s_per_direction", reached, item, host)
-    between = node.scale_up.gb_per_s_per_direction.value
-    is_pcie = node.scale_up.kind.startswith("pcie")
-    if is_pcie and reached < between and not _same(reached, between):
-        yield _override("scale_up_gb_per_s_per_direction", reached, item, between)
+    links = node.scale_up
+    crossing = {}
+    if links.kind != "none":
+        crossing["host_link_gb_per_s_per_direction"] = node.host_link_gb_per_s_per_direction
+    if links.kind.startswith("pcie"):
+        crossing["scale_up_gb_per_s_per_direction"] = links.gb_per_s_per_direction
+    for key, known in crossing.items():
+        if reached < known.value and not _same(reached, known.value):
+            yield _override(key, reached, item.name, known)
 
 
-def _override(key: str, value: float, item: Observation, catalog: float | None) -> Override:
+def _override(key: str, value: float, where: str, known: Figure | None) -> Override:
     rounded = value if isinstance(value, int) else float(f"{value:.5g}")
-    return Override(key=key, value=rounded, where=item.name, catalog=catalog)
+    return Override(key=key, value=rounded, where=where, catalog=known.value if known else None)
 
 
 # What was seen and what was not, in words; and the file.
@@ -382,9 +385,9 @@ def _kept(
     observations: Sequence[Observation], node: NodeFile, overridden: Mapping[str, float]
 ) -> Iterator[str]:
     """What nothing told."""
-    if not any(item.num_gpus for item in observations):
+    if not _first(observations, "num_gpus"):
         yield f"{node.accelerators_per_node.value} GPUs per node"
-    if not any(item.memory_mib for item in observations):
+    if not _first(observations, "memory_mib"):
         yield "GPU memory"
     is_known = "scale_up_gb_per_s_per_direction" in overridden
     rate = "" if is_known else f", {node.scale_up.gb_per_s_per_direction.value:g} GB/s"
@@ -392,7 +395,7 @@ def _kept(
     if node.nics and node.nic_gbit_per_s:
         count = overridden.get("nics", node.nics.value)
         yield f"network ({count:g} x {node.nic_gbit_per_s.value:g} Gbit/s, {node.fabric})"
-    if not any(item.host_memory_mib for item in observations):
+    if not _first(observations, "host_memory_mib"):
         known_gib = node.host_memory_gib.value if node.host_memory_gib else None
         gib = overridden.get("host_memory_gib", known_gib)
         yield f"host memory ({'unknown' if gib is None else f'{gib:g} GiB'})"

@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     ),
     "plain-nvidia-smi.txt": ("written by no known tool", "`nvidia-smi --query-gpu="),
     "several.sinfo.txt": (
-        "line 3: MEMORY: must be a number of MB; given 'much'",
+        "line 3: MEMORY: must be a number up to 1,000,000,000; given 'much'",
         "line 5: GRES: must be gpu:KIND:COUNT",
         "line 6: has 2 of 5 columns",
     ),
