@@ -119,7 +119,7 @@ class NothingFitsRow(Row):
                 name=rule.name,
                 message=rule.message,
                 violations=list(found.violations.get(rule.name, ())) if found else [],
-                allowed=rule.allowed(context) if rule.allowed else None,
+                allowed=rule.allowance(context) or None,
             )
             for rule in (found.rules if found else ())
         ]

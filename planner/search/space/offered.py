@@ -42,4 +42,4 @@ def _option(narrowing: Narrowing, name: str) -> str:
 def _why(context: Context, rule: Rule, name: str, narrowing: Narrowing) -> str:
     values = " or ".join(DIMENSIONS[name].shown(value) for value in narrowing.values[name])
     given = f"{context.traits.name} does not offer {name} {values}"
-    return f"{given}: {rule.allowed(context)}" if rule.allowed else f"{given}. {rule.message}"
+    return f"{given}: {rule.allowance(context)}" if rule.allowed else f"{given}. {rule.message}"

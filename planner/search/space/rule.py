@@ -1,31 +1,41 @@
 """What a legality rule is: a mask over columns of strategies, and what is said with it.
 
 ``@rule`` makes one of a function that gets columns and returns the mask; its name is the rule's,
-its docstring what users read. Rules stand by theme in ``rules_*.py``, each with its words.
+its docstring what users read. Rules stand by theme in ``rules_*.py``, each with a template of what
+is said of a layout that breaks it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from string import Formatter
 from typing import Literal
 
 import numpy as np
 
 from planner.cost.context import Context
-from planner.spec.strategy import GPU_DEGREES, OFFLOAD_CODES, SCHEDULES, SHAPE, STAGE_DEGREES
+from planner.spec.strategy import (
+    GPU_DEGREES,
+    OFFLOAD_CODES,
+    SCHEDULES,
+    SHAPE,
+    STAGE_DEGREES,
+    STRATEGY_FIELDS,
+)
 from planner.units import Array, Mask
 
 Columns = Mapping[str, Array]
+# The dimensions of one layout, names as their codes.
 Row = Mapping[str, int]
-"""The dimensions of one layout, names as their codes."""
 Check = Callable[[Context, Columns], Mask]
-Wording = Callable[[Context, Row], str]
-"""What one layout that breaks a rule does, in words with its numbers."""
-Allowance = Callable[[Context], str]
-"""What is allowed here, in words with the numbers of model, job, cluster and software."""
+# A template of :func:`filled` for one layout that breaks a rule, or what picks it by the layout.
+Wording = str | Callable[[Context, Row], str]
+# The same of what is allowed here, with the numbers of model, job, cluster and software.
+Allowance = str | Callable[[Context], str]
 Offerer = Literal["framework", "optimizer"]
+# Their product is the number of GPUs; in the order they are decided.
 GPUS = tuple(name for name in SHAPE if name in GPU_DEGREES)
-"""Their product is the number of GPUs; in the order they are decided."""
+OFF_THE_MESH = "{stage_ranks} of a stage: no multiple of {expert_ranks}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +56,15 @@ class Rule:
     def words(self, context: Context, row: Row) -> str:
         """What is wrong with one layout that breaks the rule."""
         if self.says is not None:
-            return self.says(context, row)
+            says = self.says if isinstance(self.says, str) else self.says(context, row)
+            return filled(says, context, row)
         given = ", ".join(f"{name}={row[name]}" for name in self.needs)
         return f"{self.message.splitlines()[0].rstrip('.')}; given {given}"
+
+    def allowance(self, context: Context) -> str:
+        """What is allowed here; empty where the rule does not say it."""
+        allowed = self.allowed or ""
+        return filled(allowed if isinstance(allowed, str) else allowed(context), context, {})
 
 
 def rule(
@@ -89,59 +105,47 @@ def offloads(columns: Columns, word: str) -> Mask:
     return mask
 
 
-def software(context: Context) -> str:
-    """The framework, and its profile where it is not the usual one."""
-    traits = context.traits
-    return traits.name if traits.profile == "current" else f"{traits.name} ({traits.profile})"
+class _Formatter(Formatter):
+    """Format strings in which a tuple is listed."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        """Format one field."""
+        if isinstance(value, tuple):
+            value = ", ".join(map(str, value)) or "none"
+        return str(super().format_field(value, format_spec))
 
 
-def lacks(name: str, what: str) -> Wording:
-    """The words where a framework has no such axis."""
-    return lambda context, row: f"{name} {row[name]}: {software(context)} has no {what}"
+def filled(template: str, context: Context, row: Row) -> str:
+    """The template with a layout's values, by dimension, and attributes of the context's parts.
+
+    ``{tp}`` is the layout's, ``{model.num_heads}`` the model's; ``{software}``, ``{gpus}``,
+    ``{stage_ranks}``, ``{expert_ranks}`` and ``{micro_batches}`` stand for words.
+    """
+    traits, batch = context.traits, context.job.global_batch
+    each = row.get("dp", 1) * row.get("micro_batch", 1)
+    profile = "" if traits.profile == "current" else f" ({traits.profile})"
+    known = {
+        "model": context.model,
+        "moe": context.model.moe,
+        "job": context.job,
+        "cluster": context.cluster,
+        "node": context.cluster.node,
+        "traits": traits,
+        "support": traits.support,
+        "optimizer": traits.optimizer,
+        "training": traits.training,
+        "software": f"{traits.name}{profile}",
+        "gpus": product(row, GPU_DEGREES, "GPU"),
+        "stage_ranks": product(row, STAGE_DEGREES, "rank"),
+        "expert_ranks": product(row, ("etp", "ep"), "expert rank"),
+        "micro_batches": f"a batch of {batch} is {batch // each} micro-batches of {each} sequences",
+    }
+    values = {name: STRATEGY_FIELDS[name].value(code) for name, code in row.items()}
+    return _Formatter().vformat(template, (), known | values)
 
 
-def schedule(row: Row) -> str:
-    """Name of the pipeline schedule."""
-    return SCHEDULES[row["schedule"]]
-
-
-def product(row: Row, names: Sequence[str], unit: str) -> tuple[str, int]:
-    """The degrees above one as a product with what they make, and how many that is."""
-    degrees = {name: row[name] for name in names if row[name] > 1}
-    number = prod(degrees.values())
+def product(row: Row, names: Sequence[str], unit: str) -> str:
+    """The degrees above one as a product with what they make."""
+    degrees = {name: row[name] for name in names if row.get(name, 1) > 1}
     words = " x ".join(f"{name} {value}" for name, value in degrees.items()) or f"one {unit}"
-    return f"{words} = {number:,} {unit}s" if len(degrees) > 1 else words, number
-
-
-def gpus(row: Row) -> tuple[str, int]:
-    """The degrees above one as a product, and the GPUs they make."""
-    return product(row, GPU_DEGREES, "GPU")
-
-
-def off_the_mesh(row: Row) -> str:
-    """Ranks of a stage that the expert mesh does not take."""
-    ranks, _number = product(row, STAGE_DEGREES, "rank")
-    mesh, _number = product(row, ("etp", "ep"), "expert rank")
-    return f"{ranks} of a stage: no multiple of {mesh}"
-
-
-def listed(row: Row, *names: str) -> str:
-    """Names with their values: ``dp 2 and cp 1``."""
-    return " and ".join(f"{name} {row[name]}" for name in names)
-
-
-def micro_batches(context: Context, row: Row) -> str:
-    """How many there are, and how large."""
-    each = row["dp"] * row["micro_batch"]
-    num = context.job.global_batch // each
-    return f"a batch of {context.job.global_batch} is {num} micro-batches of {each} sequences"
-
-
-def layers(context: Context) -> str:
-    """The model's, which stages and chunks hold."""
-    return f"{context.model.name} has {context.model.num_blocks} layers"
-
-
-def batch(context: Context) -> str:
-    """The job's, in sequences."""
-    return f"the global batch is {context.job.global_batch}"
+    return f"{words} = {prod(degrees.values()):,} {unit}s" if len(degrees) > 1 else words

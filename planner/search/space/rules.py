@@ -1,35 +1,19 @@
 """All legality rules, in the order in which they are asked and broken ones are named."""
 
-from types import ModuleType
-
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.space import (
-    rules_batches,
-    rules_degrees,
-    rules_pipelines,
-    rules_ranks,
-    rules_states,
-)
+from planner.search.space import rules_ranks, rules_shape, rules_states
 from planner.search.space.rule import GPUS, Columns, Rule, rule
 from planner.spec.strategy import gpus_of
 from planner.units import Mask
 
-THEMES = (
-    rules_degrees,
-    rules_pipelines,
-    rules_ranks,
-    rules_batches,
-    rules_states,
+THEMES = (rules_shape, rules_ranks, rules_states)
+
+
+RULES: tuple[Rule, ...] = tuple(
+    one for theme in THEMES for one in vars(theme).values() if isinstance(one, Rule)
 )
-
-
-def _rules_of(theme: ModuleType) -> list[Rule]:
-    return [one for one in vars(theme).values() if isinstance(one, Rule)]
-
-
-RULES: tuple[Rule, ...] = tuple(one for theme in THEMES for one in _rules_of(theme))
 
 
 @rule(*GPUS, only_prunes=True)

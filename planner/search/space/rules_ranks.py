@@ -1,31 +1,20 @@
-"""Rules of the GPUs of a layout, and of the mesh of experts on the ranks of a stage."""
-
-from collections.abc import Mapping
-from types import MappingProxyType
+"""Rules of the GPUs of a layout, the mesh of experts, micro-batches, and pieces of a sequence."""
 
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.space.rule import (
-    GPUS,
-    Columns,
-    Row,
-    batch,
-    gpus,
-    lacks,
-    off_the_mesh,
-    rule,
-    software,
+from planner.search.space.rule import GPUS, OFF_THE_MESH, Columns, Row, is_schedule, rule
+from planner.spec.strategy import SCHEDULES, STAGE_DEGREES, V_SHAPED, gpus_of, ranks_of_stage
+from planner.units import Array, Mask
+
+BATCH = "the global batch is {job.global_batch}"
+
+
+@rule(
+    "dp",
+    says="dp {dp} does not divide the global batch of {job.global_batch}",
+    allowed=BATCH,
 )
-from planner.spec.strategy import STAGE_DEGREES, gpus_of, ranks_of_stage
-from planner.units import Mask, ceil_div
-
-
-def _uneven_replicas(context: Context, row: Row) -> str:
-    return f"dp {row['dp']} does not divide the global batch of {context.job.global_batch}"
-
-
-@rule("dp", says=_uneven_replicas, allowed=batch)
 def batch_divisible(context: Context, columns: Columns) -> Mask:
     """Data parallelism divides the global batch."""
     return np.asarray(context.job.global_batch % columns["dp"] == 0)
@@ -33,10 +22,8 @@ def batch_divisible(context: Context, columns: Columns) -> Mask:
 
 @rule(
     *GPUS,
-    says=lambda context, row: (
-        f"{gpus(row)[0]}, the cluster has {context.cluster.num_accelerators:,}"
-    ),
-    allowed=lambda context: f"the cluster has {context.cluster.num_accelerators}",
+    says="{gpus}, the cluster has {cluster.num_accelerators:,}",
+    allowed="the cluster has {cluster.num_accelerators}",
 )
 def within_cluster(context: Context, columns: Columns) -> Mask:
     """The layout uses no more GPUs than the cluster has."""
@@ -44,10 +31,8 @@ def within_cluster(context: Context, columns: Columns) -> Mask:
 
 
 def _partly_used_node(context: Context, row: Row) -> str:
-    words, number = gpus(row)
-    per_node = context.cluster.node.num_accelerators
-    nodes = int(ceil_div(np.asarray(number), per_node))
-    return f"{words}: {nodes} nodes of {per_node}, the last one in part"
+    nodes = -(-gpus_of(row) // context.cluster.node.num_accelerators)
+    return f"{{gpus}}: {nodes} nodes of {{node.num_accelerators}}, the last one in part"
 
 
 @rule(*GPUS, says=_partly_used_node, only_prunes=True)
@@ -58,22 +43,20 @@ def whole_nodes(context: Context, columns: Columns) -> Mask:
     return np.asarray((number % per_node == 0) | (number < per_node))
 
 
-@rule("ep", says=lacks("ep", "expert parallelism"), offered_by="framework")
+@rule("ep", says="ep {ep}: {software} has no expert parallelism", offered_by="framework")
 def ep_supported(context: Context, columns: Columns) -> Mask:
     """The framework offers expert parallelism."""
     return np.asarray((columns["ep"] == 1) | context.traits.support.ep)
 
 
-def _uneven_experts(context: Context, row: Row) -> str:
-    ep, moe = row["ep"], context.model.moe
-    if moe is None:
-        return f"ep {ep}: {context.model.name} has no experts"
-    return f"ep {ep} does not divide {moe.num_experts} experts"
+def _uneven_experts(context: Context, _: Row) -> str:
+    if context.model.moe is None:
+        return "ep {ep}: {model.name} has no experts"
+    return "ep {ep} does not divide {moe.num_experts} experts"
 
 
 def _experts(context: Context) -> str:
-    moe = context.model.moe
-    return f"{context.model.name} has {moe.num_experts if moe else 0} experts"
+    return f"{{model.name}} has {'{moe.num_experts}' if context.model.moe else 0} experts"
 
 
 @rule("ep", says=_uneven_experts, allowed=_experts)
@@ -83,25 +66,23 @@ def ep_divides_experts(context: Context, columns: Columns) -> Mask:
     return np.asarray(num_experts % columns["ep"] == 0)
 
 
-def _undivided_expert(context: Context, row: Row) -> str:
-    moe = context.model.moe
-    width = moe.expert_ffn_size if moe else 0
-    return f"etp {row['etp']} does not divide the width {width} of an expert"
+def _expert_width(context: Context) -> int:
+    return context.model.moe.expert_ffn_size if context.model.moe else 0
 
 
-def _expert_width(context: Context) -> str:
-    moe = context.model.moe
-    return f"an expert of {context.model.name} is {moe.expert_ffn_size if moe else 0} wide"
-
-
-@rule("etp", says=_undivided_expert, allowed=_expert_width)
+@rule(
+    "etp",
+    says=lambda context, _: (
+        f"etp {{etp}} does not divide the width {_expert_width(context)} of an expert"
+    ),
+    allowed=lambda context: f"an expert of {{model.name}} is {_expert_width(context)} wide",
+)
 def etp_divides_expert_ffn(context: Context, columns: Columns) -> Mask:
     """An expert's width is split evenly."""
-    width = context.model.moe.expert_ffn_size if context.model.moe else 0
-    return np.asarray(width % columns["etp"] == 0)
+    return np.asarray(_expert_width(context) % columns["etp"] == 0)
 
 
-@rule(*STAGE_DEGREES, "ep", "etp", says=lambda _, row: off_the_mesh(row))
+@rule(*STAGE_DEGREES, "ep", "etp", says=OFF_THE_MESH)
 def expert_mesh_fits(_: Context, columns: Columns) -> Mask:
     """The expert mesh etp x ep x edp takes the ranks of tp x cp x dp: etp·ep divides them."""
     return np.asarray(ranks_of_stage(columns) % (columns["etp"] * columns["ep"]) == 0)
@@ -109,31 +90,29 @@ def expert_mesh_fits(_: Context, columns: Columns) -> Mask:
 
 def _other_mesh(context: Context, row: Row) -> str:
     """Another split of the experts than the one offered, or ranks outside dp."""
-    support, etp, tp, ep = context.traits.support, row["etp"], row["tp"], row["ep"]
+    support, ep = context.traits.support, row["ep"]
     if context.model.moe is None:
-        return f"etp {etp} with tp {tp}: {context.model.name} has no experts, so that etp is tp"
-    if etp == int(support.usual_etp(tp, ep)):
-        lie = f"the expert ranks of {software(context)} lie inside it"
-        return f"ep {ep} does not divide dp {row['dp']}: {lie}"
+        return "etp {etp} with tp {tp}: {model.name} has no experts, so that etp is tp"
+    if row["etp"] == int(support.usual_etp(row["tp"], ep)):
+        return "ep {ep} does not divide dp {dp}: the expert ranks of {software} lie inside it"
     if support.expert_mesh == "folded_whole" and ep > 1:
-        return f"etp {etp} with ep {ep}: experts of {software(context)} are whole there, etp 1"
-    given = f"etp {etp} with tp {tp}" + (f" and ep {ep}" if ep > 1 else "")
-    return f"{given}: {software(context)} splits experts as the rest, etp {tp}"
+        return "etp {etp} with ep {ep}: experts of {software} are whole there, etp 1"
+    beside = " and ep {ep}" if ep > 1 else ""
+    return (
+        f"etp {{etp}} with tp {{tp}}{beside}: {{software}} splits experts as the rest, etp {{tp}}"
+    )
 
 
-_MESHES: Mapping[str, str] = MappingProxyType(
-    {
-        "inside_dp": "has etp = tp, and ep a divisor of dp",
-        "folded": "has any etp x ep that divides tp x cp x dp",
-        "folded_whole": "has etp 1 with ep above 1, else etp = tp",
-    }
-)
+_MESHES = {
+    "inside_dp": "{traits.name} has etp = tp, and ep a divisor of dp",
+    "folded": "{traits.name} has any etp x ep that divides tp x cp x dp",
+    "folded_whole": "{traits.name} has etp 1 with ep above 1, else etp = tp",
+}
 
 
 def _meshes(context: Context) -> str:
-    if context.model.moe is None:
-        return f"{context.model.name} has no experts"
-    return f"{context.traits.name} {_MESHES[context.traits.support.expert_mesh]}"
+    is_moe = context.model.moe is not None
+    return _MESHES[context.traits.support.expert_mesh] if is_moe else "{model.name} has no experts"
 
 
 @rule(
@@ -154,13 +133,11 @@ def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
     return np.asarray(usual & inside)
 
 
-def _no_chunks(context: Context, row: Row) -> str:
-    given = f"ep {row['ep']} with pp {row['pp']} and vpp {row['vpp']}"
-    what = "exchanges tokens of experts beside another micro-batch"
-    return f"{given}: {software(context)} {what} only between several chunks"
-
-
-@rule("pp", "vpp", "ep", says=_no_chunks)
+@rule(
+    *("pp", "vpp", "ep"),
+    says="ep {ep} with pp {pp} and vpp {vpp}: {software} exchanges tokens of experts beside "
+    "another micro-batch only between several chunks",
+)
 def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Mask:
     """Expert exchange beside another micro-batch: with stages only in chunks, if asked for."""
     overlap, support = context.traits.overlap, context.traits.support
@@ -169,14 +146,12 @@ def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Mask:
     return np.asarray(~(bare & asked))
 
 
-def _graphs_of_parts(context: Context, row: Row) -> str:
-    given = f"ep {row['ep']} under ZeRO {row['zero_stage']}"
-    what = "exchanges tokens of experts beside another micro-batch with graphs of parts of a layer"
-    stages = ", ".join(map(str, context.traits.support.paired_graph_zero_stages)) or "none"
-    return f"{given}: {software(context)} {what} under ZeRO {stages} only"
-
-
-@rule("ep", "zero_stage", says=_graphs_of_parts)
+@rule(
+    *("ep", "zero_stage"),
+    says="ep {ep} under ZeRO {zero_stage}: {software} exchanges tokens of experts beside another "
+    "micro-batch with graphs of parts of a layer under ZeRO {support.paired_graph_zero_stages} "
+    "only",
+)
 def exchange_overlap_has_graphs(context: Context, columns: Columns) -> Mask:
     """Expert exchange beside another micro-batch: CUDA graphs of parts where the stage has them."""
     traits = context.traits
@@ -187,10 +162,10 @@ def exchange_overlap_has_graphs(context: Context, columns: Columns) -> Mask:
     return np.asarray(~(lacks_graphs & beside & parts))
 
 
-def _no_mtp(context: Context, row: Row) -> str:
-    given = f"ep {row['ep']} with {context.job.mtp_layers} layers of multi-token prediction"
+def _no_mtp(context: Context, _: Row) -> str:
+    given = "ep {ep} with {job.mtp_layers} layers of multi-token prediction"
     if not context.traits.support.trains_mtp:
-        return f"{given}: {software(context)} is planned without them"
+        return f"{given}: {{software}} is planned without them"
     return f"{given}: at most 1 beside expert exchange that hides behind another micro-batch"
 
 
@@ -201,3 +176,130 @@ def mtp_trained(context: Context, columns: Columns) -> Mask:
     beside = traits.overlap.expert_all_to_all_overlap == "batches"
     too_many = (number > 1) & beside & (columns["ep"] > 1)
     return np.asarray(~too_many & ((number == 0) | traits.support.trains_mtp))
+
+
+def _num_micro_batches(context: Context, columns: Columns) -> Array:
+    num: Array = context.job.global_batch // (columns["dp"] * columns["micro_batch"])
+    return num
+
+
+def _uneven_micro_batches(context: Context, row: Row) -> str:
+    share = f"{context.job.global_batch // row['dp']} sequences of each of dp {{dp}} replicas"
+    return f"micro-batch {{micro_batch}} does not divide the {share} (batch {{job.global_batch}})"
+
+
+@rule("dp", "micro_batch", says=_uneven_micro_batches, allowed=BATCH)
+def micro_batch_divisible(context: Context, columns: Columns) -> Mask:
+    """Micro-batches of equal size make up each replica's share of the batch."""
+    return np.asarray((context.job.global_batch // columns["dp"]) % columns["micro_batch"] == 0)
+
+
+@rule(
+    *("pp", "schedule", "vpp", "dp", "micro_batch"),
+    says="{micro_batches}: no multiple of pp {pp}, which vpp {vpp} needs",
+)
+def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
+    """Interleaving needs a number of micro-batches that is a multiple of pp."""
+    num = _num_micro_batches(context, columns)
+    is_interleaved = (columns["vpp"] > 1) & ~is_schedule(columns, *V_SHAPED)
+    return np.asarray(~is_interleaved | (num % columns["pp"] == 0))
+
+
+def _least_micro_batches(pp: Array) -> dict[str, Array]:
+    """By schedule with a split backward, the micro-batches that fill it; others take any number."""
+    both = 2 * pp - 1
+    return {"zb-h1": pp, "zb-h2": both, "zb-v": both, "dualpipe-v": 2 * pp}
+
+
+def _too_few_to_split(_: Context, row: Row) -> str:
+    least = _least_micro_batches(np.array(row["pp"])).get(SCHEDULES[row["schedule"]], 1)
+    return f"{{micro_batches}}: {{schedule}} with pp {{pp}} needs {least}"
+
+
+@rule("pp", "dp", "micro_batch", "schedule", says=_too_few_to_split)
+def schedule_fills(context: Context, columns: Columns) -> Mask:
+    """Split backwards need micro-batches: zb-h1 p, zb-h2 and zb-v 2p - 1, dualpipe-v 2p."""
+    least = _least_micro_batches(columns["pp"])
+    asked = np.select([is_schedule(columns, name) for name in least], [*least.values()], 1)
+    return np.asarray(_num_micro_batches(context, columns) >= asked)
+
+
+@rule(
+    *("pp", "schedule", "vpp", "dp", "micro_batch"),
+    says="{micro_batches}: {software} needs one for each of pp {pp} stages",
+)
+def micro_batches_fill_stages(context: Context, columns: Columns) -> Mask:
+    """1F1B without chunks gets a micro-batch per stage where the framework asks for it."""
+    num = _num_micro_batches(context, columns)
+    asked = context.traits.support.fills_pipeline
+    bare = is_schedule(columns, "1f1b") & (columns["vpp"] == 1)
+    return np.asarray(~(bare & asked) | (num >= columns["pp"]))
+
+
+def _unsplit_experts(context: Context, row: Row) -> str:
+    """Without sequence parallelism, or biases that would be split."""
+    support = context.traits.support
+    if support.mixtures_need_sequence_parallel and row["tp"] > 1 and not row["sequence_parallel"]:
+        return "tp {tp} without sequence parallelism: {software} splits mixtures only with it"
+    if support.splits_experts == "no":
+        return "etp {etp}: {software} splits no experts"
+    return "etp {etp}: the experts of {model.name} have biases, which {software} does not split"
+
+
+@rule("tp", "etp", "sequence_parallel", says=_unsplit_experts)
+def tp_splits_experts(context: Context, columns: Columns) -> Mask:
+    """Experts are split as far as the framework can, and theirs with biases perhaps not at all.
+
+    A mixture may need sequence parallelism beside tensor parallelism.
+    """
+    support, moe = context.traits.support, context.model.moe
+    if moe is None:
+        return np.ones(len(columns["tp"]), dtype=bool)
+    has_both = (columns["sequence_parallel"] == 1) | (not support.mixtures_need_sequence_parallel)
+    can = {"any": True, "unbiased": not moe.expert_bias}.get(support.splits_experts, False)
+    return np.asarray(((columns["tp"] == 1) | has_both) & ((columns["etp"] == 1) | can))
+
+
+def _on_or_off(context: Context, row: Row) -> str:
+    """On where it cannot be, or off where it must not."""
+    if not row["sequence_parallel"]:
+        return "sequence parallelism off with tp {tp}: {software} has it on beside tp"
+    if not context.traits.support.sequence_parallel:
+        return "sequence parallelism on: {software} has none"
+    return "sequence parallelism on with tp {tp}: it needs tp above 1"
+
+
+@rule("tp", "sequence_parallel", says=_on_or_off, offered_by="framework")
+def sequence_parallel_offered(context: Context, columns: Columns) -> Mask:
+    """Sequence parallelism is offered, needs tp > 1, and comes with it where it is no choice."""
+    support, is_on = context.traits.support, columns["sequence_parallel"] == 1
+    can = support.sequence_parallel & (columns["tp"] > 1)
+    return np.where(is_on, can, ~(can & support.sequence_parallel_required))
+
+
+def _uneven_pieces(_: Context, row: Row) -> str:
+    cuts = {"2 x cp {cp}": 2 * row["cp"] * (row["cp"] > 1)}
+    cuts |= {"tp {tp}": row["tp"] * (row["tp"] > 1) * row["sequence_parallel"]}
+    cuts = {words: num for words, num in cuts.items() if num}
+    pieces = f"{' x '.join(cuts)} = {np.prod([*cuts.values()])} pieces"
+    return f"{{job.seq_len}} tokens do not divide into {pieces}"
+
+
+@rule("tp", "cp", "sequence_parallel", says=_uneven_pieces)
+def sequence_divisible(context: Context, columns: Columns) -> Mask:
+    """Context parallelism cuts the sequence into 2·cp pieces, sequence parallelism into tp."""
+    cp = columns["cp"]
+    pieces = np.where(cp > 1, 2 * cp, 1)
+    pieces = pieces * np.where(columns["sequence_parallel"] == 1, columns["tp"], 1)
+    return np.asarray(context.job.seq_len % pieces == 0)
+
+
+@rule(
+    *("tp", "etp", "sequence_parallel"),
+    says="etp {etp} with tp {tp} without sequence parallelism: tp ranks hold the same tokens "
+    "there, so that etp must be tp",
+)
+def folded_experts_need_slices(_: Context, columns: Columns) -> Mask:
+    """Where etp is not tp, sequence parallelism gives every tp rank tokens of its own."""
+    same = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
+    return np.asarray(same | (columns["sequence_parallel"] == 1))

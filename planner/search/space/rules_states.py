@@ -7,14 +7,12 @@ from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.layers.parameters import count_parameters
 from planner.search.space.rule import (
     GPUS,
+    OFF_THE_MESH,
     Columns,
     Row,
-    gpus,
-    listed,
-    off_the_mesh,
+    filled,
     offloads,
     rule,
-    software,
 )
 from planner.spec.strategy import (
     OFFLOAD_CODES,
@@ -27,14 +25,17 @@ from planner.spec.strategy import (
 )
 from planner.units import GIB, Array, Mask
 
+# Degrees that cut a sequence, with their values.
+_SEQUENCE_CUTS = " and ".join(f"{name} {{{name}}}" for name in SEQUENCE_DEGREES)
 
-def _uneven_groups(_: Context, row: Row) -> str:
+
+def _uneven_groups(context: Context, row: Row) -> str:
     """Replicas against dp, or the expert mesh against a replica."""
     dp, replicas = row["dp"], row["dp_replicate"]
     if dp % replicas:
-        return f"dp_replicate {replicas} does not divide dp {dp}"
-    left = off_the_mesh({**row, "dp": dp // replicas})
-    return f"dp {dp} / dp_replicate {replicas} leaves {left}"
+        return "dp_replicate {dp_replicate} does not divide dp {dp}"
+    left = filled(OFF_THE_MESH, context, {**row, "dp": dp // replicas})
+    return f"dp {{dp}} / dp_replicate {{dp_replicate}} leaves {left}"
 
 
 @rule(*STAGE_DEGREES, "ep", "etp", "dp_replicate", says=_uneven_groups)
@@ -46,22 +47,18 @@ def replicas_divide_dp(_: Context, columns: Columns) -> Mask:
     return np.asarray((columns["dp"] % replicas == 0) & whole)
 
 
-def _other_stages(context: Context, row: Row) -> str:
-    support = context.traits.support
-    stages = support.zero_stages_with_pp if row["pp"] > 1 else support.zero_stages
-    offered = ", ".join(map(str, stages)) or "none"
-    given = f"ZeRO {row['zero_stage']} with pp {row['pp']}"
-    return f"{given}: {software(context)} offers {offered} there"
+def _other_stages(_: Context, row: Row) -> str:
+    stages = "support.zero_stages_with_pp" if row["pp"] > 1 else "support.zero_stages"
+    return f"ZeRO {{zero_stage}} with pp {{pp}}: {{software}} offers {{{stages}}} there"
 
 
-def _zero_stages(context: Context) -> str:
-    support = context.traits.support
-    piped = ", ".join(map(str, support.zero_stages_with_pp)) or "none"
-    alone = ", ".join(map(str, support.zero_stages))
-    return f"{context.traits.name} offers stages {alone}, with pipelining {piped}"
-
-
-@rule("pp", "zero_stage", says=_other_stages, allowed=_zero_stages, offered_by="framework")
+@rule(
+    *("pp", "zero_stage"),
+    says=_other_stages,
+    allowed="{traits.name} offers stages {support.zero_stages}, with pipelining "
+    "{support.zero_stages_with_pp}",
+    offered_by="framework",
+)
 def zero_stage_offered(context: Context, columns: Columns) -> Mask:
     """The framework offers the ZeRO stage with (or without) pipelining."""
     support = context.traits.support
@@ -70,35 +67,26 @@ def zero_stage_offered(context: Context, columns: Columns) -> Mask:
     return np.where(columns["pp"] > 1, piped, alone)
 
 
-def _stages_of_optimizer(context: Context) -> str:
-    return ", ".join(map(str, context.traits.optimizer.zero_stages))
-
-
-def _optimizer_elsewhere(context: Context, row: Row) -> str:
-    given = f"{context.traits.optimizer.name} under ZeRO {row['zero_stage']}"
-    stages = _stages_of_optimizer(context)
-    return f"{given}: under {software(context)} it runs under {stages}"
-
-
-def _optimizer(context: Context) -> str:
-    traits, stages = context.traits, _stages_of_optimizer(context)
-    return f"{traits.optimizer.name} under {traits.name} runs under stages {stages}"
-
-
-@rule("zero_stage", says=_optimizer_elsewhere, allowed=_optimizer, offered_by="optimizer")
+@rule(
+    "zero_stage",
+    says="{optimizer.name} under ZeRO {zero_stage}: under {software} it runs under "
+    "{optimizer.zero_stages}",
+    allowed="{optimizer.name} under {traits.name} runs under stages {optimizer.zero_stages}",
+    offered_by="optimizer",
+)
 def optimizer_runs_under_zero(context: Context, columns: Columns) -> Mask:
     """The optimizer runs under the ZeRO stage in this framework."""
     return np.isin(columns["zero_stage"], context.traits.optimizer.zero_stages)
 
 
-def _no_hybrid_sharding(context: Context, row: Row) -> str:
+def _no_hybrid_sharding(context: Context, _: Row) -> str:
     """Replicas without sharding, or without the framework's or the optimizer's support."""
-    given, traits = f"dp_replicate {row['dp_replicate']}", context.traits
+    given, traits = "dp_replicate {dp_replicate}", context.traits
     if not traits.support.hybrid_sharding:
-        return f"{given}: {software(context)} has no hybrid sharding"
+        return f"{given}: {{software}} has no hybrid sharding"
     if not traits.optimizer.hybrid_sharding:
-        return f"{given}: {traits.optimizer.name} under {software(context)} has no hybrid sharding"
-    return f"{given} under ZeRO {row['zero_stage']}: nothing is sharded there"
+        return f"{given}: {{optimizer.name}} under {{software}} has no hybrid sharding"
+    return f"{given} under ZeRO {{zero_stage}}: nothing is sharded there"
 
 
 @rule("zero_stage", "dp_replicate", says=_no_hybrid_sharding, offered_by="framework")
@@ -109,15 +97,14 @@ def hybrid_sharding_offered(context: Context, columns: Columns) -> Mask:
     return np.asarray((columns["dp_replicate"] == 1) | (can & (columns["zero_stage"] >= 1)))
 
 
-def _no_neighbours(context: Context, row: Row) -> str:
+def _no_neighbours(_: Context, row: Row) -> str:
     """Axes between the ranks that share a copy, or a group that is not full."""
-    copy = f"{software(context)} keeps a second copy of the weights over each node"
+    copy = "{software} keeps a second copy of the weights over each node"
     if ranks_of_stage(row) > row["dp"]:
-        given = f"ZeRO {row['zero_stage']} with {listed(row, 'tp', *SEQUENCE_DEGREES)}"
+        given = f"ZeRO {{zero_stage}} with tp {{tp}} and {_SEQUENCE_CUTS}"
         return f"{given}: {copy}, whose ranks must be neighbours: both 1"
-    words, _ = gpus(row)
-    per_node = context.cluster.node.num_accelerators
-    return f"{words} under ZeRO {row['zero_stage']}: {copy}, and the last of {per_node} is not full"
+    last = "the last of {node.num_accelerators} is not full"
+    return f"{{gpus}} under ZeRO {{zero_stage}}: {copy}, and {last}"
 
 
 @rule(*GPUS, "zero_stage", says=_no_neighbours)
@@ -132,14 +119,12 @@ def secondary_partition_fits(context: Context, columns: Columns) -> Mask:
 
 
 def _single_rank(context: Context, row: Row) -> str:
-    dp, replicas = row["dp"], row["dp_replicate"]
-    over = f"dp {dp} / dp_replicate {replicas}" if replicas > 1 else f"dp {dp}"
-    cuts = listed(row, *SEQUENCE_DEGREES)
-    given = f"tp {row['tp']} with {over} and {cuts}: one rank to shard states over"
+    over = "dp {dp} / dp_replicate {dp_replicate}" if row["dp_replicate"] > 1 else "dp {dp}"
+    given = f"tp {{tp}} with {over} and {_SEQUENCE_CUTS}: one rank to shard states over"
     if context.traits.support.tp_alone == "no":
-        return f"{given}, and {software(context)} needs several beside tp"
-    broken = "dp 1" if dp > 1 else f"nothing offloaded; given {OFFLOAD_CODES[row['offload']]}"
-    return f"{given}, and {software(context)} runs that only with {broken}"
+        return f"{given}, and {{software}} needs several beside tp"
+    broken = "dp 1" if row["dp"] > 1 else "nothing offloaded; given {offload}"
+    return f"{given}, and {{software}} runs that only with {broken}"
 
 
 @rule(*STAGE_DEGREES, "dp_replicate", "offload", says=_single_rank)
@@ -152,23 +137,23 @@ def states_have_ranks(context: Context, columns: Columns) -> Mask:
     return np.asarray(~alone | (kind == "yes") | ((kind == "without offload") & stays))
 
 
-def _all_replicas(_: Context, row: Row) -> str:
-    return f"dp_replicate {row['dp_replicate']} of dp {row['dp']} leaves nothing to shard: ZeRO 0"
-
-
-@rule("dp", "zero_stage", "dp_replicate", says=_all_replicas, only_prunes=True)
+@rule(
+    *("dp", "zero_stage", "dp_replicate"),
+    says="dp_replicate {dp_replicate} of dp {dp} leaves nothing to shard: ZeRO 0",
+    only_prunes=True,
+)
 def replicas_are_shared_out(_: Context, columns: Columns) -> Mask:
     """Replicating every shard is no sharding: that is ZeRO 0."""
     replicas = columns["dp_replicate"]
     return np.asarray((replicas == 1) | (replicas < columns["dp"]) | (columns["zero_stage"] == 0))
 
 
-def _nothing_to_share(_: Context, row: Row) -> str:
-    given = f"ZeRO {row['zero_stage']} with {listed(row, 'dp', *SEQUENCE_DEGREES)}"
-    return f"{given}: no two ranks have states to share"
-
-
-@rule(*GPUS, "ep", "etp", "zero_stage", "offload", says=_nothing_to_share, only_prunes=True)
+@rule(
+    *(*GPUS, "ep", "etp", "zero_stage", "offload"),
+    says=f"ZeRO {{zero_stage}} with dp {{dp}} and {_SEQUENCE_CUTS}: no two ranks have states to "
+    "share",
+    only_prunes=True,
+)
 def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     """A single rank has nothing to shard: without offload only the lowest stage is kept."""
     support = context.traits.support
@@ -184,11 +169,10 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     )
 
 
-def _cut_sequences(_: Context, row: Row) -> str:
-    return f"{listed(row, *SEQUENCE_DEGREES)} under ZeRO 0: whole replicas take whole sequences"
-
-
-@rule(*SEQUENCE_DEGREES, "zero_stage", says=_cut_sequences)
+@rule(
+    *(*SEQUENCE_DEGREES, "zero_stage"),
+    says=f"{_SEQUENCE_CUTS} under ZeRO 0: whole replicas take whole sequences",
+)
 def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
     """Adapters beside whole frozen weights (DistributedDataParallel) see whole sequences."""
     whole = (columns["zero_stage"] > 0) | (ranks_of_sequence(columns) == 1)
@@ -198,25 +182,21 @@ def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
 
 def _not_offloaded(context: Context, row: Row) -> str:
     """What is offered, or the ZeRO stage that is missing."""
-    traits, code, stage = context.traits, OFFLOAD_CODES[row["offload"]], row["zero_stage"]
-    support, optimizer = traits.support, traits.optimizer
+    support, code = context.traits.support, OFFLOAD_CODES[row["offload"]]
     if code not in support.offload:
-        return f"offload {code}: {software(context)} offers {', '.join(support.offload)}"
-    if "optimizer" in code and optimizer.offload == "no":
-        return f"offload {code}: {optimizer.name} under {software(context)} cannot be offloaded"
-    given = f"offload {code} under ZeRO {stage}"
-    if "nvme" in code and stage not in support.nvme_zero_stages:
-        stages = "ZeRO " + (", ".join(map(str, support.nvme_zero_stages)) or "none")
-        return f"{given}: {software(context)} offloads to NVMe under {stages}"
+        return "offload {offload}: {software} offers {support.offload}"
+    if "optimizer" in code and context.traits.optimizer.offload == "no":
+        return "offload {offload}: {optimizer.name} under {software} cannot be offloaded"
+    given = "offload {offload} under ZeRO {zero_stage}"
+    if "nvme" in code and row["zero_stage"] not in support.nvme_zero_stages:
+        return f"{given}: {{software}} offloads to NVMe under ZeRO {{support.nvme_zero_stages}}"
     return f"{given}: it needs stage {3 if 'parameters' in code else 1}"
 
 
 @rule(
     *("zero_stage", "pp", "offload"),
     says=_not_offloaded,
-    allowed=lambda context: (
-        f"{context.traits.name} offers {', '.join(context.traits.support.offload)}"
-    ),
+    allowed="{traits.name} offers {support.offload}",
     offered_by="framework",
 )
 def offload_offered(context: Context, columns: Columns) -> Mask:
@@ -235,18 +215,16 @@ def offload_offered(context: Context, columns: Columns) -> Mask:
 
 def _not_in_part(context: Context, row: Row) -> str:
     """A part where all or nothing is offered."""
-    percent, code = row["offload_percent"], OFFLOAD_CODES[row["offload"]]
-    optimizer = context.traits.optimizer
-    stages = context.traits.support.partial_offload_zero_stages
-    given = f"offload_percent {percent} with offload {code} under ZeRO {row['zero_stage']}"
-    if "optimizer" not in code:
+    given = "offload_percent {offload_percent} with offload {offload} under ZeRO {zero_stage}"
+    if "optimizer" not in OFFLOAD_CODES[row["offload"]]:
         return f"{given}: there is no optimizer state to offload in part"
-    if not 0 < percent < 100:
+    if not 0 < row["offload_percent"] < 100:
         return f"{given}: allowed are 1 to 100"
-    if optimizer.offload != "part":
-        return f"{given}: {optimizer.name} under {software(context)} is not offloaded in part"
-    where = f"under ZeRO {', '.join(map(str, stages))}" if stages else "nowhere"
-    return f"{given}: {software(context)} offloads a part {where}"
+    if context.traits.optimizer.offload != "part":
+        return f"{given}: {{optimizer.name}} under {{software}} is not offloaded in part"
+    stages = context.traits.support.partial_offload_zero_stages
+    where = "under ZeRO {support.partial_offload_zero_stages}" if stages else "nowhere"
+    return f"{given}: {{software}} offloads a part {where}"
 
 
 @rule("zero_stage", "offload", "offload_percent", says=_not_in_part, offered_by="framework")
@@ -259,11 +237,10 @@ def offload_percent_offered(context: Context, columns: Columns) -> Mask:
 
 
 def _unknown_room(context: Context, row: Row) -> str:
-    code, node = OFFLOAD_CODES[row["offload"]], context.cluster.node
     unknown = "host memory"
-    if "host" not in code or node.host_memory_bytes:
+    if "host" not in OFFLOAD_CODES[row["offload"]] or context.cluster.node.host_memory_bytes:
         unknown = "NVMe (size, read and write rate)"
-    return f"offload {code}: the {unknown} of {node.name} is not known"
+    return f"offload {{offload}}: the {unknown} of {{node.name}} is not known"
 
 
 def _room(context: Context) -> str:
@@ -274,10 +251,10 @@ def _room(context: Context) -> str:
         "nvme_read_gb_per_s": node.nvme_read_bytes_per_s,
         "nvme_write_gb_per_s": node.nvme_write_bytes_per_s,
     }
-    unknown = [name for name, value in figures.items() if not value]
+    unknown = ", ".join(name for name, value in figures.items() if not value)
     if not unknown:
-        return f"all are known of {node.name}"
-    return f"{node.name} has no {', '.join(unknown)}, which overrides of a cluster file can give"
+        return "all are known of {node.name}"
+    return f"{{node.name}} has no {unknown}, which overrides of a cluster file can give"
 
 
 @rule("offload", says=_unknown_room, allowed=_room)
@@ -297,43 +274,43 @@ def _loading_gib(context: Context, columns: Columns) -> Array:
 
 
 def _too_much_to_load(context: Context, row: Row) -> str:
-    node, code = context.cluster.node, OFFLOAD_CODES[row["offload"]]
     num_gib = float(_loading_gib(context, {"zero_stage": np.array([row["zero_stage"]])})[0])
     return (
-        f"offload {code} under ZeRO {row['zero_stage']}: {node.num_accelerators} ranks load a copy "
+        "offload {offload} under ZeRO {zero_stage}: {node.num_accelerators} ranks load a copy "
         f"of the model each, {num_gib:,.1f} GiB of host memory"
     )
 
 
-def _room_to_load(context: Context) -> str:
-    room = HOST_USABLE_FRACTION * (context.cluster.node.host_memory_bytes or 0.0) / GIB
-    return f"{room:,.1f} GiB of {context.cluster.node.name} are usable, or ZeRO 3"
+def _host_room_gib(context: Context) -> float:
+    return HOST_USABLE_FRACTION * (context.cluster.node.host_memory_bytes or 0.0) / GIB
 
 
-@rule("zero_stage", "offload", says=_too_much_to_load, allowed=_room_to_load)
+@rule(
+    *("zero_stage", "offload"),
+    says=_too_much_to_load,
+    allowed=lambda context: (
+        f"{_host_room_gib(context):,.1f} GiB of {{node.name}} are usable, or ZeRO 3"
+    ),
+)
 def host_holds_loading(context: Context, columns: Columns) -> Mask:
     """Beside states offloaded to it, host memory holds the copies that ranks load at the start."""
-    room = HOST_USABLE_FRACTION * (context.cluster.node.host_memory_bytes or 0.0) / GIB
-    return np.asarray(~offloads(columns, "host") | (_loading_gib(context, columns) <= room))
+    holds = _loading_gib(context, columns) <= _host_room_gib(context)
+    return np.asarray(~offloads(columns, "host") | holds)
 
 
 def _other_order(context: Context, row: Row) -> str:
     """Orders offered, or axes that an order excludes."""
-    name, offered = PLACEMENT_NAMES[row["placement"]], context.traits.support.placements
-    if name not in offered:
-        return f"placement {name}: {software(context)} offers {', '.join(offered)}"
+    if PLACEMENT_NAMES[row["placement"]] not in context.traits.support.placements:
+        return "placement {placement}: {software} offers {support.placements}"
     if row["ep"] * ranks_of_sequence(row) > 1:
-        cuts = listed(row, "ep", *SEQUENCE_DEGREES)
-        return f"placement {name} with {cuts}: both must be 1"
-    return f"placement {name} with etp {row['etp']} and tp {row['tp']}: they must be the same"
+        return f"placement {{placement}} with ep {{ep}} and {_SEQUENCE_CUTS}: both must be 1"
+    return "placement {placement} with etp {etp} and tp {tp}: they must be the same"
 
 
 @rule(
     *("tp", *SEQUENCE_DEGREES, "pp", "ep", "etp", "placement"),
     says=_other_order,
-    allowed=lambda context: (
-        f"{context.traits.name} offers {', '.join(context.traits.support.placements)}"
-    ),
+    allowed="{traits.name} offers {support.placements}",
     offered_by="framework",
 )
 def placement_offered(context: Context, columns: Columns) -> Mask:
@@ -345,12 +322,11 @@ def placement_offered(context: Context, columns: Columns) -> Mask:
     return np.asarray(offered & ~(mixed & (columns["placement"] != 0)))
 
 
-def _same_cost(_: Context, row: Row) -> str:
-    name = PLACEMENT_NAMES[row["placement"]]
-    return f"placement {name} with dp {row['dp']} and pp {row['pp']} costs what the first one does"
-
-
-@rule(*STAGE_DEGREES, "pp", "placement", says=_same_cost, only_prunes=True)
+@rule(
+    *(*STAGE_DEGREES, "pp", "placement"),
+    says="placement {placement} with dp {dp} and pp {pp} costs what the first one does",
+    only_prunes=True,
+)
 def placement_matters(context: Context, columns: Columns) -> Mask:
     """Only the first placement searched where pp or dp is 1, or no network level divides them."""
     inner, whole = ranks_of_stage(columns) // columns["dp"], gpus_of(columns)
