@@ -1,86 +1,163 @@
-"""Rules of Accelerate's file: the top level and the mesh; those of sections stand beside."""
+"""Rules of Accelerate's file: the top level, the mesh, ``fsdp_config`` and ``deepspeed_config``."""
 
-from planner.formats.accelerate import keys, rules_sections
+from dataclasses import dataclass
+from math import prod
+
+from planner.formats.accelerate import keys
+from planner.formats.accelerate.wrapped import of_another_model
 from planner.formats.format import FormatRule
 from planner.formats.rules import ConfigView, Rules, Violations
-from planner.formats.settings import Settings, as_flag, as_whole, one_of, whole, word
+from planner.formats.settings import as_flag, as_whole, one_of
 
-rule = Rules(ConfigView)
-PRECISIONS = ("no", "fp16", "bf16", "fp8")
 CONFIG_ARGS = "accelerate/commands/config/config_args.py"
 LAUNCH = "accelerate/commands/launch.py"
 LAUNCH_ENV = "accelerate/utils/launch.py"
 MESH = "accelerate/parallelism_config.py"
 STATE = "accelerate/state.py"
+PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
+DEEPSPEED_PLUGIN = "accelerate/utils/dataclasses.py DeepSpeedPlugin"
+PRECISIONS = ("no", "fp16", "bf16", "fp8")
+ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
+POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
+OBSOLETE = ("sharding_strategy", "backward_prefetch", "forward_prefetch", "use_orig_params")
+REPEATED = (
+    "deepspeed_config.gradient_accumulation_steps",
+    "deepspeed_config.gradient_clipping",
+    "deepspeed_config.zero_stage",
+    "deepspeed_config.offload_optimizer_device",
+    "deepspeed_config.offload_param_device",
+    "deepspeed_config.offload_param_nvme_path",
+    "deepspeed_config.offload_optimizer_nvme_path",
+    "deepspeed_config.zero3_save_16bit_model",
+    "mixed_precision",
+)
+"""What DeepSpeed's own file decides."""
 
 
-@rule(CONFIG_ARGS, key="distributed_type", says="is missing; FSDP, DEEPSPEED or MULTI_GPU")
-def distributed_type_given(file: ConfigView) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class AccelerateView(ConfigView):
+    """A file as its rules ask about it."""
+
+    @property
+    def kind(self) -> str:
+        """How processes work together, as the file spells it."""
+        return self.word(keys.TYPE)
+
+    @property
+    def starts_one(self) -> bool:
+        """The type starts a single process; a bare NO reads as false."""
+        return self.kind in ("NO", "False")
+
+    @property
+    def is_fsdp(self) -> bool:
+        """FSDP shards."""
+        return self.kind == "FSDP"
+
+    @property
+    def is_deepspeed(self) -> bool:
+        """DeepSpeed trains."""
+        return self.kind == "DEEPSPEED"
+
+    @property
+    def is_fsdp2(self) -> bool:
+        """FSDP2 shards; without a version it is FSDP1."""
+        return self.is_fsdp and self.whole(keys.VERSION) == 2
+
+    @property
+    def processes(self) -> int:
+        """Processes of all nodes; -1: the file leaves them open."""
+        return self.whole(keys.PROCESSES, -1)
+
+    @property
+    def has_mesh(self) -> bool:
+        """The file has a mesh at all."""
+        return keys.has_mesh(self.settings)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of the mesh, 1 where the file gives none."""
+        return keys.sizes(self.settings)
+
+    @property
+    def stage(self) -> int:
+        """ZeRO stage of DeepSpeed's section."""
+        return self.whole(keys.STAGE, 2)
+
+    def is_offloaded(self, key: str) -> bool:
+        """DeepSpeed's section, not a file that it names, moves states by this key."""
+        is_own = self.is_deepspeed and keys.FILE not in self.settings
+        return is_own and self.word(key, "none") != "none"
+
+
+rule = Rules(AccelerateView)
+
+
+@rule(CONFIG_ARGS, key=keys.TYPE, says="is missing; FSDP, DEEPSPEED or MULTI_GPU")
+def distributed_type_given(file: AccelerateView) -> bool:
     """The file says how processes work together."""
-    return "distributed_type" not in file.settings
+    return keys.TYPE not in file.settings
 
 
 @rule(CONFIG_ARGS)
-def distributed_type_known(file: ConfigView) -> Violations:
+def distributed_type_known(file: AccelerateView) -> Violations:
     """The type is one Accelerate has."""
-    if "distributed_type" in file.settings:
-        given = file["distributed_type"]
-        allowed = keys.schema()["$defs"]["distributed_types"]["enum"]
-        if not isinstance(given, bool) and given not in allowed:
-            yield "distributed_type", f"given {given!r}; {one_of(allowed)}"
+    given, allowed = file[keys.TYPE], keys.schema()["$defs"]["distributed_types"]["enum"]
+    if keys.TYPE in file.settings and not isinstance(given, bool) and given not in allowed:
+        yield keys.TYPE, f"given {given!r}; {one_of(allowed)}"
 
 
 @rule(
     f"{CONFIG_ARGS}: false is no type, and a single process starts",
-    key="distributed_type",
+    key=keys.TYPE,
     says="reads as {given}; write 'NO' in quotes",
     enforced=False,
     severity="warning",
 )
-def no_is_quoted(file: ConfigView) -> bool:
+def no_is_quoted(file: AccelerateView) -> bool:
     """YAML reads a bare NO as false, which is none of the types."""
-    return "distributed_type" in file.settings and isinstance(file["distributed_type"], bool)
+    return isinstance(file[keys.TYPE], bool)
 
 
-@rule(f"{LAUNCH} runs simple_launcher", enforced=False, severity="warning")
-def no_starts_one_process(file: ConfigView) -> Violations:
+@rule(
+    f"{LAUNCH} runs simple_launcher",
+    key=keys.PROCESSES,
+    says="given {given} beside distributed_type NO, which starts 1; MULTI_GPU, or 1",
+    enforced=False,
+    severity="warning",
+)
+def no_starts_one_process(file: AccelerateView) -> bool:
     """NO starts a single process, however many the file asks for."""
-    processes = file.whole("num_processes", 1)
-    if file.word("distributed_type", "") in ("NO", "False") and processes > 1:
-        message = f"given {processes} beside distributed_type NO, which starts 1; MULTI_GPU, or 1"
-        yield "num_processes", message
+    return file.starts_one and file.processes > 1
 
 
 @rule(LAUNCH_ENV)
-def mixed_precision_known(file: ConfigView) -> Violations:
+def mixed_precision_known(file: AccelerateView) -> Violations:
     """The precision is one Accelerate has; a bare ``no`` is YAML's false."""
-    if "mixed_precision" in file.settings:
-        given = file["mixed_precision"]
-        if given is not None and str(given).lower() not in PRECISIONS:
-            hint = "; write 'no' in quotes" if given is False else ""
-            message = f"given {given!r}; {one_of(PRECISIONS)}{hint}"
-            yield "mixed_precision", message
+    given = file[keys.PRECISION]
+    if given is not None and str(given).lower() not in PRECISIONS:
+        hint = "; write 'no' in quotes" if given is False else ""
+        yield keys.PRECISION, f"given {given!r}; {one_of(PRECISIONS)}{hint}"
 
 
 @rule(
     LAUNCH,
-    key="num_processes",
+    key=keys.PROCESSES,
     says="is missing or -1: in the file, or as --num_processes of accelerate launch",
     severity="warning",
 )
-def num_processes_given(file: ConfigView) -> bool:
+def num_processes_given(file: AccelerateView) -> bool:
     """Without a number of processes the launcher needs one on its command line."""
-    alone = file.word("distributed_type", "") == "NO" and "num_processes" not in file.settings
-    return not alone and file.whole("num_processes", -1) == -1
+    alone = file.kind == "NO" and keys.PROCESSES not in file.settings
+    return not alone and file.processes == -1
 
 
-@rule(LAUNCH_ENV)
-def num_machines_is_a_number(file: ConfigView) -> Violations:
+@rule(LAUNCH_ENV, key=keys.MACHINES, says="given {given!r}; a whole number without quotes")
+def num_machines_is_a_number(file: AccelerateView) -> bool:
     """The launcher compares the number of nodes with 1, as it stands in the file."""
-    if keys.MACHINES in file.settings:
-        given = file[keys.MACHINES]
-        if given is None or (isinstance(given, str) and as_whole(given) is not None):
-            yield keys.MACHINES, f"given {given!r}; a whole number without quotes"
+    given = file[keys.MACHINES]
+    is_text = isinstance(given, str) and as_whole(given) is not None
+    return keys.MACHINES in file.settings and (given is None or is_text)
 
 
 @rule(
@@ -88,67 +165,58 @@ def num_machines_is_a_number(file: ConfigView) -> Violations:
     key=keys.PORT,
     says="given {given!r}; a whole number without quotes",
 )
-def main_process_port_is_a_number(file: ConfigView) -> bool:
+def main_process_port_is_a_number(file: AccelerateView) -> bool:
     """Starts of several processes look whether the port is free, which takes no text."""
     given = file[keys.PORT]
-    starts_several = file.word("distributed_type", "") not in ("NO", "False")
-    return bool(starts_several and isinstance(given, str) and as_whole(given) is not None)
+    return not file.starts_one and isinstance(given, str) and as_whole(given) is not None
 
 
 @rule(f"{LAUNCH_ENV}: num_processes // num_machines", enforced=False)
-def num_machines_divides(file: ConfigView) -> Violations:
+def num_machines_divides(file: AccelerateView) -> Violations:
     """Every node starts num_processes // num_machines; the rest is dropped."""
-    processes, machines = file.whole("num_processes", -1), file.whole("num_machines", 1)
+    processes, machines = file.processes, file.whole(keys.MACHINES)
     if processes > 0 and machines > 1 and processes % machines:
         message = f"given {machines} for {processes} processes; a divisor of {processes}"
-        yield "num_machines", message
+        yield keys.MACHINES, message
 
 
-@rule(LAUNCH)
-def several_gpu_ids(file: ConfigView) -> Violations:
+@rule(LAUNCH, key="gpu_ids", says="given {given!r}; 'all', or two or more separated by commas")
+def several_gpu_ids(file: AccelerateView) -> bool:
     """Several processes on one node need several devices."""
     ids = file.word("gpu_ids", "all")
-    is_multi = file.word("distributed_type", "").startswith("MULTI_")
-    is_one_node = file.whole("num_machines", 1) <= 1
-    if is_multi and is_one_node and ids != "all" and len(ids.split(",")) < 2:
-        message = f"given {ids!r}; 'all', or two or more separated by commas"
-        yield "gpu_ids", message
+    is_one_node = file.kind.startswith("MULTI_") and file.whole(keys.MACHINES) <= 1
+    return is_one_node and ids != "all" and "," not in ids
 
 
 @rule(MESH)
-def sizes_are_positive(file: ConfigView) -> Violations:
+def sizes_are_positive(file: AccelerateView) -> Violations:
     """No size of the mesh is below 1."""
-    for name, size in keys.sizes(file.settings).items():
+    for name, size in file.sizes.items():
         if size < 1:
             yield keys.size_key(name), f"given {size}; 1 or more"
 
 
-@rule(MESH)
-def cp_backend_known(file: ConfigView) -> Violations:
+@rule(MESH, key=keys.MESH + "cp_backend", says="given {given!r}; allowed are torch")
+def cp_backend_known(file: AccelerateView) -> bool:
     """Context parallelism is PyTorch's."""
-    yield from _named(file.settings, "cp_backend", ("torch",))
+    return file.has_mesh and file.word(keys.MESH + "cp_backend", "torch") != "torch"
 
 
-@rule(MESH)
-def sp_backend_known(file: ConfigView) -> Violations:
+@rule(MESH, key=keys.MESH + "sp_backend", says="given {given!r}; allowed are deepspeed")
+def sp_backend_known(file: AccelerateView) -> bool:
     """Ulysses sequence parallelism is DeepSpeed's."""
-    yield from _named(file.settings, "sp_backend", ("deepspeed",))
+    return file.has_mesh and file.word(keys.MESH + "sp_backend", "deepspeed") != "deepspeed"
 
 
-def _named(settings: Settings, name: str, allowed: tuple[str, ...]) -> Violations:
-    key = keys.MESH + name
-    if keys.has_mesh(settings) and (given := word(settings, key, allowed[0])) not in allowed:
-        yield key, f"given {given!r}; {one_of(allowed)}"
-
-
-@rule("accelerate/utils/dataclasses.py TorchContextParallelConfig")
-def cp_comm_strategy_known(file: ConfigView) -> Violations:
+@rule(
+    "accelerate/utils/dataclasses.py TorchContextParallelConfig",
+    key=keys.MESH + "cp_comm_strategy",
+    says="given {given!r}; allowed are allgather, alltoall",
+)
+def cp_comm_strategy_known(file: AccelerateView) -> bool:
     """Keys are gathered, or pass round a ring."""
-    if keys.sizes(file.settings)["cp"] > 1:
-        key = keys.MESH + "cp_comm_strategy"
-        given = file.word(key, "allgather")
-        if given not in ("allgather", "alltoall"):
-            yield key, f"given {given!r}; {one_of(('allgather', 'alltoall'))}"
+    given = file.word(keys.MESH + "cp_comm_strategy", "allgather")
+    return file.sizes["cp"] > 1 and given not in ("allgather", "alltoall")
 
 
 @rule(
@@ -157,53 +225,55 @@ def cp_comm_strategy_known(file: ConfigView) -> Violations:
     says="is missing; tokens per sequence, as it does not vary",
     enforced=False,
 )
-def sp_length_given(file: ConfigView) -> bool:
+def sp_length_given(file: AccelerateView) -> bool:
     """Ulysses with a fixed length needs it."""
-    variable = keys.MESH + "sp_seq_length_is_variable"
-    is_fixed = keys.sizes(file.settings)["sp"] > 1 and not file.flag(variable, default=True)
-    return is_fixed and file.word(keys.MESH + "sp_seq_length", "") == ""
+    varies = file.flag(keys.MESH + "sp_seq_length_is_variable", default=True)
+    return file.sizes["sp"] > 1 and not varies and not file.word(keys.MESH + "sp_seq_length")
 
 
-@rule("accelerate/utils/dataclasses.py DeepSpeedSequenceParallelConfig")
-def sp_attention_known(file: ConfigView) -> Violations:
+@rule(
+    "accelerate/utils/dataclasses.py DeepSpeedSequenceParallelConfig",
+    key=keys.MESH + "sp_attn_implementation",
+    says=f"given {{given!r}}; {one_of(ATTENTIONS)}",
+)
+def sp_attention_known(file: AccelerateView) -> bool:
     """Ulysses runs with fused attention only."""
-    key = keys.MESH + "sp_attn_implementation"
-    given = file.word(key, "None")
-    allowed = ("flash_attention_2", "flash_attention_3", "sdpa")
+    given = file.word(keys.MESH + "sp_attn_implementation", "None")
     is_hub = "/" in given and "flash-attn" in given
-    if keys.sizes(file.settings)["sp"] > 1 and given not in ("None", *allowed) and not is_hub:
-        yield key, f"given {given!r}; {one_of(allowed)}"
+    return file.sizes["sp"] > 1 and given not in ("None", *ATTENTIONS) and not is_hub
 
 
-@rule(MESH)
-def cp_or_sp(file: ConfigView) -> Violations:
+@rule(
+    MESH,
+    key=keys.size_key("cp"),
+    says="given cp {file.sizes[cp]} and sp {file.sizes[sp]}; one of them is 1",
+)
+def cp_or_sp(file: AccelerateView) -> bool:
     """A sequence is split in one way only."""
-    found = keys.sizes(file.settings)
-    if found["cp"] > 1 and found["sp"] > 1:
-        message = f"given cp {found['cp']} and sp {found['sp']}; one of them is 1"
-        yield keys.size_key("cp"), message
+    return file.sizes["cp"] > 1 and file.sizes["sp"] > 1
 
 
-@rule(MESH)
-def tp_and_cp_need_shards(file: ConfigView) -> Violations:
+@rule(
+    MESH,
+    key=keys.size_key("dp_shard"),
+    says="given tp {file.sizes[tp]}, cp {file.sizes[cp]}, dp_replicate {file.sizes[dp_replicate]}, "
+    "dp_shard 1; dp_shard above 1, or dp_replicate 1",
+)
+def tp_and_cp_need_shards(file: AccelerateView) -> bool:
     """Plain replicas do not go with tensor or context parallelism."""
-    found = keys.sizes(file.settings)
-    if max(found["tp"], found["cp"]) > 1 and found["dp_replicate"] > 1 and found["dp_shard"] == 1:
-        given = f"given tp {found['tp']}, cp {found['cp']}, dp_replicate {found['dp_replicate']}"
-        message = f"{given}, dp_shard 1; dp_shard above 1, or dp_replicate 1"
-        yield keys.size_key("dp_shard"), message
+    found = file.sizes
+    is_split = max(found["tp"], found["cp"]) > 1
+    return is_split and found["dp_replicate"] > 1 and found["dp_shard"] == 1
 
 
 @rule(MESH)
-def sizes_fill_processes(file: ConfigView) -> Violations:
+def sizes_fill_processes(file: AccelerateView) -> Violations:
     """The sizes of the mesh multiply to the number of processes."""
-    found, processes = keys.sizes(file.settings), file.whole("num_processes", -1)
-    total = 1
-    for name in keys.SIZES:
-        total *= max(found[name], 0)
+    found, processes = file.sizes, file.processes
+    total = prod(max(size, 0) for size in found.values())
     is_free = total in (0, 1) or found["sp"] > 1 or processes < 1
-    if keys.has_mesh(file.settings) and not is_free and total != processes:
-        given = " x ".join(f"{name} {found[name]}" for name in keys.SIZES)
+    if file.has_mesh and not is_free and total != processes:
+        given = " x ".join(f"{name} {size}" for name, size in found.items())
         message = f"{given} = {total}; num_processes is {processes}"
         yield keys.size_key("dp_shard"), message
 
@@ -213,52 +283,32 @@ def sizes_fill_processes(file: ConfigView) -> Violations:
     key=keys.size_key("dp_shard"),
     says="given dp_shard 1 and cp 1; one of them above 1, or no FSDP",
 )
-def fsdp2_has_ranks_to_shard_over(file: ConfigView) -> bool:
+def fsdp2_has_ranks_to_shard_over(file: AccelerateView) -> bool:
     """FSDP2 shards over dp_shard x cp."""
-    found = keys.sizes(file.settings)
-    total = found["dp_replicate"] * found["dp_shard"] * found["tp"] * found["cp"] * found["sp"]
-    alone = found["dp_shard"] == found["cp"] == 1
-    is_multi = file.whole("num_processes", -1) > 1
-    return bool(
-        _is_fsdp2(file.settings)
-        and keys.has_mesh(file.settings)
-        and alone
-        and (is_multi or total > 1)
-    )
-
-
-def _is_fsdp2(settings: Settings) -> bool:
-    is_fsdp = word(settings, "distributed_type", "") == "FSDP"
-    return is_fsdp and whole(settings, keys.VERSION, 1) == 2
+    is_alone = file.is_fsdp2 and file.has_mesh and file.sizes["dp_shard"] == file.sizes["cp"] == 1
+    return is_alone and (file.processes > 1 or prod(file.sizes.values()) > 1)
 
 
 @rule(
     "transformers/integrations/tensor_parallel.py splits rows; attention cannot view the rest",
     enforced=False,
 )
-def tp_divides_heads(file: ConfigView) -> Violations:
+def tp_divides_heads(file: AccelerateView) -> Violations:
     """Tensor parallelism splits query heads and key and value heads evenly."""
-    tp = keys.sizes(file.settings)["tp"]
+    tp = file.sizes["tp"]
     for name, what in (("num_heads", "heads"), ("num_kv_heads", "key and value heads")):
         heads = file.world.decisions.get(f"model.{name}")
         if tp > 1 and isinstance(heads, int) and heads % tp:
-            message = f"given tp {tp}; a divisor of {heads} {what}"
-            yield keys.size_key("tp"), message
+            yield keys.size_key("tp"), f"given tp {tp}; a divisor of {heads} {what}"
 
 
 @rule(STATE)
-def cp_needs_fsdp2(file: ConfigView) -> Violations:
+def cp_needs_fsdp2(file: AccelerateView) -> Violations:
     """Context parallelism runs under FSDP2 only."""
-    kind = file.word("distributed_type", "")
-    if (
-        keys.sizes(file.settings)["cp"] > 1
-        and not _is_fsdp2(file.settings)
-        and kind.startswith(("MULTI", "FSDP"))
-    ):
-        given = "FSDP1" if kind == "FSDP" else kind
-        message = (
-            f"given cp {keys.sizes(file.settings)['cp']} under {given}; FSDP with fsdp_version 2"
-        )
+    is_other = file.kind.startswith(("MULTI", "FSDP")) and not file.is_fsdp2
+    if is_other and file.sizes["cp"] > 1:
+        given = "FSDP1" if file.is_fsdp else file.kind
+        message = f"given cp {file.sizes['cp']} under {given}; FSDP with fsdp_version 2"
         yield keys.size_key("cp"), message
 
 
@@ -268,25 +318,21 @@ def cp_needs_fsdp2(file: ConfigView) -> Violations:
     says="parallelism_config beside FSDP1, which does not use it; fsdp_version 2",
     enforced=False,
 )
-def mesh_needs_fsdp2(file: ConfigView) -> bool:
+def mesh_needs_fsdp2(file: AccelerateView) -> bool:
     """A mesh does not go with FSDP1; only the launcher's flags are checked for it."""
-    is_fsdp = file.word("distributed_type", "") == "FSDP"
-    version = file.whole(keys.VERSION, 1)
-    return (
-        is_fsdp
-        and version == 1
-        and keys.has_mesh(file.settings)
-        and keys.sizes(file.settings)["cp"] == 1
-    )
+    is_fsdp1 = file.is_fsdp and file.whole(keys.VERSION) == 1
+    return is_fsdp1 and file.has_mesh and file.sizes["cp"] == 1
 
 
-@rule("accelerate/accelerator.py _prepare_deepspeed", enforced=False)
-def sp_needs_deepspeed(file: ConfigView) -> Violations:
+@rule(
+    "accelerate/accelerator.py _prepare_deepspeed",
+    key=keys.size_key("sp"),
+    says="given sp {given} under {file.kind}; distributed_type DEEPSPEED, or cp",
+    enforced=False,
+)
+def sp_needs_deepspeed(file: AccelerateView) -> bool:
     """Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing."""
-    size, kind = keys.sizes(file.settings)["sp"], file.word("distributed_type", "")
-    if size > 1 and keys.sizes(file.settings)["cp"] == 1 and kind != "DEEPSPEED":
-        message = f"given sp {size} under {kind}; distributed_type DEEPSPEED, or cp"
-        yield keys.size_key("sp"), message
+    return file.sizes["sp"] > 1 and file.sizes["cp"] == 1 and not file.is_deepspeed
 
 
 @rule(
@@ -296,13 +342,156 @@ def sp_needs_deepspeed(file: ConfigView) -> Violations:
     enforced=False,
     severity="warning",
 )
-def cpu_is_not_asked_for(file: ConfigView) -> bool:
+def cpu_is_not_asked_for(file: AccelerateView) -> bool:
     """use_cpu starts plain processes on the CPU whatever the type says."""
-    return bool(
-        "use_cpu" in file.settings
-        and as_flag(file["use_cpu"])
-        and file.word("distributed_type", "") in ("FSDP", "DEEPSPEED", "MULTI_GPU")
-    )
+    return file.flag("use_cpu") and file.kind in ("FSDP", "DEEPSPEED", "MULTI_GPU")
 
 
-RULES: tuple[FormatRule, ...] = (*rule, *rules_sections.rule)
+@rule(PLUGIN, key=keys.VERSION, says="given {given}; 2, or the deprecated 1")
+def fsdp_version_known(file: AccelerateView) -> bool:
+    """FSDP is 1 or 2."""
+    return file.is_fsdp and file.whole(keys.VERSION) not in (1, 2)
+
+
+@rule(
+    PLUGIN,
+    key=keys.RESHARD,
+    says="given {given!r}; true (as FULL_SHARD) or false (as SHARD_GRAD_OP)",
+)
+def reshard_is_a_flag(file: AccelerateView) -> bool:
+    """FSDP2 frees weights after forward or keeps them; the names of strategies are FSDP1's."""
+    is_given = file.is_fsdp2 and keys.RESHARD in file.settings
+    return is_given and as_flag(file[keys.RESHARD]) is None
+
+
+@rule(PLUGIN)
+def state_dict_type_known(file: AccelerateView) -> Violations:
+    """Checkpoints are whole or sharded; FSDP1 also knows local ones."""
+    key = keys.FSDP + "state_dict_type"
+    given = file.word(key, STATE_DICTS[0]).upper()
+    allowed = STATE_DICTS if file.is_fsdp2 else (*STATE_DICTS, "LOCAL_STATE_DICT")
+    if file.is_fsdp and given not in allowed and not given.isdigit():
+        yield key, f"given {given}; {one_of(allowed)}"
+
+
+@rule(PLUGIN, key=keys.WRAP, says=f"given {{given}}; {one_of(POLICIES)}")
+def wrap_policy_known(file: AccelerateView) -> bool:
+    """The policy is one Accelerate has."""
+    return file.is_fsdp and file.word(keys.WRAP, POLICIES[0]).upper() not in POLICIES
+
+
+@rule(
+    f"{PLUGIN}: the default",
+    key=keys.WRAP,
+    says="is missing or NO_WRAP; TRANSFORMER_BASED_WRAP",
+    enforced=False,
+    severity="warning",
+)
+def blocks_are_wrapped(file: AccelerateView) -> bool:
+    """Without a policy the model is one unit, all of whose weights are gathered at once."""
+    return file.is_fsdp and file.word(keys.WRAP, "NO_WRAP").upper() == "NO_WRAP"
+
+
+@rule(PLUGIN)
+def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Violations:
+    """What goes to the host is the input of recomputed blocks, under FSDP2."""
+    key = keys.FSDP + "activation_checkpointing_offload"
+    needs = "" if file.is_fsdp2 else "fsdp_version 2"
+    needs = needs if file.flag(keys.CHECKPOINTING) else "fsdp_activation_checkpointing true"
+    if file.is_fsdp and file.flag(key) and needs:
+        yield key, f"given true; {needs} as well"
+
+
+@rule(
+    LAUNCH_ENV,
+    key=keys.FSDP + "sync_module_states",
+    says="given false; true, or fsdp_cpu_ram_efficient_loading false",
+)
+def efficient_loading_needs_sync(file: AccelerateView) -> bool:
+    """Weights that one process loads must be sent to the others."""
+    sync, loading = keys.FSDP + "sync_module_states", keys.FSDP + "cpu_ram_efficient_loading"
+    loads = loading not in file.settings or bool(file[loading])
+    return file.is_fsdp and loads and sync in file.settings and not file[sync]
+
+
+@rule(f"{PLUGIN} leaves them out", enforced=False, severity="note")
+def nothing_obsolete(file: AccelerateView) -> Violations:
+    """FSDP2 does not look at keys of FSDP1."""
+    for name in OBSOLETE:
+        if file.is_fsdp2 and keys.FSDP + name in file.settings:
+            instead = "fsdp_reshard_after_forward" if name == "sharding_strategy" else "nothing"
+            yield keys.FSDP + name, f"has no effect under FSDP2; {instead} instead"
+
+
+@rule(DEEPSPEED_PLUGIN)
+def config_file_stands_alone(file: AccelerateView) -> Violations:
+    """What DeepSpeed's own file decides is not repeated beside it."""
+    has_file = file.is_deepspeed and keys.FILE in file.settings
+    for name in REPEATED if has_file else ():
+        if file[name] is not None:
+            yield name, "stands beside deepspeed_config_file; set it there only"
+
+
+@rule(
+    "deepspeed/runtime/zero/config.py, when the engine is made",
+    key=keys.STAGE,
+    says="given {given}; 0, 1, 2 or 3",
+    enforced=False,
+)
+def zero_stage_known(file: AccelerateView) -> bool:
+    """ZeRO has stages 0 to 3."""
+    return file.is_deepspeed and file.stage not in range(4)
+
+
+@rule("deepspeed/runtime/zero/offload_config.py, when the engine is made", enforced=False)
+def offload_device_known(file: AccelerateView) -> Violations:
+    """States go to the host or to NVMe."""
+    for key in (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE):
+        given = file.word(key, "none").lower()
+        if file.is_deepspeed and given not in ("none", "cpu", "nvme"):
+            yield key, f"given {given}; {one_of(('none', 'cpu', 'nvme'))}"
+
+
+@rule(
+    "deepspeed/runtime/zero/config.py: nothing is offloaded",
+    key=keys.PARAM_DEVICE,
+    says="given {given} under zero_stage {file.stage}, which moves none; zero_stage 3, or none",
+    enforced=False,
+    severity="warning",
+)
+def parameter_offload_needs_stage_3(file: AccelerateView) -> bool:
+    """Parameters that are not split do not leave the accelerator."""
+    return file.is_offloaded(keys.PARAM_DEVICE) and file.stage < 3
+
+
+@rule(
+    "deepspeed/runtime/engine.py: nothing is offloaded",
+    key=keys.OPTIMIZER_DEVICE,
+    says="given {given} under zero_stage 0; zero_stage 1 or more, or none",
+    enforced=False,
+)
+def optimizer_offload_needs_sharding(file: AccelerateView) -> bool:
+    """States that are not split do not leave the accelerator."""
+    return file.is_offloaded(keys.OPTIMIZER_DEVICE) and file.stage == 0
+
+
+@rule(f"{LAUNCH_ENV} prepare_deepspeed_cmd_env", enforced=False)
+def nvme_path_in_environment(file: AccelerateView) -> Violations:
+    """``accelerate launch`` passes no NVMe path of the file on; DeepSpeed gets the word none."""
+    for name, key in (("OPTIMIZER", keys.OPTIMIZER_DEVICE), ("PARAM", keys.PARAM_DEVICE)):
+        variable = keys.NVME_PATH.format(name)
+        is_nvme = file.is_deepspeed and file.word(key, "none").lower() == "nvme"
+        if is_nvme and variable not in file.world.environment:
+            yield key, f"given nvme; set {variable} for every process"
+
+
+@rule(f"{PLUGIN} set_auto_wrap_policy raises", enforced=False)
+def wrapped_class_is_the_models(file: AccelerateView) -> Violations:
+    """FSDP wraps layers by the name of their class."""
+    key = "fsdp_config.fsdp_transformer_layer_cls_to_wrap"
+    message = of_another_model(file.settings, key, file.world.decisions.get("model.family"))
+    if file.is_fsdp and message:
+        yield key, message
+
+
+RULES: tuple[FormatRule, ...] = tuple(rule)
