@@ -30,6 +30,7 @@ UNPADDED: Given = {**GROUPED, "pad_token_id": None}
 """Of classes whose padding token is beyond a small vocabulary."""
 FOUR_KINDS = ["sliding_attention", "full_attention"] * 2
 VARIANTS: Mapping[str, tuple[Given, ...]] = {
+    "arcee": ({}, {**GROUPED, "mlp_bias": True}, {**GROUPED, "attention_bias": True}),
     "bert": ({}, {**SMALL, "intermediate_size": 100}, {**SMALL, "type_vocab_size": 1}),
     "bloom": ({}, {**SMALL, "tie_word_embeddings": False}),
     "deepseek_v2": (
@@ -44,6 +45,11 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "n_routed_experts": 16, "q_lora_rank": None, "tie_word_embeddings": True},
         {**GROUPED, "n_routed_experts": 16, "attention_bias": True, "first_k_dense_replace": 0},
         {**GROUPED, "num_mtp_layers": 2, "moe_intermediate_size": 24},
+    ),
+    "ernie4_5_moe": (
+        {},
+        {**GROUPED, "moe_num_experts": 6, "moe_num_shared_experts": 0},
+        {**GROUPED, "moe_num_experts": 6, "moe_layer_start_index": 2, "moe_intermediate_size": 24},
     ),
     "falcon": (
         {},
@@ -97,11 +103,20 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "attention_bias": True, "mlp_bias": True},
         {**GROUPED, "head_dim": 24, "tie_word_embeddings": True},
     ),
+    "minimax_m2": (
+        {},
+        {**GROUPED, "head_dim": 16, "num_local_experts": 12, "tie_word_embeddings": True},
+    ),
     "ministral3": ({}, {**GROUPED, "head_dim": 16, "sliding_window": 16}),
     "mistral": (
         {},
         {**GROUPED, "head_dim": 24},
         {**GROUPED, "sliding_window": None, "tie_word_embeddings": True},
+    ),
+    "mistral4": (
+        {},
+        {**UNPADDED, "n_routed_experts": 16, "first_k_dense_replace": 2, "attention_bias": True},
+        {**UNPADDED, "n_routed_experts": 16, "q_lora_rank": None, "n_shared_experts": 2},
     ),
     "mixtral": (
         {},
@@ -158,6 +173,11 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "num_experts": 9, "decoder_sparse_step": 2, "use_sliding_window": True},
     ),
     "roberta": ({}, {**SMALL, "type_vocab_size": 1, "max_position_embeddings": 130}),
+    "seed_oss": (
+        {},
+        {**GROUPED, "attention_bias": False, "attention_out_bias": True, "head_dim": 16},
+        {**GROUPED, "mlp_bias": True},
+    ),
     "smollm3": ({}, {**UNPADDED, "attention_bias": True}, {**UNPADDED, "mlp_bias": True}),
     "starcoder2": (
         {},

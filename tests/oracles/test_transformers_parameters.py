@@ -94,6 +94,31 @@ def qwen3_moe(model: ModelSpec) -> dict[str, Any]:
     }
 
 
+def minimax_m2(model: ModelSpec) -> dict[str, Any]:
+    return mixtral(model) | {"head_dim": model.head_dim}
+
+
+def ernie(model: ModelSpec) -> dict[str, Any]:
+    assert model.moe is not None
+    return grouped(model) | {
+        "moe_num_experts": model.moe.num_experts,
+        "moe_k": model.moe.top_k,
+        "moe_intermediate_size": model.moe.expert_ffn_size,
+        "moe_num_shared_experts": model.moe.num_shared_experts,
+        "moe_layer_start_index": model.moe.num_leading_dense_layers,
+    }
+
+
+def hy3(model: ModelSpec) -> dict[str, Any]:
+    assert model.moe is not None
+    return biased(model) | {
+        "num_experts": model.moe.num_experts,
+        "num_experts_per_tok": model.moe.top_k,
+        "moe_intermediate_size": model.moe.expert_ffn_size,
+        "num_shared_experts": model.moe.num_shared_experts,
+    }
+
+
 def with_shared_experts(model: ModelSpec) -> dict[str, Any]:
     assert model.moe is not None
     return grouped(model) | {
@@ -122,6 +147,12 @@ def deepseek(model: ModelSpec) -> dict[str, Any]:
         "qk_rope_head_dim": model.mla.qk_rope_head_dim,
         "v_head_dim": model.mla.v_head_dim,
     }
+
+
+def glm4_moe_lite(model: ModelSpec) -> dict[str, Any]:
+    own = deepseek(model)
+    assert own.pop("first_k_dense_replace") == 1, "the class has one dense layer"
+    return own
 
 
 def bloom(model: ModelSpec) -> dict[str, Any]:
@@ -212,22 +243,28 @@ ARCHITECTURES = {
     "bloom": causal("Bloom", bloom),
     "deepseek_v2": causal("DeepseekV2", deepseek),
     "deepseek_v3": causal("DeepseekV3", deepseek),
+    "ernie4_5_moe": causal("Ernie4_5_Moe", ernie),
     "falcon": causal("Falcon", falcon),
     "gemma": causal("Gemma", llama),
     "gemma2": causal("Gemma2", llama),
     "gemma3_text": Architecture("Gemma3TextConfig", "Gemma3ForCausalLM", llama),
     "glm4_moe": causal("Glm4Moe", glm4_moe),
+    "glm4_moe_lite": causal("Glm4MoeLite", glm4_moe_lite),
     "gpt2": Architecture("GPT2Config", "GPT2LMHeadModel", gpt2),
     "gpt_neox": causal("GPTNeoX", decoder),
     "gpt_oss": causal("GptOss", gpt_oss),
     "gptj": causal("GPTJ", gpt2),
+    "hy_v3": causal("HYV3", hy3),
     "llama": causal("Llama", llama),
     "llama4_text": Architecture("Llama4TextConfig", "Llama4ForCausalLM", llama4),
+    "minimax_m2": causal("MiniMaxM2", minimax_m2),
+    "ministral3": causal("Ministral3", llama),
     "mistral": causal("Mistral", llama),
     "mixtral": causal("Mixtral", mixtral),
     "mpt": causal("Mpt", mpt),
     "nemotron": causal("Nemotron", llama),
     "olmo2": causal("Olmo2", grouped),
+    "olmo3": causal("Olmo3", grouped),
     "opt": causal("OPT", opt),
     "phi": causal("Phi", grouped),
     "phi3": causal("Phi3", grouped),
@@ -235,18 +272,23 @@ ARCHITECTURES = {
     "qwen2": causal("Qwen2", grouped),
     "qwen3": causal("Qwen3", biased),
     "qwen3_moe": causal("Qwen3Moe", qwen3_moe),
+    "seed_oss": causal("SeedOss", biased),
+    "smollm3": causal("SmolLM3", grouped),
     "t5": Architecture("T5Config", "T5ForConditionalGeneration", t5),
     "vit": Architecture("ViTConfig", "ViTForImageClassification", vit),
 }
 FAMILIES = {
     "deepseek-v2": "deepseek_v2",
     "deepseek-v3": "deepseek_v3",
+    "ernie-4.5": "ernie4_5_moe",
     "gemma3": "gemma3_text",
     "glm-4.5": "glm4_moe",
+    "glm-4.7-flash": "glm4_moe_lite",
     "gpt-j": "gptj",
     "gpt-neox": "gpt_neox",
     "gpt-oss": "gpt_oss",
     "gpt3": "gpt2",
+    "hy3": "hy_v3",
     "kimi-k2": "deepseek_v3",
     "korthikanti-2022": "gpt2",
     "llama-like": "llama",
@@ -259,11 +301,13 @@ FAMILIES = {
     "llama4": "llama4_text",
     "megatron-gpt2": "gpt2",
     "megatron-sc21": "gpt2",
+    "minimax-m2": "minimax_m2",
     "mt-nlg": "gpt2",
     "nemotron-4": "nemotron",
     "phi4": "phi3",
     "pythia": "gpt_neox",
     "qwen2.5": "qwen2",
+    "seed-oss": "seed_oss",
 }
 """Architecture of a family whose name is another."""
 SINGLE = {"mixtral-8x7b": "mixtral", "mixtral-8x22b": "mixtral", "phi-3.5-moe": "phimoe"}
