@@ -4,6 +4,7 @@ A figure is a flow mapping ``{value: 80, basis: read, source: sheet}``; its file
 says what ``sheet`` is. Every check collects all problems of a file before it raises.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -21,7 +22,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 def _named(text: str) -> str:
     if not NAME.fullmatch(text):
-        raise ValueError(f"a name of {NAME_RULE}")
+        raise ValueError(f"must be a name of {NAME_RULE}")
     return text
 
 
@@ -205,20 +206,26 @@ def _figures(data: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def _problem(details: ErrorDetails, model_class: type[BaseModel], where: str) -> Problem:
-    loc, kind, given = details["loc"], details["type"], details["input"]
-    context = details.get("ctx", {})
-    if kind == "extra_forbidden":
-        known = _known_keys(model_class, loc[:-1])
-        hint = did_you_mean(str(loc[-1]), known) or f"allowed are {', '.join(known)}"
-        message = f"unknown key; given {brief(given)}, {hint}"
-    elif kind == "missing":
-        message = f"is missing; given keys are {_keys(given)}"
-    elif kind == "literal_error":
-        message = f"unknown choice; given {brief(given)}, allowed {context.get('expected')}"
-    else:
-        text = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-        message = f"must be {text}; given {brief(given)}"
-    return Problem(where=where, key=".".join(str(part) for part in loc), message=message)
+    *section, key = details["loc"]
+    message = message_of(details)
+    if details["type"] == "extra_forbidden":
+        known = _known_keys(model_class, section)
+        hint = did_you_mean(str(key), known) or f"allowed are {', '.join(known)}"
+        message = f"unknown key; given {brief(details['input'])}, {hint}"
+    return Problem(where=where, key=".".join(map(str, details["loc"])), message=message)
+
+
+def message_of(details: ErrorDetails) -> str:
+    """Return what pydantic found wrong with a value in our words: what is wrong, given, allowed."""
+    kind, given = details["type"], details["input"]
+    if kind == "missing":
+        keys = ", ".join(map(str, given)) if isinstance(given, Mapping) and given else "none"
+        return f"is missing; given keys are {keys}"
+    if kind == "literal_error":
+        return f"unknown choice; given {brief(given)}, allowed {details['ctx']['expected']}"
+    # `Input should be a valid integer`, `String should match pattern ...`
+    text = re.sub(r"^\w+ should ", "must ", details["msg"].removeprefix("Value error, "))
+    return f"{text}; given {brief(given)}"
 
 
 def _known_keys(model_class: type[BaseModel], path: Sequence[int | str]) -> list[str]:
@@ -235,7 +242,3 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
-
-
-def _keys(given: object) -> str:
-    return ", ".join(map(str, given)) if isinstance(given, Mapping) and given else "none"

@@ -3,12 +3,15 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Literal
 
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from planner.catalog.figures import message_of
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import read_text
 from planner.documents.tree import load_yaml
@@ -21,8 +24,6 @@ Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
 Recompute = Literal["none", "selective", "full"]
 Method = Literal["", "block", "uniform", "layers"]
-_LAYOUT = re.compile(r"[EtmL|()*0-9]*(\.\.\.)?")
-_SWITCH = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,104 +39,58 @@ class RecipeSource:
     """Node of the catalog by the source's name of an accelerator."""
 
 
-def _whole(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise ValueError("must be a whole number")
-    return int(text)
-
-
-def _degree(text: str) -> int:
-    if (number := _whole(text)) < 1:
-        raise ValueError("must be at least 1")
-    return number
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in allowed:
-            listed = ", ".join(word or "empty" for word in allowed)
-            raise ValueError(f"must be one of {listed}")
-        return text
-
-    return read
-
-
-def _switch(text: str) -> bool:
-    return _SWITCH[_one_of(*_SWITCH)(text)]
-
-
-def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: read(text) if text else None
-
-
-def _layout(text: str) -> str:
-    if not _LAYOUT.fullmatch(text):
-        raise ValueError("must be of E, t, m, L, |, (), *N, cut by ... at its end at most")
-    return text
-
-
-def _text(text: str) -> str:
-    return text
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _split(text: str) -> list[str]:
+    return text.split()
 
 
 def _targets(text: str) -> tuple[Target, ...]:
-    return read_targets(",".join(_words(text))) if text else ()
+    return read_targets(",".join(text.split()))
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(_whole(word) for word in text.split())
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise ValueError("must be given")
-    return text
+Name = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+# Megatron's notation, cut by ... at its end at most.
+Layout = Annotated[str, Field(pattern=r"^[EtmL|()*0-9]*(\.\.\.)?$")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One tuned configuration; columns as in hwdb/recipes/README.md, None where not stated.
-
-    Every column with what reads it.
-    """
+    """One tuned configuration; columns as in hwdb/recipes/README.md, None where not stated."""
 
     source: RecipeSource
-    recipe: Annotated[str, _name]
-    model: Annotated[str, _name]
-    task: Annotated[Task, _one_of(*get_args(Task))]
-    accelerator: Annotated[str, _name]
-    gpus: Annotated[int | None, _or_none(_degree)]
-    precision: Annotated[Precision, _one_of(*get_args(Precision))]
-    seq_len: Annotated[int, _degree]
-    global_batch: Annotated[int, _degree]
-    micro_batch: Annotated[int, _degree]
-    tp: Annotated[int, _degree]
-    pp: Annotated[int, _degree]
-    vpp: Annotated[int, _degree]
-    cp: Annotated[int, _degree]
-    ep: Annotated[int, _degree]
-    etp: Annotated[int | None, _or_none(_degree)]
-    sequence_parallel: Annotated[bool, _switch]
-    sharding: Annotated[Sharding, _one_of(*get_args(Sharding))]
-    recompute: Annotated[Recompute, _one_of(*get_args(Recompute))]
-    recompute_method: Annotated[Method, _one_of(*get_args(Method))]
-    recompute_layers: Annotated[tuple[int, ...], _numbers]
-    recompute_modules: Annotated[tuple[str, ...], _words]
-    pipeline_layout: Annotated[str, _layout]
-    offloaded_layers: Annotated[int | None, _or_none(_degree)]
-    cuda_graph: Annotated[tuple[str, ...], _words]
-    dispatcher: Annotated[str, _text]
-    expert_overlap: Annotated[bool | None, _or_none(_switch)]
-    tp_overlap: Annotated[bool | None, _or_none(_switch)]
-    optimizer: Annotated[str, _name]
-    mtp_layers: Annotated[int | None, _or_none(_degree)]
-    lora_rank: Annotated[int | None, _or_none(_degree)]
-    lora_targets: Annotated[tuple[Target, ...], _targets]
-    note: Annotated[str, _text]
+    recipe: Name
+    model: Name
+    task: Task
+    accelerator: Name
+    gpus: Count | None = None
+    precision: Precision
+    seq_len: Count
+    global_batch: Count
+    micro_batch: Count
+    tp: Count
+    pp: Count
+    vpp: Count
+    cp: Count
+    ep: Count
+    etp: Count | None = None
+    sequence_parallel: bool
+    sharding: Sharding
+    recompute: Recompute
+    recompute_method: Method = ""
+    recompute_layers: Annotated[tuple[int, ...], BeforeValidator(_split)] = ()
+    recompute_modules: Words = ()
+    pipeline_layout: Layout = ""
+    offloaded_layers: Count | None = None
+    cuda_graph: Words = ()
+    dispatcher: str = ""
+    expert_overlap: bool | None = None
+    tp_overlap: bool | None = None
+    optimizer: Name
+    mtp_layers: Count | None = None
+    lora_rank: Count | None = None
+    lora_targets: Annotated[tuple[Target, ...], BeforeValidator(_targets)] = ()
+    note: str = ""
 
     @property
     def training(self) -> Training:
@@ -189,12 +144,8 @@ class Recipe:
         return frozenset({*own, f"{self.gpus}gpu", str(self.gpus or ""), self.node} - {""})
 
 
-_READERS: Mapping[str, Callable[[str], Any]] = {
-    name: hint.__metadata__[0]
-    for name, hint in get_type_hints(Recipe, include_extras=True).items()
-    if name != "source"
-}
-COLUMNS = tuple(_READERS)
+COLUMNS = tuple(field.name for field in fields(Recipe) if field.name != "source")
+_ROW = TypeAdapter(Recipe)
 
 
 def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:
@@ -208,50 +159,36 @@ def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:
         given, allowed = ", ".join(columns) or "nothing", ", ".join(COLUMNS)
         raise InputError.single(str(path), "1", f"columns must be {allowed}; given {given}")
     found, problems, first = list[Recipe](), list[Problem](), dict[str, int]()
+
+    def add(number: int, column: str, message: str) -> None:
+        problems.append(Problem(where=str(path), key=f"{number}.{column}", message=message))
+
     for number, row in enumerate(rows, start=2):
-        values, wrong = _values(row, source)
-        name = row["recipe"]
-        if first.setdefault(name, number) != number:
-            wrong["recipe"] = f"{name!r} is already in row {first[name]}"
-        problems += [
-            Problem(where=str(path), key=f"{number}.{column}", message=message)
-            for column, message in wrong.items()
-        ]
-        if not wrong:
-            found.append(Recipe(source=source, **values))
+        if None in row or None in row.values():
+            add(number, "recipe", f"needs {len(COLUMNS)} fields; the row has more or fewer")
+            continue
+        try:
+            stated = {column: text for column, text in row.items() if text}
+            found.append(_ROW.validate_python({**stated, "source": source}))
+        except ValidationError as error:
+            for details in error.errors():
+                add(number, str(details["loc"][0]), message_of(details))
+        if (accelerator := row["accelerator"]) not in source.nodes:
+            message = f"must be one of {', '.join(source.nodes)}; given {accelerator!r}"
+            add(number, "accelerator", message)
+        if first.setdefault(row["recipe"], number) != number:
+            message = f"{row['recipe']!r} is already in row {first[row['recipe']]}"
+            add(number, "recipe", message)
     if problems:
         raise InputError(problems)
     return tuple(found)
 
 
-def _values(
-    row: Mapping[str | None, Any], source: RecipeSource
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields of a row that can be read, and what is wrong with the others."""
-    values: dict[str, Any] = {}
-    wrong: dict[str, str] = {}
-    if None in row or None in row.values():
-        wrong["recipe"] = f"needs {len(COLUMNS)} fields; the row has more or fewer"
-        return values, wrong
-    for column, read in _READERS.items():
-        try:
-            values[column] = read(row[column])
-        except ValueError as error:
-            wrong[column] = f"{error}; given {row[column]!r}"
-    if values.get("accelerator") and values["accelerator"] not in source.nodes:
-        given, allowed = values["accelerator"], ", ".join(source.nodes)
-        wrong["accelerator"] = f"must be one of {allowed}; given {given!r}"
-    return values, wrong
-
-
 def sources() -> dict[str, RecipeSource]:
     """The sources of recipes, by the name of their file."""
     path = hwdb_dir() / "recipes" / "sources.yaml"
-    names = [field.name for field in fields(RecipeSource)]
-    return {
-        name: RecipeSource(**{key: raw[key] for key in names})
-        for name, raw in load_yaml(path).items()
-    }
+    read = TypeAdapter(dict[str, RecipeSource])
+    return read.validate_python(load_yaml(path))
 
 
 @cache

@@ -95,7 +95,7 @@ class Key(Strict):
     @classmethod
     def _is_known(cls, kind: str) -> str:
         if kind.removesuffix(_OR_NULL) not in KINDS:
-            raise ValueError(f"one of {', '.join(KINDS)}, or one of them{_OR_NULL}")
+            raise ValueError(f"must be one of {', '.join(KINDS)}, or one of them{_OR_NULL}")
         return kind
 
     @property

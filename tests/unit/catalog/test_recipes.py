@@ -58,10 +58,10 @@ def test_every_problem_is_named_by_row_and_field(tmp_path: Path) -> None:
     wrong = ROW | {"recipe": "b", "tp": "0", "precision": "fp7", "accelerator": "h9"}
     found = problems(tmp_path, ROW, wrong, ROW)
     assert found[0] == (
-        "3.precision: must be one of bf16, fp16, fp8, fp8_block, mxfp8, fp4, fp32, tf32; "
-        "given 'fp7'"
+        "3.precision: unknown choice; given 'fp7', allowed 'bf16', 'fp16', 'fp8', 'fp8_block', "
+        "'mxfp8', 'fp4', 'fp32' or 'tf32'"
     )
-    assert found[1] == "3.tp: must be at least 1; given '0'"
+    assert found[1] == "3.tp: must be greater than or equal to 1; given '0'"
     assert found[2].startswith("3.accelerator: must be one of h100, b200")
     assert found[3] == "4.recipe: 'a' is already in row 2"
 
