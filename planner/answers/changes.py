@@ -37,7 +37,7 @@ MARGIN_STEP = 0.005
 HOST_STEP_BYTES = 16 * GIB
 HOST_BYTES_PER_PARAM = 32.0  # more than any framework keeps of one, weights and staging included
 NOTHING_OFFLOADED = "--forbid offload"
-UNLIMITED_BYTES = 2.0**60
+UNLIMITED = 2.0**24  # times the memory there is: more than any layout fills
 
 Kind = Callable[[Case], Iterator[Change] | Scale]
 """Changes of one kind to a question of one framework, those to be tried first in front."""
@@ -153,8 +153,9 @@ def more_host_memory(case: Case) -> Scale:
 
     def at(steps: int) -> Change:
         wanted = (math.floor(have / HOST_STEP_BYTES) + steps) * HOST_STEP_BYTES
-        text = f"{wanted / GIB:g}GiB"
-        return changed(case, with_host_bytes(context, wanted), "--host-memory", text)
+        node = replace(context.cluster.node, host_memory_bytes=wanted, host_memory_note="")
+        larger = replace(context, cluster=replace(context.cluster, node=node))
+        return changed(case, larger, "--host-memory", f"{wanted / GIB:g}GiB")
 
     num_steps = max(0, math.ceil((most - have) / HOST_STEP_BYTES)) if have and is_used else 0
     return Scale(at=at, num_steps=num_steps)
@@ -276,45 +277,14 @@ def other_batches(case: Case) -> Iterator[Change]:
             yield changed(case, context, "--global-batch", str(batch))
 
 
-def with_node(context: Context, **values: object) -> Context:
-    """The context with other figures of its nodes."""
-    node = replace(context.cluster.node, **values)  # type: ignore[arg-type]
-    return replace(context, cluster=replace(context.cluster, node=node))
-
-
-def with_host_bytes(context: Context, num_bytes: float) -> Context:
-    """The context with so much host memory in every node."""
-    return with_node(context, host_memory_bytes=num_bytes, host_memory_note="")
-
-
-def with_usable(context: Context, num_bytes: float) -> Context:
-    """The context with accelerators on which a layout may fill so much."""
-    hbm_bytes = num_bytes / (1.0 - context.margin_fraction)
-    accelerator = replace(context.cluster.accelerator, hbm_bytes=hbm_bytes)
-    return with_node(context, accelerator=accelerator)
-
-
-def with_host_factor(context: Context, factor: float) -> Context:
-    """The context with more host memory and NVMe; what is unknown stays unknown."""
+def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Context:
+    """The context with so many times the HBM, host memory and NVMe; the unknown stays so."""
     node = context.cluster.node
-    host, nvme = node.host_memory_bytes, node.nvme_bytes
-    return with_node(
-        context, host_memory_bytes=host and host * factor, nvme_bytes=nvme and nvme * factor
+    num_bytes, nvme = node.host_memory_bytes, node.nvme_bytes
+    larger = replace(
+        node,
+        accelerator=replace(node.accelerator, hbm_bytes=hbm * node.accelerator.hbm_bytes),
+        host_memory_bytes=num_bytes and host * num_bytes,
+        nvme_bytes=nvme and host * nvme,
     )
-
-
-def without_hbm_limit(context: Context) -> Context:
-    """The context with more HBM than any layout fills."""
-    return with_usable(context, UNLIMITED_BYTES)
-
-
-def without_host_limit(context: Context) -> Context:
-    """The context with more host memory than any layout fills, where it is known at all."""
-    host = context.cluster.node.host_memory_bytes
-    return with_host_factor(context, UNLIMITED_BYTES / host) if host else context
-
-
-def without_memory_limits(context: Context) -> Context:
-    """The context with more memory than any layout fills."""
-    host = context.cluster.node.host_memory_bytes or 1.0
-    return with_host_factor(without_hbm_limit(context), UNLIMITED_BYTES / host)
+    return replace(context, cluster=replace(context.cluster, node=larger))

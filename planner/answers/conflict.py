@@ -2,17 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from planner.answers.base import Deadline
-from planner.answers.changes import (
-    with_host_factor,
-    with_usable,
-    without_hbm_limit,
-    without_host_limit,
-)
+from planner.answers.changes import UNLIMITED, with_memory
 from planner.answers.resized import more_nodes, with_nodes
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
@@ -30,6 +25,11 @@ from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
 from planner.units import Array, format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
+WITHOUT: Mapping[str, Callable[[Context], Context]] = {
+    HBM: partial(with_memory, hbm=UNLIMITED),
+    HOST: partial(with_memory, host=UNLIMITED),
+}
+"""The context without a limit of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +40,11 @@ class Limits:
     narrowing: Narrowing
     deadline: Deadline = field(default_factory=Deadline)
     """After which looking for layouts gives up."""
-    parts: Mapping[str, Narrowing] = field(init=False)
-    """What each user option narrows by itself."""
 
-    def __post_init__(self) -> None:
-        texts = self.narrowing.limiting
-        object.__setattr__(self, "parts", {text: narrowing_of((text,)) for text in texts})
+    @cached_property
+    def parts(self) -> Mapping[str, Narrowing]:
+        """What each user option narrows by itself."""
+        return {text: narrowing_of((text,)) for text in self.narrowing.limiting}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,10 +61,8 @@ class Limits:
     def probe(self, kept: frozenset[str]) -> Witness[FeasiblePlan] | None:
         """Some layout that keeps the limits named."""
         for context in self._sizes(kept):
-            if HBM not in kept:
-                context = without_hbm_limit(context)
-            if HOST not in kept:
-                context = without_host_limit(context)
+            for name, lift in WITHOUT.items():
+                context = context if name in kept else lift(context)
             case = Case(contexts=(context,), narrowing=self._kept(context, kept))
             found = fits(case, self.deadline)
             if found is not None:
@@ -177,8 +174,8 @@ def missing_memory(
     In HBM with host memory as it is; where no HBM would be enough, in host memory.
     """
     ways: dict[str, tuple[Widened, Limited]] = {
-        HBM: (lambda factor: with_usable(context, factor * context.usable_bytes), _with_more_hbm),
-        HOST: (partial(with_host_factor, context), _with_more_host),
+        HBM: (lambda factor: with_memory(context, hbm=factor), _with_more_hbm),
+        HOST: (lambda factor: with_memory(context, host=factor), _with_more_host),
     }
     ends_s = deadline.ends_s if deadline else None
     for limit, (widened, limited) in ways.items():

@@ -5,13 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.answers.base import Deadline, Plan
-from planner.answers.changes import (
-    NOTHING_OFFLOADED,
-    narrowed,
-    without_hbm_limit,
-    without_host_limit,
-)
-from planner.answers.conflict import HBM, HOST
+from planner.answers.changes import NOTHING_OFFLOADED, narrowed
+from planner.answers.conflict import WITHOUT
 from planner.answers.whatif import Case, best, fits, smallest, without_margin
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
@@ -154,10 +149,9 @@ class _Quantity:
 
 def _binding(quantity: _Quantity, beyond: int) -> tuple[str, ...]:
     """The memories that would let a value fit if they had no limit, each alone or both."""
-    lifts = {HBM: without_hbm_limit, HOST: without_host_limit}
     return tuple(
         name
-        for name, lift in lifts.items()
+        for name, lift in WITHOUT.items()
         if fits(quantity.at(beyond).with_each(lift), quantity.deadline) is not None
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.answers.base import Answer, Deadline, Plan
-from planner.answers.changes import without_memory_limits
+from planner.answers.changes import UNLIMITED, with_memory
 from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
 from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy, best_within
@@ -180,7 +180,9 @@ def explain_nothing(
     until = Deadline(share * limits.CHANGES_S)
     unconstrained = None
     if missing is not None:
-        unconstrained = best_within(case.of(without_memory_limits(context)), until)
+        unconstrained = best_within(
+            case.of(with_memory(context, hbm=UNLIMITED, host=UNLIMITED)), until
+        )
     found = Remedies(asked=case, deadline=until, unconstrained=unconstrained).found(known)
     is_complete = not until.is_over
     conflict = _conflict(case.of(context), Deadline(share * limits.CONFLICT_S))

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, kinds
-from planner.answers.resized import argument_of, more_nodes, of_size, with_nodes
+from planner.answers.resized import argument_of, more_nodes, of_size
 from planner.answers.whatif import Case, Change, Scale, best, fits, smallest
 from planner.cost.estimate import estimate
 from planner.search.feasible import FeasiblePlan, SearchTimeoutError, smallest_feasible
@@ -73,16 +73,18 @@ class Remedies:
         batches, more nodes.
         """
         every = kinds(self.asked)
-        filled = self.filled_node()
-        nodes = [] if filled else self.fewest_nodes()
+        larger = self.more_gpus()
         single: list[Remedy] = []
         for place, kind in enumerate(every):
             if known is not None and place == 0:
                 single += [self.remedy(change, known) for change in _listed(kind(self.case))]
             else:
                 single += self.least(kind(self.case))
-        single = single or self.pairs(every)
-        return [self._of_framework(one) for one in (*filled, *single, *nodes)]
+        found = single or self.pairs(every)
+        if larger is not None:
+            is_of_node = larger.change.case.context.cluster.num_accelerators <= self._per_node
+            found.insert(0 if is_of_node else len(found), larger)
+        return list(map(self._of_framework, found))
 
     def _of_framework(self, one: Remedy) -> Remedy:
         """The change, with the framework it is for where several were asked."""
@@ -149,60 +151,51 @@ class Remedies:
                 return [replace(found, change=change)]
         return []
 
-    def filled_node(self) -> list[Remedy]:
-        """The fewest GPUs of the node that fit, where only a part of it was asked for."""
-        context = self.case.context
-        whole, own = context.cluster.node.whole, context.cluster.num_accelerators
-        if whole is None:
-            return []
-        try:
-            found = smallest_feasible(
-                of_size(context, whole.num_accelerators),
-                self.case.narrowing,
-                deadline=self.deadline.ends_s,
-            )
-        except SearchTimeoutError:
-            return []
-        sizes = sorted({found[0].strategy.num_gpus, whole.num_accelerators}) if found else []
-        for num_gpus in sizes:
-            larger = self.case.of(of_size(context, num_gpus))
-            plan = best_within(larger, self.deadline) if num_gpus > own else None
-            if plan is not None:
-                more = num_gpus - own
-                return [self._on(larger, f"{more} more GPU{'s' * (more > 1)} of the node", plan)]
-        return []
-
-    def fewest_nodes(self) -> list[Remedy]:
-        """The fewest nodes that fit: the smallest layout of a cluster large enough.
+    def more_gpus(self) -> Remedy | None:
+        """The fewest GPUs that fit: of the node where a part of one was asked for, else more nodes.
 
         No assumption that more nodes fit more: the space of a cluster holds the layouts of every
         smaller one, so the smallest layout that fits is looked for among all of them.
         """
         context = self.case.context
-        node, own = context.cluster.node, context.cluster.num_nodes
-        per_node = (node.whole or node).num_accelerators
+        own, per_node = context.cluster.num_accelerators, self._per_node
+        nodes = (2 * context.cluster.num_nodes, *more_nodes(context))
+        first = [per_node] if context.cluster.node.whole else []
         until = self.deadline.within(Deadline.FEWEST_S)
-        try:
-            for tried in dict.fromkeys((2 * own, *more_nodes(context))):
-                larger = with_nodes(context, tried)
-                found = smallest_feasible(larger, self.case.narrowing, deadline=until.ends_s)
-                if found is None:
-                    continue
-                fit, is_smallest = found
-                num_nodes = max(-(-fit.strategy.num_gpus // per_node), own + (not node.whole))
-                case = self.case.of(of_size(context, num_nodes * per_node))
-                more = case.context.cluster.num_accelerators - context.cluster.num_accelerators
-                words = f"{'' if is_smallest else 'at most '}{more:,} more GPUs"
-                plan = best_within(case, until) or _unproved(case, fit)
-                return [self._on(case, words, plan)]
-        except SearchTimeoutError:
-            pass
-        return []
+        for largest in dict.fromkeys([*first, *(per_node * number for number in nodes)]):
+            try:
+                found = smallest_feasible(
+                    of_size(context, largest), self.case.narrowing, deadline=until.ends_s
+                )
+            except SearchTimeoutError:
+                break
+            if found is None:
+                continue
+            fit, is_smallest = found
+            step = 1 if largest == per_node else per_node
+            least = max(-(-fit.strategy.num_gpus // step), own // step + 1) * step
+            # A part of a node has its share of host memory only, so the layout may not fit there.
+            for num_gpus in (least, largest) if step == 1 else (least,):
+                case = self.case.of(of_size(context, num_gpus))
+                plan = best_within(case, until)
+                if plan is not None or num_gpus == largest or step > 1:
+                    plan = plan or _unproved(case, fit)
+                    return self._on(case, plan, is_smallest=is_smallest)
+        return None
 
-    def _on(self, larger: Case, words: str, plan: Plan) -> Remedy:
+    @property
+    def _per_node(self) -> int:
+        node = self.case.context.cluster.node
+        return (node.whole or node).num_accelerators
+
+    def _on(self, larger: Case, plan: Plan, *, is_smallest: bool) -> Remedy:
         """A change of the cluster, the batch as it is."""
         grown = larger.context.cluster
         cluster = argument_of(grown)
+        more = grown.num_accelerators - self.case.context.cluster.num_accelerators
+        words = f"{'' if is_smallest else 'at most '}{more:,} more GPU{'s' * (more > 1)}"
+        if grown.num_accelerators <= self._per_node:
+            words += " of the node"
         change = Change(
             words=f"{words} ({cluster or f'{grown.num_nodes} x {grown.node.name}'})",
             case=larger,

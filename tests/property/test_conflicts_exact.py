@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from planner.answers.changes import with_usable
+from planner.answers.changes import with_memory
 from planner.answers.conflict import GPUS, HBM, HOST, Limits, missing_memory
 from planner.answers.resized import with_nodes
 from planner.cost.context import Context
@@ -94,8 +94,8 @@ def test_the_nearest_layout_lacks_least(
     peak = short.estimate.memory.peak_bytes
     assert short.missing_bytes == pytest.approx(peak - own)
     assert short.missing_bytes == pytest.approx(short.ledger.peak_bytes - own)
-    assert fits(with_usable(context, peak * (1 + 1e-9)), narrowing)
-    assert not fits(with_usable(context, own + 0.97 * short.missing_bytes), narrowing)
+    assert fits(with_memory(context, hbm=peak / own * (1 + 1e-9)), narrowing)
+    assert not fits(with_memory(context, hbm=(own + 0.97 * short.missing_bytes) / own), narrowing)
 
 
 def test_what_is_missing_of_host_memory_is_said_so(context_of: Contexts) -> None:
