@@ -5,13 +5,14 @@ Lines of ``# key: value`` say what the machine is, then follow a header and one 
 
 import csv
 import io
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args, get_type_hints
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Literal
 
+from pydantic import Field, TypeAdapter, ValidationError
+
+from planner.catalog.figures import message_of
 from planner.errors import InputError, Problem
-from planner.limits import brief, one_line
+from planner.limits import one_line
 from planner.units import US
 
 What = Literal[
@@ -32,8 +33,12 @@ What = Literal[
     "p2p",
 ]
 FIRST_LINE = "# planner measurements"
+# A run of `--measure` has some hundreds.
 MOST_ROWS = 5000
-"""A run of ``--measure`` has some hundreds."""
+# The first lines show what is wrong; a spoilt column would name thousands.
+MOST_PROBLEMS = 10
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +51,19 @@ class Measured:
 
     what: What
     dtype: str = ""
-    ranks: int = 1
-    """That did it together, or that were busy with the same at once."""
-    m: int = 0
-    n: int = 0
-    k: int = 0
-    batch: int = 0
-    heads: int = 0
-    seq_len: int = 0
-    head_dim: int = 0
-    num_bytes: int = 0
-    params: int = 0
-    time_s: float
-    """Median of the repeats of all ranks."""
-    spread_s: float
-    """Half the distance of the quartiles."""
-    repeats: int
+    ranks: Count = 1  # that did it together, or that were busy with the same at once
+    m: Count = 0
+    n: Count = 0
+    k: Count = 0
+    batch: Count = 0
+    heads: Count = 0
+    seq_len: Count = 0
+    head_dim: Count = 0
+    num_bytes: Count = 0
+    params: Count = 0
+    time_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # median of the repeats of all ranks
+    spread_s: Amount  # half the distance of the quartiles
+    repeats: Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +72,18 @@ class Machine:
 
     date: str
     device: Literal["cpu", "cuda", "rocm"]
-    name: str
-    """Of the device, or of the processor."""
+    name: str  # of the device, or of the processor
     software: str
+    # Of torch.distributed; empty: one process alone, nothing between ranks was measured.
     backend: str
-    """Of torch.distributed; empty: one process alone, nothing between ranks was measured."""
-    nodes: int
-    per_node: int
-    """Accelerators."""
-    threads: int
-    """Of each process."""
-    memory_bytes: float
-    """Of one accelerator; of a processor its process's share of the host's."""
-    context_bytes: float
-    """That a process holds before it makes a tensor of its own."""
-    host_memory_bytes: float
-    host_cores: int
+    nodes: Count
+    per_node: Count  # accelerators
+    threads: Count  # of each process
+    # Of one accelerator; of a processor its process's share of the host's.
+    memory_bytes: Amount
+    context_bytes: Amount  # that a process holds before it makes a tensor of its own
+    host_memory_bytes: Amount
+    host_cores: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +100,9 @@ class Table:
 
 
 _RENAMED = {"num_bytes": "bytes", "time_s": "time_us", "spread_s": "spread_us"}
-_HINTS = get_type_hints(Measured)
-_COLUMNS = [_RENAMED.get(name, name) for name in _HINTS]
+# Name of a field by its column.
+_COLUMNS = {_RENAMED.get(field.name, field.name): field.name for field in fields(Measured)}
+_ROW, _MACHINE = TypeAdapter(Measured), TypeAdapter(Machine)
 
 
 def table_text(table: Table) -> str:
@@ -135,69 +134,37 @@ def read_table(path: str, text: str) -> Table:
     """The table of a text; raises InputError with every problem of its machine, or its rows."""
     lines = text.splitlines()
     head = [line[1:].partition(":") for line in lines[1:] if line.startswith("#")]
-    machine = _machine(path, {key.strip(): value.strip() for key, _, value in head})
+    try:
+        machine = _MACHINE.validate_python({key.strip(): value.strip() for key, _, value in head})
+    except ValidationError as error:
+        raise InputError(
+            Problem(where=path, key=f"# {details['loc'][0]}", message=message_of(details))
+            for details in error.errors()
+        ) from None
     start = 1 + len(head)
     reader = csv.DictReader(lines[start:])
     missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         message = f"columns missing: {', '.join(missing)}"
         raise InputError.single(path, f"line {start + 1}", message)
-    rows: list[Measured] = []
-    where: list[int] = []
+    rows: dict[int, Measured] = {}
     problems: list[Problem] = []
     for raw in reader:
-        at = start + reader.line_num
+        line = start + reader.line_num
+        given = {name: raw[column] for column, name in _COLUMNS.items() if raw[column]}
         try:
-            rows.append(_row(raw))
-            where.append(at)
-        except ValueError as error:
-            problems.append(Problem(where=path, key=f"line {at}", message=str(error)))
+            row = _ROW.validate_python(given)
+            rows[line] = replace(row, time_s=row.time_s * US, spread_s=row.spread_s * US)
+        except ValidationError as error:
+            for details in error.errors():
+                name = str(details["loc"][0])
+                message = f"{_RENAMED.get(name, name)} {message_of(details)}"
+                problems.append(Problem(where=path, key=f"line {line}", message=message))
         if len(rows) > MOST_ROWS:
-            message = f"more than {MOST_ROWS:,} rows"
-            raise InputError.single(path, f"line {at}", message)
-    if not rows and not problems:
+            raise InputError.single(path, f"line {line}", f"more than {MOST_ROWS:,} rows")
+    if problems:
+        raise InputError(problems[:MOST_PROBLEMS])
+    if not rows:
         message = "the table has no row: it is truncated"
         raise InputError.single(path, f"line {len(lines)}", message)
-    if problems:
-        # the first lines show what is wrong; a spoilt column would name thousands
-        raise InputError(problems[:10])
-    return Table(machine=machine, rows=tuple(rows), lines=tuple(where))
-
-
-def _machine(path: str, given: dict[str, str]) -> Machine:
-    values: dict[str, Any] = {}
-    problems = []
-    for name, hint in get_type_hints(Machine).items():
-        try:
-            values[name] = _typed(hint, given.get(name, ""), name)
-        except ValueError as error:
-            problems.append(Problem(where=path, key=f"# {name}", message=str(error)))
-    if problems:
-        raise InputError(problems)
-    return Machine(**values)
-
-
-def _row(raw: dict[str, str]) -> Measured:
-    values: dict[str, Any] = {}
-    for column, (name, hint) in zip(_COLUMNS, _HINTS.items(), strict=True):
-        value = _typed(hint, (raw.get(column) or "").strip(), column)
-        values[name] = value * US if column.endswith("_us") else value
-    if not values["time_s"] > 0 or values["repeats"] < 1:
-        raise ValueError("time_us and repeats must be above 0")
-    return Measured(**values)
-
-
-def _typed(hint: object, text: str, key: str) -> Any:  # noqa: ANN401 - by the field
-    """A cell as its field's type: a number of 0 or more, one of the words of a Literal, text."""
-    if hint in (int, float):
-        try:
-            number = float(text or 0)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < math.inf or (hint is int and number != int(number)):
-            raise ValueError(f"{key} must be a number of 0 or more; given {brief(text)}")
-        return int(number) if hint is int else number
-    allowed: Sequence[str] = get_args(hint)
-    if allowed and text not in allowed:
-        raise ValueError(f"{key} {brief(text)}; allowed are {', '.join(allowed)}")
-    return text
+    return Table(machine=machine, rows=tuple(rows.values()), lines=tuple(rows))

@@ -27,11 +27,19 @@ def test_a_table_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("# per_node: 4", "# per_node: many", "# per_node: per_node must be a number"),
-        ("# device: cpu", "# device: abacus", "allowed are cpu, cuda, rocm"),
+        ("# per_node: 4", "# per_node: many", "# per_node: must be a valid integer"),
+        ("# device: cpu", "# device: abacus", "allowed 'cpu', 'cuda' or 'rocm'"),
         ("time_us", "time_ms", "columns missing: time_us"),
-        ("\nproduct,", "\nprodukt,", "allowed are product,"),
-        ("\nlaunch,,4,,,,,,,,,,10,", "\nlaunch,,4,,,,,,,,,,-10,", "must be a number of 0 or more"),
+        (
+            "\nproduct,",
+            "\nprodukt,",
+            "line 15: what unknown choice; given 'produkt', allowed 'product'",
+        ),
+        (
+            "\nlaunch,,4,,,,,,,,,,10,",
+            "\nlaunch,,4,,,,,,,,,,-10,",
+            "time_us must be greater than 0; given '-10'",
+        ),
     ],
 )
 def test_a_spoilt_table_is_refused_at_its_line(old: str, new: str, said: str) -> None:
