@@ -4,7 +4,7 @@ from planner.formats.format import Format
 from planner.formats.torchtitan.emit import emit, problems, write_into
 from planner.formats.torchtitan.keys import NAME
 from planner.formats.torchtitan.read import read, recognise
-from planner.formats.torchtitan.rules_pipeline import RULES
+from planner.formats.torchtitan.rules import RULES
 
 FORMAT = Format(
     name=NAME,
@@ -13,7 +13,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=tuple(RULES),
+    rules=RULES,
     write_into=write_into,
     problems=problems,
 )

@@ -1,27 +1,41 @@
 """Rules that torchtitan's configuration, trainer and mesh enforce, and those they miss."""
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from planner.formats.format import World
+from planner.formats.format import FormatRule, World
 from planner.formats.rules import ConfigView, Rules, Violations
 from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, Config, config_of, filled
+from planner.formats.torchtitan.layout import (
+    OTHER_SCHEDULES,
+    SCHEDULE_NAMES,
+    SINGLE,
+    default_counts,
+    layers_in,
+    num_parts,
+    schedule_named,
+    splits_backward,
+)
 from planner.formats.torchtitan.old import RELEASE
+from planner.spec.strategy import V_SHAPED
 
 BALANCER = "parallelism.context_parallel_load_balancer"
 BATCH_INVARIANT = "debug.batch_invariant"
 TYPE_CHECKS = "debug.spmd_typechecking"
+PP, EP, CP = (key.DEGREES[name] for name in ("pp", "ep", "cp"))
 SYNCHRONOUS = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
 BALANCERS = ("headtail", "ptrr")
 _OTHERS = ("dp_replicate", "cp", "tp", "pp")
 """Degrees that make the processes with that of the shards."""
-
-
+_CONFIGS = "torchtitan/config/configs.py"
 _DIMS = "torchtitan/distributed/parallel_dims.py"
 _TRAINER = "torchtitan/trainer.py"
 _DECODER = "torchtitan/models/common/decoder.py"
+_PIPELINE = "torchtitan/distributed/pipeline_parallel.py"
+_SCHEDULES = "torch/distributed/pipelining/schedules.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +73,56 @@ class TorchtitanView(ConfigView):
         return given if given != -1 else self.world.num_gpus // max(1, self.others)
 
     @property
+    def expert_ranks(self) -> int:
+        """Ranks that expert parallelism is taken from."""
+        return self.shards * self.degree("cp") * self.degree("tp")
+
+    @property
     def compiles_blocks(self) -> bool:
         """Whether torch.compile takes the blocks."""
         return bool(self[key.COMPILE]) and "model" in self[key.COMPONENTS]
+
+    @property
+    def needs_graphs_off(self) -> bool:
+        """CUDA graphs, which the default has, are not switched off."""
+        return not self[key.CUDA_GRAPHS]
+
+    @property
+    def pp(self) -> int:
+        """Stages of the pipeline."""
+        return self.degree("pp")
+
+    @property
+    def schedule(self) -> str:
+        """The planner's name of the schedule; empty: torch has none of that name."""
+        return schedule_named(str(self[key.SCHEDULE]))
+
+    @property
+    def parts(self) -> int:
+        """Model parts that are listed, or that torchtitan makes; 0: not known."""
+        listed, layers, per_part = self[key.PARTS], self.model("num_layers"), self[key.LAYERS]
+        if listed is not None:
+            return len(listed)
+        if per_part is not None and (per_part < 1 or not layers):
+            return 0
+        less = self[key.FIRST_LESS], self[key.LAST_LESS]
+        return num_parts(layers, self.pp, self.schedule, per_part, *less)
+
+    @property
+    def decides_parts(self) -> str:
+        """The key that says how many model parts there are."""
+        return key.LAYERS if self[key.PARTS] is None else key.PARTS
+
+    @property
+    def micro_batches(self) -> int:
+        """Of one step of the pipeline; 0 where the batch is not divided."""
+        size, local = self[key.MICRO_BATCH], self[key.LOCAL_BATCH]
+        return int(local // size) if size > 0 and local % size == 0 else 0
+
+    @property
+    def rounds(self) -> int:
+        """Equal rounds in which interleaved schedules run the micro-batches."""
+        return max(1, self.micro_batches // self.pp)
 
 
 def of_release(settings: Settings, world: World) -> TorchtitanView | None:
@@ -69,7 +130,13 @@ def of_release(settings: Settings, world: World) -> TorchtitanView | None:
     return None if RELEASE in settings else TorchtitanView(settings=filled(settings), world=world)
 
 
-rule = Rules(of_release)
+def of_pipeline(settings: Settings, world: World) -> TorchtitanView | None:
+    """The same of a file with several stages; None for others."""
+    file = of_release(settings, world)
+    return file if file and file.pp > 1 else None
+
+
+rule, pipelined = Rules(of_release), Rules(of_pipeline)
 
 
 @rule("torchtitan/config/manager.py")
@@ -84,12 +151,11 @@ def config_is_named(file: TorchtitanView) -> Violations:
 @rule(_DIMS)
 def degrees_are_positive(file: TorchtitanView) -> Violations:
     """Every degree is at least 1; that of the shards may be -1 for what the others leave."""
-    for name in key.DEGREES.values():
-        if file[name] < 1:
-            yield name, f"{file[name]} given; needs 1 or more"
-    shards = file[key.SHARD]
-    if shards < 1 and shards != -1:
-        yield key.SHARD, f"{shards} given; needs 1 or more, or -1"
+    for name in (*key.DEGREES.values(), key.SHARD):
+        is_free = name == key.SHARD and file[name] == -1
+        if file[name] < 1 and not is_free:
+            others = ", or -1" if name == key.SHARD else ""
+            yield name, f"{file[name]} given; needs 1 or more{others}"
 
 
 @rule(_DIMS)
@@ -103,12 +169,13 @@ def degrees_make_world(file: TorchtitanView) -> Violations:
         yield key.SHARD, f"{given}; needs {wanted} processes"
 
 
-@rule(_DIMS)
-def experts_fit_shards(file: TorchtitanView) -> Violations:
+@rule(
+    _DIMS, key=EP, says="{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}"
+)
+def experts_fit_shards(file: TorchtitanView) -> bool:
     """Expert parallelism divides shards x cp x tp, whose ranks it takes."""
-    ep, inner = file.degree("ep"), file.shards * file.degree("cp") * file.degree("tp")
-    if ep > 1 and inner % ep:
-        yield key.DEGREES["ep"], f"{ep} given; needs a divisor of shards x cp x tp = {inner}"
+    ep = file.degree("ep")
+    return ep > 1 and file.expert_ranks % ep != 0
 
 
 @rule(
@@ -118,20 +185,21 @@ def experts_fit_shards(file: TorchtitanView) -> Violations:
 def experts_are_whole(file: TorchtitanView) -> Violations:
     """Expert parallelism divides the experts."""
     ep, experts = file.degree("ep"), file.model("num_experts")
-    if ep > 1 and experts and experts % ep:
-        yield key.DEGREES["ep"], f"{ep} given; needs a divisor of {experts} experts"
+    if ep > 1 and experts % ep:
+        yield EP, f"{ep} given; needs a divisor of {experts} experts"
 
 
 @rule(
     "not checked: torchtitan/config/configs.py says no effect for other models",
+    key=EP,
+    says="{given} given; the model has no experts",
     enforced=False,
     severity="warning",
 )
-def experts_exist(file: TorchtitanView) -> Violations:
+def experts_exist(file: TorchtitanView) -> bool:
     """Expert parallelism needs a mixture: torchtitan ignores it for other models."""
-    ep = file.degree("ep")
-    if ep > 1 and not file.model("num_experts") and file.model("num_layers"):
-        yield key.DEGREES["ep"], f"{ep} given; the model has no experts"
+    is_dense = file.model("num_layers") > 0 and not file.model("num_experts")
+    return file.degree("ep") > 1 and is_dense
 
 
 @rule(_DECODER)
@@ -153,12 +221,10 @@ def sequence_is_divided(file: TorchtitanView) -> Violations:
         yield key.SEQ_LEN, f"{length} given; needs a multiple of {pieces}"
 
 
-@rule(_DECODER)
-def sequence_fits_rotary(file: TorchtitanView) -> Violations:
+@rule(_DECODER, key=key.SEQ_LEN, says="{given} given; the config allows {file.config.max_seq_len}")
+def sequence_fits_rotary(file: TorchtitanView) -> bool:
     """The sequence is no longer than the config's rotary embedding."""
-    most, length = file.config.max_seq_len, file[key.SEQ_LEN]
-    if most and length > most:
-        yield key.SEQ_LEN, f"{length} given; the config allows {most}"
+    return bool(0 < file.config.max_seq_len < file[key.SEQ_LEN])
 
 
 @rule(_TRAINER)
@@ -171,25 +237,23 @@ def batch_is_divided(file: TorchtitanView) -> Violations:
         yield key.GLOBAL_BATCH, message
 
 
-@rule(_TRAINER)
-def graphs_without_pipeline(file: TorchtitanView) -> Violations:
+@rule(_TRAINER, key=key.CUDA_GRAPHS, says="not set with {file.pp} pipeline stages; needs to be")
+def graphs_without_pipeline(file: TorchtitanView) -> bool:
     """CUDA graphs are switched off under pipelining."""
-    pp = file.degree("pp")
-    if pp > 1 and not file[key.CUDA_GRAPHS]:
-        yield key.CUDA_GRAPHS, f"not set with {pp} pipeline stages; needs to be"
+    return file.pp > 1 and file.needs_graphs_off
 
 
 @rule(_TRAINER)
 def graphs_without_experts(file: TorchtitanView) -> Violations:
     """CUDA graphs are switched off where expert parallelism waits for the host."""
     ep, dispatcher = file.degree("ep"), file.config.dispatcher
-    if ep > 1 and dispatcher in SYNCHRONOUS and not file[key.CUDA_GRAPHS]:
+    if ep > 1 and dispatcher in SYNCHRONOUS and file.needs_graphs_off:
         message = f"not set with expert parallelism {ep} over {dispatcher}; needs to be"
         yield key.CUDA_GRAPHS, message
 
 
 @rule(
-    "torchtitan/config/configs.py",
+    _CONFIGS,
     key=key.ASYNC_TP,
     says="set; needs --compile.enable and model among its components",
 )
@@ -208,12 +272,10 @@ def budget_is_compiled(file: TorchtitanView) -> bool:
     return file[POLICY] == "memory_budget" and not file.compiles_blocks
 
 
-@rule(_TRAINER)
-def type_checks_without_pipeline(file: TorchtitanView) -> Violations:
+@rule(_TRAINER, key=TYPE_CHECKS, says="set with {file.pp} pipeline stages; needs one stage")
+def type_checks_without_pipeline(file: TorchtitanView) -> bool:
     """Type checks of sharding cannot run under pipelining."""
-    pp, backend = file.degree("pp"), file[key.SPMD_BACKEND]
-    if pp > 1 and backend == "spmd_types" and file[TYPE_CHECKS]:
-        yield TYPE_CHECKS, f"set with {pp} pipeline stages; needs one stage"
+    return file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types" and bool(file[TYPE_CHECKS])
 
 
 @rule(_TRAINER, key=BATCH_INVARIANT, says="set; training needs it to be off")
@@ -222,12 +284,14 @@ def batches_may_vary(file: TorchtitanView) -> bool:
     return bool(file[BATCH_INVARIANT])
 
 
-@rule("torchtitan/models/*/model.py")
-def context_needs_flex(file: TorchtitanView) -> Violations:
+@rule(
+    "torchtitan/models/*/model.py",
+    key=CP,
+    says="{given} given; the config's attention ({file.config.attention}) allows 1",
+)
+def context_needs_flex(file: TorchtitanView) -> bool:
     """Context parallelism does not run with attention over variable lengths."""
-    cp, attention = file.degree("cp"), file.config.attention
-    if cp > 1 and attention == "VarlenAttention":
-        yield key.DEGREES["cp"], f"{cp} given; the config's attention ({attention}) allows 1"
+    return file.degree("cp") > 1 and file.config.attention == "VarlenAttention"
 
 
 @rule(
@@ -242,11 +306,7 @@ def balancer_is_known(file: TorchtitanView) -> bool:
     return bool(file.degree("cp") > 1 and value and value not in BALANCERS)
 
 
-@rule(
-    "torchtitan/config/configs.py",
-    key=BALANCER,
-    says=f"empty; allowed are {', '.join(BALANCERS)}, None",
-)
+@rule(_CONFIGS, key=BALANCER, says=f"empty; allowed are {', '.join(BALANCERS)}, None")
 def balancer_is_named(file: TorchtitanView) -> bool:
     """No load balancer is spelled None, not as an empty word."""
     return bool(file[BALANCER] == "")
@@ -256,3 +316,150 @@ def balancer_is_named(file: TorchtitanView) -> bool:
 def micro_batch_is_positive(file: TorchtitanView) -> bool:
     """A micro-batch of the pipeline holds a sequence at least."""
     return bool(file[key.MICRO_BATCH] < 1)
+
+
+@pipelined(_TRAINER)
+def micro_batch_divides_local(file: TorchtitanView) -> Violations:
+    """Micro-batches of the pipeline make up the local batch."""
+    size, local = file[key.MICRO_BATCH], file[key.LOCAL_BATCH]
+    if size > 0 and local % size:
+        yield key.MICRO_BATCH, f"{size} given; needs a divisor of the local batch {local}"
+
+
+@pipelined(
+    _SCHEDULES,
+    key=key.SCHEDULE,
+    says=(
+        f"{{given!r}} given; allowed are {', '.join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))}"
+    ),
+)
+def schedule_is_known(file: TorchtitanView) -> bool:
+    """The schedule is one of torch's."""
+    return not file.schedule
+
+
+@pipelined(
+    _DECODER, key=PP, says="{file.pp} given; the config ties embedding and head, which allows 1"
+)
+def tied_model_has_one_stage(file: TorchtitanView) -> bool:
+    """Models with tied embeddings are not pipelined."""
+    return bool(file.config.model.get("tied_embeddings"))
+
+
+@pipelined(_PIPELINE)
+def stages_fill_ranks(file: TorchtitanView) -> Violations:
+    """Model parts are dealt out evenly over the pipeline's ranks."""
+    if file.parts % file.pp:
+        message = f"{file.parts} model parts; needs a multiple of {file.pp} stages"
+        yield file.decides_parts, message
+
+
+@pipelined(_PIPELINE)
+def stages_fit_schedule(file: TorchtitanView) -> Violations:
+    """1F1B and GPipe take one part per rank where the number follows from layers per stage.
+
+    Interleaved schedules then take two at least.
+    """
+    each, rest = divmod(file.parts, file.pp)
+    is_computed = file[key.PARTS] is None and file[key.LAYERS] and each and not rest
+    if is_computed and file.schedule in SINGLE and each != 1:
+        yield key.LAYERS, f"{each} model parts per rank; the schedule takes 1"
+    if is_computed and file.schedule not in ("", "other", *SINGLE) and each < 2:
+        yield key.LAYERS, f"{each} model part per rank; the schedule needs 2"
+
+
+@pipelined(
+    "not checked: torchtitan/distributed/pipeline_parallel.py hands on the first part only",
+    key=key.PARTS,
+    says="{file.parts} model parts; the schedule takes one per rank, {file.pp}",
+    enforced=False,
+)
+def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
+    """1F1B and GPipe run the first listed part of every rank, and forget the others."""
+    return len(file[key.PARTS] or ()) > file.pp and file.schedule in SINGLE
+
+
+@pipelined(_PIPELINE)
+def v_schedule_has_two_parts(file: TorchtitanView) -> Violations:
+    """V-shaped schedules take two model parts per rank."""
+    each, rest = divmod(file.parts, file.pp)
+    if file.schedule in V_SHAPED and each not in (0, 2) and not rest:
+        message = f"{file.parts} model parts; the schedule takes {2 * file.pp}"
+        yield file.decides_parts, message
+
+
+@pipelined(_SCHEDULES)
+def micro_batches_fill_pipeline(file: TorchtitanView) -> Violations:
+    """1F1B needs as many micro-batches as stages, DualPipeV as many as model parts."""
+    least = {"1f1b": file.pp, "dualpipe-v": file.parts}.get(file.schedule, 0)
+    if file.micro_batches and file.micro_batches < least:
+        given = f"{file[key.LOCAL_BATCH]} given, {file.micro_batches} micro-batches"
+        yield key.LOCAL_BATCH, f"{given}; the schedule needs {least}"
+
+
+@pipelined(
+    _SCHEDULES,
+    key=key.LOCAL_BATCH,
+    says="{file.micro_batches} micro-batches; "
+    "interleaving needs a multiple of {file.rounds} rounds",
+)
+def micro_batches_make_rounds(file: TorchtitanView) -> bool:
+    """Interleaved schedules run micro-batches in equal rounds of at least one per stage."""
+    is_uneven = file.micro_batches % file.rounds != 0
+    return is_uneven and file.schedule in ("interleaved", "zb-interleaved")
+
+
+@pipelined(
+    f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
+    key=key.SCHEDULE,
+    says="{given} given with compiled blocks; needs --compile.no-enable",
+    enforced=False,
+    severity="warning",
+)
+def split_backward_is_eager(file: TorchtitanView) -> bool:
+    """Schedules that split the backward do not run compiled blocks."""
+    return file.compiles_blocks and splits_backward(file.schedule)
+
+
+@pipelined(_PIPELINE)
+def stage_weights_fit(file: TorchtitanView) -> Violations:
+    """Embedding and head weigh no more layers than a model part has, and every part has some."""
+    layers, parts = file.model("num_layers"), file.parts
+    first, last = file[key.FIRST_LESS], file[key.LAST_LESS]
+    is_computed = layers and parts and file[key.PARTS] is None
+    if is_computed and default_counts(layers, parts, first, last) is None:
+        given = f"{parts} model parts of {layers} layers, embedding {first} and head {last}"
+        yield key.FIRST_LESS, f"{given}; a part needs a layer and its weight"
+
+
+@pipelined(
+    "not checked: torchtitan/distributed/pipeline_parallel.py keeps the layers it is told",
+    enforced=False,
+)
+def parts_hold_all_layers(file: TorchtitanView) -> Violations:
+    """Every layer stands in one model part; torchtitan drops those that are missing."""
+    layers = file.model("num_layers")
+    counts = Counter(layer for part in file[key.PARTS] or () for layer in layers_in(part))
+    wrong = [layer for layer in range(layers) if counts[layer] != 1]
+    wrong += [layer for layer in counts if layer >= layers]
+    if file[key.PARTS] is not None and layers and wrong:
+        some = ", ".join(f"layers.{layer}" for layer in wrong[:4])
+        more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        message = f"{some}{more} not in exactly one part; the model has layers.0 to {layers - 1}"
+        yield key.PARTS, message
+
+
+@pipelined(
+    "not checked: torchtitan/distributed/pipeline_parallel.py, fails in the first step",
+    enforced=False,
+)
+def parts_hold_both_ends(file: TorchtitanView) -> Violations:
+    """The first model part holds the embedding, the last one the norm and the head."""
+    listed = file[key.PARTS] or ()
+    ends = (("tok_embeddings", 0, "first"), ("norm", -1, "last"), ("lm_head", -1, "last"))
+    for name, at, where in ends if listed else ():
+        if name not in listed[at]:
+            yield key.PARTS, f"{name} is not in the {where} part; it must be"
+
+
+RULES: tuple[FormatRule, ...] = (*rule, *pipelined)
