@@ -291,12 +291,4 @@ def _layout_findings(
     ):
         advice = list(advice_findings(layout, made.iter_time_s, limit_s, kind))
         network = network if advice else [one for one in network if one.severity != "note"]
-    figures = Figures(
-        iter_time_s=made.iter_time_s,
-        tokens_per_s=made.tokens_per_s,
-        peak_bytes=made.memory.peak_bytes,
-        usable_bytes=made.memory.usable_bytes,
-        peak_stage=made.memory.peak_stage,
-        num_stages=layout.strategy.pp,
-    )
-    return [*network, *memory, *advice], figures
+    return [*network, *memory, *advice], Figures.of(made)

@@ -3,10 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from planner.errors import Problem
 from planner.formats.format import SEVERITIES, Finding, Severity
 from planner.limits import one_line
+
+if TYPE_CHECKING:
+    from planner.cost.estimate import Estimate
 
 UNREADABLE = "file.unreadable"
 _LINE = re.compile(r"line (\d{1,12})")
@@ -23,6 +27,19 @@ class Figures:
     peak_stage: int
     num_stages: int = 1
     """Of the pipeline."""
+
+    @classmethod
+    def of(cls, estimate: "Estimate") -> "Figures":
+        """The figures of an estimate."""
+        memory = estimate.memory
+        return cls(
+            iter_time_s=estimate.iter_time_s,
+            tokens_per_s=estimate.tokens_per_s,
+            peak_bytes=memory.peak_bytes,
+            usable_bytes=memory.usable_bytes,
+            peak_stage=memory.peak_stage,
+            num_stages=len(memory.stage_peak_bytes),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

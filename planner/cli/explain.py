@@ -176,29 +176,17 @@ def _print(
 ) -> bool:
     """Both trees, one, or an item; whether the layout fits."""
     from planner.answers.explain import ExplainDocument
-    from planner.answers.software import assumptions_line
     from planner.cli.output import console
     from planner.cost.estimate import estimate
     from planner.report.document import serialise
-    from planner.report.explain import print_item, print_memory, print_time
-    from planner.report.words import evidence_line, range_line
+    from planner.report.explain import print_explained
 
     result = estimate(context, strategy)
     document = ExplainDocument.of(context, strategy, result, item, file)
-    screen = console()
     if as_json:
         typer.echo(serialise("explain", document))
-    elif document.item is not None:
-        print_item(document.item, screen)
     else:
-        if document.memory is not None:
-            print_memory(result, screen)
-        if document.time is not None:
-            print_time(strategy.schedule, document.time, screen)
-            screen.print(range_line(result))
-            screen.print(evidence_line(context, strategy), markup=False)
-        screen.print(assumptions_line(context, [strategy]), style="dim", markup=False)
-        screen.print("`planner explain PLAN ITEM` shows formula, inputs and source of an item.")
+        print_explained(context, strategy, result, document, console())
     if file is not None:
         say_drift(result.iter_time_s, file)
     return result.memory.fits

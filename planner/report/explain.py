@@ -1,30 +1,30 @@
 """Screens of `planner explain`: trees of memory and time, an item, the ledger of a layout."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
 
-from planner.answers.explain import InputRow, ItemRow, MemoryAnswer, TimeTreeRow
+from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, TimeTreeRow
 from planner.answers.items import item_of, summary_of
 from planner.answers.savings import Saving
 from planner.answers.software import assumptions_line
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger
-from planner.report.table import Column, Table, rich_table
+from planner.report.table import Column, Table, show, text_table
+from planner.report.words import evidence_line, range_line
 from planner.spec.strategy import OFFLOAD_POLICIES, Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
-FORMULA_COLUMNS = 120
-"""From this console width on, leaves of a tree say how they are computed."""
+WIDE_COLUMNS = 120
+"""From this console width on, leaves say how they are computed, and tables when items live."""
+# Inputs between these are shown to the last digit, with thousands separators.
 WHOLE, LARGEST_WHOLE = 1e5, 1e16
-"""Inputs between these are shown to the last digit, with thousands separators."""
 SHOWN_ITEMS = 12
 MOST_PEAKS = 8
-WIDE_COLUMNS = 120
 STATES = ("weights", "gradients", "optimizer")
 NARROW_GROUPS = ("states", "activations", "transient")
 STAGE_GROUPS = ("weights", "gradients", "optimizer", "activations", "transient", "overhead")
@@ -34,68 +34,44 @@ SHOWN_PARTS = 3
 SHOWN_SAVINGS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Style:
-    """How a tree shows its numbers, and whether leaves say what they are."""
-
-    total: float
-    formatter: Callable[[float], str]
-    with_formulas: bool
-
-
-def _leaf_note(path: str, style: _Style) -> str:
-    item = item_of(path) if style.with_formulas else None
-    return f"  {summary_of(item)}" if item else ""
-
-
-def _grow(tree: Tree, items: Mapping[str, float], prefix: str, style: _Style) -> None:
-    """Add items below ``tree`` by their dotted names, largest first."""
+def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float, *, wide: bool) -> None:
+    """Add items below ``tree`` by their dotted names, largest first; leaves say what they are."""
     groups: dict[str, dict[str, float]] = {}
     for name, value in items.items():
         head, _, rest = name.partition(".")
         groups.setdefault(head, {})[rest] = value
     for head, inner in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
-        value, path = sum(inner.values()), f"{prefix}.{head}"
-        is_leaf = set(inner) == {""}
-        note = _leaf_note(path, style) if is_leaf else ""
-        line = f"{head}  {style.formatter(value)}  {value / style.total:.1%}"
-        branch = tree.add(Text(line).append(note, style="dim"))
+        value, address = sum(inner.values()), f"{path}.{head}"
+        amount = format_bytes(value) if path.startswith("memory") else format_seconds(value)
+        line, is_leaf = Text(f"{head}  {amount}  {value / total:.1%}"), set(inner) == {""}
+        item = item_of(address) if is_leaf and wide else None
+        branch = tree.add(line.append(f"  {summary_of(item)}" if item else "", style="dim"))
         if not is_leaf:
-            _grow(branch, inner, path, style)
+            _grow(branch, inner, address, total, wide=wide)
 
 
-def _print_tree(
-    title: str, section: str, items: Mapping[str, float], total: float, console: Console
-) -> None:
-    tree = Tree(title)
-    formatter = format_bytes if section == "memory" else format_seconds
-    wide = console.width >= FORMULA_COLUMNS
-    _grow(tree, items, section, _Style(total=total, formatter=formatter, with_formulas=wide))
-    console.print(tree)
-
-
-def print_memory(estimate: Estimate, console: Console) -> None:
+def _memory_tree(estimate: Estimate, *, wide: bool) -> list[Tree | str]:
     """The memory tree of the fullest stage, then the peak of every stage."""
     memory = estimate.memory
     headroom = memory.hbm_bytes - memory.peak_bytes
     in_host = headroom >= 0 and memory.host_missing_bytes > 0
     verdict = f"{memory.verdict} in host memory" if in_host else memory.verdict
-    title = (
+    tree = Tree(
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
         f"({verdict}: {format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
         f", uncertain by {format_bytes(memory.uncertainty_bytes)}), "
         f"stage {memory.peak_stage}, {memory.moment}"
     )
-    _print_tree(title, "memory", memory.items, memory.peak_bytes, console)
-    if len(memory.stage_peak_bytes) > 1:
-        peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
-        console.print(f"peak by stage: {peaks}")
-    if memory.host_bytes:
-        console.print(host_line(memory))
+    _grow(tree, memory.items, "memory", memory.peak_bytes, wide=wide)
+    peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
+    by_stage = f"peak by stage: {peaks}" if len(memory.stage_peak_bytes) > 1 else ""
+    return [tree, by_stage, host_line(memory)]
 
 
 def host_line(memory: MemoryEstimate) -> str:
-    """What is offloaded, per rank and node, and what the node lacks for it."""
+    """What is offloaded, per rank and node, and what the node lacks for it; empty of nothing."""
+    if not memory.host_bytes:
+        return ""
     ranks = memory.ranks_per_node
     line = f"offloaded per rank: {format_bytes(memory.host_bytes)}"
     if not memory.host_missing_bytes:
@@ -107,28 +83,55 @@ def host_line(memory: MemoryEstimate) -> str:
     )
 
 
-def print_time(schedule: str, tree: TimeTreeRow, console: Console) -> None:
+def _time_tree(schedule: str, tree: TimeTreeRow, *, wide: bool) -> Iterator[Tree | str]:
     """The time tree (exposed seconds), how long resources are busy, the pipeline by simulation."""
-    items = {item.name: item.exposed_s for item in tree.items}
-    title = (
+    root = Tree(
         f"time: {format_seconds(tree.iter_time_s)} per iteration "
         f"(slowest stage {tree.slowest_stage}; communication overlapped fully "
         f"{format_seconds(tree.iter_time_s_overlapped)}, not at all "
         f"{format_seconds(tree.iter_time_s_serial)})"
     )
-    _print_tree(title, "time", items, tree.iter_time_s, console)
+    exposed_s = {item.name: item.exposed_s for item in tree.items}
+    _grow(root, exposed_s, "time", tree.iter_time_s, wide=wide)
+    yield root
     for item in tree.items:
         if item.busy_s > item.exposed_s * 1.001:
             hidden = format_seconds(item.busy_s - item.exposed_s)
-            console.print(
-                f"{item.name}: busy {format_seconds(item.busy_s)}, of which {hidden} hidden"
-            )
+            yield f"{item.name}: busy {format_seconds(item.busy_s)}, of which {hidden} hidden"
     if tree.pipeline is not None:
         work, simulated_s = tree.pipeline.formula_s, tree.pipeline.simulated_s
-        console.print(
+        yield (
             f"pipeline ({schedule}): {format_seconds(work)} by formula, "
             f"{format_seconds(simulated_s)} by event simulation ({simulated_s / work - 1.0:+.1%})"
         )
+
+
+def print_explained(
+    context: Context,
+    strategy: Strategy,
+    result: Estimate,
+    document: ExplainDocument,
+    console: Console,
+) -> None:
+    """Both trees, one of them, or an item with its formula."""
+    if document.item is not None:
+        print_item(document.item, console)
+        return
+    wide = console.width >= WIDE_COLUMNS
+    if document.memory is not None:
+        show(console, *_memory_tree(result, wide=wide))
+    if document.time is not None:
+        show(
+            console,
+            *_time_tree(strategy.schedule, document.time, wide=wide),
+            range_line(result),
+            evidence_line(context, strategy),
+        )
+    show(
+        console,
+        Text(assumptions_line(context, [strategy]), "dim"),
+        "`planner explain PLAN ITEM` shows formula, inputs and source of an item.",
+    )
 
 
 def _shown(value: object) -> str:
@@ -147,23 +150,22 @@ def _shown(value: object) -> str:
 def print_item(row: ItemRow, console: Console) -> None:
     """One item or group: value, share, inputs with their sources, formulas."""
     in_words = format_bytes if row.unit == "bytes" else format_seconds
-    for leaf, value in row.values.items():
-        console.print(f"{leaf}: {in_words(value)} ({value / row.total:.1%})", style="bold")
-    if row.inputs:
-        columns: list[Column[InputRow]] = [
-            Column("input", lambda each: each.path, right=False, wraps=True),
-            Column("value", lambda each: _shown(each.value), right=False, wraps=True),
-            Column("source", lambda each: each.source, right=False, wraps=True),
-        ]
-        console.print(rich_table(Table(row.inputs, columns)))
-    if row.text:
-        console.print(f"\n{row.text}", markup=False)
+    titles = ("input", "value", "source")
+    inputs = [(each.path, _shown(each.value), each.source) for each in row.inputs]
+    show(
+        console,
+        *(
+            Text(f"{leaf}: {in_words(value)} ({value / row.total:.1%})", "bold")
+            for leaf, value in row.values.items()
+        ),
+        text_table(titles, inputs, left=titles) if inputs else "",
+        f"\n{row.text}" if row.text else "",
+    )
     for formula in row.formulas:
-        console.print(f"\n{formula.function}", style="bold")
-        console.print(formula.text, markup=False)
+        show(console, Text(f"\n{formula.function}", "bold"), formula.text)
 
 
-def _dtype(item: LedgerItem) -> str:
+def _tensors(item: LedgerItem) -> str:
     if not item.shape:
         return ""
     shape = " x ".join(f"{size:,}" for size in item.shape)
@@ -171,47 +173,41 @@ def _dtype(item: LedgerItem) -> str:
     return f"{copies}[{shape}] of {item.element_bytes:.4g} B"
 
 
-def print_ledger(ledger: StageLedger, console: Console, *, limit: int | None = None) -> None:
+def _ledger(
+    ledger: StageLedger, limit: int | None, *, wide: bool
+) -> Iterator[Table[LedgerItem] | str]:
     """Items of one stage, largest first, with shape, bytes per element and lifetime."""
     columns: list[Column[LedgerItem]] = [
         Column("item", lambda item: item.name, right=False, wraps=True),
         Column("bytes", lambda item: format_bytes(item.num_bytes)),
         Column("share", lambda item: f"{item.num_bytes / ledger.peak_bytes:.1%}"),
-        Column("tensors", _dtype, right=False, wraps=True),
+        Column("tensors", _tensors, right=False, wraps=True),
     ]
-    if console.width >= WIDE_COLUMNS:
+    if wide:
         columns.append(Column("alive", lambda item: item.lifetime, right=False, wraps=True))
-    shown = ledger.items if limit is None else ledger.items[:limit]
-    console.print(rich_table(Table(shown, columns)))
-    hidden = ledger.items[len(shown) :]
+    yield Table(ledger.items[:limit], columns)
+    hidden = ledger.items[len(ledger.items) if limit is None else limit :]
     if hidden:
         total = format_bytes(sum(item.num_bytes for item in hidden))
-        console.print(f"and {len(hidden)} smaller items, {total} together (--all shows them)")
+        yield f"and {len(hidden)} smaller items, {total} together (--all shows them)"
 
 
-def _bytes_or_dash(number: float) -> str:
-    """Bytes in words, ``-`` for none."""
-    return format_bytes(number) if number else "-"
-
-
-def _print_stages(answer: MemoryAnswer, console: Console) -> None:
+def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[StageLedger]:
     """One row per stage: groups of items, peak, moment, verdict."""
-    memory = answer.estimate.memory
-    wide = console.width >= WIDE_COLUMNS
+    memory, layers = answer.estimate.memory, answer.strategy.layers_per_stage
     shown = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other")
 
-    def groups_of(ledger: StageLedger) -> dict[str, float]:
-        groups = dict.fromkeys(shown, 0.0)
-        for item in ledger.items:
-            head = item.name.partition(".")[0]
-            head = head if wide or head not in STATES else "states"
-            groups[head if head in groups else "other"] += item.num_bytes
-        return groups
-
     def group_column(group: str) -> Column[StageLedger]:
-        return Column(group, lambda ledger: _bytes_or_dash(groups_of(ledger)[group]))
+        def text(ledger: StageLedger) -> str:
+            heads = [item.name.partition(".")[0] for item in ledger.items]
+            heads = [head if wide or head not in STATES else "states" for head in heads]
+            groups = [head if head in shown else "other" for head in heads]
+            pairs = zip(groups, ledger.items, strict=True)
+            total = sum(item.num_bytes for name, item in pairs if name == group)
+            return format_bytes(total) if total else "-"
 
-    layers = answer.strategy.layers_per_stage
+        return Column(group, text)
+
     columns: list[Column[StageLedger]] = [
         Column("stage", lambda ledger: str(ledger.stage), right=False),
         Column("layers", lambda ledger: str(layers[ledger.stage])),
@@ -219,7 +215,7 @@ def _print_stages(answer: MemoryAnswer, console: Console) -> None:
         Column("peak", lambda ledger: format_bytes(ledger.peak_bytes)),
         Column("", lambda ledger: memory.verdict_at(ledger.peak_bytes), right=False, wraps=True),
     ]
-    console.print(rich_table(Table(answer.ledgers, columns)))
+    return Table(answer.ledgers, columns)
 
 
 def _verdict_of(saving: Saving, memory: MemoryEstimate) -> str:
@@ -229,30 +225,31 @@ def _verdict_of(saving: Saving, memory: MemoryEstimate) -> str:
     return "host too small" if is_short and in_device else saving.verdict or ""
 
 
-def _signed_bytes(number: float) -> str:
-    return format_bytes(number) if number >= 0 else f"-{format_bytes(-number)}"
+def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Table[Saving] | Text]:
+    """What changes would save, and which are not possible."""
 
+    def saves(saving: Saving) -> str:
+        saved = saving.saved_bytes or 0.0
+        return f"{'-' if saved < 0 else ''}{format_bytes(abs(saved))}"
 
-def _print_savings(savings: Sequence[Saving], memory: MemoryEstimate, console: Console) -> None:
     columns: list[Column[Saving]] = [
         Column("change", lambda saving: saving.change, right=False, wraps=True),
-        Column("saves", lambda saving: _signed_bytes(saving.saved_bytes or 0.0)),
+        Column("saves", saves),
         Column("peak", lambda saving: format_bytes(saving.peak_bytes or 0.0)),
         Column("time per token", lambda saving: f"{(saving.time_factor or 1.0) - 1.0:+.1%}"),
         Column("", lambda saving: _verdict_of(saving, memory), right=False, wraps=True),
     ]
-    possible = [saving for saving in savings if saving.peak_bytes is not None]
-    console.print(rich_table(Table(possible, columns)))
+    yield Table([saving for saving in savings if saving.peak_bytes is not None], columns)
     refused: dict[str, list[Saving]] = {}
     for saving in savings:
         if saving.refused:
             refused.setdefault(saving.refused, []).append(saving)
     if refused:
-        console.print("not possible here:", style="dim")
+        yield Text("not possible here:", "dim")
     for rule, changes in refused.items():
         names = ", ".join(saving.change for saving in changes)
         whys = dict.fromkeys(saving.why.partition(": ")[2] or saving.why for saving in changes)
-        console.print(f"  {names} ({rule}: {'; '.join(whys)})", style="dim", markup=False)
+        yield Text(f"  {names} ({rule}: {'; '.join(whys)})", "dim")
 
 
 def _title(answer: MemoryAnswer) -> str:
@@ -314,7 +311,7 @@ def fullest_line(answer: MemoryAnswer) -> str:
     )
 
 
-def _groups_table(ledger: StageLedger) -> RichTable:
+def _groups(ledger: StageLedger) -> Table[tuple[str, ...]]:
     """Groups of items, largest first, each with its largest parts."""
     groups: dict[str, dict[str, float]] = {}
     for item in ledger.items:
@@ -322,22 +319,22 @@ def _groups_table(ledger: StageLedger) -> RichTable:
         parts = groups.setdefault(head, {})
         part = rest.partition(".")[0]
         parts[part] = parts.get(part, 0.0) + item.num_bytes
-    largest_first = sorted(groups, key=lambda head: -sum(groups[head].values()))
-    columns: list[Column[str]] = [
-        Column("", lambda head: head.replace("_", " "), right=False),
-        Column("", lambda head: format_bytes(sum(groups[head].values()))),
-        Column("", lambda head: f"{sum(groups[head].values()) / ledger.peak_bytes:.1%}"),
-        Column("", lambda head: _parts_text(groups[head]), right=False, wraps=True),
+    rows = list[tuple[str, ...]]()
+    for head, parts in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
+        size = sum(parts.values())
+        largest = sorted(parts.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
+        words = [f"{name.replace('_', ' ')} {own / GIB:,.2f}" for name, own in largest]
+        words += ["..."] if len(parts) > SHOWN_PARTS else []
+        share = f"{size / ledger.peak_bytes:.1%}"
+        said = ", ".join(words) if len(parts) > 1 else ""
+        rows.append((head.replace("_", " "), format_bytes(size), share, said))
+    columns: list[Column[tuple[str, ...]]] = [
+        Column("", itemgetter(0), right=False),
+        Column("", itemgetter(1)),
+        Column("", itemgetter(2)),
+        Column("", itemgetter(3), right=False, wraps=True),
     ]
-    return rich_table(Table(largest_first, columns))
-
-
-def _parts_text(parts: Mapping[str, float]) -> str:
-    if len(parts) < 2:
-        return ""
-    largest = sorted(parts.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
-    words = [f"{name.replace('_', ' ')} {size / GIB:,.2f}" for name, size in largest]
-    return ", ".join([*words, *(["..."] if len(parts) > SHOWN_PARTS else [])])
+    return Table(rows, columns)
 
 
 def print_memory_answer(
@@ -345,38 +342,40 @@ def print_memory_answer(
 ) -> None:
     """Print whether it fits, what takes most, what would save; ``verbose``: all of it."""
     memory = answer.estimate.memory
-    console.print(_title(answer), style="dim", markup=False)
-    console.print(_layout(answer.strategy), style="dim", markup=False)
-    for note in answer.notes if verbose else ():
-        console.print(f"note: {note}", style="dim", markup=False)
-    style = VERDICT_STYLES.get(memory.verdict, "bold red")
-    console.print(verdict_line(memory), style=style, markup=False)
-    console.print(fullest_line(answer), markup=False)
-    if verbose:
-        _print_whole(answer, console, show_all=show_all)
+    fullest = answer.ledgers[memory.peak_stage]
+    saves = Text("What would save how much", "bold")
+    show(
+        console,
+        Text(_title(answer), "dim"),
+        Text(_layout(answer.strategy), "dim"),
+        *(Text(f"note: {note}", "dim") for note in answer.notes if verbose),
+        Text(verdict_line(memory), VERDICT_STYLES.get(memory.verdict, "bold red")),
+        fullest_line(answer),
+    )
+    if not verbose:
+        possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
+        more = "-v adds every item and stage, all changes, assumptions; --all small items too."
+        show(
+            console,
+            host_line(memory),
+            _groups(fullest),
+            saves,
+            *_savings(possible[:SHOWN_SAVINGS], memory),
+            Text(more, "dim"),
+        )
         return
-    if memory.host_bytes:
-        console.print(host_line(memory), markup=False)
-    console.print(_groups_table(answer.ledgers[memory.peak_stage]))
-    console.print("What would save how much", style="bold")
-    possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
-    _print_savings(possible[:SHOWN_SAVINGS], memory, console)
-    line = "-v adds every item and stage, all changes, assumptions; --all small items too."
-    console.print(line, style="dim")
-
-
-def _print_whole(answer: MemoryAnswer, console: Console, *, show_all: bool) -> None:
-    """The tree, the fullest stage's ledger, all stages, all changes, what is assumed."""
-    console.print()
-    print_memory(answer.estimate, console)
-    console.print(f"\nledger of stage {answer.estimate.memory.peak_stage}", style="bold")
-    fullest = answer.ledgers[answer.estimate.memory.peak_stage]
-    print_ledger(fullest, console, limit=None if show_all else SHOWN_ITEMS)
-    if len(answer.ledgers) > 1:
-        console.print("\nby stage", style="bold")
-        _print_stages(answer, console)
-    console.print("\nWhat would save how much", style="bold")
-    _print_savings(answer.savings, answer.estimate.memory, console)
-    console.print()
-    line = assumptions_line(answer.context, [answer.strategy])
-    console.print(line, style="dim", markup=False)
+    wide = console.width >= WIDE_COLUMNS
+    stages = (Text("\nby stage", "bold"), _stages(answer, wide=wide))
+    show(
+        console,
+        Text(),
+        *_memory_tree(answer.estimate, wide=wide),
+        Text(f"\nledger of stage {memory.peak_stage}", "bold"),
+        *_ledger(fullest, None if show_all else SHOWN_ITEMS, wide=wide),
+        *(stages if len(answer.ledgers) > 1 else ()),
+        Text(),
+        saves,
+        *_savings(answer.savings, memory),
+        Text(),
+        Text(assumptions_line(answer.context, [answer.strategy]), "dim"),
+    )

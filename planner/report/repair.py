@@ -1,12 +1,12 @@
 """Prints what is wrong with a plan or a configuration file, and the smallest repairs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.repair import (
@@ -20,10 +20,11 @@ from planner.answers.repair import (
 from planner.answers.rows import Row
 from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
+from planner.check.result import Figures
 from planner.formats.format import Finding
 from planner.limits import one_line
 from planner.report.document import serialise
-from planner.report.table import Column, Table, rich_table
+from planner.report.table import Column, Table, show, text_table, whole
 from planner.search.near import MOST_CHANGES
 from planner.search.space.legality import LAYERS, Violation
 from planner.spec.strategy import POLICIES, Strategy
@@ -37,20 +38,7 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiguresRow(Row):
-    """Time and memory of a layout."""
-
-    iter_time_s: float
-    tokens_per_s: float
-    peak_bytes: float
-    usable_bytes: float
-    stage: int
-    """The fullest, from 0."""
-    host_bytes: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairedRow(FiguresRow):
+class RepairedRow(Figures):
     """A layout that is legal and fits."""
 
     changes: tuple[FieldChange, ...]
@@ -80,7 +68,7 @@ class RepairDocument(Row):
     """Of a configuration file as it is."""
     errors_left: tuple[Finding, ...]
     """That no layout fixes."""
-    before: FiguresRow | None
+    before: Figures | None
     """Null where the layout as it is cannot be priced."""
     before_cluster: str | None
     num_changes: int | None
@@ -109,7 +97,7 @@ def render_repair_json(made: FixedFile, command: str) -> str:
     before = answer.before
     repaired = [
         RepairedRow(
-            **_figures(one.plan),
+            **asdict(Figures.of(one.plan.estimate)),
             changes=one.changes,
             strategy=one.plan.strategy,
             proved_fastest=one.plan.is_optimal,
@@ -131,7 +119,7 @@ def render_repair_json(made: FixedFile, command: str) -> str:
         memory_deficits=answer.deficits,
         errors=made.errors,
         errors_left=made.errors_left,
-        before=FiguresRow(**_figures(before)) if before else None,
+        before=Figures.of(before.estimate) if before else None,
         before_cluster=before.context.cluster.name if before else None,
         num_changes=answer.num_changes if is_known else None,
         is_complete=answer.is_complete,
@@ -147,45 +135,43 @@ def render_repair_json(made: FixedFile, command: str) -> str:
     return serialise("repair", body)
 
 
-def _figures(plan: Plan) -> dict[str, Any]:
-    estimate, memory = plan.estimate, plan.estimate.memory
-    return {
-        "iter_time_s": estimate.iter_time_s,
-        "tokens_per_s": estimate.tokens_per_s,
-        "peak_bytes": memory.peak_bytes,
-        "usable_bytes": memory.usable_bytes,
-        "stage": memory.peak_stage,
-        "host_bytes": memory.host_bytes,
-    }
-
-
 def print_repair(made: FixedFile, console: Console, command: str) -> None:
     """What is wrong and what repairs it; ``command`` searches from scratch."""
-    answer, is_plan = made.answer, made.format == PLAN
-    changes_nothing = not is_plan and made.written is not None and not made.diff
-    console.print(_title(made), style="dim", markup=False)
-    if made.is_sound:
-        console.print(f"{_sound(made)} Nothing changed.", markup=False)
-    else:
-        if not answer.repaired:
-            console.print("No repair was found.", style="bold red")
-        elif not changes_nothing:
-            console.print(_headline(answer.repaired[0]), style="bold green", markup=False)
-        _print_wrong(made, console)
-        if not answer.repaired:
-            console.print(_no_repair(answer, command), markup=False)
-            looked_at = _plural(answer.num_configurations, "configuration")
-            console.print(f"Looked at {looked_at} in {answer.seconds:.2f} s.", style="dim")
-        elif changes_nothing:
-            console.print("The layout is legal and fits: nothing of it changes.")
-        else:
-            _print_changes(answer.repaired[0].changes, console, is_plan=is_plan)
-            console.print(_proved(answer), markup=False)
-            _print_figures(answer, console)
-            _print_others(answer.repaired[1:], console)
-            _print_file(made, console)
+    show(console, Text(_title(made), "dim"), *_answer(made, command))
     if made.assumed:
-        console.print(f"assumed: {', '.join(made.assumed)}", style="dim", markup=False)
+        show(console, Text(f"assumed: {', '.join(made.assumed)}", "dim"))
+
+
+def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
+    """The verdict first, then what is wrong, what changes, and what that gives."""
+    answer, is_plan = made.answer, made.format == PLAN
+    if made.is_sound:
+        yield f"{_sound(made)} Nothing changed."
+        return
+    if not answer.repaired:
+        looked_at = _plural(answer.num_configurations, "configuration")
+        yield Text("No repair was found.", "bold red")
+        yield from _wrong(made)
+        yield _no_repair(answer, command)
+        yield Text(f"Looked at {looked_at} in {answer.seconds:.2f} s.", "dim")
+        return
+    best, *others = answer.repaired
+    if not is_plan and made.written is not None and not made.diff:
+        yield from _wrong(made)
+        yield "The layout is legal and fits: nothing of it changes."
+        return
+    yield Text(_headline(best), "bold green")
+    yield from _wrong(made)
+    yield from _changes(best.changes, is_plan=is_plan)
+    yield _proved(answer)
+    yield _figures(answer)
+    if others:
+        yield Text("Others with as few changes", "bold")
+        yield Table(list(enumerate(others, start=2)), OTHERS)
+    if made.errors_left:
+        yield Text("Left as it is: no layout fixes it", "bold")
+        yield from (f"  {_finding_line(finding)}" for finding in made.errors_left)
+    yield from _diff(made.diff)
 
 
 def _title(made: FixedFile) -> str:
@@ -251,17 +237,16 @@ def _shown(value: Value) -> str:
     return ", ".join(f"{length} x {one}" if length > 1 else str(one) for one, length in runs)
 
 
-def _print_wrong(made: FixedFile, console: Console) -> None:
+def _wrong(made: FixedFile) -> Iterator[str | Text]:
     answer = made.answer
     if made.format == PLAN:
         lines = [f"{one.key}: {one.message}" for one in answer.violations]
     else:
         lines = [_finding_line(one) for one in made.errors]
-    console.print("What is wrong", style="bold")
-    for line in (*lines, *(deficit.words for deficit in answer.deficits)):
-        console.print(f"  {line}", markup=False)
+    yield Text("What is wrong", "bold")
+    yield from (f"  {line}" for line in (*lines, *(one.words for one in answer.deficits)))
     if made.format == PLAN and answer.violations and not _is_priced_here(answer):
-        console.print("  (memory of an illegal plan is not computed)", style="dim")
+        yield Text("  (memory of an illegal plan is not computed)", "dim")
 
 
 def _is_priced_here(answer: RepairAnswer) -> bool:
@@ -276,33 +261,31 @@ def _finding_line(finding: Finding) -> str:
     return f"{place}: {text}" if place else text
 
 
-def _print_changes(changes: Sequence[FieldChange], console: Console, *, is_plan: bool) -> None:
+def _changes(
+    changes: Sequence[FieldChange], *, is_plan: bool
+) -> Iterator[str | Text | Table[FieldChange]]:
     """A row for every field that counts, or that the file states."""
-    console.print("Smallest repair", style="bold")
+    yield Text("Smallest repair", "bold")
     rows = [one for one in changes if is_plan or one.counts or one.line or one.new_line]
     if not rows:
-        console.print("  The layout stays; what contradicts it in the file is written anew.")
+        yield "  The layout stays; what contradicts it in the file is written anew."
         return
-
-    def name(row: FieldChange) -> str:
-        return row.field if row.counts else f"  {row.field} (follows)"
 
     def before(row: FieldChange) -> str:
         return _shown(row.before) if is_plan or row.counts or row.line else "not stated"
 
-    columns = [Column("field", name, right=False)]
-    if not is_plan:
-        columns += [
-            Column("in the file", lambda row: one_line(row.key), right=False, wraps=True),
-            Column("line", lambda row: str(row.line or ("new" if row.new_line else ""))),
-        ]
-    columns += [
+    columns: list[Column[FieldChange]] = [
+        Column("field", lambda r: r.field if r.counts else f"  {r.field} (follows)", right=False),
+        Column("in the file", lambda row: one_line(row.key), right=False, wraps=True),
+        Column("line", lambda row: str(row.line or ("new" if row.new_line else ""))),
         Column("from", before, right=False, wraps=True),
         Column("to", lambda row: _shown(row.after), right=False, wraps=True),
     ]
-    console.print(rich_table(Table(rows, columns, style=lambda row: "" if row.counts else "dim")))
+    if is_plan:
+        del columns[1:3]
+    yield Table(rows, columns, style=lambda row: "" if row.counts else "dim")
     if any(" x " in _shown(value) for row in rows for value in (row.before, row.after)):
-        console.print("n x k: n stages in a row with k layers each", style="dim")
+        yield Text("n x k: n stages in a row with k layers each", "dim")
 
 
 def _proved(answer: RepairAnswer) -> str:
@@ -336,54 +319,39 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
-def _print_figures(answer: RepairAnswer, console: Console) -> None:
+def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
     """Time and memory before, where they are known, and after."""
-    before, plans = answer.before, [answer.repaired[0].plan]
-    columns: list[Column[tuple[str, ...]]] = [Column("", itemgetter(0), right=False)]
-    titles = ["after"]
-    if before is not None:
-        titles.insert(
-            0, "before" if _is_priced_here(answer) else f"on {before.context.cluster.name}"
-        )
-        plans.insert(0, before)
-    columns += [Column(title, itemgetter(place)) for place, title in enumerate(titles, start=1)]
+    plans = {"after": answer.repaired[0].plan}
+    if answer.before is not None:
+        at = answer.before.context.cluster.name
+        plans = {"before" if _is_priced_here(answer) else f"on {at}": answer.before} | plans
+    made = [plan.estimate for plan in plans.values()]
     rows = [
-        ("iteration", *(format_seconds(plan.estimate.iter_time_s) for plan in plans)),
-        ("tokens per second", *(f"{plan.estimate.tokens_per_s:,.0f}" for plan in plans)),
-        ("peak memory", *map(_memory, plans)),
-        ("on pipeline stage", *(str(plan.estimate.memory.peak_stage) for plan in plans)),
+        ("iteration", *(format_seconds(each.iter_time_s) for each in made)),
+        ("tokens per second", *(f"{each.tokens_per_s:,.0f}" for each in made)),
+        ("peak memory", *map(_memory, plans.values())),
+        ("on pipeline stage", *(str(each.memory.peak_stage) for each in made)),
     ]
-    console.print(rich_table(Table(rows, columns)))
+    return text_table(("", *plans), rows)
 
 
-def _print_others(others: Sequence[Repaired], console: Console) -> None:
-    """The repairs after the first."""
-    if not others:
-        return
-    console.print("Others with as few changes", style="bold")
-    columns: list[Column[tuple[int, Repaired]]] = [
-        Column("#", lambda row: str(row[0])),
-        Column("change", lambda row: _changed(row[1]), right=False, wraps=True),
-        Column(
-            "layers recomputed", lambda row: row[1].plan.strategy.recompute, right=False, wraps=True
-        ),
-        Column("iteration", lambda row: format_seconds(row[1].plan.estimate.iter_time_s)),
-        Column("peak memory", lambda row: format_bytes(row[1].plan.estimate.memory.peak_bytes)),
-    ]
-    console.print(rich_table(Table(list(enumerate(others, start=2)), columns)))
+OTHERS: list[Column[tuple[int, Repaired]]] = [
+    Column("#", lambda row: str(row[0])),
+    Column("change", lambda row: _changed(row[1]), right=False, wraps=True),
+    Column(
+        "layers recomputed", lambda row: row[1].plan.strategy.recompute, right=False, wraps=True
+    ),
+    Column("iteration", lambda row: format_seconds(row[1].plan.estimate.iter_time_s)),
+    Column("peak memory", lambda row: format_bytes(row[1].plan.estimate.memory.peak_bytes)),
+]
+"""Of the repairs after the first, by their place."""
 
 
-def _print_file(made: FixedFile, console: Console) -> None:
-    """What stays wrong with a configuration file, and what changes in it."""
-    if made.errors_left:
-        console.print("Left as it is: no layout fixes it", style="bold")
-    for finding in made.errors_left:
-        console.print(f"  {_finding_line(finding)}", markup=False)
-    lines = made.diff
+def _diff(lines: Sequence[str]) -> Iterator[str | Text]:
+    """What changes in a configuration file."""
     if lines:
-        console.print("What --apply changes", style="bold")
+        yield Text("What --apply changes", "bold")
     for line in lines[:MOST_DIFF_LINES]:
-        style = DIFF_STYLES.get(line[:1], "")
-        console.print(f"  {one_line(line)}", style=style, markup=False, soft_wrap=True)
+        yield whole(f"  {one_line(line)}", DIFF_STYLES.get(line[:1], ""))
     if len(lines) > MOST_DIFF_LINES:
-        console.print(f"  ... {len(lines) - MOST_DIFF_LINES:,} more lines")
+        yield f"  ... {len(lines) - MOST_DIFF_LINES:,} more lines"

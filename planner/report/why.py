@@ -1,10 +1,11 @@
 """Prints why a layout is not chosen."""
 
-from collections.abc import Iterable, Iterator
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.evidence import MIXED
@@ -13,7 +14,7 @@ from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits, explanation
 from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer, WhyDocument
 from planner.report.document import serialise
-from planner.report.table import Column, Table, rich_table
+from planner.report.table import Column, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 
 NOTHING_S = 1e-7  # what is less is rounding
@@ -25,27 +26,47 @@ TELLING_FRACTION = 0.1  # of the largest of them, what others are at least
 
 def print_why(answer: WhyAnswer, console: Console) -> None:
     """The verdict first, then what it rests on."""
-    if answer.nothing is not None:
-        _print_nothing(answer.nothing, answer.best, console)
+    head, *lines = _nothing(answer.nothing, answer.best) if answer.nothing else _sentences(answer)
+    width, is_best = console.width, answer.verdict == "is the best plan"
+    trained = answer.case.context.traits.training.suffix.removeprefix(", ")
+    names = ", ".join(context.traits.name for context in answer.case.contexts)
+    show(console, Text(_wrapped(head, width), "bold"), *(_wrapped(line, width) for line in lines))
+    if answer.asked is None:
         return
-    assert answer.asked is not None
-    _print(_verdict(answer), console, style="bold")
-    for line in _reasons(answer):
-        _print(line, console)
+    show(console, Text(f"trained: {trained}, {names}", "dim") if trained else "")
+    if answer.best is None or is_best:
+        return
+    struck = "" if answer.is_complete else "a time limit struck: either plan may have a faster one"
+    show(console, *_tables(answer), _wrapped(_headroom(answer), width), struck)
+
+
+def _sentences(answer: WhyAnswer) -> Iterator[str]:
+    """The verdict, its reasons, and both plans."""
+    yield _verdict(answer)
+    yield from _reasons(answer)
     for title, plan in (("asked", answer.asked), ("best", answer.best)):
         if plan is not None and (title == "best" or answer.verdict != "is the best plan"):
-            _print(f"{title + ':':<6} {_described(plan, answer)}", console)
-    if adapters := answer.case.context.traits.training.suffix:
-        names = ", ".join(context.traits.name for context in answer.case.contexts)
-        _print(f"trained: {adapters.removeprefix(', ')}, {names}", console, style="dim")
-    if answer.best is None or answer.verdict == "is the best plan":
-        return
-    _print_layouts(answer, console)
-    _print_items(answer, console)
-    _print_stages(answer, console)
-    _print(_headroom(answer), console)
-    if not answer.is_complete:
-        console.print("a time limit struck: either plan may have a faster one")
+            framework = f"{plan.framework} " if len(answer.case.contexts) > 1 else ""
+            seconds, layout = _seconds(plan.estimate.iter_time_s), short_layout(plan.strategy)
+            yield f"{title + ':':<6} {seconds} an iteration, {framework}{layout}"
+
+
+def _nothing(nothing: NothingFits, best: Plan | None) -> Iterator[str]:
+    """Why nothing fits, and what would without the options."""
+    yield from explanation(nothing)
+    if best is not None and len(nothing.case.narrowing.texts) > 1:
+        seconds = format_seconds(best.estimate.iter_time_s)
+        yield f"best plan without these options: {seconds} an iteration"
+        yield f"  {short_layout(best.strategy)}"
+
+
+def _wrapped(line: str, width: int) -> str:
+    """A line, what does not fit into it indented below."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    parts = wrap(
+        line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+    return "\n".join(parts)
 
 
 def _verdict(answer: WhyAnswer) -> str:
@@ -89,10 +110,11 @@ def _reasons(answer: WhyAnswer) -> Iterator[str]:
 
 def _mostly(answer: WhyAnswer) -> str:
     """The largest items for the difference, and the largest against it."""
+    assert answer.asked is not None
     sign = 1.0 if answer.slower_by > 0 else -1.0
     items = sorted(_folded(answer.items()), key=lambda item: -sign * item.difference_s)
     largest_s = max((abs(item.difference_s) for item in items), default=0.0)
-    least_s = max(SMALL_FRACTION * _iteration_s(answer), TELLING_FRACTION * largest_s)
+    least_s = max(SMALL_FRACTION * answer.asked.estimate.iter_time_s, TELLING_FRACTION * largest_s)
     large = [item for item in items if abs(item.difference_s) >= least_s]
     along = [item for item in large if sign * item.difference_s > 0][:LARGEST]
     against = [item for item in reversed(large) if sign * item.difference_s < 0][:LARGEST]
@@ -132,17 +154,6 @@ def _penalties(answer: WhyAnswer) -> Iterator[str]:
             yield f"{words} must gain {factor - 1.0:.1%} to be chosen: {one.reason}"
 
 
-def _described(plan: Plan, answer: WhyAnswer) -> str:
-    framework = f"{plan.framework} " if len(answer.case.contexts) > 1 else ""
-    seconds = _seconds(plan.estimate.iter_time_s)
-    return f"{seconds} an iteration, {framework}{short_layout(plan.strategy)}"
-
-
-def _iteration_s(answer: WhyAnswer) -> float:
-    assert answer.asked is not None
-    return answer.asked.estimate.iter_time_s
-
-
 def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
     """Items under the words for them, largest difference first; recomputation is one."""
     sums: dict[str, tuple[float, float]] = {}
@@ -151,14 +162,6 @@ def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
         sums[item_title(item.name)] = (asked_s + item.asked_s, best_s + item.best_s)
     found = [ItemDifference.of(name, *times) for name, times in sums.items()]
     return sorted(found, key=lambda item: -item.difference_s)
-
-
-def _shown(answer: WhyAnswer) -> tuple[list[ItemDifference], list[ItemDifference]]:
-    """Items worth a row, and those that are summed up."""
-    least_s = SMALL_FRACTION * _iteration_s(answer)
-    items = _folded(answer.items())
-    large = [item for item in items if abs(item.difference_s) >= least_s]
-    return large, [item for item in items if abs(item.difference_s) < least_s]
 
 
 def _signed(seconds: float) -> str:
@@ -172,38 +175,55 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f} s" if 60.0 <= seconds < 3600.0 else format_seconds(seconds)
 
 
-def _print_items(answer: WhyAnswer, console: Console) -> None:
+def _tables(answer: WhyAnswer) -> Iterator[RenderableType | Table[Any]]:
+    """Decisions, times and stages of both plans, side by side."""
+    titles = ("layout", "asked", "best")
+    layouts = [(name, *both) for name, both in answer.differences().items()]
+    yield Text()
+    yield text_table(titles, layouts, left=titles)
+    yield Text()
+    yield from _times(answer)
+    yield Text()
+    if stages := answer.stages():
+        yield _stages(answer, stages)
+        yield Text()
+
+
+def _times(answer: WhyAnswer) -> Iterator[RenderableType | Table[Any]]:
     """Times of both, largest difference first; they add up to the total."""
-    large, small = _shown(answer)
-    rest = [("the rest", sum(i.asked_s for i in small), sum(i.best_s for i in small))]
-    rows = [(i.name, i.asked_s, i.best_s) for i in large] + rest * bool(small)
-    total = (sum(row[1] for row in rows), sum(row[2] for row in rows))
-    stages = [plan.strategy.pp for plan in (answer.asked, answer.best) if plan]
+    assert answer.asked is not None
+    assert answer.best is not None
+    least_s = SMALL_FRACTION * answer.asked.estimate.iter_time_s
+    items = _folded(answer.items())
+    large = [item for item in items if abs(item.difference_s) >= least_s]
+    small = [item for item in items if abs(item.difference_s) < least_s]
+    large += [_sum("the rest", small)] if small else []
+    stages = (answer.asked.strategy.pp, answer.best.strategy.pp)
     title = "time" if max(stages) == 1 else "time, mean of all stages"
-    rows.append(("iteration", *total))
-    columns: list[Column[tuple[str, float, float]]] = [
-        Column(title, lambda row: row[0], right=False),
-        Column("asked", lambda row: _seconds(row[1])),
-        Column("best", lambda row: _seconds(row[2])),
-        Column("difference", lambda row: _signed(row[1] - row[2])),
+    columns: list[Column[ItemDifference]] = [
+        Column(title, lambda item: item.name, right=False),
+        Column("asked", lambda item: _seconds(item.asked_s)),
+        Column("best", lambda item: _seconds(item.best_s)),
+        Column("difference", lambda item: _signed(item.asked_s - item.best_s)),
     ]
 
-    def style(row: tuple[str, float, float]) -> str:
-        return "bold" if row[0] == "iteration" else ""
+    def style(item: ItemDifference) -> str:
+        return "bold" if item.name == "iteration" else ""
 
-    console.print(rich_table(Table(rows, columns, style=style)))
+    yield Table([*large, _sum("iteration", large)], columns, style=style)
     if len(set(stages)) > 1:
-        num = " and ".join(map(str, stages))
-        text = f"The pipelines have {num} stages: whole pipelines are compared, no single stages."
-        _print(text, console)
-    console.print()
+        num = " and ".join(map(str, dict.fromkeys(stages)))
+        yield f"The pipelines have {num} stages: whole pipelines are compared, no single stages."
 
 
-def _print_stages(answer: WhyAnswer, console: Console) -> None:
+def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
+    """Items taken together."""
+    both = (sum(item.asked_s for item in items), sum(item.best_s for item in items))
+    return ItemDifference.of(name, *both)
+
+
+def _stages(answer: WhyAnswer, stages: Sequence[StageDifference]) -> Table[StageDifference]:
     """End stages and the slowest of either plan, each beside the same stage of the other."""
-    stages = answer.stages()
-    if not stages:
-        return
     slowest = {
         title: plan.estimate.slowest_stage
         for title, plan in (("asked", answer.asked), ("best", answer.best))
@@ -215,9 +235,7 @@ def _print_stages(answer: WhyAnswer, console: Console) -> None:
         return f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}"
 
     def layers(one: StageDifference) -> str:
-        if one.asked_layers == one.best_layers:
-            return f"{one.asked_layers}"
-        return f"{one.asked_layers}, {one.best_layers}"
+        return ", ".join(map(str, dict.fromkeys((one.asked_layers, one.best_layers))))
 
     def largest(one: StageDifference) -> str:
         item = max(_folded(one.items), key=lambda item: abs(item.difference_s))
@@ -231,20 +249,7 @@ def _print_stages(answer: WhyAnswer, console: Console) -> None:
         Column("difference", lambda one: _signed(one.asked_s - one.best_s)),
         Column("most of it", largest, right=False, wraps=True),
     ]
-    console.print(rich_table(Table(stages, columns)))
-    console.print()
-
-
-def _print_layouts(answer: WhyAnswer, console: Console) -> None:
-    rows = [(name, *both) for name, both in answer.differences().items()]
-    columns: list[Column[tuple[str, str, str]]] = [
-        Column("layout", itemgetter(0), right=False, wraps=True),
-        Column("asked", itemgetter(1), right=False, wraps=True),
-        Column("best", itemgetter(2), right=False, wraps=True),
-    ]
-    console.print()
-    console.print(rich_table(Table(rows, columns)))
-    console.print()
+    return Table(stages, columns)
 
 
 def _headroom(answer: WhyAnswer) -> str:
@@ -255,30 +260,6 @@ def _headroom(answer: WhyAnswer) -> str:
         if plan is not None
     ]
     return f"memory left free: {', '.join(parts)}"
-
-
-def _print_nothing(nothing: NothingFits, best: Plan | None, console: Console) -> None:
-    head, *lines = explanation(nothing)
-    _print(head, console, style="bold")
-    for line in lines:
-        _print(line, console)
-    if best is not None and len(nothing.case.narrowing.texts) > 1:
-        seconds = format_seconds(best.estimate.iter_time_s)
-        _print(f"best plan without these options: {seconds} an iteration", console)
-        _print(f"  {short_layout(best.strategy)}", console)
-
-
-def _print(line: str, console: Console, *, style: str | None = None) -> None:
-    """One line, or what does not fit into it indented below."""
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    for part in wrap(
-        line,
-        console.width,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    ):
-        console.print(part, style=style, markup=False)
 
 
 def render_why_json(answer: WhyAnswer) -> str:
