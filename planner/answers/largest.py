@@ -1,8 +1,8 @@
 """The largest micro-batch and the longest sequence that some layout fits, and what binds them."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
@@ -70,23 +70,50 @@ class LargestAnswer:
 
 @dataclass(kw_only=True)
 class _Quantity:
-    """Looks at the values of one quantity.
+    """Looks at the values of one quantity in a part of the space.
 
     More sequences or tokens never take less memory in one layout, and what is legal does not hang
     on them: what fits at a value fits at every smaller one.
     """
 
     name: str
-    at: Callable[[int], Case]
-    """The question at a value."""
-    least: int
-    """Of lengths: what all of them are multiples of."""
-    most: int
-    fixed: int
+    case: Case
+    keeps_batch: bool
+    """Values are looked at with the question's batch, else with one that they divide."""
     deadline: Deadline
     progress: Progress
-    known: Strategy | None = field(default=None)
+    known: Strategy | None = None
     """A layout that fits at the largest value that is known to fit."""
+
+    @property
+    def micro_batch(self) -> int:
+        """Of sequences: the smallest micro-batch that options leave."""
+        return min(self.case.narrowing.values.get("micro_batch", ()), default=1)
+
+    @property
+    def least(self) -> int:
+        """Of lengths, what all of them are multiples of."""
+        if self.name == MICRO_BATCH:
+            return 1
+        options = self.case.narrowing.values
+        degrees = math.lcm(*options.get("cp", ()), *options.get("tp", ()))
+        return LEAST_LENGTH * degrees // (degrees & -degrees)
+
+    def at(self, value: int) -> Case:
+        """The question at a value, at one micro-batch where its options leave several."""
+        is_length = self.name == SEQUENCE
+        micro_batch = self.micro_batch if is_length else value
+
+        def changed(context: Context) -> Context:
+            if is_length:
+                context = replace(context, job=replace(context.job, seq_len=value))
+            return context if self.keeps_batch else _with_batch(context, micro_batch)
+
+        case = self.case.with_each(changed)
+        if "micro_batch" in case.narrowing.values:
+            return case
+        texts = (*case.narrowing.texts, f"--fix micro_batch={micro_batch}")
+        return replace(case, narrowing=narrowing_of(texts))
 
     def fits(self, value: int) -> bool:
         """Whether a layout of this value fits: the one known, else any.
@@ -113,47 +140,41 @@ class _Quantity:
                 return True
         return False
 
-    def values(self) -> tuple[int, ...]:
-        """All that are looked at: between powers of two of the least STEPS_PER_DOUBLING."""
-        values, start = list[int](), self.least
-        while 2 * start <= self.most:
-            step = self.least * max(start // self.least // STEPS_PER_DOUBLING, 1)
-            values += range(start, 2 * start, step)
-            start *= 2
-        return (*values, start)
-
     def largest(self, above: int) -> tuple[int, int | None, bool]:
         """The largest value that fits, the next one, and whether the time was over before.
 
         ``above`` is known to fit, or 0. Powers of two are tried until nothing fits, then what
-        lies between the last two by halves.
+        lies between the last two by halves, STEPS_PER_DOUBLING values apart.
         """
-        values = sorted({0, above, *self.values()})
-        low, high = values.index(above), len(values)
+        low, high = above, self.least << (above // self.least).bit_length()
+        most = MAX_BATCH if self.name == MICRO_BATCH else MAX_SEQ_LEN
         try:
-            while high == len(values) and (row := self._doubled(values, low)) is not None:
-                low, high = (row, high) if self.fits(values[row]) else (low, row)
+            while high <= most and self.fits(high):
+                low, high = high, 2 * high
         except SearchTimeoutError:
-            return values[low], None, True
-        if high == len(values):
-            return values[low], None, False
-        low, high = smallest(low, high, lambda row: not self.fits(values[row]))
-        is_cut = high - low > 1
-        return values[low], None if is_cut else values[high], is_cut
+            return low, None, True
+        if high > most:
+            return low, None, False
+        start = max(high // 2, self.least)
+        step = self.least * max(start // self.least // STEPS_PER_DOUBLING, 1)
+        values = [low, *(each for each in range(start, high, step) if each > low), high]
+        found, beyond = smallest(0, len(values) - 1, lambda row: not self.fits(values[row]))
+        is_cut = beyond - found > 1
+        return values[found], None if is_cut else values[beyond], is_cut
 
-    def _doubled(self, values: Sequence[int], row: int) -> int | None:
-        """Where the next power of two of the least stands; None behind the last one."""
-        wanted = self.least << (values[row] // self.least).bit_length()
-        return values.index(wanted) if wanted <= values[-1] else None
+    def divisor(self, value: int) -> int:
+        """The largest micro-batch up to ``value`` that the batch is cut into, and that fits."""
+        batch = self.case.context.job.global_batch
+        sizes = (size for size in range(min(value, batch), 0, -1) if batch % size == 0)
+        return next((size for size in sizes if self.fits(size)), 0)
 
-
-def _binding(quantity: _Quantity, beyond: int) -> tuple[str, ...]:
-    """The memories that would let a value fit if they had no limit, each alone or both."""
-    return tuple(
-        name
-        for name, lift in WITHOUT.items()
-        if fits(quantity.at(beyond).with_each(lift), quantity.deadline) is not None
-    )
+    def binding(self, beyond: int) -> tuple[str, ...]:
+        """The memories that would let a value fit if they had no limit, each alone or both."""
+        return tuple(
+            name
+            for name, lift in WITHOUT.items()
+            if fits(self.at(beyond).with_each(lift), self.deadline) is not None
+        )
 
 
 def _with_batch(context: Context, micro_batch: int) -> Context:
@@ -163,64 +184,7 @@ def _with_batch(context: Context, micro_batch: int) -> Context:
     return replace(context, job=replace(context.job, global_batch=each * number))
 
 
-def _fixing(case: Case, micro_batch: int) -> Case:
-    """The question at one micro-batch, where its options leave several."""
-    if "micro_batch" in case.narrowing.values:
-        return case
-    texts = (*case.narrowing.texts, f"--fix micro_batch={micro_batch}")
-    return replace(case, narrowing=narrowing_of(texts))
-
-
-def _micro_batch(case: Case, deadline: Deadline, progress: Progress) -> _Quantity:
-    """How micro-batches are looked at, whatever the global batch."""
-
-    def at(value: int) -> Case:
-        return _fixing(case.with_each(lambda context: _with_batch(context, value)), value)
-
-    return _Quantity(
-        name=MICRO_BATCH,
-        at=at,
-        least=1,
-        most=MAX_BATCH,
-        fixed=case.context.job.seq_len,
-        deadline=deadline,
-        progress=progress,
-    )
-
-
-def _sequence(case: Case, deadline: Deadline, progress: Progress, *, has_batch: bool) -> _Quantity:
-    """How lengths are looked at, at the smallest micro-batch that is left."""
-    options = case.narrowing.values
-    micro_batch = min(options.get("micro_batch", ()), default=1)
-
-    def lengthened(context: Context, value: int) -> Context:
-        longer = replace(context, job=replace(context.job, seq_len=value))
-        return longer if has_batch else _with_batch(longer, micro_batch)
-
-    def at(value: int) -> Case:
-        return _fixing(case.with_each(lambda context: lengthened(context, value)), micro_batch)
-
-    degrees = math.lcm(*options.get("cp", ()), *options.get("tp", ()))
-    return _Quantity(
-        name=SEQUENCE,
-        at=at,
-        least=LEAST_LENGTH * degrees // (degrees & -degrees),
-        most=MAX_SEQ_LEN,
-        fixed=micro_batch,
-        deadline=deadline,
-        progress=progress,
-    )
-
-
-def _divisor(quantity: _Quantity, value: int, batch: int) -> int:
-    """The largest micro-batch up to ``value`` that the batch is cut into, and that fits."""
-    sizes = [size for size in range(min(value, batch), 0, -1) if batch % size == 0]
-    return next((size for size in sizes if quantity.fits(size)), 0)
-
-
-def _answered(
-    case: Case, quantity: _Quantity, *, has_batch: bool, held: Largest | None = None
-) -> Largest:
+def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = None) -> Largest:
     """The largest value of one quantity, what binds it, and the fastest plan there.
 
     ``held``: the same with less allowed.
@@ -228,14 +192,15 @@ def _answered(
     quantity.known = held.plan.strategy if held and held.plan else None
     value, beyond, is_cut = quantity.largest(held.value if held else 0)
     own, binds = quantity, tuple[str, ...]()
+    is_size = quantity.name == MICRO_BATCH
     try:
-        if quantity.name == MICRO_BATCH and has_batch and value and not is_cut:
-            own = replace(quantity, at=lambda size: _fixing(case, size))
-            inside = _divisor(own, value, case.context.job.global_batch)
+        if is_size and has_batch and value and not is_cut:
+            own = replace(quantity, keeps_batch=True)
+            inside = own.divisor(value)
             if inside < value:
                 value, beyond, binds = inside, value, (BATCH,)
         if beyond is not None and not binds:
-            binds = _binding(quantity, beyond)
+            binds = quantity.binding(beyond)
     except SearchTimeoutError:
         beyond, is_cut = None, True
     plans = best(own.at(value), quantity.deadline).plans if value else ()
@@ -245,48 +210,10 @@ def _answered(
         plan=max(plans, key=lambda plan: plan.estimate.tokens_per_s, default=None),
         beyond=beyond,
         binds=binds,
-        fixed=quantity.fixed,
+        fixed=quantity.case.context.job.seq_len if is_size else quantity.micro_batch,
         is_cut=is_cut,
         resident=held,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asking:
-    """The question as read."""
-
-    case: Case
-    has_batch: bool
-    deadline: Deadline
-    progress: Progress
-    quantities: tuple[str, ...]
-
-    def answers(self) -> tuple[Largest, ...]:
-        """Of every quantity; of lengths alone where options say what micro-batches are left."""
-        is_fixed = "micro_batch" in self.case.narrowing.values
-        return tuple(
-            self.with_resident(name) for name in self.quantities if name == SEQUENCE or not is_fixed
-        )
-
-    def with_resident(self, name: str) -> Largest:
-        """The largest value, and with nothing offloaded where offloading allows a larger one.
-
-        Options that ask for offloading contradict the second question, which is then left.
-        """
-        inside = narrowed(self.case, NOTHING_OFFLOADED)
-        if inside is None or NOTHING_OFFLOADED in self.case.narrowing.texts:
-            return self.largest(self.case, name)
-        held = self.largest(inside, name)
-        found = self.largest(self.case, name, held)
-        return found if found.value > held.value else replace(held, resident=None)
-
-    def largest(self, case: Case, name: str, held: Largest | None = None) -> Largest:
-        """The largest value in one part of the space."""
-        if name == MICRO_BATCH:
-            quantity = _micro_batch(case, self.deadline, self.progress)
-        else:
-            quantity = _sequence(case, self.deadline, self.progress, has_batch=self.has_batch)
-        return _answered(case, quantity, has_batch=self.has_batch, held=held)
 
 
 def largest(
@@ -302,18 +229,35 @@ def largest(
     """The largest micro-batch at the question's length, and the longest sequence.
 
     ``has_batch``: the global batch was given, so micro-batches divide it; else it is what they
-    need. Where nothing leaves the margin free it is given up, unless the user chose it.
+    need. Where nothing leaves the margin free it is given up, unless the user chose it. Of lengths
+    alone where options say what micro-batches are left.
     """
-    asking = _Asking(
-        case=case,
-        has_batch=has_batch,
-        deadline=deadline or Deadline(),
-        progress=progress,
-        quantities=quantities,
-    )
-    found = asking.answers()
+    time_left = deadline or Deadline()
+    is_fixed = "micro_batch" in case.narrowing.values
+
+    def quantity(name: str, inside: Case) -> _Quantity:
+        return _Quantity(
+            name=name,
+            case=inside,
+            keeps_batch=has_batch and name == SEQUENCE,
+            deadline=time_left,
+            progress=progress,
+        )
+
+    def with_resident(name: str, asked: Case) -> Largest:
+        """The largest value, and with nothing offloaded where offloading allows a larger one."""
+        # Options that ask for offloading contradict the second question, which is then left.
+        inside = narrowed(asked, NOTHING_OFFLOADED)
+        if inside is None or NOTHING_OFFLOADED in asked.narrowing.texts:
+            return _largest(quantity(name, asked), has_batch=has_batch)
+        held = _largest(quantity(name, inside), has_batch=has_batch)
+        found = _largest(quantity(name, asked), has_batch=has_batch, held=held)
+        return found if found.value > held.value else replace(held, resident=None)
+
+    named = [name for name in quantities if name == SEQUENCE or not is_fixed]
+    found = tuple(with_resident(name, case) for name in named)
     is_tight = not keeps_margin and not any(one.value or one.is_cut for one in found)
     if is_tight:
-        asking = replace(asking, case=without_margin(case))
-        found = asking.answers()
-    return LargestAnswer(case=asking.case, found=found, notes=tuple(notes), is_tight=is_tight)
+        case = without_margin(case)
+        found = tuple(with_resident(name, case) for name in named)
+    return LargestAnswer(case=case, found=found, notes=tuple(notes), is_tight=is_tight)
