@@ -16,7 +16,6 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.observe import read_source as read_observation
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.plan import PLAN
 from planner.check.result import exit_code
 from planner.check.settings import settings_for
@@ -24,7 +23,7 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
 from planner.formats.format import read_source
-from planner.query.from_file import AUTO
+from planner.query.from_file import AUTO, Request
 from planner.report.findings import (
     render_github,
     render_json,

@@ -12,7 +12,6 @@ import numpy as np
 from planner.answers.collective import most_whole_ranks, planned_s
 from planner.calibrate.rows import Machine, Measured, Table
 from planner.catalog.detect import accelerator_of
-from planner.check.layout import Layout
 from planner.cost.attention_kernels import (
     attention_peak_flops_per_s,
     flash_attention_backward_s,
@@ -22,6 +21,7 @@ from planner.cost.estimate import estimate
 from planner.cost.kernels import element_wise_s, product_s
 from planner.errors import InputError, Problem
 from planner.layers.op import FlashAttention, Gemm
+from planner.query.layout import Layout
 from planner.spec.cluster import PROCESSOR, ClusterSpec, CollectiveKind
 from planner.spec.job import Precision
 from planner.units import GB, TERA, US

@@ -24,7 +24,6 @@ from planner.calibrate.points import (
 )
 from planner.calibrate.read_links import is_nccl, is_nvbandwidth, nccl_points, nvbandwidth_points
 from planner.calibrate.rows import is_table, read_table
-from planner.check.job import Request
 from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
@@ -33,6 +32,7 @@ from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.layers.op import FlashAttention
 from planner.limits import MAX_LOG_BYTES, brief
+from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import Precision
 from planner.units import TERA

@@ -4,29 +4,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.catalog.clusters import load_cluster
-from planner.check.assume import assuming
 from planner.check.findings import (
     NO_SHARDS,
-    LintCase,
     advice_findings,
     legality_findings,
     lint_cases,
     network_findings,
     not_said_yet,
 )
-from planner.check.job import Job, Request, job_of, named, shape_of
 from planner.check.plan import PLAN, check_format_name, is_plan_file, read_plan_layout
 from planner.check.result import Figures, FileResult, finding_of, in_order, is_ignored
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
 from planner.formats.format import Finding, Format, Reading, SourceText, World
 from planner.limits import one_line
-from planner.query.from_file import AUTO, UnrecognisedError, format_of, source_of, with_model
+from planner.query.from_file import (
+    AUTO,
+    Job,
+    Request,
+    UnrecognisedError,
+    format_of,
+    job_of,
+    named,
+    read_for,
+    source_of,
+)
+from planner.query.values import shape_of
 
 if TYPE_CHECKING:
-    from planner.check.complete import Completed
-    from planner.check.layout import Layout
+    from planner.query.layout import Completed, Layout
     from planner.search.near import Accepts
     from planner.spec.strategy import Strategy
 
@@ -97,7 +103,7 @@ def _unlike_job(layout: "Layout", request: Request) -> list[Finding]:
 
 def _check_config(source: SourceText, request: Request) -> FileResult:
     kind = format_of(source, request.framework)
-    reading = read_configuration(kind, source, request)
+    reading = read_for(kind, kind.read(source), request)
     job = job_of(request, reading)
     result = FileResult(
         path=source.path,
@@ -113,11 +119,11 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
         num_gpus, linted = _linted(kind, reading, request)
         return replace(result, num_gpus=num_gpus, findings=linted)
     completed = completed_of(kind, reading, job)
-    findings = file_findings(kind, reading, completed)
-    figures = None
-    if completed.layout is not None:
-        accepts = _can_express(kind, source, completed.layout, kind.part(reading.settings))
-        more, figures = _layout_findings(completed.layout, request, findings, accepts, kind)
+    layout, figures = completed.layout, None
+    findings = file_findings(kind, reading, completed.world, completed.findings)
+    if layout is not None:
+        accepts = _can_express(kind, source, layout, kind.part(reading.settings))
+        more, figures = _layout_findings(layout, request, findings, accepts, kind)
         findings += more
     return replace(
         result,
@@ -128,16 +134,10 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
     )
 
 
-def read_configuration(kind: Format, source: SourceText, request: Request) -> Reading:
-    """A file's settings, with what the request says of its launch, its model and its script."""
-    reading = kind.launched(with_model(kind.read(source)), request.environment)
-    return assuming(reading, request.assumed)
-
-
 def completed_of(kind: Format, reading: Reading, job: Job) -> "Completed":
     """The layout of a reading for a job."""
     # Costs and the search's rules are imported with it; a file without a job needs neither.
-    from planner.check.complete import complete
+    from planner.query.layout import complete
 
     framework = kind.framework_of(reading)
     return complete(reading, job, framework, script_recomputes=kind.script_recomputes)
@@ -167,15 +167,15 @@ def _linted(kind: Format, reading: Reading, request: Request) -> tuple[int, tupl
         global_batch=request.global_batch,
         shape=shape_of(model) if model else {},
     )
-    first = next(cases)
-    num_gpus, found = first.world.num_gpus, file_findings(kind, reading, first)
-    for case in cases:
-        if all(one in reading.findings for one in found):
+    num_gpus, kept = None, list[Finding]()
+    for world, contradictions in cases:
+        found = file_findings(kind, reading, world, contradictions)
+        rules = {(one.rule, one.key) for one in found}
+        is_first = num_gpus is None
+        kept = found if is_first else [one for one in kept if (one.rule, one.key) in rules]
+        num_gpus = world.num_gpus if is_first else 0
+        if all(one in reading.findings for one in kept):
             break
-        num_gpus = 0
-        rules = file_findings(kind, reading, case)
-        kept = {(one.rule, one.key) for one in rules}
-        found = [one for one in found if (one.rule, one.key) in kept]
     if reading.unpriced:
         rule, message = "job.unpriced", f"{reading.unpriced}; memory and time are not checked"
     else:
@@ -186,7 +186,7 @@ def _linted(kind: Format, reading: Reading, request: Request) -> tuple[int, tupl
             f"{' and '.join(missing)} {'say' if missing[1:] else 'says'} for what job"
         )
     note = Finding(rule=rule, severity="note", message=message, path=reading.path)
-    return num_gpus, (*_as_likely(found, reading), note)
+    return num_gpus or 0, (*_as_likely(kept, reading), note)
 
 
 def _as_likely(findings: Sequence[Finding], reading: Reading) -> tuple[Finding, ...]:
@@ -209,13 +209,12 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
         return None
     kind, beside = found
     num_gpus, findings = beside.read(source)
-    asked = request.num_gpus
-    there = None if request.cluster is None else load_cluster(request.cluster).num_accelerators
+    _, cluster = named(request)
     wrong = ""
-    if asked is not None and num_gpus != asked:
-        wrong = f"the job has {asked} GPUs; given {num_gpus}"
-    elif there is not None and num_gpus > there:
-        wrong = f"the cluster has {there} GPUs; given {num_gpus}"
+    if request.num_gpus not in (None, num_gpus):
+        wrong = f"the job has {request.num_gpus} GPUs; given {num_gpus}"
+    elif cluster and num_gpus > cluster.num_accelerators:
+        wrong = f"the cluster has {cluster.num_accelerators} GPUs; given {num_gpus}"
     if wrong:
         finding = Finding(rule="job.gpus", severity="error", message=wrong, path=source.path)
         findings += (finding,)
@@ -230,16 +229,15 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
 
 
 def file_findings(
-    kind: Format, reading: Reading, completed: "Completed | LintCase"
+    kind: Format, reading: Reading, world: World, contradictions: Sequence[Finding]
 ) -> list[Finding]:
     """What is wrong with a file before its layout is looked at; the format's words come first."""
-    world = completed.world
     findings = [*reading.findings, *_rule_findings(kind, reading, world)]
     # What is wrong with the files that a file names, at their own lines.
     for each in reading.named:
         said = [*each.findings, *_rule_findings(formats.load_format(each.format), each, world)]
         findings += [one for one in said if one.severity == "error"]
-    return findings + not_said_yet(completed.findings, findings)
+    return findings + not_said_yet(contradictions, findings)
 
 
 def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:

@@ -1,20 +1,19 @@
 """What is wrong with a layout: rules of the search, groups on the network, a faster plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from planner.check.degrees import batch_of, gpus_of
-from planner.check.rules import LEGALITY
-from planner.check.values import Values
 from planner.formats.format import SEVERITIES, Finding, Format, Reading, World
+from planner.query.rules import LEGALITY
+from planner.query.values import Values, batch_of, gpus_of, known_of
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 from planner.units import format_count, format_seconds
 
 if TYPE_CHECKING:
-    from planner.check.layout import Layout
     from planner.cost.context import Context
+    from planner.query.layout import Layout
     from planner.search.search import Found
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
@@ -98,14 +97,6 @@ def _leaves(span: int, size: int) -> bool:
     return span > size or size % span != 0
 
 
-@dataclass(frozen=True)
-class LintCase:
-    """A file on one number of GPUs: what its rules need to know, and its contradictions."""
-
-    world: World
-    findings: tuple[Finding, ...]
-
-
 def lint_cases(
     reading: Reading,
     *,
@@ -113,26 +104,21 @@ def lint_cases(
     of_cluster: int | None,
     global_batch: int | None,
     shape: Mapping[str, Any],
-) -> Iterator[LintCase]:
-    """The file on every number of GPUs that it may be for: what is wrong on all of them is wrong.
+) -> Iterator[tuple[World, Sequence[Finding]]]:
+    """What rules need to know of a file, and its contradictions, on every number of GPUs.
 
-    The number is the file's, the job's (``num_gpus``) or the cluster's.
+    The number is the file's, the job's (``num_gpus``) or the cluster's, else any that the file may
+    be for: what is wrong on all of them is wrong.
     """
-    counts = [of_cluster] if of_cluster else list(_counts(reading, num_gpus))
+    is_open = any(name in reading.left_open for name in (*MODEL_PARALLEL_DEGREES, "num_gpus"))
+    counts = [of_cluster] if of_cluster else _counts(reading, num_gpus)
     for count in counts:
         values = Values(reading)
         gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
-        is_open = any(name in reading.left_open for name in (*MODEL_PARALLEL_DEGREES, "num_gpus"))
-        dp = None if is_open else gpus.dp
-        batch = None if dp is None else batch_of(values, dp, asked=global_batch)
-        known: dict[str, Any] = {**shape, **gpus.degrees}
-        known |= {"num_gpus": gpus.num_gpus} | ({} if dp is None else {"dp": dp})
-        known |= vars(batch) if batch else {}
-        known |= {
-            name: each.value for name, each in reading.decisions.items() if each.value is not None
-        }
-        findings = () if is_open else tuple(values.findings)
-        yield LintCase(World(num_gpus=gpus.num_gpus, decisions=known), findings)
+        gpus = replace(gpus, dp=None) if is_open else gpus
+        batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=global_batch)
+        world = World(num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch))
+        yield world, () if is_open else values.findings
 
 
 def _counts(reading: Reading, num_gpus: int | None) -> Iterator[int]:

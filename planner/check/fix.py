@@ -22,18 +22,17 @@ from planner.answers.repair import (
     own_context,
     repair,
 )
-from planner.check.check import completed_of, file_findings, read_configuration
-from planner.check.complete import Completed, complete
+from planner.check.check import completed_of, file_findings
 from planner.check.findings import legality_findings, not_said_yet
-from planner.check.job import Job, Request, job_of
-from planner.check.layout import NOWHERE, Layout, Place
 from planner.check.plan import PLAN
-from planner.check.values import Values
+from planner.check.result import refusal
 from planner.cost.context import Context
-from planner.errors import ExpressError, InputError, Problem
-from planner.formats.format import Finding, Format, Reading, SourceText
-from planner.query.from_file import format_of
+from planner.errors import ExpressError, InputError
+from planner.formats.format import Finding, Format, Reading, SourceText, Value
+from planner.query.from_file import Job, Request, format_of, needed_job, read_for
+from planner.query.layout import Completed, Layout, complete
 from planner.query.places import cluster_for_file
+from planner.query.values import NOWHERE, Values
 from planner.search.search import Progress
 from planner.spec.strategy import POLICY_COUNT_FIELDS, Strategy, gpus_of_replica
 from planner.spelling import alike
@@ -42,17 +41,25 @@ from planner.spelling import alike
 UNFIXABLE = ("job.value", "job.model", "job.precision", "job.optimizer")
 # Rules of what the job decides, or what follows from it.
 OF_JOB = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
+# A key that is spelled nearly like one that states a decision is taken for that one.
+LEAST_LIKENESS = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """A whole strategy, however broken the file is, and what it is to become legal for."""
 
+    reading: Reading
+    job: Job
+    """Its GPUs, batch and length are those that every fix keeps."""
     layout: Layout
-    num_gpus: int
-    """That every fix uses."""
     completed: Completed
     """The file as it stands."""
+
+    @property
+    def num_gpus(self) -> int:
+        """That every fix uses."""
+        return self.job.request.num_gpus or self.layout.num_gpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +161,11 @@ def fix_file(
     cannot say it.
     """
     kind = format_of(source, request.framework)
-    reading = read_configuration(kind, source, request)
-    job = _job(kind, reading, request)
-    start = start_of(kind, reading, job)
+    reading = read_for(kind, kind.read(source), request)
+    if reading.made_for:
+        message = f"is for {reading.made_for}, whose rules are not known"
+        raise InputError.single(reading.path, "file", message)
+    start = start_of(kind, reading, needed_job(request, reading))
     context = replace(start.layout.context, margin_fraction=0.0)
     found = FixedFile(
         source=source,
@@ -170,19 +179,16 @@ def fix_file(
     )
     if found.is_sound:
         return found
-    own = start.layout.context.job
-    job = replace(job, num_gpus=start.num_gpus, global_batch=own.global_batch, seq_len=own.seq_len)
-    writer = _Writer(kind=kind, source=source, reading=reading, request=request, job=job)
-    return _fixed(found, start, writer, progress)
+    return _fixed(found, start, _Writer(kind=kind, source=source, start=start), progress)
 
 
 def _fixed(found: FixedFile, start: Start, writer: "_Writer", progress: Progress) -> FixedFile:
     """The file with the smallest fix after which it is clean, else no worse than before."""
-    wrong, request = found.answer, writer.request
-    of_read = frozenset((one.rule, one.key) for one in writer.reading.findings)
+    wrong = found.answer
+    of_read = frozenset((one.rule, one.key) for one in start.reading.findings)
     of_file = of_read | {(one.rule, one.key) for one in found.errors}
     margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
-    deadline = Deadline(request.time_limit_s)
+    deadline = Deadline(start.job.request.time_limit_s)
     deadline.plan_for(2 * len(margins))
     for allowed in (of_read, of_file):
         for margin in margins:
@@ -213,11 +219,11 @@ def _with_fix(found: FixedFile, start: Start, writer: "_Writer", context: Contex
     """The file with the best repair; InputError where a misspelt key may state a field."""
     best = found.answer.repaired[0].plan.strategy
     written = writer.written(context, best)
-    keys = set(written.keys - set(writer.reading.settings))
+    keys = set(written.keys - set(start.reading.settings))
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
         keys |= {each.key for each in writer.kind.emitted(context, best).decided}
-    _refuse_misspelt(writer.reading, keys)
+    _refuse_misspelt(start.reading, keys)
     before = start.layout.places.of
     after = written.layout.places.of if written.layout else {}
     repaired = tuple(
@@ -228,7 +234,7 @@ def _with_fix(found: FixedFile, start: Start, writer: "_Writer", context: Contex
 
 
 def _placed(
-    change: FieldChange, before: Mapping[str, Place], after: Mapping[str, Place]
+    change: FieldChange, before: Mapping[str, Value], after: Mapping[str, Value]
 ) -> FieldChange:
     """The change with the key that states it and its lines in the file and in the fixed one."""
     # Which layers are recomputed is one field, which files state by policy.
@@ -238,22 +244,9 @@ def _placed(
     return replace(change, key=old.key or new.key, line=old.line, new_line=new.line)
 
 
-def _job(kind: Format, reading: Reading, request: Request) -> Job:
-    """The job; InputError where none is known, or the file is another program's."""
-    if reading.made_for:
-        message = f"is for {reading.made_for}, whose rules are not known"
-        raise InputError.single(reading.path, "file", message)
-    job = job_of(request, reading)
-    if job is not None:
-        return job
-    missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
-    message = f"{' and '.join(missing)} needed, here or in planner.toml, to fix {kind.title}"
-    raise InputError.single(reading.path, "file", message)
-
-
 def _errors(kind: Format, reading: Reading, completed: Completed) -> tuple[Finding, ...]:
     """What a check calls errors, but memory."""
-    found = file_findings(kind, reading, completed)
+    found = file_findings(kind, reading, completed.world, completed.findings)
     if completed.layout is not None:
         found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
     return tuple(one for one in found if one.severity == "error")
@@ -265,9 +258,7 @@ class _Writer:
 
     kind: Format
     source: SourceText
-    reading: Reading
-    request: Request
-    job: Job
+    start: Start
     reasons: list[str] = field(default_factory=list)
     """Why layouts were not accepted, in the order they were tried."""
 
@@ -288,7 +279,7 @@ class _Writer:
             made = self.written(context, strategy)
         except (ExpressError, InputError) as error:
             return str(error)
-        part = self.kind.part(self.reading.settings)
+        part = self.kind.part(self.start.reading.settings)
         if part is not None and made.part != part:
             return f"the file is for {part}, which does not express it"
         if missing := not_stated(context, strategy, made.layout):
@@ -300,8 +291,9 @@ class _Writer:
         """Write a strategy into the file and read that; raises ExpressError and InputError."""
         text = self.kind.written_into(self.source, context, strategy)
         again = SourceText(path=self.source.path, text=text)
-        reading = read_configuration(self.kind, again, self.request)
-        completed = completed_of(self.kind, reading, self.job)
+        job = self.start.job
+        reading = read_for(self.kind, self.kind.read(again), job.request)
+        completed = completed_of(self.kind, reading, job)
         return Written(
             text=text,
             errors=_errors(self.kind, reading, completed),
@@ -315,7 +307,7 @@ def _refuse_misspelt(reading: Reading, keys: AbstractSet[str]) -> None:
     """InputError where a key that is not known is nearly one of these."""
     parts = {part for key in keys for part in key.split(".")}
     unknown = [one for one in reading.findings if one.kind == "unknown_key"]
-    near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
+    near = [(one, alike(one.key.rpartition(".")[2], parts, LEAST_LIKENESS)) for one in unknown]
     _refuse(
         replace(
             one,
@@ -359,27 +351,27 @@ def start_of(kind: Format, reading: Reading, job: Job) -> Start:
         for one in (*reading.findings, *completed.findings)
         if one.rule in UNFIXABLE or one.kind == "bad_value"
     )
-    num_gpus = min(job.num_gpus or completed.world.num_gpus, job.cluster.num_accelerators)
+    num_gpus = job.request.num_gpus or completed.world.num_gpus
+    num_gpus = min(num_gpus, job.cluster.num_accelerators)
     layout = completed.layout
     is_whole = layout is not None and layout.num_gpus == num_gpus
     if not is_whole or any(one.rule in OF_JOB for one in completed.findings):
         layout = _without_contradictions(kind, reading, job, completed, num_gpus)
     assert layout is not None
-    return Start(layout=layout, num_gpus=num_gpus, completed=completed)
+    own = layout.context.job
+    request = replace(
+        job.request, num_gpus=num_gpus, global_batch=own.global_batch, seq_len=own.seq_len
+    )
+    return Start(
+        reading=reading, job=replace(job, request=request), layout=layout, completed=completed
+    )
 
 
 def _refuse(findings: Iterable[Finding]) -> None:
     """Raise InputError with every finding, at its line."""
-    problems = [
-        Problem(
-            where=f"{one.path}:{one.line}" if one.line else one.path,
-            key=one.key or "file",
-            message=one.message,
-        )
-        for one in findings
-    ]
-    if problems:
-        raise InputError(problems)
+    error = refusal(findings)
+    if error.problems:
+        raise error
 
 
 def _without_contradictions(
@@ -391,23 +383,25 @@ def _without_contradictions(
     replica_gpus = int(gpus_of_replica(known))
     dp = max(1, num_gpus // replica_gpus)
     dropped = {"dp", "num_gpus", "global_batch"}
-    dropped |= {"seq_len"} if job.seq_len else set()
+    dropped |= {"seq_len"} if job.request.seq_len else set()
     if pp > job.model.num_blocks:
         dropped.add("pp")
         replica_gpus //= pp
     kept = {name: value for name, value in reading.decisions.items() if name not in dropped}
-    free = replace(job, num_gpus=replica_gpus * dp, global_batch=None)
-    layout = complete(replace(reading, decisions=kept), free, kind.framework_of(reading)).layout
-    if layout is None:
+    asked = replace(job.request, num_gpus=replica_gpus * dp, global_batch=None)
+    framework = kind.framework_of(reading)
+    free = complete(replace(reading, decisions=kept), replace(job, request=asked), framework)
+    if free.layout is None:
         _refuse(completed.findings)
         raise InputError.single(reading.path, "layout", "the layout cannot be made out")
-    total = job.global_batch or known.get("global_batch")
+    total = job.request.global_batch or known.get("global_batch")
     if not isinstance(total, int):
         message = "the file does not say it; give --global-batch"
         raise InputError.single(reading.path, "global_batch", message)
-    strategy = _with_batch(replace(layout.strategy, pp=pp, dp=dp), reading, total)
+    context = free.layout.context
+    strategy = _with_batch(replace(free.layout.strategy, pp=pp, dp=dp), reading, total)
     return Layout(
-        context=replace(layout.context, job=replace(layout.context.job, global_batch=total)),
+        context=replace(context, job=replace(context.job, global_batch=total)),
         strategy=replace(strategy, dp=int(known.get("dp", dp))),
         places=Values(reading).places,
     )

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.check.check import check_file
-from planner.check.job import Request, Software
 from planner.check.plan import is_plan_file, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
@@ -13,8 +12,7 @@ from planner.errors import InputError
 from planner.formats.format import Finding, SourceText, Value, read_source
 from planner.formats.shell.launched import launcher_settings, processes
 from planner.formats.shell.words import Script, line_numbers, read_script
-from planner.spec.job import JobSpec
-from planner.spec.traits import FrameworkTraits
+from planner.query.from_file import Request, Software
 
 SCRIPTS = (".sh", ".slurm", ".sbatch")
 
@@ -84,33 +82,25 @@ def _planned(source: SourceText, request: Request) -> Request:
         layout, _, model, cluster = read_plan_layout(source, request.cluster)
     except InputError:
         return request
-    context = layout.context if layout else None
-    beside, job = Path(source.path).parent, context.job if context else None
-    software = _software(context.traits) if context else None
-    return replace(
+    beside = Path(source.path).parent
+    request = replace(
         request,
         model=request.model or _near(model, beside),
         cluster=request.cluster or _near(cluster, beside),
-        seq_len=request.seq_len or (job.seq_len if job else None),
-        global_batch=request.global_batch or (job.global_batch if job else None),
-        imbalance_fraction=_first(
-            request.imbalance_fraction, job.imbalance_fraction if job else None
-        ),
-        documents=request.documents or _documents(job),
+    )
+    if layout is None:
+        return request
+    traits, job = layout.context.traits, layout.context.job
+    software = Software(framework=traits.name, profile=traits.profile, settings=traits.settings)
+    imbalance, documents = request.imbalance_fraction, job.documents
+    return replace(
+        request,
+        seq_len=request.seq_len or job.seq_len,
+        global_batch=request.global_batch or job.global_batch,
+        imbalance_fraction=job.imbalance_fraction if imbalance is None else imbalance,
+        documents=request.documents or (documents.text if documents else None),
         software=request.software or software,
     )
-
-
-def _first(given: float | None, planned: float | None) -> float | None:
-    return planned if given is None else given
-
-
-def _documents(job: JobSpec | None) -> str | None:
-    return job.documents.text if job and job.documents else None
-
-
-def _software(traits: FrameworkTraits) -> Software:
-    return Software(framework=traits.name, profile=traits.profile, settings=traits.settings)
 
 
 def _near(name: str, folder: Path) -> str | None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from planner.answers.base import Deadline
 from planner.answers.layout import differences
 from planner.answers.repair import memory_deficits, repair
-from planner.check.layout import Layout
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.format import Finding
 from planner.frameworks.settings import with_optimizer
+from planner.query.layout import Layout
 from planner.search.near import Accepts
 from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_bytes, format_stage

@@ -3,15 +3,19 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from planner.check.layout import Layout, Place, Places
 from planner.check.result import finding_of
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
 from planner.formats import registry as formats
-from planner.formats.format import Finding, SourceText
+from planner.formats.format import Finding, SourceText, Value
 from planner.query.from_file import AUTO
+from planner.query.values import Places
 from planner.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from planner.query.layout import Layout
 
 PLAN = "plan"
 # Keys that only a plan file has all of.
@@ -36,12 +40,13 @@ def is_plan_file(source: SourceText, framework: str = AUTO) -> bool:
 
 def read_plan_layout(
     source: SourceText, cluster: str | None
-) -> tuple[Layout | None, tuple[Finding, ...], str, str]:
+) -> tuple["Layout | None", tuple[Finding, ...], str, str]:
     """The layout of a plan, what is wrong with the file, and its model and cluster by name.
 
     ``cluster`` stands in place of the file's own. Raises InputError where it is no YAML.
     """
     from planner.answers.plan_file import InputsPart, StrategyPart, read_plan
+    from planner.query.layout import Layout
 
     lines = key_lines(source)
     try:
@@ -51,7 +56,11 @@ def read_plan_layout(
         return None, tuple(_placed(finding, lines) for finding in found), "", cluster or ""
     keys = {name: f"inputs.{name}" for name in InputsPart.model_fields}
     keys |= {name: f"strategy.{name}" for name in StrategyPart.model_fields}
-    places = {name: Place(key=key, line=lines[key]) for name, key in keys.items() if key in lines}
+    places = {
+        name: Value(value=None, key=key, line=lines[key])
+        for name, key in keys.items()
+        if key in lines
+    }
     layout = Layout(
         context=replace(context, margin_fraction=0.0),
         strategy=strategy,

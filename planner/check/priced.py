@@ -3,18 +3,17 @@
 Unlike a check this judges nothing: a run that was started has kept its framework's rules.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.check.assume import assuming
-from planner.check.complete import complete
 from planner.check.findings import BATCH, STAGES, legality_findings
-from planner.check.job import Request, job_of, named
-from planner.check.layout import Layout
 from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
-from planner.errors import InputError, Problem
+from planner.check.result import refusal
+from planner.errors import InputError
 from planner.formats.format import Finding, Reading
 from planner.formats.registry import load_format
-from planner.query.from_file import format_of, source_of, with_model
+from planner.query.from_file import Request, format_of, needed_job, read_for, source_of
+from planner.query.layout import Layout, complete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ def priced_file(path: str, request: Request) -> Priced:
         return priced_reading(format_of(source, request.framework).read(source), request)
     layout, findings, _, _ = read_plan_layout(source, request.cluster)
     if layout is None:
-        raise _refused(findings, path)
+        raise _refused(findings)
     return _priced(layout, (), is_plan=True)
 
 
@@ -47,23 +46,15 @@ def priced_reading(reading: Reading, request: Request, framework: str = "") -> P
     Raises InputError where they leave the layout open, or the model or cluster is not known.
     """
     kind = load_format(reading.format)
-    reading = kind.launched(with_model(reading), request.environment)
-    reading = assuming(reading, request.assumed)
-    job = job_of(request, reading)
-    if job is None:
-        model, cluster = named(request)
-        missing = [] if model or reading.own_model else ["--model"]
-        missing += [] if cluster else ["--cluster"]
-        message = f"{' and '.join(missing)} not given: nothing says what ran on what"
-        raise InputError.single(reading.path, "job", message)
+    reading = read_for(kind, reading, request)
     completed = complete(
         reading,
-        job,
+        needed_job(request, reading),
         framework or kind.framework_of(reading),
         script_recomputes=kind.script_recomputes,
     )
     if completed.layout is None:
-        raise _refused((*reading.findings, *completed.findings), reading.path)
+        raise _refused((*reading.findings, *completed.findings))
     return _priced(completed.layout, completed.assumed, is_plan=False)
 
 
@@ -71,20 +62,10 @@ def _priced(layout: Layout, assumed: tuple[str, ...], *, is_plan: bool) -> Price
     """The layout where its numbers agree; rules that the run broke are said, and not asked."""
     found = tuple(legality_findings(layout, is_plan=is_plan))
     if wrong := [one for one in found if one.rule in (BATCH, STAGES)]:
-        raise _refused(wrong, layout.places.path)
+        raise _refused(wrong)
     return Priced(layout=layout, assumed=assumed, unusual=tuple(one.message for one in found))
 
 
-def _refused(findings: tuple[Finding, ...] | list[Finding], path: str) -> InputError:
+def _refused(findings: Sequence[Finding]) -> InputError:
     """Why a layout cannot be made out: the errors, or all that was found."""
-    errors = [one for one in findings if one.severity == "error"] or list(findings)
-    problems = [
-        Problem(
-            where=f"{one.path}:{one.line}" if one.line else one.path,
-            key=one.key or "layout",
-            message=one.message,
-        )
-        for one in errors
-    ]
-    default = Problem(where=path, key="layout", message="cannot be made out")
-    return InputError(problems or [default])
+    return refusal([one for one in findings if one.severity == "error"] or findings)

@@ -1,11 +1,11 @@
 """What a check says about one file."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from planner.errors import Problem
+from planner.errors import InputError, Problem
 from planner.formats.format import SEVERITIES, Finding, Severity
 from planner.limits import one_line
 
@@ -96,6 +96,18 @@ def finding_of(problem: Problem, path: str, rule: str = UNREADABLE) -> Finding:
     message = problem.message if is_own else str(problem)
     line = int(at_line[1]) if at_line and is_own else 0
     return Finding(rule=rule, severity="error", message=message, path=path, key=key, line=line)
+
+
+def refusal(findings: Iterable[Finding]) -> InputError:
+    """The error that says findings, each at its line."""
+    return InputError(
+        Problem(
+            where=f"{one.path}:{one.line}" if one.line else one.path,
+            key=one.key or "file",
+            message=one.message,
+        )
+        for one in findings
+    )
 
 
 def is_ignored(finding: Finding, ignore: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.calibrate.figures import Base
     from planner.calibrate.points import Point
     from planner.calibrate.rows import Machine, Table
-    from planner.check.job import Request
+    from planner.query.from_file import Request
 
 
 def calibrate(
@@ -47,8 +47,8 @@ def calibrate(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Fit a cluster's figures to measurements, held to the catalog's where these say little."""
-    from planner.check.job import Request
     from planner.errors import InputError
+    from planner.query.from_file import Request
     from planner.report.files import write_atomically
 
     target, words = None if dry_run else out, list(given or [])

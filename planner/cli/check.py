@@ -11,8 +11,8 @@ import typer
 from planner.cli import options
 
 if TYPE_CHECKING:
-    from planner.check.job import Request
     from planner.check.result import FileResult
+    from planner.query.from_file import Request
 
 DEFAULT_TIME_LIMIT_S = 30.0
 
@@ -86,14 +86,13 @@ def check(
     force: options.Force = False,
 ) -> None:
     """Find what is wrong with configuration files, and fix it; planner.toml says the rest."""
-    from planner.check.assume import read_assumed
     from planner.check.check import check_file
     from planner.check.folder import check_folder
-    from planner.check.job import Request, read_software
     from planner.check.result import exit_code
     from planner.cli.fix import FixOptions, refuse
     from planner.cli.fix import fix as fix_one
     from planner.cli.progress import delayed_progress
+    from planner.query.from_file import Request, read_assumed, read_software
     from planner.report.files import check_writable, write_atomically
 
     limit_s = _checked_time_limit(time_limit, imbalance)

@@ -8,9 +8,9 @@ import typer
 from planner.cli import options
 
 if TYPE_CHECKING:
-    from planner.check.job import Request
     from planner.compare.compare import Comparison
     from planner.notes import Problems
+    from planner.query.from_file import Request
 
 Assume = Annotated[
     list[str] | None,
@@ -51,12 +51,10 @@ def compare(
     output_format: options.OutputFormat = options.TableOrJson.table,
 ) -> None:
     """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
-    from planner.check.assume import read_assumed
-    from planner.check.job import Request, read_software
     from planner.check.settings import settings_for
     from planner.cli.output import console
     from planner.notes import Problems
-    from planner.query.from_file import AUTO
+    from planner.query.from_file import AUTO, Request, read_assumed, read_software
     from planner.query.job import check_imbalance
     from planner.query.places import place_of
     from planner.report.measure import print_comparisons, render_comparisons_json
@@ -90,11 +88,11 @@ def _compared(
     """Every log that can be read; what is wrong with others is said behind them."""
     from functools import partial
 
-    from planner.check.job import named
     from planner.cli.progress import delayed_progress
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
     from planner.notes import Problems
+    from planner.query.from_file import named
 
     named(request)
     problems, found = Problems(), []

@@ -126,10 +126,10 @@ def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tupl
     from planner.answers.layout import option_problems, requested, resolve
     from planner.notes import Problems
     from planner.query import resolve as question
-    from planner.query.layout import (
+    from planner.query.narrowing import (
         one_layout,
+        parse_layers,
         parse_offloaded_layers,
-        read_layers,
         without_layout,
     )
 
@@ -141,7 +141,9 @@ def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tupl
         offloaded_layers=problems.parsed(
             "--offload-activations", own["offload_activations"], parse_offloaded_layers
         ),
-        layers_per_stage=problems.read(lambda: read_layers(own["layers_per_stage"])),
+        layers_per_stage=problems.parsed(
+            "--layers-per-stage", own["layers_per_stage"], parse_layers
+        ),
     )
     for option, message in option_problems(request):
         problems.add(option, message)

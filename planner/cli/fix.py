@@ -15,7 +15,7 @@ from planner.cli.output import console, say
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile
-    from planner.check.job import Request
+    from planner.query.from_file import Request
 
 BOM = "\ufeff"
 

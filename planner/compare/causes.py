@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from planner.check.layout import Layout
 from planner.compare.log import SLOW_FACTOR, Measured
 from planner.cost.estimate import Estimate, estimate
+from planner.query.layout import Layout
 from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_seconds
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass, fields, replace
 from statistics import median
 
 from planner.answers.evidence import published_runs
-from planner.check.job import Request
-from planner.check.layout import Layout
 from planner.check.priced import Priced, priced_file, priced_reading
 from planner.compare.causes import Case, Cause, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
@@ -13,6 +11,8 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.priced import price
 from planner.errors import InputError
+from planner.query.from_file import Request
+from planner.query.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

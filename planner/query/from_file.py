@@ -1,18 +1,134 @@
-"""Configuration files as questions: their format, and what they state of a job."""
+"""Configuration files as questions: their format, what they state, the job they are read for."""
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
+from planner.catalog.clusters import load_cluster
 from planner.catalog.models import catalog_name, load_model
 from planner.documents.file import is_file
 from planner.documents.json_nodes import parse_json
 from planner.documents.yaml_nodes import compose
 from planner.errors import InputError, Problem
 from planner.formats import registry as formats
-from planner.formats.format import Format, OwnModel, Reading, SourceText, read_source
+from planner.formats.adapters import FILE, read_adapters
+from planner.formats.format import (
+    ALL,
+    Format,
+    OwnModel,
+    PerChunk,
+    Reading,
+    Severity,
+    SourceText,
+    Value,
+    read_source,
+)
 from planner.formats.registry import program_of
+from planner.frameworks.registry import CURRENT
+from planner.notes import Problems
+from planner.query.traits import read_settings
+from planner.spec.cluster import ClusterSpec
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import POLICY_COUNT_FIELDS
+from planner.spec.training import FULL, Training
+from planner.spec.traits import Setting
 
 AUTO = "auto"  # the format that a file shows itself to be of
 YAML_ENDS = (".yaml", ".yml")
+ASSUME = "--assume"
+# What ``--assume`` may say by name: numbers, words, and where a launcher shards.
+ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep")
+ASSUMED_WORDS = ("optimizer", "precision")
+STAGE, STAGES = "zero_stage", ("0", "1", "2", "3")
+RECOMPUTE = {
+    "none": ("recompute_layers_per_stage", PerChunk(0)),
+    "selective": ("selective_layers_per_stage", ALL),
+    "full": ("recompute_layers_per_stage", ALL),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Software:
+    """What is known of the framework beside its file, which comes first."""
+
+    framework: str = ""
+    """Whose it is; empty: the file's, whichever that is."""
+    profile: str = CURRENT
+    settings: tuple[Setting, ...] = ()
+
+
+def read_software(profile: str | None, settings: Sequence[str] | None) -> Software | None:
+    """Return what options say of a file's framework; raises InputError."""
+    if profile is None and not settings:
+        return None
+    return Software(profile=profile or CURRENT, settings=read_settings(settings or ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How to read a file and what to check it for; None: not said."""
+
+    model: str | None = None
+    cluster: str | None = None
+    framework: str = AUTO
+    num_gpus: int | None = None
+    seq_len: int | None = None
+    global_batch: int | None = None
+    imbalance_fraction: float | None = None
+    """Of a mixture, tokens beyond the mean on the busiest rank of experts; no file says it."""
+    documents: str | None = None
+    """How long documents are and how they are batched; no file says it."""
+    software: Software | None = None
+    assumed: Mapping[str, object] = field(default_factory=dict)
+    """Decisions that the file leaves to a script or a recipe."""
+    environment: Mapping[str, Value] = field(default_factory=dict)
+    """Variables of a launch script beside the file."""
+    fail_on: Severity = "error"
+    ignore: tuple[str, ...] = ()
+    with_advice: bool = True
+    time_limit_s: float | None = None
+    """Of the search for a better plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a file is completed for: what the request says, and what is known without it."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    request: Request = Request()
+    training: Training = FULL
+    """As another file beside the configuration says."""
+
+
+def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
+    """The model and the cluster that a request names; None where it does not.
+
+    Raises InputError with what is wrong with both.
+    """
+    problems, model, cluster = Problems(), None, None
+    if request.model is not None:
+        model = problems.read(partial(load_model, request.model))
+    if request.cluster is not None:
+        cluster = problems.read(partial(load_cluster, request.cluster))
+    problems.finish()
+    return model, cluster
+
+
+def job_of(request: Request, reading: Reading) -> Job | None:
+    """The job, its model the file's own where none is named; None without model or cluster.
+
+    Adapters are trained where a file beside says so; InputError where that is unsound.
+    """
+    model, cluster = named(request)
+    model = model or (reading.own_model.spec if reading.own_model else None)
+    if model is None or cluster is None:
+        return None
+    beside, training = Path(reading.path).parent / FILE, reading.training
+    if training is None and formats.load_format(reading.format).takes_adapters and is_file(beside):
+        training = read_adapters(read_source(beside))
+    return Job(model=model, cluster=cluster, request=request, training=training or FULL)
 
 
 class UnrecognisedError(InputError):
@@ -73,3 +189,58 @@ def with_model(reading: Reading) -> Reading:
     if name is None:
         return reading
     return replace(reading, own_model=OwnModel(spec=load_model(name), places={"": place}))
+
+
+def needed_job(request: Request, reading: Reading) -> Job:
+    """The job; InputError where model or cluster is not known."""
+    job = job_of(request, reading)
+    if job is not None:
+        return job
+    missing = [] if request.model or reading.own_model else ["--model"]
+    missing += [] if request.cluster else ["--cluster"]
+    message = f"{' and '.join(missing)} needed, here or in planner.toml"
+    raise InputError.single(reading.path, "file", message)
+
+
+def read_for(kind: Format, reading: Reading, request: Request) -> Reading:
+    """The reading with what the request says of its launch, its model and its script."""
+    reading = kind.launched(with_model(reading), request.environment)
+    return assuming(reading, request.assumed)
+
+
+def read_assumed(texts: Sequence[str]) -> dict[str, object]:
+    """Decisions by name from ``NAME=VALUE``; raises InputError."""
+    return dict(map(_assumed, texts))
+
+
+def _assumed(text: str) -> tuple[str, object]:
+    name, _, value = text.partition("=")
+    if name == "recompute" and value in RECOMPUTE:
+        return RECOMPUTE[value]
+    if name in ASSUMED_WORDS and value:
+        return name, value
+    is_number = value.isascii() and value.isdigit() and len(value) < 9
+    if (name in ASSUMED_NUMBERS and is_number) or (name == STAGE and value in STAGES):
+        return name, int(value)
+    allowed = ", ".join(f"recompute={each}" for each in RECOMPUTE)
+    more = ", ".join(f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS, STAGE))
+    message = f"nothing that can be assumed; given {text!r}, allowed are {allowed}, {more}"
+    raise InputError.single("command line", ASSUME, message)
+
+
+def assuming(reading: Reading, assumed: Mapping[str, object]) -> Reading:
+    """The reading with what is assumed of what it leaves open."""
+    stated = {name for name, value in reading.decisions.items() if value.line or value.value}
+    added = {
+        name: Value(value=value, key=ASSUME)
+        for name, value in assumed.items()
+        if name not in stated
+    }
+    left_open = {name: each for name, each in reading.left_open.items() if name not in added}
+    said = {*added, *("recompute" for name in added if name in POLICY_COUNT_FIELDS)}
+    return replace(
+        reading,
+        decisions={**reading.decisions, **added},
+        left_open=left_open,
+        assumes=tuple(name for name in reading.assumes if name not in said),
+    )

@@ -1,62 +1,377 @@
-"""One layout, as options give it where nothing is searched."""
+"""From a file to a complete layout: what the file leaves open follows from the job."""
 
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
+from planner.cost.context import Context
+from planner.cost.kernels import peak_flops_per_s, usual_precision
+from planner.cost.module_sets import module_sets
 from planner.errors import InputError
-from planner.limits import brief
-from planner.notes import COMMAND_LINE, Problems
-from planner.query.options import OPTIONS
-from planner.query.query import Query
-from planner.spec.strategy import STRATEGY_FIELDS
+from planner.formats.format import Finding, Reading, World
+from planner.frameworks.optimizers import optimizer_names
+from planner.frameworks.registry import CURRENT, load_traits, profile_names
+from planner.frameworks.settings import (
+    usual_mtp_layers,
+    with_optimizer,
+    with_recompute_modules,
+    with_training,
+)
+from planner.layers.adapters import training_problem
+from planner.limits import MAX_SEQ_LEN
+from planner.query.from_file import Job, Software
+from planner.query.traits import profile_problem
+from planner.query.values import (
+    Gpus,
+    Places,
+    Values,
+    batch_of,
+    check_model,
+    gpus_of,
+    known_of,
+    shape_of,
+)
+from planner.search.space.interleaving import default_layers
+from planner.spec.job import (
+    MAX_MTP_LAYERS,
+    USUAL_IMBALANCE_FRACTION,
+    Documents,
+    JobSpec,
+    Precision,
+    read_documents,
+    usual_seq_len,
+)
+from planner.spec.strategy import (
+    FIELD_DEFAULTS,
+    MODEL_PARALLEL_DEGREES,
+    POLICIES,
+    POLICY_COUNT_FIELDS,
+    STRATEGY_FIELDS,
+    Strategy,
+    policy_counts,
+    split_values,
+)
+from planner.spec.traits import ExpertOverlap, FrameworkTraits, StateTraits, SupportTraits
 
-OF_LAYOUT = tuple(name for name, option in OPTIONS.items() if option.of == "layout")
+# Decisions without which nothing can be priced.
+CUTS = (*MODEL_PARALLEL_DEGREES, "ep", "etp")
+NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
+NO_STAGE = (
+    "another file says how states are split: check that one; "
+    "memory, network and time are not checked here"
+)
+# What stands for decisions of the training script or its launcher where nobody says them.
+OF_SCRIPT = {
+    "recompute": "nothing recomputed",
+    "optimizer": "the optimizer adam",
+    "zero_stage": "nothing sharded by the launcher",
+}
 
 
-def one_layout(query: Query, problems: Problems) -> dict[str, Any]:
-    """Return the values that the options of the layout give, by name; one of each."""
-    found: dict[str, Any] = {}
-    for name in OF_LAYOUT:
-        said = query.get(name)
-        if said is None or said == ():
-            continue
-        text = ",".join(said) if isinstance(said, tuple) else said
-        if name not in STRATEGY_FIELDS or STRATEGY_FIELDS[name].value_type is not int:
-            found[name] = text
-        else:
-            value = problems.parsed(OPTIONS[name].flag, text, _whole)
-            found |= {} if value is None else {name: value}
-    return found
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A complete strategy with its context, legal or not, and its places in the file."""
+
+    context: Context
+    strategy: Strategy
+    places: Places
+    assumes: tuple[str, ...] = ()
+    """What decides memory and nobody has said: of ``recompute``, ``optimizer``, ``seq_len``."""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of the strategy."""
+        return self.strategy.num_gpus
+
+    @property
+    def cautious(self) -> Context:
+        """The context of plans to propose: the framework's uncertainty stays free."""
+        margin = self.context.traits.memory_uncertainty_fraction
+        return replace(self.context, margin_fraction=margin, module_sets=module_sets(self.context))
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"must be one whole number here; given {brief(text)}") from None
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """What rules need beside the file, and the layout where it could be made out."""
+
+    world: World
+    findings: tuple[Finding, ...]
+    layout: Layout | None
+    """None where the file contradicts itself or the job."""
+    assumed: tuple[str, ...]
+    """What neither file nor job say, in words."""
 
 
-def without_layout(query: Query) -> Query:
-    """Return the question with its layout left open."""
-    return query.with_(**dict.fromkeys(OF_LAYOUT))
+def complete(
+    reading: Reading, job: Job, framework: str, *, script_recomputes: bool = False
+) -> Completed:
+    """Fill in what the file leaves to the job, the model, the cluster and the framework."""
+    values, asked, accelerator = Values(reading), job.request, job.cluster.accelerator
+    check_model(values, job.model)
+    gpus = gpus_of(values, asked=asked.num_gpus, of_cluster=job.cluster.num_accelerators)
+    if names := [name for name in CUTS if name in reading.left_open]:
+        values.add("job.left_open", f"{', '.join(names)}: {NOT_KNOWN}", *names)
+        gpus = replace(gpus, dp=None)
+    batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=asked.global_batch)
+    is_length_open = asked.seq_len is None and values.given("seq_len") is None
+    seq_len = _seq_len(values, job)
+    precision = _precision(values, job)
+    traits, unpriced = _trained(values, job, _traits(values, job, framework, gpus))
+    strategy = None if batch is None else _strategy(values, job, traits.support, gpus, batch)
+    known = {**shape_of(job.model), "model.family": job.model.family, "seq_len": seq_len}
+    world = World(
+        num_gpus=gpus.num_gpus,
+        decisions=known_of(reading, known | (vars(strategy) if strategy else {}), gpus, batch),
+        compute_capability=accelerator.compute_capability,
+        vendor=accelerator.vendor,
+    )
+    assumes = (*reading.assumes, *(_left_to_script(values) if script_recomputes else ()))
+    if unpriced:
+        values.add("job.unpriced", f"{unpriced}; memory and time are not checked")
+    values.assumed += reading.supposes
+    values.assumed += [OF_SCRIPT[name] for name in assumes if name in OF_SCRIPT]
+    layout = None
+    has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
+    if strategy and batch and precision and not unpriced and not has_bad_value:
+        spec = JobSpec(
+            global_batch=batch["global_batch"],
+            seq_len=seq_len,
+            precision=precision,
+            imbalance_fraction=_imbalance_fraction(job),
+            documents=_documents(values, asked.documents, seq_len),
+            mtp_layers=_mtp_layers(values, job, traits),
+        )
+        context = Context(
+            model=job.model,
+            job=spec,
+            cluster=job.cluster,
+            traits=_with_modules(values, traits, strategy),
+            placements=traits.support.placements,
+            schedules=traits.support.schedules,
+        )
+        layout = Layout(
+            context=context,
+            strategy=strategy,
+            places=values.places,
+            assumes=(*assumes, *(["seq_len"] if is_length_open else [])),
+        )
+        if any(finding.rule in ("job.value", "job.model") for finding in values.findings):
+            layout = None
+    return Completed(
+        world=world,
+        findings=tuple(values.findings),
+        layout=layout,
+        assumed=tuple(values.assumed),
+    )
 
 
-def read_layers(text: str | None) -> tuple[int, ...] | None:
-    """Read layers of every stage from ``10,11,11,10``."""
+def _imbalance_fraction(job: Job) -> float:
+    if not job.model.moe:
+        return 0.0
+    stated = job.request.imbalance_fraction
+    return USUAL_IMBALANCE_FRACTION if stated is None else stated
+
+
+def _documents(values: Values, text: str | None, seq_len: int) -> Documents | None:
+    """The documents that the command says, of at most a sequence.
+
+    A mean alone is of documents batched as the file says; a finding where both say otherwise.
+    """
+    stated = values.reading.batching
     if text is None:
         return None
+    if stated is not None and ":" not in text:
+        text = f"{stated.value}:{text}"
     try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        message = f"needs one whole number per stage, such as 10,11,11,10; given {brief(text)}"
-        raise InputError.single(COMMAND_LINE, "--layers-per-stage", message) from None
+        documents = read_documents(text, seq_len)
+    except ValueError as error:
+        raise InputError.single("command line", "--documents", str(error)) from None
+    if stated is not None and stated.value != documents.batching:
+        values.places.of["documents"] = stated
+        message = f"the file's documents are {stated.value}; the job's are {documents.batching}"
+        values.add("job.documents", message, "documents")
+    return documents
 
 
-def parse_offloaded_layers(text: str) -> int | Literal["all"]:
-    """Read layers per stage whose activations are offloaded, from ``12`` or ``all``."""
-    if text == "all":
-        return "all"
+def _mtp_layers(values: Values, job: Job, traits: FrameworkTraits) -> int:
+    """Layers of multi-token prediction: the file's, else what the framework trains of the model."""
+    stated = values.whole("mtp_layers", least=0, most=MAX_MTP_LAYERS)
+    if stated is not None:
+        return stated
+    usual = usual_mtp_layers(job.model, traits)
+    if usual:
+        values.assumed.append(f"{usual} layer(s) of multi-token prediction, as the model has")
+    return usual
+
+
+def _seq_len(values: Values, job: Job) -> int:
+    """The file's length, else the job's, else the most that the file allows or the usual one."""
+    stated, asked = values.whole("seq_len", most=MAX_SEQ_LEN), job.request.seq_len
+    longest, usual = values.reading.longest, usual_seq_len(job.model)
+    if stated is not None:
+        if asked not in (None, stated):
+            text = f"the file's sequences have {stated} tokens; the job's have {asked}"
+            values.add("job.seq_len", text, "seq_len")
+        return stated
+    if longest is None:
+        if asked is None:
+            values.assumed.append(f"sequences of {usual} tokens")
+        return asked or usual
+    most = min(int(longest.value), MAX_SEQ_LEN)
+    if asked is None:
+        values.assumed.append(f"sequences of {most} tokens, the most {longest.key} allows")
+    elif asked > most:
+        values.places.of["seq_len"] = longest
+        text = f"sequences are cut to {most} tokens; the job's have {asked}"
+        values.add("job.seq_len", text, "seq_len")
+    return asked or most
+
+
+def _precision(values: Values, job: Job) -> Precision | None:
+    accelerator = job.cluster.accelerator
+    if values.given("precision") is None:
+        usual = usual_precision(accelerator)
+        values.assumed.append(usual)
+        return usual
+    word = values.word("precision", get_args(Precision), rule="job.precision")
+    precision: Precision | None = word  # type: ignore[assignment]
     try:
-        return int(text)
-    except ValueError:
-        message = f"must be all, or a whole number of layers per stage; given {brief(text)}"
-        raise ValueError(message) from None
+        if precision is not None:
+            peak_flops_per_s(accelerator, precision)
+    except ValueError as error:
+        values.add("job.precision", str(error), "precision")
+        return None
+    return precision
+
+
+def _software(job: Job, framework: str) -> Software:
+    """What the job says of a file's framework; InputError where it has no such profile."""
+    said = job.request.software
+    if said is None or said.framework not in ("", framework):
+        return Software()
+    problem = profile_problem(framework, said.profile)
+    if problem:
+        raise InputError.single("command line", "--profile", problem)
+    return said
+
+
+def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTraits:
+    """The file's profile, the job's, or the first with the file's schedule and stages; optimizer.
+
+    What the file states of single traits comes before the job's settings.
+    """
+    asked, sharding = values.given("profile"), values.given("zero_stage")
+    said = _software(job, framework)
+    names = [] if asked is None else [str(asked)]
+    names = list(dict.fromkeys([*names, said.profile, CURRENT, *profile_names(framework)]))
+    settings = (*values.reading.traits, *said.settings)
+    profiles = (load_traits(framework, name, settings) for name in names)
+    offering = (each for each in profiles if _offers(each.support, values, job, gpus))
+    traits = next(offering, load_traits(framework, names[0], settings))
+    optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
+    traits = traits if optimizer is None else with_optimizer(traits, optimizer)
+    beside = values.word("expert_exchange", get_args(ExpertOverlap))
+    if beside is not None:
+        overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]
+        traits = replace(traits, overlap=overlap)
+    held = values.whole("gradient_bytes", least=2, most=4)
+    if held is None or held == _gradient_bytes(traits.states, sharding):
+        return traits
+    states = replace(
+        traits.states, gradient_bytes=held, gradient_reduce_bytes=held, zero2_gradient_bytes=0
+    )
+    return replace(traits, states=states)
+
+
+def _offers(support: SupportTraits, values: Values, job: Job, gpus: Gpus) -> bool:
+    """Whether a profile has the file's schedule, and its pipeline or its ZeRO stage."""
+    stages = support.frozen_zero_stages if job.training.is_frozen else support.zero_stages
+    has_states = values.given("zero_stage") in (None, *stages)
+    has_schedule = values.given("schedule") in (None, *support.schedules)
+    return has_schedule and (support.pp if gpus.degrees["pp"] > 1 else has_states)
+
+
+def _gradient_bytes(states: StateTraits, zero_stage: object) -> float | None:
+    """Bytes of a gradient by the traits, where it is reduced as it is held."""
+    if zero_stage in (2, 3) and states.zero2_gradient_bytes:
+        return states.zero2_gradient_bytes
+    held = states.gradient_bytes
+    return held if held == states.gradient_reduce_bytes else None
+
+
+def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[FrameworkTraits, str]:
+    """The traits where what the job trains is trained, and why it is not priced, if it is not.
+
+    A finding where another file asks for what cannot be trained.
+    """
+    reading = values.reading
+    _, message = training_problem(
+        job.model,
+        job.training,
+        traits.support.joined_families,
+        joined=traits.kernels.joins_adapters,
+    )
+    try:
+        if not message:
+            return with_training(traits, job.training), reading.unpriced
+    except InputError as error:
+        message = error.problems[0].message
+    if reading.training is not None:
+        return traits, reading.unpriced or message
+    values.add("job.value", message)
+    return traits, reading.unpriced
+
+
+def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -> FrameworkTraits:
+    if strategy.recompute_modules is None:
+        return traits
+    try:
+        return with_recompute_modules(traits, strategy.recompute_modules)
+    except InputError as error:
+        values.add("job.value", error.problems[0].message, "recompute_modules")
+        return traits
+
+
+def _strategy(
+    values: Values, job: Job, support: SupportTraits, gpus: Gpus, batch: dict[str, int]
+) -> Strategy | None:
+    """The strategy; None with more stages than layers, or where nothing says how states split."""
+    num_layers, vpp = job.model.num_blocks, values.whole("vpp") or 1
+    tp, pp = gpus.degrees["tp"], gpus.degrees["pp"]
+    if pp > num_layers:
+        text = f"every stage needs a layer: {job.model.name} has {num_layers}; given {pp}"
+        values.add("legality.pp_at_most_layers", text, "pp")
+        return None
+    layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
+    stated = zip(POLICIES, POLICY_COUNT_FIELDS, strict=True)
+    under = {policy: values.counts(name, layers, vpp) for policy, name in stated}
+    counts = policy_counts(layers, {name: each for name, each in under.items() if each})
+    least_stage = min(support.zero_stages)
+    is_said_elsewhere = "zero_stage" in values.reading.decisions or least_stage > 0
+    if values.given("zero_stage") is None and is_said_elsewhere:
+        values.add("job.zero_stage", NO_STAGE, "zero_stage")
+        return None
+    ep = values.whole("ep") or 1
+    # Of a model without experts a file says nothing by the width of their tensor parallelism.
+    etp = values.whole("etp") if job.model.moe else None
+    known = {"dp": gpus.dp, **gpus.degrees, **batch, "vpp": vpp, "ep": ep}
+    known["etp"] = etp or int(support.usual_etp(tp, ep))
+    must_shard = support.sequence_parallel and support.sequence_parallel_required
+    usual = {
+        **FIELD_DEFAULTS,
+        "zero_stage": least_stage,
+        "sequence_parallel": tp > 1 and must_shard,
+        "placement": support.placements[0],
+    }
+    columns: dict[str, Any] = {
+        name: known[name] if name in known else values.of(name, decision, usual[name])
+        for name, decision in STRATEGY_FIELDS.items()
+    }
+    modules = values.words("recompute_modules")
+    return Strategy(**columns, **split_values(layers, counts), recompute_modules=modules)
+
+
+def _left_to_script(values: Values) -> tuple[str, ...]:
+    """What decides memory and is the training script's where the file does not say it."""
+    is_recompute_said = any(values.given(name) is not None for name in POLICY_COUNT_FIELDS)
+    left = [] if is_recompute_said else ["recompute"]
+    return (*left, *(["optimizer"] if values.given("optimizer") is None else []))

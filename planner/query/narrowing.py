@@ -1,21 +1,29 @@
-"""What options leave to search, and what frameworks and formats of files leave out of it."""
+"""What options leave to search, and what frameworks and formats of files leave out of it.
+
+One layout, where nothing is searched, is what they leave then.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.format import Format
 from planner.formats.registry import format_of
+from planner.limits import brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
-from planner.query.options import FIXED
+from planner.query.options import FIXED, OPTIONS
 from planner.query.query import Query
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.offered import not_offered
 from planner.search.space.space import EVERYTHING
+from planner.spec.strategy import STRATEGY_FIELDS
 from planner.spec.traits import FrameworkTraits
 
 ANY_PLACEMENT = "any"
+OF_LAYOUT = tuple(name for name, option in OPTIONS.items() if option.of == "layout")
 
 
 def fixed(query: Query) -> tuple[str, ...]:
@@ -144,3 +152,44 @@ def offering(
         said = f"left out for {text}: {context.traits.name} ({message})"
         problems.note(NoteKind.left_out, said, "fix")
     return tuple(context for context, what in found if what is None)
+
+
+def one_layout(query: Query, problems: Problems) -> dict[str, Any]:
+    """Return the values that the options of the layout give, by name; one of each."""
+    found: dict[str, Any] = {}
+    for name in OF_LAYOUT:
+        said = query.get(name)
+        if said is None or said == ():
+            continue
+        value = ",".join(said) if isinstance(said, tuple) else said
+        if name in STRATEGY_FIELDS and STRATEGY_FIELDS[name].value_type is int:
+            value = problems.parsed(OPTIONS[name].flag, value, parse_whole)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def without_layout(query: Query) -> Query:
+    """Return the question with its layout left open."""
+    return query.with_(**dict.fromkeys(OF_LAYOUT))
+
+
+def parse_whole(text: str, allowed: str = "one whole number here") -> int:
+    """Read a whole number; ValueError says what is allowed."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"must be {allowed}; given {brief(text)}") from None
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """Read layers of every stage from ``10,11,11,10``."""
+    allowed = "one whole number per stage, such as 10,11,11,10"
+    return tuple(map(partial(parse_whole, allowed=allowed), text.split(",")))
+
+
+def parse_offloaded_layers(text: str) -> int | Literal["all"]:
+    """Read layers per stage whose activations are offloaded, from ``12`` or ``all``."""
+    return (
+        "all" if text == "all" else parse_whole(text, "all, or a whole number of layers per stage")
+    )

@@ -204,7 +204,7 @@ def render_sarif(results: Sequence[FileResult]) -> str:
 
 
 def _sarif_rule(name: str) -> dict[str, Any]:
-    from planner.check.rules import describe
+    from planner.query.rules import describe
 
     info = describe(name)
     rule: dict[str, Any] = {

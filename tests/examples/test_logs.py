@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.check.job import Request
 from planner.compare.compare import compare
 from planner.compare.log import read_log
 from planner.errors import InputError
+from planner.query.from_file import Request
 
 FOLDER = Path(__file__).with_name("logs")
 SOURCES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "sources.yaml").read_text("utf-8"))

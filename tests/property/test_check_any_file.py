@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from plan_document import plan_document
 
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.result import exit_code
 from planner.errors import InputError
 from planner.formats.format import Format, read_source
 from planner.limits import MAX_DIGITS
+from planner.query.from_file import Request
 from planner.report.findings import (
     render_github,
     render_json,

@@ -15,14 +15,13 @@ from depth import of_all
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.plan import answer
 from planner.check.check import check_file
-from planner.check.complete import complete
 from planner.check.fix import not_stated
-from planner.check.job import Job, Request
-from planner.check.layout import Layout
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
 from planner.formats.registry import load_format
+from planner.query.from_file import Job, Request
+from planner.query.layout import Layout, complete
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.space.narrow import Narrowing
@@ -171,9 +170,11 @@ def job_of(asked: Asked, plan: Plan) -> Job:
     return Job(
         model=plan.context.model,
         cluster=plan.context.cluster,
-        num_gpus=plan.strategy.num_gpus,
-        seq_len=asked.seq_len,
-        global_batch=asked.global_batch,
+        request=Request(
+            num_gpus=plan.strategy.num_gpus,
+            seq_len=asked.seq_len,
+            global_batch=asked.global_batch,
+        ),
     )
 
 

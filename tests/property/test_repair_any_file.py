@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from planner.check.check import check_file
 from planner.check.fix import FixedFile, fix_file
-from planner.check.job import Request
 from planner.errors import PlannerError
 from planner.formats.format import SourceText
+from planner.query.from_file import Request
 
 NUMBER = re.compile(r"(?<=[=: ])\d+(?=[,}\s]|$)")
 VALUES = st.one_of(

@@ -11,8 +11,8 @@ from broken_files import BROKEN, CLUSTER, MODEL
 from rich.console import Console
 
 from planner.check.fix import fix_file
-from planner.check.job import Request
 from planner.formats.format import SourceText
+from planner.query.from_file import Request
 from planner.report.repair import print_repair
 
 GOLDEN = Path(__file__).parent / "deepspeed_memory.txt"

@@ -33,8 +33,8 @@ from planner.calibrate.points import (
 from planner.calibrate.read import points_of
 from planner.calibrate.write import cluster_text
 from planner.catalog.clusters import load_cluster
-from planner.check.job import Request
 from planner.cost.kernels import usual_precision
+from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec
 from planner.units import Array
 

@@ -9,8 +9,8 @@ import pytest
 from planner.calibrate.figures import Base, read_base
 from planner.calibrate.points import Point
 from planner.calibrate.read import points_of
-from planner.check.job import Request
 from planner.errors import InputError
+from planner.query.from_file import Request
 
 LOGS = Path(__file__).resolve().parents[2] / "examples" / "logs"
 FLASH = (

@@ -11,8 +11,8 @@ from planner.calibrate.figures import Base, read_base
 from planner.calibrate.points import Point
 from planner.calibrate.read import points_of
 from planner.calibrate.rows import table_text
-from planner.check.job import Request
 from planner.errors import InputError
+from planner.query.from_file import Request
 
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"

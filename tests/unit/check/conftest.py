@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.result import FileResult
 from planner.formats.format import Format
+from planner.query.from_file import Request
 
 SOUND = {"tp": 2, "zero": 1, "micro": 1, "batch": 128, "sequence_parallel": "true"}
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.result import FileResult, exit_code
+from planner.query.from_file import Request
 
 HOSTS = "# two nodes\nworker-0 slots=8\nworker-1 slots=8\n"
 

@@ -7,11 +7,11 @@ from fake_format import FORMAT
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.check.complete import Completed, complete
 from planner.check.findings import legality_findings
-from planner.check.job import Job
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
+from planner.query.from_file import Job, Request
+from planner.query.layout import Completed, complete
 from planner.spec.strategy import Strategy
 
 Text = Callable[..., str]
@@ -22,7 +22,9 @@ def completed(demo_text: Text) -> Callable[..., Completed]:
     def run(job: dict[str, int] | None = None, **changes: object) -> Completed:
         reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))
         whole = Job(
-            model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"), **(job or {})
+            model=load_model("llama3-8b"),
+            cluster=load_cluster("2xdgx-h100"),
+            request=Request(**(job or {})),
         )
         return complete(reading, whole, "megatron")
 

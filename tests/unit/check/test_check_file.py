@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from fake_format import FORMAT
 
-from planner.check.assume import read_assumed
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.result import FileResult, exit_code
 from planner.errors import InputError
 from planner.formats import registry as formats
+from planner.query.from_file import Request, read_assumed
 
 Check = Callable[..., FileResult]
 OPEN = Request(

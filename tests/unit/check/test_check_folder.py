@@ -7,7 +7,7 @@ import yaml
 from plan_document import plan_document
 
 from planner.check.folder import check_folder
-from planner.check.job import Request, Software
+from planner.query.from_file import Request, Software
 
 ARGUMENTS = """{
   "per_device_train_batch_size": 1,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from planner.check.result import UNREADABLE
-from planner.check.rules import OWN, describe
 from planner.formats.format import SEVERITIES, Format
+from planner.query.rules import OWN, describe
 from planner.search.space.rules import RULES
 
 

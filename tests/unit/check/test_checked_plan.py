@@ -9,12 +9,12 @@ import yaml
 from plan_document import plan_document
 
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.plan import is_plan_file, key_lines
 from planner.check.result import FileResult
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.limits import MAX_DEPTH
+from planner.query.from_file import Request
 
 PLAN = plan_document()
 TP_LINE = 13

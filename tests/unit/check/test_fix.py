@@ -8,9 +8,9 @@ from fake_format import FORMAT
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.check.fix import Start, start_of
-from planner.check.job import Job
 from planner.errors import InputError
 from planner.formats.format import SourceText
+from planner.query.from_file import Job, Request
 
 Begin = Callable[..., Start]
 
@@ -22,7 +22,8 @@ def start(demo_text: Callable[..., str]) -> Begin:
     def run(job: dict[str, int] | None = None, **changes: object) -> Start:
         reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))
         model, cluster = load_model("llama3-8b"), load_cluster("2xdgx-h100")
-        return start_of(FORMAT, reading, Job(model=model, cluster=cluster, **(job or {})))
+        whole = Job(model=model, cluster=cluster, request=Request(**(job or {})))
+        return start_of(FORMAT, reading, whole)
 
     return run
 

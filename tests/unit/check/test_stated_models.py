@@ -9,12 +9,12 @@ import pytest
 from planner.catalog.models import catalog_name, load_model
 from planner.catalog.paths import list_models
 from planner.check.check import check_file
-from planner.check.job import Request
-from planner.check.own_model import unlike
 from planner.check.result import FileResult
 from planner.formats.format import SourceText
 from planner.formats.megatron.model import described
 from planner.formats.megatron.read import read
+from planner.query.from_file import Request
+from planner.query.values import model_mismatches
 
 LLAMA = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
@@ -79,7 +79,7 @@ def test_another_top_k_is_found() -> None:
     )
     own = read(SourceText(path="a.args", text=words)).own_model
     assert own is not None
-    assert "--moe-router-topk" in [each.key for each in unlike(own, mixtral, "a.args")]
+    assert "--moe-router-topk" in [place.key for place, _ in model_mismatches(own, mixtral)]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_is_emitted_describes_the_model(name: str) -> None:
     words = " ".join(key if value is True else f"{key} {value}" for key, value in lines)
     own = read(SourceText(path="a.args", text=words)).own_model
     assert own is not None
-    assert list(unlike(own, model, "a.args")) == []
+    assert list(model_mismatches(own, model)) == []
 
 
 def test_a_fork_is_one_note(check: Check) -> None:

@@ -130,7 +130,7 @@ def test_recompute_modules_change_what_selective_saves(planner: Any) -> None:
         (("--optimizer", "nope"), ("--optimizer: unknown optimizer 'nope'",)),
         (("--framework", "torchtitan", "--optimizer", "sgd"), ("does not offer sgd",)),
         (("--recompute-modules", "mlp,attn"), ("unknown modules 'attn' of megatron",)),
-        (("--layers-per-stage", "forty,forty"), ("--layers-per-stage: needs one whole number",)),
+        (("--layers-per-stage", "forty,forty"), ("--layers-per-stage: must be one whole number",)),
         (("--layers-per-stage", "40,41"), ("must add up to 80 layers; given 81",)),
         (
             ("--framework", "deepspeed", "--zero-stage", "3"),

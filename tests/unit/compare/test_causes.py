@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.check.layout import Layout, Places
 from planner.compare.causes import Case, causes_of, steps_causes
 from planner.compare.log import Measured
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
+from planner.query.layout import Layout, Places
 from planner.spec.strategy import Strategy, with_policy_on_all_layers
 
 

@@ -9,11 +9,11 @@ import yaml
 
 from planner.catalog.models import load_model
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted
 from planner.formats.registry import load_format
 from planner.launchers.schedulers import LAUNCHERS, MAX_SCRIPT_BYTES, load_launcher
+from planner.query.from_file import Request
 
 PRINT = """\
 printf '%s\\n' "$@" "env $CUDA_DEVICE_MAX_CONNECTIONS $WORDS" "config $(cat config.json)"

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner.check.assume import read_assumed
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.check.result import FileResult
+from planner.query.from_file import Request, read_assumed
 
 TEXT = """\
 model_name_or_path: Qwen/Qwen3-4B

@@ -6,12 +6,12 @@ import pytest
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.check.complete import complete
-from planner.check.job import Job
 from planner.cost.context import Context
 from planner.formats.format import SourceText
 from planner.formats.megatron.layout import layout_text
 from planner.formats.registry import load_format
+from planner.query.from_file import Job
+from planner.query.layout import complete
 from planner.spec.strategy import Strategy
 
 MEGATRON, BRIDGE = load_format("megatron"), load_format("bridge")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from planner.check.check import check_file
-from planner.check.job import Request
 from planner.formats.format import SourceText, World
 from planner.formats.registry import load_format
+from planner.query.from_file import Request
 
 MEGATRON = load_format("megatron")
 START = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 1 --bf16 "

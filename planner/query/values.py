@@ -1,0 +1,303 @@
+"""What a file states of model, GPUs and batch, held to its ranges and to the job.
+
+What contradicts itself or the job becomes a finding at its line.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import contains
+from typing import Any
+
+from planner.formats.format import ALL, Finding, OwnModel, PerChunk, Reading, Severity, Value
+from planner.limits import MAX_BATCH, MAX_GPUS, brief
+from planner.query.rules import OWN
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import MODEL_PARALLEL_DEGREES, FieldSpec, gpus_of_replica
+
+NOWHERE = Value(value=None, key="")
+SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
+# Frameworks pad a vocabulary to a multiple of 128 times tensor parallelism.
+VOCAB_MULTIPLE, MOST_PADDING = 128, 128 * 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a file states its decisions, by the names of DECISIONS."""
+
+    path: str
+    of: dict[str, Value]
+
+    def finding(
+        self, rule: str, message: str, *decisions: str, severity: Severity | None = None
+    ) -> Finding:
+        """A finding at the first of the decisions that the file states."""
+        known = [self.of[name] for name in decisions if name in self.of]
+        # A default of the framework has no line: a decision that the file spells out comes first.
+        place = next((one for one in known if one.line), next(iter(known), NOWHERE))
+        return self.at(place, rule, message, severity)
+
+    def at(
+        self, place: Value, rule: str, message: str, severity: Severity | None = None
+    ) -> Finding:
+        """A finding at a place of the file, as severe as its rule where nothing else is said."""
+        return Finding(
+            rule=rule,
+            severity=severity or (OWN[rule].severity if rule in OWN else "error"),
+            message=message,
+            path=self.path,
+            key=place.key,
+            line=place.line,
+        )
+
+
+class Values:
+    """Reads decisions one by one; each is None where it is not given or wrong."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.places = Places(path=reading.path, of={**reading.left_open, **reading.decisions})
+        self.findings: list[Finding] = []
+        self.assumed: list[str] = []  # what neither file nor job say, in words
+
+    def add(self, rule: str, message: str, *decisions: str) -> None:
+        """Note a finding at the first of the decisions that the file states."""
+        self.findings.append(self.places.finding(rule, message, *decisions))
+
+    def given(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """The value of a decision as the file has it."""
+        value = self.reading.decisions.get(name)
+        return None if value is None else value.value
+
+    def _checked(
+        self, name: str, allows: Callable[[Any], bool], allowed: str, rule: str = "job.value"
+    ) -> Any:  # noqa: ANN401
+        value = self.given(name)
+        if value is None or allows(value):
+            return value
+        self.add(rule, f"{name} must be {allowed}; given {brief(value)}", name)
+        return None
+
+    def whole(self, name: str, *, least: int = 1, most: int = MAX_GPUS) -> int | None:
+        """A whole number in its range."""
+        allows = partial(_is_whole, least=least, most=most)
+        found: int | None = self._checked(name, allows, f"a whole number from {least} to {most:,}")
+        return found
+
+    def word(self, name: str, allowed: Sequence[str], rule: str = "job.value") -> str | None:
+        """One of the words allowed."""
+        found: str | None = self._checked(
+            name, partial(contains, allowed), f"one of {', '.join(allowed)}", rule
+        )
+        return found
+
+    def of(self, name: str, decision: FieldSpec, usual: int | str) -> int | str:
+        """What the file says of a field of strategies; the usual value where nothing or wrong."""
+        found: int | str | None
+        if decision.words:
+            found = self.word(name, decision.words)
+        elif decision.is_flag:
+            found = self._checked(name, _is_flag, "true or false")
+        else:
+            found = self.whole(name, least=decision.least, most=decision.most)
+        return usual if found is None else found
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """A list of words."""
+        value = self._checked(name, _are_words, "a list of words")
+        return None if value is None else tuple(value)
+
+    def counts(
+        self, name: str, layers: tuple[int, ...] | None = None, vpp: int = 1
+    ) -> tuple[int, ...] | None:
+        """A number per stage, ``all`` standing for ``layers``.
+
+        So many of every chunk are ``vpp`` times as many of the stage, as far as it holds them.
+        """
+        value = self.given(name)
+        if layers is not None and value == ALL:
+            return layers
+        if layers is not None and isinstance(value, PerChunk):
+            return tuple(min(vpp * value.number, held) for held in layers)
+        value = self._checked(name, _are_counts, "one whole number per stage")
+        return None if value is None else tuple(value)
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_words(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+def _are_counts(value: object) -> bool:
+    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_GPUS
+    return is_list and all(_is_whole(one, 0, MAX_GPUS) for one in value)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpus:
+    """How the GPUs are cut up."""
+
+    num_gpus: int
+    degrees: Mapping[str, int]  # MODEL_PARALLEL_DEGREES
+    dp: int | None  # None where those do not divide the GPUs
+
+
+def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
+    """GPUs and degrees: from the file, else ``asked`` (the job's), else the whole cluster."""
+    degrees = {name: values.whole(name) or 1 for name in MODEL_PARALLEL_DEGREES}
+    inner = gpus_of_replica(degrees)
+    names, given = (" x ".join(map(str, each)) for each in (degrees, degrees.values()))
+    dp, stated = values.whole("dp"), values.whole("num_gpus")
+    product = dp and dp * inner
+    if product and stated and product != stated:
+        text = f"dp x {names} must be the {stated} GPUs of the file"
+        values.add("gpus.divide", f"{text}; given {dp} x {given} = {product}", "dp", "num_gpus")
+    named = stated or product
+    if asked and named and asked != named:
+        text = f"the file is for {named} GPUs; the job has {asked}"
+        values.add("job.gpus", text, "num_gpus", "dp", *MODEL_PARALLEL_DEGREES)
+    num_gpus = named or asked or of_cluster
+    rest, left = divmod(num_gpus, inner)
+    if left:
+        text = f"{names} must divide the {num_gpus} GPUs; given {given} = {inner}"
+        largest_first = sorted(degrees, key=lambda name: -degrees[name])
+        values.add("gpus.divide", text, *largest_first, "num_gpus")
+    is_whole = not left and dp in (None, rest)
+    return Gpus(num_gpus=num_gpus, degrees=degrees, dp=rest if is_whole else None)
+
+
+def batch_of(values: Values, dp: int, *, asked: int | None) -> dict[str, int] | None:
+    """Sizes of micro-batch and batch and the number of micro-batches; what is open follows.
+
+    None where nothing follows in whole numbers.
+    """
+    micro, number = values.whole("micro_batch"), values.whole("num_micro_batches")
+    stated = values.whole("global_batch", most=MAX_BATCH)
+    names = ("global_batch", "num_micro_batches", "micro_batch", "dp", "num_gpus")
+    if asked is not None and stated not in (None, asked):
+        text = f"the file's global batch is {stated} sequences; the job's is {asked}"
+        values.add("job.global_batch", text, "global_batch")
+    total = stated or asked
+    if not micro and not number:
+        values.assumed.append("micro-batch 1")
+    if not total and not number:
+        values.assumed.append("one micro-batch per iteration")
+    if not total or (micro and number):
+        micro, number = micro or 1, number or 1
+        made = dp * micro * number
+        if total not in (None, made):
+            rule = "batch.arithmetic" if stated else "job.global_batch"
+            text = (
+                f"dp x micro-batch x micro-batches must be the global batch of {total}; "
+                f"given {dp} x {micro} x {number} = {made}"
+            )
+            values.add(rule, text, *names)
+            return None
+        return {"micro_batch": micro, "num_micro_batches": number, "global_batch": made}
+    factor = dp * (number or micro or 1)
+    rest, left = divmod(total, factor)
+    if left:
+        name = "micro-batches" if number else "micro-batch"
+        text = f"dp x {name} must divide the global batch of {total}; given {dp} x "
+        values.add("batch.arithmetic", f"{text}{factor // dp} = {factor}", *names)
+        return None
+    micro, number = (rest, number) if number else (micro or 1, rest)
+    return {"micro_batch": micro, "num_micro_batches": number, "global_batch": total}
+
+
+def known_of(
+    reading: Reading, shape: Mapping[str, Any], gpus: Gpus, batch: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """Decisions by name: the model's shape, what follows and, before both, what the file says."""
+    known = {**shape, **gpus.degrees, "num_gpus": gpus.num_gpus, **(batch or {})}
+    known |= {} if gpus.dp is None else {"dp": gpus.dp}
+    stated = {name: each.value for name, each in reading.decisions.items()}
+    return known | {name: value for name, value in stated.items() if value is not None}
+
+
+def shape_of(model: ModelSpec) -> dict[str, int]:
+    """The sizes that a file may state, by the names of DECISIONS."""
+    sizes = {f"model.{name}": getattr(model, name) for name in SIZES}
+    return {**sizes, "model.num_experts": model.moe.num_experts if model.moe else 0}
+
+
+def check_model(values: Values, model: ModelSpec) -> None:
+    """Note every size that is not the model's, those that one word of the file chooses at once."""
+    own = values.reading.own_model
+    if own is not None:
+        mismatches = model_mismatches(own, model)
+        values.findings += [values.places.at(at, "job.model", text) for at, text in mismatches]
+        values.assumed += own.assumed if own.spec is model else ()
+        return
+    wrong: dict[tuple[str, int], dict[str, str]] = {}
+    for name, size in shape_of(model).items():
+        given = values.whole(name, least=0, most=10**9)
+        if given is not None and not _is_size(values, model, name, given, size):
+            place, words = values.places.of[name], _words(name)
+            text = f"{words} of {model.name} is {size}; given {given}"
+            wrong.setdefault((place.key, place.line), {})[name] = text
+    for texts in wrong.values():
+        name, text = next(iter(texts.items()))
+        more = f" (and {len(texts) - 1} other sizes)" if len(texts) > 1 else ""
+        values.add("job.model", text + more, name)
+
+
+def _is_size(values: Values, model: ModelSpec, name: str, given: int, size: int) -> bool:
+    """Whether a size is the model's; a vocabulary may be padded."""
+    if name == "model.ffn_size" and model.moe and given == model.moe.expert_ffn_size:
+        return True
+    if name == "model.num_experts" and {given, size} == {0, 1}:
+        return True
+    tp = values.given("tp")
+    padding = VOCAB_MULTIPLE * (tp if isinstance(tp, int) and tp > 0 else 1)
+    return given == size or (name == "model.vocab_size" and size < given < size + padding)
+
+
+def model_mismatches(own: OwnModel, model: ModelSpec) -> Iterator[tuple[Value, str]]:
+    """What a file says of its model that is not the model's, each with its place."""
+    if "" in own.places:
+        sizes = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
+        fields = [name for name in sizes if getattr(own.spec, name) != getattr(model, name)]
+        if fields:
+            shown = ", ".join(f"{_words(name)} {getattr(own.spec, name)}" for name in fields)
+            yield own.places[""], f"names {own.spec.name} ({shown}); checked for {model.name}"
+        return
+    for name, place in own.places.items():
+        given, wanted = _part(own.spec, name), _part(model, name)
+        if name == "biases.mlp" and model.moe:  # files say one word of both
+            wanted = model.moe.expert_bias
+        if given != wanted and not _is_as_good(own.spec, model, name):
+            text = f"{_words(name)} of {model.name} is {_shown(wanted)}; given {_shown(given)}"
+            yield place, text
+
+
+def _part(model: ModelSpec, name: str) -> Any:  # noqa: ANN401 - of any field
+    """The value of a field, of a part such as ``moe.top_k``; None of a part that it lacks."""
+    part: Any = model
+    for each in name.split("."):
+        part = getattr(part, each, None)
+    return part
+
+
+def _is_as_good(own: ModelSpec, model: ModelSpec, name: str) -> bool:
+    """Whether another value builds the model all the same."""
+    if name == "vocab_size":
+        return model.vocab_size < own.vocab_size < model.vocab_size + MOST_PADDING
+    if name == "ffn_size" and model.moe:
+        return own.ffn_size == model.moe.expert_ffn_size
+    return name in ("qk_norm", "head_dim") and model.mla is not None
+
+
+def _words(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no", None: "none"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]
