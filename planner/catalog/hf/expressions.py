@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-from planner.catalog.hf.windows import every_nth_full, full_before, full_from
 from planner.expr import Language, computed, faults, parsed
 
 Value: TypeAlias = Any
@@ -63,6 +62,39 @@ def width(side: int | Sequence[int]) -> int:
     return side if isinstance(side, int) else side[1]
 
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+Kinds = tuple[str, ...]
+"""Kind of attention per layer."""
+
+
+def every_nth_full(num_layers: int, step: int) -> Kinds:
+    """Return the kinds of layers of which every ``step``-th sees the whole sequence; 0: none."""
+    return tuple(
+        FULL if step and (index + 1) % step == 0 else SLIDING for index in range(num_layers)
+    )
+
+
+def full_before(first: int, kinds: Kinds) -> Kinds:
+    """Return the kinds where layers before ``first`` see the whole sequence."""
+    return tuple(FULL if index < first else kind for index, kind in enumerate(kinds))
+
+
+def full_from(first: int, kinds: Kinds) -> Kinds:
+    """Return the kinds where layers from ``first`` on see the whole sequence."""
+    return tuple(FULL if index >= first else kind for index, kind in enumerate(kinds))
+
+
+# Larger numbers of heads are a mistake; looking for their divisors takes long.
+MAX_LISTED = 100_000
+
+
+def divisors(number: int) -> str:
+    """Return the divisors of a number in words."""
+    if number > MAX_LISTED:
+        return "its divisors"
+    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
@@ -98,17 +130,19 @@ _LANGUAGE = Language(
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
         ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod,
         ast.Eq: operator.eq,
         ast.NotEq: operator.ne,
         ast.Lt: operator.lt,
+        ast.LtE: operator.le,
         ast.Gt: operator.gt,
         ast.Is: operator.is_,
         ast.IsNot: operator.is_not,
         ast.In: lambda part, whole: part in whole,
     },
     forms=(ast.IfExp,),
-    functions=FUNCTIONS,
-    allowed="names, constants, + - * //, == != < >, is, in, and, or, not, a if b else c, calls",
+    functions={**FUNCTIONS, divisors.__name__: divisors},
+    allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
 )
 _parsed = cache(parsed)
 

@@ -1,6 +1,6 @@
 """Families of ``config.json`` as families.yaml has them: their keys, and the model these say."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -11,14 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from planner.catalog.figures import Strict, validation_problems
 from planner.catalog.hf.expressions import (
+    FULL,
+    SLIDING,
     WHEN,
+    Kinds,
     Names,
     Value,
+    every_nth_full,
     plain_names,
     value_of,
     wrong_expressions,
 )
-from planner.catalog.hf.windows import SLIDING, full_attention_step, wrong_layer_types
 from planner.catalog.model_file import (
     BiasesSection,
     ExtraParams,
@@ -338,3 +341,47 @@ def _unknown(given: Iterable[str], known: Collection[str], key: str) -> Iterator
         if name not in known:
             hint = did_you_mean(name, known) or f"allowed are {', '.join(known)}"
             yield key, f"unknown key; given {name!r}, {hint}"
+
+
+def full_attention_step(kinds: Sequence[str]) -> int | None:
+    """Return n where every n-th layer sees all, 0 where none does, None for other patterns."""
+    if FULL not in kinds:
+        return 0
+    step = kinds.index(FULL) + 1
+    return step if tuple(kinds) == every_nth_full(len(kinds), step) else None
+
+
+def wrong_layer_types(
+    given: Kinds | None, built: Kinds, window: int | None, reader: str | None
+) -> Finding | None:
+    """Return why ``layer_types``, or the layers built without it, cannot be or be expressed.
+
+    ``reader`` is the class that goes by its own rule, None where ``layer_types`` is followed.
+    """
+    kinds = built if given is None else given
+    allowed = f"all {FULL}, all {SLIDING}, or every n-th {FULL}"
+    if len(kinds) != len(built):
+        what = "needs one entry per layer"
+        return Finding("layer_types", what, f"{len(kinds)} entries", len(built))
+    if unknown := sorted(set(kinds) - {FULL, SLIDING}):
+        what = "kinds of layers that are not modelled"
+        return Finding("layer_types", what, ", ".join(map(repr, unknown)), allowed)
+    if reader and kinds != built:
+        what = f"{reader} does not read it and builds other layers"
+        return Finding("layer_types", what, _shown(kinds), _shown(built))
+    if window and full_attention_step(kinds) is None:
+        key = "max_window_layers" if given is None else "layer_types"
+        return Finding(key, "a pattern that is not modelled", _shown(kinds), allowed)
+    if SLIDING in kinds and not window:
+        return Finding("layer_types", f"{SLIDING} without a window", _shown(kinds), FULL)
+    return None
+
+
+def _shown(kinds: Kinds) -> str:
+    """Runs of equal layers: ``5 sliding_attention, 1 full_attention, ...``."""
+    runs: list[tuple[int, str]] = []
+    for kind in kinds:
+        count = runs.pop()[0] if runs and runs[-1][1] == kind else 0
+        runs.append((count + 1, kind))
+    text = ", ".join(f"{count} {kind}" for count, kind in runs[:4])
+    return f"{text}, ..." if len(runs) > 4 else text

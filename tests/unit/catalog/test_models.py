@@ -153,7 +153,7 @@ MLA = {
         ({"mla": MLA, "head_dim": 64}, "head_dim", "given 64, allowed 16"),
         ({"mla": MLA, "num_kv_heads": 4}, "num_kv_heads", "given 4, allowed 8"),
         ({"mla": MLA, "qk_norm": "head"}, "qk_norm", "given head, allowed none"),
-        ({"mla": MLA, "biases": {"qkv": True}}, "biases.qkv", "given true, allowed false"),
+        ({"mla": MLA, "biases": {"qkv": True}}, "biases.qkv", "given True, allowed False"),
     ],
 )
 def test_bad_key_is_named(tmp_path: Path, keys: dict[str, object], key: str, message: str) -> None:
