@@ -1,6 +1,6 @@
 """How the rules of a format are written down: a function each, with its source above it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -11,6 +11,8 @@ from planner.formats.settings import Settings, given
 
 Violations: TypeAlias = Iterator[tuple[str, str]]
 """Keys in full, with what is wrong, what was given, and what is allowed."""
+Refused: TypeAlias = Mapping[str, object]
+"""What is wrong with the rule's key, in words, by whether it is so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +46,16 @@ class ConfigView:
 
 
 View = TypeVar("View", bound=ConfigView)
-Check: TypeAlias = Callable[[View], Violations | bool]
+Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
 
 
 class Rules(list[FormatRule], Generic[View]):
     """Rules in the order they are written: called with a source, it takes the function below.
 
     ``view`` makes what the functions ask; None: the rules say nothing of this file.
+
+    A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
+    the keys that break it; or violations. ``says`` may name the ``file`` and what is ``given``.
     """
 
     def __init__(self, view: Callable[..., View | None]) -> None:
@@ -66,10 +71,17 @@ class Rules(list[FormatRule], Generic[View]):
         enforced: bool = True,
         severity: Severity = "error",
     ) -> Callable[[Check[View]], Check[View]]:
-        """Add a rule under the function's name, which gives violations, or whether there is one.
+        """Add a rule under the function's name."""
 
-        That one is of ``key``; ``says`` may name what the file gives there, and the ``file``.
-        """
+        def pairs(file: View, found: Violations | Refused | Iterable[str] | bool) -> Violations:
+            if isinstance(found, Mapping):
+                yield from ((key, text) for text, is_so in found.items() if is_so)
+                return
+            for each in [key] * found if isinstance(found, bool) else found:
+                if isinstance(each, str):
+                    yield each, says.format(file=file, given=file[each])
+                else:
+                    yield each
 
         def add(rule: Check[View]) -> Check[View]:
             @wraps(rule)
@@ -77,13 +89,9 @@ class Rules(list[FormatRule], Generic[View]):
                 file = self._view(settings=settings, world=world)
                 if file is None:
                     return []
-                found = rule(file)
-                if found is True:
-                    pairs = [(key, says.format(file=file, given=file[key]))]
-                else:
-                    pairs = list(found or ())
+                found = list(pairs(file, rule(file)))
                 # What was asked for is known only once the rule has run.
-                known = () if file.unresolved else pairs
+                known = () if file.unresolved else found
                 return [Violation(key=file.spelled(at), message=text) for at, text in known]
 
             name: str = getattr(rule, "__name__", "")

@@ -42,10 +42,18 @@ from planner.formats.format import (
 )
 from planner.formats.megatron import decisions
 from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_problems
-from planner.formats.megatron.decisions_layout import ETP, HOST_LAYERS, SCHEDULE, selected_modules
+from planner.formats.megatron.decisions_layout import SCHEDULE, selected_modules
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.model import shape_reasons
-from planner.formats.megatron.options import CHUNK, CHUNKS, MTP, load_options, words_of
+from planner.formats.megatron.options import (
+    CHUNK,
+    CHUNKS,
+    ETP,
+    HOST_LAYERS,
+    MTP,
+    load_options,
+    words_of,
+)
 from planner.formats.megatron.runtime import (
     CAPACITY,
     PADS,

@@ -17,9 +17,10 @@ from planner.formats.decision import (
 )
 from planner.formats.format import DECISIONS, Value
 from planner.formats.megatron import decisions_layout
-from planner.formats.megatron.decisions_layout import BATCH, MICRO
 from planner.formats.megatron.model import shape_choices, shape_reasons
 from planner.formats.megatron.options import (
+    BATCH,
+    MICRO,
     PP,
     TP,
     chosen,

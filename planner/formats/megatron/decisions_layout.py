@@ -17,15 +17,21 @@ from planner.formats.megatron.layout import (
     uniform_block,
 )
 from planner.formats.megatron.options import (
+    BATCH,
     CHUNK,
     CHUNKS,
     EMBEDDING,
+    ETP,
     FIRST,
+    HOST_LAYERS,
+    INNER,
     LAST,
     LAYOUT,
     LOSS,
+    MICRO,
     MTP,
     PP,
+    SP,
     TP,
     chosen,
     chunks_in,
@@ -42,12 +48,6 @@ from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 SCHEDULE = "1f1b"
-SP = "--sequence-parallel"
-INNER = "--use-tp-pp-dp-mapping"
-ETP = "--expert-tensor-parallel-size"
-MICRO = "--micro-batch-size"
-BATCH = "--global-batch-size"
-HOST_LAYERS = "--cpu-offloading-num-layers"
 SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
 """Options that cut layers into stages and chunks."""
 _MANY = 10_000

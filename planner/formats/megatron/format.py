@@ -12,8 +12,8 @@ from planner.formats.decision import lines_of, refuse
 from planner.formats.format import Decided, Emitted, Format, OutputFile, SourceText
 from planner.formats.megatron import rules_layout, rules_model, rules_states
 from planner.formats.megatron.decisions import FILE, TABLE, edits, problems, reasons
-from planner.formats.megatron.decisions_layout import MICRO, SCHEDULE
-from planner.formats.megatron.options import all_words, words_of
+from planner.formats.megatron.decisions_layout import SCHEDULE
+from planner.formats.megatron.options import MICRO, all_words, words_of
 from planner.formats.megatron.read import FORMAT as NAME
 from planner.formats.megatron.read import options_in, read, recognise
 from planner.formats.megatron.runtime import environment

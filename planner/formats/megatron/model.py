@@ -11,12 +11,11 @@ from planner.cost.context import Context
 from planner.formats.decision import Line
 from planner.formats.format import OwnModel, Value
 from planner.formats.megatron.layout import pattern_text
-from planner.formats.megatron.options import MTP, chosen, is_on, load_options, number
-from planner.formats.settings import given, word
+from planner.formats.megatron.options import MTP, choices, is_on, load_options, number
+from planner.formats.settings import Settings, given, word
 from planner.limits import MAX_LAYERS
-from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, has_sinks
+from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
 
-Settings = Mapping[str, Value]
 SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
 VOCABULARY = 32_000
 """Where neither the words nor a tokenizer of known size say it."""
@@ -26,10 +25,39 @@ OTHERS = (
     "--hybrid-override-pattern",
     "--heterogeneous-layers-config-path",
 )
-_NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
-_POSITIONS = {"learned_absolute": "learned", "none": "none"}
-_GATES = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
+"""Options of models that pretrain_gpt.py does not build."""
+_NORMS: Mapping[Norm, str] = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
+_POSITIONS: Mapping[Position, str] = {
+    "learned": "learned_absolute",
+    "rope": "rope",
+    "none": "none",
+}
+_GATES: Mapping[str, str] = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
 """Options that gate the MLP, and the activation of each."""
+_ACTIVATIONS: Mapping[tuple[bool, str], Mapping[str, object]] = {
+    (True, "silu"): {"--swiglu": True},
+    # gpt-oss clamps its gate: gpt_oss/torch/model.py of openai/gpt-oss.
+    (True, "quick-gelu-clamped"): {
+        "--quick-geglu": True,
+        "--glu-linear-offset": "1.0",
+        "--activation-func-clamp-value": "7.0",
+    },
+    (False, "gelu"): {},
+    (False, "gelu-tanh"): {},
+    (False, "squared-relu"): {"--squared-relu": True, "--no-bias-gelu-fusion": True},
+}
+_BIASES: Mapping[tuple[bool, bool, bool], Mapping[str, object]] = {
+    (True, True, True): {},
+    (True, False, False): {"--disable-bias-linear": True, "--add-qkv-bias": True},
+    (False, False, False): {"--disable-bias-linear": True},
+}
+"""By biases of queries to values, of attention's projection, and of the MLP."""
+_LATENT = {
+    "kv_lora_rank": "--kv-lora-rank",
+    "qk_nope_head_dim": "--qk-head-dim",
+    "qk_rope_head_dim": "--qk-pos-emb-head-dim",
+    "v_head_dim": "--v-head-dim",
+}
 _PLACES: Mapping[str, str] = {
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
@@ -67,96 +95,74 @@ def described(settings: Settings) -> OwnModel | None:
         return None
     vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
     vocab_size = vocab_size or TOKENIZERS.get(word(settings, "--tokenizer-type"))
-    positions = _number(settings, "--max-position-embeddings", 0)
-    position = _position(settings)
+    gate = next((option for option in _GATES if is_on(settings, option)), "")
+    is_relu = is_on(settings, "--squared-relu")
+    usual = int((4 * hidden_size * 2 / 3) / 64) * 64 if gate == "--swiglu" else 4 * hidden_size
+    ffn_size = number(settings, "--ffn-hidden-size") or usual
+    positions, position = number(settings, "--max-position-embeddings") or 0, _position(settings)
+    is_grouped = is_on(settings, "--group-query-attention")
+    norm = word(settings, "--normalization", "LayerNorm")
+    has_biases = not is_on(settings, "--disable-bias-linear")
     spec = ModelSpec(
         name=f"the script's model ({num_layers} layers of {hidden_size})",
         num_layers=num_layers,
         hidden_size=hidden_size,
         num_heads=num_heads,
-        num_kv_heads=_kv_heads(settings, num_heads),
-        head_dim=_number(settings, "--kv-channels", hidden_size // num_heads),
-        ffn_size=_ffn_size(settings, hidden_size),
-        gated_mlp=any(is_on(settings, option) for option in _GATES),
-        activation=_activation(settings),
+        num_kv_heads=number(settings, "--num-query-groups") or 1 if is_grouped else num_heads,
+        head_dim=number(settings, "--kv-channels") or hidden_size // num_heads,
+        ffn_size=ffn_size,
+        gated_mlp=bool(gate),
+        activation=_GATES.get(gate, "squared-relu" if is_relu else "gelu"),
         vocab_size=vocab_size or VOCABULARY,
-        max_seq_len=max(positions, _number(settings, "--seq-length", 1)),
+        max_seq_len=max(positions, number(settings, "--seq-length") or 1),
         tied_embeddings=not is_on(settings, "--untie-embeddings-and-output-weights"),
-        biases=_biases(settings),
-        norm=_NORMS[word(settings, "--normalization", "LayerNorm")],  # type: ignore[arg-type]
+        biases=Biases(
+            qkv=has_biases or is_on(settings, "--add-qkv-bias"),
+            attention_output=has_biases,
+            mlp=has_biases,
+            norm=norm == "LayerNorm",
+        ),
+        norm=next(name for name, spelled in _NORMS.items() if spelled == norm),
         qk_norm="head" if is_on(settings, "--qk-layernorm") else "none",
-        position=position,  # type: ignore[arg-type]
+        position=position,
         num_learned_positions=positions if position == "learned" else 0,
-        moe=_mixture(settings, num_layers, hidden_size),
+        moe=_mixture(settings, num_layers, ffn_size),
         mla=_latent(settings),
-        num_mtp_layers=_number(settings, MTP, 0),
+        num_mtp_layers=number(settings, MTP) or 0,
     )
     assumed = () if vocab_size else (f"a vocabulary of {VOCABULARY:,}",)
-    return OwnModel(spec=spec, places=dict(_places(settings, spec)), assumed=assumed)
+    places = {
+        field: settings[option]
+        for field, option in _PLACES.items()
+        if given(settings, option) is not None and (spec.moe or "." not in field)
+    }
+    always = {"gated_mlp": gate or "--swiglu", **_ALWAYS}
+    for field, option in always.items():
+        places[field] = settings.get(option, Value(value=None, key=option))
+    return OwnModel(spec=spec, places=places, assumed=assumed)
 
 
-def _places(settings: Settings, spec: ModelSpec) -> Iterator[tuple[str, Value]]:
-    for field, option in _PLACES.items():
-        if given(settings, option) is not None and (spec.moe or "." not in field):
-            yield field, settings[option]
-    gate = next((option for option in _GATES if is_on(settings, option)), "--swiglu")
-    for field, option in {"gated_mlp": gate, **_ALWAYS}.items():
-        yield field, settings.get(option, Value(value=None, key=option))
+def _position(settings: Settings) -> Position:
+    if is_on(settings, "--use-rotary-position-embeddings"):
+        return "rope"
+    kind = word(settings, "--position-embedding-type", "learned_absolute")
+    return next((name for name, spelled in _POSITIONS.items() if spelled == kind), "rope")
 
 
 def _default(option: str) -> int:
     return int(load_options()[option].default)
 
 
-def _number(settings: Settings, option: str, default: int) -> int:
-    return number(settings, option) or default
-
-
-def _kv_heads(settings: Settings, num_heads: int) -> int:
-    if not is_on(settings, "--group-query-attention"):
-        return num_heads
-    return _number(settings, "--num-query-groups", 1)
-
-
-def _ffn_size(settings: Settings, hidden_size: int) -> int:
-    usual = hidden_size * 4
-    if is_on(settings, "--swiglu"):
-        usual = int((4 * hidden_size * 2 / 3) / 64) * 64
-    return _number(settings, "--ffn-hidden-size", usual)
-
-
-def _activation(settings: Settings) -> str:
-    for option, activation in _GATES.items():
-        if is_on(settings, option):
-            return activation
-    return "squared-relu" if is_on(settings, "--squared-relu") else "gelu"
-
-
-def _position(settings: Settings) -> str:
-    kind = word(settings, "--position-embedding-type", "learned_absolute")
-    if is_on(settings, "--use-rotary-position-embeddings"):
-        kind = "rope"
-    return _POSITIONS.get(kind, "rope")
-
-
-def _biases(settings: Settings) -> Biases:
-    has = not is_on(settings, "--disable-bias-linear")
-    is_shifted = word(settings, "--normalization", "LayerNorm") == "LayerNorm"
-    qkv = has or is_on(settings, "--add-qkv-bias")
-    return Biases(qkv=qkv, attention_output=has, mlp=has, norm=is_shifted)
-
-
-def _mixture(settings: Settings, num_layers: int, hidden_size: int) -> MoeSpec | None:
+def _mixture(settings: Settings, num_layers: int, ffn_size: int) -> MoeSpec | None:
     num_experts = number(settings, "--num-experts")
     if not num_experts or num_experts < 2:
         return None
-    ffn_size = _ffn_size(settings, hidden_size)
     leading, step = _frequency(settings, num_layers)
     return MoeSpec(
         num_experts=num_experts,
-        top_k=_number(settings, "--moe-router-topk", _default("--moe-router-topk")),
-        expert_ffn_size=_number(settings, "--moe-ffn-hidden-size", ffn_size),
-        shared_ffn_size=_number(settings, "--moe-shared-expert-intermediate-size", 0),
+        top_k=number(settings, "--moe-router-topk") or _default("--moe-router-topk"),
+        expert_ffn_size=number(settings, "--moe-ffn-hidden-size") or ffn_size,
+        shared_ffn_size=number(settings, "--moe-shared-expert-intermediate-size") or 0,
         num_leading_dense_layers=leading,
         moe_layer_step=step,
         router_bias=is_on(settings, "--moe-router-enable-expert-bias"),
@@ -178,35 +184,8 @@ def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
 def _latent(settings: Settings) -> MlaSpec | None:
     if not is_on(settings, "--multi-latent-attention"):
         return None
-    sizes = {
-        "kv_lora_rank": "--kv-lora-rank",
-        "qk_nope_head_dim": "--qk-head-dim",
-        "qk_rope_head_dim": "--qk-pos-emb-head-dim",
-        "v_head_dim": "--v-head-dim",
-    }
-    found = {name: _number(settings, option, _default(option)) for name, option in sizes.items()}
-    return MlaSpec(q_lora_rank=_number(settings, "--q-lora-rank", 0), **found)
-
-
-_ACTIVATIONS: dict[tuple[bool, str], tuple[tuple[str, ...], ...]] = {
-    (True, "silu"): (("--swiglu",),),
-    (True, "quick-gelu-clamped"): (
-        ("--quick-geglu",),
-        ("--glu-linear-offset", "1.0"),
-        ("--activation-func-clamp-value", "7.0"),
-    ),
-    (False, "gelu"): (),
-    (False, "gelu-tanh"): (),
-    (False, "squared-relu"): (("--squared-relu",), ("--no-bias-gelu-fusion",)),
-}
-"""gpt-oss clamps its gate: gpt_oss/torch/model.py of openai/gpt-oss."""
-_BIASES: dict[tuple[bool, bool, bool], tuple[str, ...]] = {
-    (True, True, True): (),
-    (True, False, False): ("--disable-bias-linear", "--add-qkv-bias"),
-    (False, False, False): ("--disable-bias-linear",),
-}
-_NORM_NAMES = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
-_POSITION_NAMES = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
+    sizes = {name: number(settings, key) or _default(key) for name, key in _LATENT.items()}
+    return MlaSpec(q_lora_rank=number(settings, "--q-lora-rank") or 0, **sizes)
 
 
 def _has_biases(model: ModelSpec) -> tuple[bool, bool, bool]:
@@ -230,7 +209,7 @@ def shape_reasons(context: Context) -> Iterator[str]:
     model, seq_len = context.model, context.job.seq_len
     refused = {
         f"architecture {model.architecture}: only decoders": model.architecture != "decoder",
-        f"position {model.position}": model.position not in _POSITION_NAMES,
+        f"position {model.position}": model.position not in _POSITIONS,
         f"{'gated ' if model.gated_mlp else ''}activation {model.activation}": (
             (model.gated_mlp, model.activation) not in _ACTIVATIONS
         ),
@@ -263,77 +242,66 @@ def shape_reasons(context: Context) -> Iterator[str]:
 def shape_choices(context: Context) -> Iterator[Line]:
     """The options that build the model."""
     model = context.model
-    yield chosen("--num-layers", model.num_layers)
-    yield chosen("--hidden-size", model.hidden_size)
-    yield chosen("--ffn-hidden-size", model.ffn_size)
-    yield chosen("--num-attention-heads", model.num_heads)
-    yield from _attention(model)
-    yield chosen("--normalization", _NORM_NAMES[model.norm])
-    for words in _ACTIVATIONS[model.gated_mlp, model.activation]:
-        yield chosen(*words)
-    yield from map(chosen, _BIASES[_has_biases(model)])
-    if model.moe:
-        yield from _mixture_options(model, model.moe)
-    yield chosen("--position-embedding-type", _POSITION_NAMES[model.position])
-    positions = model.num_learned_positions or max(model.max_seq_len, context.job.seq_len)
-    yield chosen("--max-position-embeddings", positions)
-    if not model.tied_embeddings:
-        yield chosen("--untie-embeddings-and-output-weights")
-    yield chosen("--vocab-size", model.vocab_size)
-    yield chosen("--make-vocab-size-divisible-by", context.traits.support.vocab_padding)
+    longest = max(model.max_seq_len, context.job.seq_len)
+    options = {
+        "--num-layers": model.num_layers,
+        "--hidden-size": model.hidden_size,
+        "--ffn-hidden-size": model.ffn_size,
+        "--num-attention-heads": model.num_heads,
+        **(_latent_options(model.mla) if model.mla else _attention_options(model)),
+        "--normalization": _NORMS[model.norm],
+        **_ACTIVATIONS[model.gated_mlp, model.activation],
+        **_BIASES[_has_biases(model)],
+        **(_mixture_options(model, model.moe) if model.moe else {}),
+        "--position-embedding-type": _POSITIONS[model.position],
+        "--max-position-embeddings": model.num_learned_positions or longest,
+        "--untie-embeddings-and-output-weights": not model.tied_embeddings,
+        "--vocab-size": model.vocab_size,
+        "--make-vocab-size-divisible-by": context.traits.support.vocab_padding,
+    }
+    return choices(options, {})
 
 
-def _attention(model: ModelSpec) -> Iterator[Line]:
-    if model.mla:
-        yield chosen("--multi-latent-attention")
-        if model.mla.q_lora_rank:
-            yield chosen("--q-lora-rank", model.mla.q_lora_rank)
-            yield chosen("--qk-layernorm")
-        yield chosen("--kv-lora-rank", model.mla.kv_lora_rank)
-        yield chosen("--qk-head-dim", model.mla.qk_nope_head_dim)
-        yield chosen("--qk-pos-emb-head-dim", model.mla.qk_rope_head_dim)
-        yield chosen("--v-head-dim", model.mla.v_head_dim)
-        return
-    yield chosen("--kv-channels", model.head_dim)
-    if model.num_kv_heads != model.num_heads:
-        yield chosen("--group-query-attention")
-        yield chosen("--num-query-groups", model.num_kv_heads)
-    if model.qk_norm == "head":
-        yield chosen("--qk-layernorm")
-    if has_sinks(model):
-        yield chosen("--softmax-type", "learnable")
-    if model.sliding_window:
-        yield chosen("--window-size", f"{model.sliding_window - 1},0")
-        if model.full_attention_step:
-            yield chosen("--window-attn-skip-freq", model.full_attention_step)
+def _latent_options(mla: MlaSpec) -> dict[str, object]:
+    return {
+        "--multi-latent-attention": True,
+        "--q-lora-rank": mla.q_lora_rank or None,
+        "--qk-layernorm": mla.q_lora_rank > 0,
+        **{option: getattr(mla, name) for name, option in _LATENT.items()},
+    }
 
 
-def _mixture_options(model: ModelSpec, moe: MoeSpec) -> Iterator[Line]:
-    yield chosen("--num-experts", moe.num_experts)
-    yield chosen("--moe-router-topk", moe.top_k)
-    yield chosen("--moe-ffn-hidden-size", moe.expert_ffn_size)
-    if moe.shared_ffn_size:
-        yield chosen("--moe-shared-expert-intermediate-size", moe.shared_ffn_size)
-    if moe.num_leading_dense_layers or moe.moe_layer_step > 1:
-        after = range(1, model.num_layers - moe.num_leading_dense_layers + 1)
-        layers = [0] * moe.num_leading_dense_layers
-        layers += [int(n % moe.moe_layer_step == 0) for n in after]
-        yield chosen("--moe-layer-freq", pattern_text(layers))
-    yield from _router(moe)
-    yield chosen("--moe-grouped-gemm")
+def _attention_options(model: ModelSpec) -> dict[str, object]:
+    window, is_grouped = model.sliding_window, model.num_kv_heads != model.num_heads
+    return {
+        "--kv-channels": model.head_dim,
+        "--group-query-attention": is_grouped,
+        "--num-query-groups": model.num_kv_heads if is_grouped else None,
+        "--qk-layernorm": model.qk_norm == "head",
+        "--softmax-type": "learnable" if has_sinks(model) else None,
+        "--window-size": f"{window - 1},0" if window else None,
+        "--window-attn-skip-freq": (window and model.full_attention_step) or None,
+    }
 
 
-def _router(moe: MoeSpec) -> Iterator[Line]:
-    """How experts are scored and chosen: megatron/core/transformer/moe/moe_utils.py."""
-    router = moe.router
-    if router.score == "sigmoid":
-        yield chosen("--moe-router-score-function", "sigmoid")
-    elif not router.normalises or moe.top_k == 1:
-        yield chosen("--moe-router-pre-softmax")
-    if moe.router_bias and not moe.expert_bias:
-        yield chosen("--moe-router-enable-expert-bias")
-    if router.num_groups > 1:
-        yield chosen("--moe-router-num-groups", router.num_groups)
-        yield chosen("--moe-router-group-topk", router.top_groups)
-    if router.scaling != 1.0:
-        yield chosen("--moe-router-topk-scaling-factor", router.scaling)
+def _mixture_options(model: ModelSpec, moe: MoeSpec) -> dict[str, object]:
+    """Experts, and how they are scored and chosen: megatron/core/transformer/moe/moe_utils.py."""
+    router, leading = moe.router, moe.num_leading_dense_layers
+    after = range(1, model.num_layers - leading + 1)
+    layers = [*[0] * leading, *(int(n % moe.moe_layer_step == 0) for n in after)]
+    is_sigmoid, has_groups = router.score == "sigmoid", router.num_groups > 1
+    is_plain_softmax = not is_sigmoid and (not router.normalises or moe.top_k == 1)
+    return {
+        "--num-experts": moe.num_experts,
+        "--moe-router-topk": moe.top_k,
+        "--moe-ffn-hidden-size": moe.expert_ffn_size,
+        "--moe-shared-expert-intermediate-size": moe.shared_ffn_size or None,
+        "--moe-layer-freq": None if all(layers) else pattern_text(layers),
+        "--moe-router-score-function": "sigmoid" if is_sigmoid else None,
+        "--moe-router-pre-softmax": is_plain_softmax,
+        "--moe-router-enable-expert-bias": moe.router_bias and not moe.expert_bias,
+        "--moe-router-num-groups": router.num_groups if has_groups else None,
+        "--moe-router-group-topk": router.top_groups if has_groups else None,
+        "--moe-router-topk-scaling-factor": None if router.scaling == 1.0 else router.scaling,
+        "--moe-grouped-gemm": True,
+    }

@@ -176,6 +176,12 @@ LAST = "--decoder-last-pipeline-num-layers"
 EMBEDDING = "--account-for-embedding-in-pipeline-split"
 LOSS = "--account-for-loss-in-pipeline-split"
 MTP = "--mtp-num-layers"
+SP = "--sequence-parallel"
+INNER = "--use-tp-pp-dp-mapping"
+ETP = "--expert-tensor-parallel-size"
+MICRO = "--micro-batch-size"
+BATCH = "--global-batch-size"
+HOST_LAYERS = "--cpu-offloading-num-layers"
 MAX_CHUNKS = 10_000
 
 
@@ -258,6 +264,14 @@ def chosen(option: str, *words: object, why: str = "") -> Line:
     """An option with its values."""
     value = typed(load_options()[option], list(map(str, words)))
     return Line(key=option, value=value, why=why)
+
+
+def choices(values: Mapping[str, object], why: Mapping[str, str]) -> Iterator[Line]:
+    """Options with their values: None and False say nothing, True sets a flag."""
+    for option, value in values.items():
+        if value is not None and value is not False:
+            words = value if isinstance(value, tuple) else () if value is True else (value,)
+            yield chosen(option, *words, why=why.get(option, ""))
 
 
 def words_of(option: str, value: object) -> list[str]:

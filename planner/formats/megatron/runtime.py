@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.formats.decision import Line
 from planner.formats.format import Value
-from planner.formats.megatron.options import chosen, is_on
+from planner.formats.megatron.options import choices, is_on
 from planner.formats.settings import Settings, as_number, decided, given, word
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
@@ -34,30 +34,111 @@ MANY_QUEUES = "32"
 """Megatron-FSDP refuses 1: as recipes of Megatron-Bridge, perf_recipes/llama/gb200/llama3.py."""
 
 
+WHY = {
+    "--overlap-grad-reduce": "gradients are reduced while backward runs",
+    "--overlap-param-gather": "updated weights are gathered during the next forward",
+    "--no-gradient-accumulation-fusion": "gradients are sharded as they are made",
+    FSDP_GRADIENTS: "gradients are held and reduced in fp32",
+    "--fsdp-double-buffer": "two layers' weights and gradients are whole at a time",
+    BF16_GRADIENTS: "gradients are reduced in 16 bits",
+    FP32_GRADIENTS: "gradients are held and reduced in fp32",
+    "--tp-comm-overlap": "gathers and scatters of tensor parallelism run beside products",
+    "--no-overlap-p2p-communication": "planned without overlap",
+    "--cp-comm-type": "context parallelism exchanges heads",
+    "--moe-token-dispatcher-type": "every expert's copy of a token is sent",
+    "--moe-shared-expert-overlap": "expert exchange runs beside the shared expert",
+    CAPACITY: "an expert takes so many times the mean of tokens at most",
+    PADS: "every expert is padded to that",
+    "--overlap-moe-expert-parallel-comm": "expert exchange runs beside another micro-batch",
+    "--delay-wgrad-compute": "weight gradients are left for what the exchange runs beside",
+    "--attention-backend": "planned with this kernel",
+    "--cross-entropy-loss-fusion": "the loss keeps 16-bit logits only",
+    "--attention-dropout": "planned without dropout",
+    "--hidden-dropout": "planned without dropout",
+}
+"""What of a plan's time and memory rests on an option."""
+_BACKENDS = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
+
+
 def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
     """What the plan's time and memory rest on, beside its decisions."""
-    yield from _data_parallel(context, strategy)
-    yield from _tensor_parallel(context, strategy)
+    kernels, overlap = context.traits.kernels, context.traits.overlap
+    yield from _gradients(context, strategy)
+    overlaps_tp = overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel
+    is_bare = overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1
+    exchanges = kernels.exchanges_context and strategy.cp > 1
+    parallel = {
+        "--tp-comm-overlap": overlaps_tp,
+        "--no-overlap-p2p-communication": is_bare,
+        "--cp-comm-type": "a2a" if exchanges else None,
+    }
+    yield from choices(parallel, WHY)
     if context.model.moe:
-        yield from _mixture(context, strategy)
-    yield from _kernels(context)
+        yield from _dispatch(context)
+    yield from capacity_choices(context, strategy)
+    yield from exchange_choices(context, strategy)
+    dropout = None if kernels.dropout else 0
+    others = {
+        "--attention-backend": _BACKENDS.get(kernels.attention),
+        "--cross-entropy-loss-fusion": kernels.loss == "fused",
+        "--attention-dropout": dropout,
+        "--hidden-dropout": dropout,
+    }
+    yield from choices(others, WHY)
+
+
+def _gradients(context: Context, strategy: Strategy) -> Iterator[Line]:
+    """How gradients are held and reduced, and what runs beside."""
+    overlap, states = context.traits.overlap, context.traits.states
+    reduced_bytes, is_fp16 = states.gradient_reduce_bytes, context.job.precision == "fp16"
+    beside, is_fully_sharded = overlap.overlaps_gradient_reduction, strategy.zero_stage > 1
+    gathers = beside and overlap.overlaps_parameter_gather and strategy.zero_stage > 0
+    yield from choices({"--overlap-grad-reduce": beside, "--overlap-param-gather": gathers}, WHY)
+    if is_fully_sharded:
+        is_fp32 = (states.zero2_gradient_bytes or states.gradient_bytes) == 4
+        is_double = strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy)
+        held = {
+            "--no-gradient-accumulation-fusion": True,
+            FSDP_GRADIENTS: "fp32" if is_fp32 else None,
+            "--fsdp-double-buffer": is_double,
+        }
+    else:
+        held = {
+            BF16_GRADIENTS: reduced_bytes == 2 and not is_fp16,
+            FP32_GRADIENTS: reduced_bytes == 4 and is_fp16,
+        }
+    yield from choices(held, WHY)
+
+
+def _dispatch(context: Context) -> Iterator[Line]:
+    """How tokens reach their experts."""
+    kernels, moe = context.traits.kernels, context.model.moe
+    dispatch: dict[str, object] = {"--moe-token-dispatcher-type": "alltoall"}
+    why = WHY
+    if kernels.deduplicated_dispatch:
+        backend = "hybridep" if kernels.dispatch_permutes else "deepep"
+        dispatch = {"--moe-token-dispatcher-type": "flex", "--moe-flex-dispatcher-backend": backend}
+        why = {**WHY, "--moe-token-dispatcher-type": "tokens are sent once per domain"}
+    is_beside = context.traits.overlap.expert_all_to_all_overlap == "shared_expert"
+    has_shared = moe is not None and moe.shared_ffn_size > 0
+    dispatch["--moe-shared-expert-overlap"] = is_beside and has_shared
+    yield from choices(dispatch, why)
 
 
 def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
     """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
     yield from of_exchange(settings)
     is_16_bits = is_on(settings, "--bf16") or is_on(settings, "--fp16")
+    held = 2 if is_16_bits else 0
+    key = FP32_GRADIENTS
     if is_on(settings, "--use-megatron-fsdp"):
-        if word(settings, FSDP_GRADIENTS) == "fp32":
-            yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 4)
-        elif is_16_bits:
-            yield "gradient_bytes", decided(settings, FSDP_GRADIENTS, 2)
+        key, is_fp32 = FSDP_GRADIENTS, word(settings, FSDP_GRADIENTS) == "fp32"
     elif is_on(settings, BF16_GRADIENTS):
-        yield "gradient_bytes", decided(settings, BF16_GRADIENTS, 2)
-    elif is_on(settings, FP32_GRADIENTS) or is_on(settings, "--bf16"):
-        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 4)
-    elif is_16_bits:
-        yield "gradient_bytes", decided(settings, FP32_GRADIENTS, 2)
+        key, held, is_fp32 = BF16_GRADIENTS, 2, False
+    else:
+        is_fp32 = is_on(settings, FP32_GRADIENTS) or is_on(settings, "--bf16")
+    if held or is_fp32:
+        yield "gradient_bytes", decided(settings, key, 4 if is_fp32 else held)
 
 
 def traits_of(settings: Settings) -> Iterator[Setting]:
@@ -85,103 +166,23 @@ def of_exchange(settings: Settings) -> Iterator[tuple[str, Value]]:
             yield "expert_exchange", decided(settings, option, beside)
 
 
-def _data_parallel(context: Context, strategy: Strategy) -> Iterator[Line]:
-    overlap = context.traits.overlap
-    if overlap.overlaps_gradient_reduction:
-        why = "gradients are reduced while backward runs"
-        yield chosen("--overlap-grad-reduce", why=why)
-        if overlap.overlaps_parameter_gather and strategy.zero_stage:
-            why = "updated weights are gathered during the next forward"
-            yield chosen("--overlap-param-gather", why=why)
-    if strategy.zero_stage > 1:
-        yield from _fully_sharded(context, strategy)
-        return
-    reduced_bytes, is_fp16 = (
-        context.traits.states.gradient_reduce_bytes,
-        context.job.precision == "fp16",
-    )
-    if reduced_bytes == 2 and not is_fp16:
-        yield chosen(BF16_GRADIENTS, why="gradients are reduced in 16 bits")
-    elif reduced_bytes == 4 and is_fp16:
-        yield chosen(FP32_GRADIENTS, why="gradients are held and reduced in fp32")
-
-
-def _fully_sharded(context: Context, strategy: Strategy) -> Iterator[Line]:
-    """What Megatron-FSDP's buffers and gradients are priced with."""
-    states = context.traits.states
-    yield chosen("--no-gradient-accumulation-fusion", why="gradients are sharded as they are made")
-    if (states.zero2_gradient_bytes or states.gradient_bytes) == 4:
-        yield chosen(FSDP_GRADIENTS, "fp32", why="gradients are held and reduced in fp32")
-    if strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy):
-        why = "two layers' weights and gradients are whole at a time"
-        yield chosen("--fsdp-double-buffer", why=why)
-
-
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
     """Whether expert exchange runs beside another micro-batch."""
     return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
 
 
-def _tensor_parallel(context: Context, strategy: Strategy) -> Iterator[Line]:
-    overlap = context.traits.overlap
-    if overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel:
-        why = "gathers and scatters of tensor parallelism run beside products"
-        yield chosen("--tp-comm-overlap", why=why)
-    if overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1:
-        yield chosen("--no-overlap-p2p-communication", why="planned without overlap")
-    if context.traits.kernels.exchanges_context and strategy.cp > 1:
-        yield chosen("--cp-comm-type", "a2a", why="context parallelism exchanges heads")
-
-
-def _mixture(context: Context, strategy: Strategy) -> Iterator[Line]:
-    if context.traits.kernels.deduplicated_dispatch:
-        yield chosen("--moe-token-dispatcher-type", "flex", why="tokens are sent once per domain")
-        backend = "hybridep" if context.traits.kernels.dispatch_permutes else "deepep"
-        yield chosen("--moe-flex-dispatcher-backend", backend)
-    else:
-        why = "every expert's copy of a token is sent"
-        yield chosen("--moe-token-dispatcher-type", "alltoall", why=why)
-    overlap = context.traits.overlap.expert_all_to_all_overlap
-    moe = context.model.moe
-    if overlap == "shared_expert" and moe and moe.shared_ffn_size:
-        why = "expert exchange runs beside the shared expert"
-        yield chosen("--moe-shared-expert-overlap", why=why)
-    yield from capacity_choices(context, strategy)
-    yield from exchange_choices(context, strategy)
-
-
 def capacity_choices(context: Context, _strategy: Strategy) -> Iterator[Line]:
     """The capacity of experts, and whether they are padded to it."""
     kernels = context.traits.kernels
-    if context.model.moe and (factor := kernels.expert_capacity_factor):
-        why = "an expert takes so many times the mean of tokens at most"
-        yield chosen(CAPACITY, factor, why=why)
-        if kernels.pads_to_capacity:
-            yield chosen(PADS, why="every expert is padded to that")
+    factor = (context.model.moe and kernels.expert_capacity_factor) or None
+    return choices({CAPACITY: factor, PADS: bool(factor and kernels.pads_to_capacity)}, WHY)
 
 
 def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
     """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
-    if exchanges_beside_batches(context, strategy):
-        why = "expert exchange runs beside another micro-batch"
-        yield chosen("--overlap-moe-expert-parallel-comm", why=why)
-        why = "weight gradients are left for what the exchange runs beside"
-        yield chosen("--delay-wgrad-compute", why=why)
-
-
-def _kernels(context: Context) -> Iterator[Line]:
-    kernels = context.traits.kernels
-    if kernels.attention != "fused":
-        backend = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}[
-            kernels.attention
-        ]
-        yield chosen("--attention-backend", backend, why="planned with this kernel")
-    if kernels.loss == "fused":
-        why = "the loss keeps 16-bit logits only"
-        yield chosen("--cross-entropy-loss-fusion", why=why)
-    if not kernels.dropout:
-        yield chosen("--attention-dropout", 0, why="planned without dropout")
-        yield chosen("--hidden-dropout", 0, why="planned without dropout")
+    is_so = exchanges_beside_batches(context, strategy)
+    options = ("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute")
+    return choices(dict.fromkeys(options, is_so), WHY)
 
 
 def keeps_order(compute_capability: float) -> bool:

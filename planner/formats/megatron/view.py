@@ -5,19 +5,50 @@ from dataclasses import dataclass
 
 from planner.formats.format import Value
 from planner.formats.megatron.decisions import SIZES
-from planner.formats.megatron.options import is_on, names, number, whole
-from planner.formats.megatron.runtime import keeps_order
+from planner.formats.megatron.options import ETP, PP, TP, is_on, names, number, whole
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
-ETP = "--expert-tensor-parallel-size"
+DISPATCHER = "--moe-token-dispatcher-type"
+
+
+class Size:
+    """A number from 1 on as the file states it, else as a decision; without both its default."""
+
+    def __init__(self, option: str, decision: str = "", default: int = 1) -> None:
+        self.option, self.decision, self.default = option, decision, default
+
+    def __get__(self, file: "MegatronView", _: type) -> int:
+        """The number; an option that is asked for is none that the file may leave open."""
+        value, default = file.world.decisions.get(self.decision), self.default
+        if type(value) is int and value >= 1:
+            default = value
+            if self.decision in SIZES:
+                return whole(file.settings, self.option, default)
+        return whole(file.asked(self.option), self.option, default)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MegatronView(ConfigView):
-    """A file's options and the world they run in."""
+    """A file's options and the world they run in; of sizes 0 is none, or not known."""
 
-    def _asked(self, option: str) -> Mapping[str, Value]:
+    tp = Size(TP, "tp")
+    pp = Size(PP, "pp")
+    cp = Size("--context-parallel-size", "cp")
+    ep = Size("--expert-model-parallel-size", "ep")
+    instances = Size("--num-distributed-optimizer-instances")
+    micro_batch = Size("--micro-batch-size", "micro_batch", 0)
+    global_batch = Size("--global-batch-size", "global_batch", 0)
+    seq_len = Size("--seq-length", "seq_len", 0)
+    num_layers = Size("--num-layers", "model.num_layers", 0)
+    num_experts = Size("--num-experts", "model.num_experts", 0)
+    num_heads = Size("--num-attention-heads", "model.num_heads", 0)
+    hidden_size = Size("--hidden-size", "model.hidden_size", 0)
+    ffn_size = Size("--ffn-hidden-size", "model.ffn_size", 0)
+    query_groups = Size("--num-query-groups")
+
+    def asked(self, option: str) -> Mapping[str, Value]:
+        """The settings; what rests on an option that the file leaves open is not said."""
         found = self.settings.get(option)
         if found is not None and found.value is None:
             self.unresolved.add(option)
@@ -31,51 +62,26 @@ class MegatronView(ConfigView):
         """Whether an option is given with a known value."""
         return given(self.settings, option) is not None
 
+    def having(self, *options: str) -> list[str]:
+        """Those of some options that are given with a known value."""
+        return [option for option in options if self.has(option)]
+
     def number(self, option: str) -> int | None:
         """A whole number, or None."""
-        return number(self._asked(option), option)
+        return number(self.asked(option), option)
 
     def word(self, key: str, default: str = "") -> str:
         """A word, or the default."""
-        return word(self._asked(key), key, default)
+        return word(self.asked(key), key, default)
 
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
-        return names(self._asked(option), option, default)
-
-    def size(self, option: str, decision: str = "", default: int = 1) -> int:
-        """A number from 1 on: the file's own, else what is known of the decision."""
-        value = self.world.decisions.get(decision)
-        if type(value) is int and value >= 1:
-            default = value
-            if decision in SIZES:
-                return whole(self.settings, option, default)
-        return whole(self._asked(option), option, default)
-
-    @property
-    def tp(self) -> int:
-        """Tensor parallelism."""
-        return self.size("--tensor-model-parallel-size", "tp")
-
-    @property
-    def pp(self) -> int:
-        """Pipeline stages."""
-        return self.size("--pipeline-model-parallel-size", "pp")
-
-    @property
-    def cp(self) -> int:
-        """Context parallelism."""
-        return self.size("--context-parallel-size", "cp")
-
-    @property
-    def ep(self) -> int:
-        """Expert parallelism."""
-        return self.size("--expert-model-parallel-size", "ep")
+        return names(self.asked(option), option, default)
 
     @property
     def etp(self) -> int:
         """Tensor parallelism of experts."""
-        return whole(self._asked(ETP), ETP, self.tp)
+        return whole(self.asked(ETP), ETP, self.tp)
 
     @property
     def vpp(self) -> int:
@@ -85,7 +91,7 @@ class MegatronView(ConfigView):
 
     @property
     def num_gpus(self) -> int:
-        """Processes in all; 0: not known."""
+        """Processes in all."""
         return self.world.num_gpus
 
     @property
@@ -101,34 +107,31 @@ class MegatronView(ConfigView):
         return 0 if self.num_gpus % inner else self.num_gpus // inner
 
     @property
-    def num_layers(self) -> int:
-        """Transformer layers; 0: not known."""
-        return self.size("--num-layers", "model.num_layers", 0)
-
-    @property
-    def num_experts(self) -> int:
-        """Experts; 0: none."""
-        return self.size("--num-experts", "model.num_experts", 0)
-
-    @property
-    def knows_model(self) -> bool:
-        """Whether anybody has said which model it is; without, it may have experts."""
-        return self.has("--num-layers") or "model.num_experts" in self.world.decisions
-
-    @property
-    def num_heads(self) -> int:
-        """Query heads; 0: not known."""
-        return self.size("--num-attention-heads", "model.num_heads", 0)
-
-    @property
     def num_kv_heads(self) -> int:
-        """Key and value heads; 0: not known."""
+        """Key and value heads."""
         if self.on("--multi-latent-attention"):
             return self.num_heads
         if self.on("--group-query-attention"):
-            return self.size("--num-query-groups")
+            return self.query_groups
         value = self.world.decisions.get("model.num_kv_heads", self.num_heads)
         return value if type(value) is int else 0
+
+    @property
+    def granularity(self) -> str:
+        """What is recomputed: full, selective, or empty: nothing."""
+        if self.on("--recompute-activations"):
+            return "selective"
+        return self.word("--recompute-granularity")
+
+    @property
+    def optimizer(self) -> str:
+        """The optimizer's name."""
+        return self.word("--optimizer", "adam")
+
+    @property
+    def dispatcher(self) -> str:
+        """How tokens reach their experts."""
+        return self.word(DISPATCHER, "allgather")
 
     @property
     def is_script(self) -> bool:
@@ -139,8 +142,3 @@ class MegatronView(ConfigView):
         """A variable of the environment; None: not set."""
         found = given(self.settings, name)
         return str(found) if found is not None else self.world.environment.get(name)
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether the accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
-        return keeps_order(self.world.compute_capability)
