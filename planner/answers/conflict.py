@@ -7,8 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from planner.answers.base import Deadline
-from planner.answers.changes import UNLIMITED, with_memory
-from planner.answers.resized import more_nodes, with_nodes
+from planner.answers.changes import UNLIMITED, more_nodes, with_memory, with_nodes
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate

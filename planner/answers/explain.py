@@ -23,7 +23,7 @@ from planner.answers.rows import (
     Verdict,
     layout_row,
 )
-from planner.answers.savings import Saving, savings
+from planner.answers.variants import Saving, savings
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers

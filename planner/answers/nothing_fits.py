@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.answers.base import Answer, Deadline, Plan
-from planner.answers.changes import UNLIMITED, with_memory
+from planner.answers.changes import UNLIMITED, more_nodes, with_memory
 from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
 from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy, best_within
-from planner.answers.resized import more_nodes
 from planner.answers.rows import Row
 from planner.answers.whatif import Case
 from planner.cost.ledger import LedgerItem

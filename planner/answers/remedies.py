@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner.answers.base import Deadline, Plan
-from planner.answers.changes import Kind, kinds
-from planner.answers.resized import argument_of, more_nodes, of_size
+from planner.answers.changes import Kind, argument_of, kinds, more_nodes, of_size
 from planner.answers.whatif import Case, Change, Scale, best, fits, smallest
 from planner.cost.estimate import estimate
 from planner.search.feasible import FeasiblePlan, SearchTimeoutError, smallest_feasible

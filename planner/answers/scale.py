@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from typing import Literal
 
 from planner.answers.base import Deadline, Plan
+from planner.answers.rows import InputsRow, PlanRow, Row
 from planner.answers.whatif import Case, best
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
@@ -229,3 +231,61 @@ def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:
     head = f"nothing fits: {context.model.name} on {context.cluster.node.name} at any of the sizes"
     tail = "`planner plan` on one of these sizes says what is missing and what would fit"
     return NothingFitsError("\n".join((head, *lines, tail)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleRow(Row):
+    """One size of a scaling curve; without a plan only its batch and why there is none."""
+
+    gpus: int
+    global_batch: int
+    why: str | None = None
+    speed_up: float | None = None
+    """Against the base."""
+    efficiency: float | None = None
+    """Against the base."""
+    shares: dict[str, float] | None = None
+    """Of the iteration, by limit; their sum is 1."""
+    losses: dict[str, float] | None = None
+    """What each limit takes from the efficiency; their sum is 1 less the efficiency."""
+    limit: str | None = None
+    """The largest of them."""
+    batch_exhausted: bool = False
+    """Every replica runs one micro-batch."""
+    plan: PlanRow | None = None
+
+    @classmethod
+    def of(cls, result: Scaling, point: Point) -> "ScaleRow":
+        """The row of a point of the curve."""
+        plan = point.plan
+        if plan is None:
+            return cls(gpus=point.num_gpus, global_batch=point.global_batch, why=point.why_none)
+        return cls(
+            gpus=point.num_gpus,
+            global_batch=point.global_batch,
+            speed_up=result.speed_up(plan),
+            efficiency=result.efficiency(plan),
+            shares=shares(plan.estimate),
+            losses=result.losses(plan),
+            limit=result.limit(plan),
+            batch_exhausted=point.is_exhausted,
+            plan=PlanRow.of(plan),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleDocument(Row):
+    """The best plan at every size, and what limits it."""
+
+    scaling: Literal["strong", "weak"]
+    inputs: InputsRow
+    """At the largest size."""
+    base_gpus: int
+    """The smallest size at which anything fits."""
+    sizes: list[ScaleRow]
+    limit_struck_at_gpus: list[int]
+    """Sizes at which a time limit, or one of the solver, struck."""
+    batch_exhausted_from_gpus: int | None
+    """From there on at every size."""
+    seconds: float
+    """Of the search (s)."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from planner.answers.plan import answered
-from planner.answers.versus import Side, Versus
+from planner.answers.why import Side, Versus
 from planner.errors import InputError, NothingFitsError
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query

@@ -9,8 +9,8 @@ from rich.tree import Tree
 
 from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, TimeTreeRow
 from planner.answers.items import item_of, summary_of
-from planner.answers.savings import Saving
 from planner.answers.software import assumptions_line
+from planner.answers.variants import Saving
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger

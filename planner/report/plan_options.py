@@ -25,7 +25,7 @@ from planner.answers.rows import (
     SpeedRow,
     VersusDocument,
 )
-from planner.answers.versus import Ratio, Side, Versus, usd_per_token
+from planner.answers.why import Ratio, Side, Versus, usd_per_token
 from planner.notes import Note
 from planner.report.document import serialise
 from planner.report.table import Table, show, text_table, whole

@@ -7,8 +7,15 @@ from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.parameters import Parameter
-from planner.answers.sensitivity import FACTORS, Crossing, Point, Response, Sensitivity, layout_of
-from planner.answers.sensitivity_rows import SensitivityDocument
+from planner.answers.sensitivity import (
+    FACTORS,
+    Crossing,
+    Point,
+    Response,
+    Sensitivity,
+    SensitivityDocument,
+    layout_of,
+)
 from planner.notes import Note
 from planner.report.document import serialise
 from planner.report.table import Column, Table, show, whole

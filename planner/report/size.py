@@ -8,16 +8,16 @@ from rich.text import Text
 from planner.answers.base import Plan
 from planner.answers.layout import short_layout
 from planner.answers.rows import InputsRow, PlanRow
-from planner.answers.scale import BITE_FRACTION, Point, Scaling, gpus_for_deadline, shares
-from planner.answers.size import Sizing
-from planner.answers.size_rows import (
-    ChosenSizeRow,
-    NearestSizeRow,
+from planner.answers.scale import (
+    BITE_FRACTION,
+    Point,
     ScaleDocument,
     ScaleRow,
-    SizeDocument,
-    SizeRow,
+    Scaling,
+    gpus_for_deadline,
+    shares,
 )
+from planner.answers.size import ChosenSizeRow, NearestSizeRow, SizeDocument, SizeRow, Sizing
 from planner.cost.context import Context
 from planner.notes import Note
 from planner.query.objectives import AMOUNTS

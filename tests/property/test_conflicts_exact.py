@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from planner.answers.changes import with_memory
+from planner.answers.changes import with_memory, with_nodes
 from planner.answers.conflict import GPUS, HBM, HOST, Limits, missing_memory
-from planner.answers.resized import with_nodes
 from planner.cost.context import Context
 from planner.search.conflicts import conflicting_rules
 from planner.search.feasible import first_feasible, smallest_feasible

@@ -6,9 +6,19 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Answer, Plan
+from planner.answers.layout import requested
+from planner.answers.layout import resolve as filled_in
 from planner.answers.plan import answer, answered
-from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
+from planner.answers.variants import (
+    Saving,
+    Variant,
+    mixed_policy_gain,
+    resident_variant,
+    savings,
+    variants,
+)
 from planner.cost.context import Context
+from planner.cost.estimate import estimate
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.ranking.candidates import LAYOUT
@@ -114,3 +124,133 @@ def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
     kept = resident_variant(answered(resolve(read), 1))
     assert kept is not None
     assert {"traits.kernels.loss=liger", "adam-8bit"} <= {*kept.words.split()}
+
+
+Contexts = Callable[..., Context]
+H, TOKENS, VOCAB = 1024, 1024, 32000
+"""The small model of the fixtures: 4 layers, ffn 4H, 16 heads, one sequence per micro-batch."""
+PARAMS = 4 * (12 * H**2 + 13 * H) + 2 * VOCAB * H + 2 * H
+FRAGMENTATION = 1.05
+
+
+def savings_of(context: Context, **request: object) -> list[Saving]:
+    context, strategy = filled_in(context, requested(**request))  # type: ignore[arg-type]
+    return savings(context, strategy, estimate(context, strategy))
+
+
+def by_change(found: list[Saving]) -> dict[str, Saving]:
+    assert len({one.change for one in found}) == len(found)
+    return {one.change: one for one in found}
+
+
+def saved_bytes(one: Saving) -> float:
+    assert one.saved_bytes is not None
+    return one.saved_bytes
+
+
+def test_full_recomputation_saves_all_but_the_inputs_by_hand(context_of: Contexts) -> None:
+    # 32h bytes and 4 per head a token in each of 4 layers become 2h; the loss stays the peak.
+    one = by_change(savings_of(context_of(), dp=1))["recompute full in all layers"]
+    expected = 4 * TOKENS * (30 * H + 4 * 16) * FRAGMENTATION
+    assert one.saved_bytes == pytest.approx(expected)
+    assert one.time_factor is not None
+    assert 1.1 < one.time_factor < 1.4
+
+
+def test_selective_recomputation_saves_the_log_sum_exp(context_of: Contexts) -> None:
+    one = by_change(savings_of(context_of(), dp=1))["recompute selective in all layers"]
+    assert one.saved_bytes == pytest.approx(4 * TOKENS * 4 * 16 * FRAGMENTATION)
+
+
+def test_offloading_activations_saves_all_but_two_layers_by_hand(context_of: Contexts) -> None:
+    # Of 4 layers' 32h bytes and 4 per head a token nothing stays. The peak moves from the loss, 2V
+    # + 6h a token, to a layer's backward: two layers' buffers beside gradients of 2h and 8h.
+    one = by_change(savings_of(context_of(), dp=1))["offload all activations"]
+    kept, loss = 32 * H + 4 * 16, 2 * VOCAB + 6 * H
+    saved = 4 * kept + loss - (2 * kept + 10 * H)
+    assert one.saved_bytes == pytest.approx(TOKENS * saved * FRAGMENTATION)
+    assert one.time_factor is not None
+    assert one.time_factor >= 1.0
+
+
+def test_activations_stay_where_the_framework_cannot_offload_them(context_of: Contexts) -> None:
+    one = by_change(savings_of(context_of(), dp=4, pp=2))["offload all activations"]
+    assert one.refused == "activation_offload_offered"
+    assert one.why.endswith("megatron offers it: without pipelining")
+
+
+def test_sharding_the_optimizer_over_8_ranks_by_hand(context_of: Contexts) -> None:
+    # Megatron: 18 bytes per parameter become 6 + 12 / 8 = 7.5.
+    one = by_change(savings_of(context_of(), dp=8, zero_stage=0))["ZeRO stage 1"]
+    assert one.saved_bytes == pytest.approx(10.5 * PARAMS * FRAGMENTATION, rel=1e-6)
+
+
+def test_each_zero_stage_saves_more_than_the_one_before(context_of: Contexts) -> None:
+    context = context_of(
+        framework="deepspeed", model="llama3-8b", cluster="4xdgx-h100", global_batch=64
+    )
+    found = by_change(savings_of(context, dp=32, zero_stage=0))
+    stages = [saved_bytes(found[f"ZeRO stage {stage}"]) for stage in (1, 2, 3)]
+    assert 0 < stages[0] < stages[1] < stages[2]
+
+
+def test_a_stage_that_is_reached_is_not_offered_again(context_of: Contexts) -> None:
+    found = by_change(savings_of(context_of(framework="deepspeed"), dp=8, zero_stage=2))
+    assert "ZeRO stage 3" in found
+    assert not {"ZeRO stage 0", "ZeRO stage 1", "ZeRO stage 2"} & found.keys()
+
+
+def test_refused_changes_carry_the_rule_and_no_numbers(context_of: Contexts) -> None:
+    found = by_change(
+        savings_of(context_of(framework="deepspeed", profile="megatron"), dp=4, pp=2, zero_stage=1)
+    )
+    for stage in (2, 3):
+        one = found[f"ZeRO stage {stage}"]
+        assert one.refused == "zero_stage_offered"
+        assert f"ZeRO {stage} with pp 2" in one.why
+        assert (one.peak_bytes, one.saved_bytes, one.time_factor) == (None, None, None)
+
+
+def test_more_stages_keep_the_recomputed_layers_per_stage(context_of: Contexts) -> None:
+    context = context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64)
+    recompute = {"recompute": "full", "recompute_layers": 4}
+    found = by_change(savings_of(context, tp=8, pp=1, **recompute))["pp 2"]
+    direct, strategy = filled_in(context, requested(tp=8, pp=2, **recompute))
+    assert found.peak_bytes == estimate(direct, strategy).memory.peak_bytes
+
+
+def test_legal_changes_come_first_and_the_largest_saving_at_the_top(context_of: Contexts) -> None:
+    found = savings_of(context_of(), dp=8)
+    legal = [one for one in found if one.refused is None]
+    assert len(legal) >= 4
+    assert [one.refused is None for one in found] == sorted(
+        (one.refused is None for one in found), reverse=True
+    )
+    sizes = [saved_bytes(one) for one in legal]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_saving_is_the_difference_of_two_estimates(context_of: Contexts) -> None:
+    context, strategy = filled_in(context_of(), requested(dp=8, micro_batch=2))
+    before = estimate(context, strategy)
+    one = by_change(savings(context, strategy, before))["micro-batch 1"]
+    after = estimate(context, replace(strategy, micro_batch=1, num_micro_batches=2))
+    assert one.peak_bytes == after.memory.peak_bytes
+    assert one.saved_bytes == before.memory.peak_bytes - after.memory.peak_bytes > 0
+    # The batch is the same: seconds per token compare as seconds per iteration.
+    assert one.time_factor == pytest.approx(after.iter_time_s / before.iter_time_s)
+
+
+def test_changes_that_have_no_meaning_here_are_left_out(context_of: Contexts) -> None:
+    found = by_change(savings_of(context_of(), dp=8))
+    assert "sequence parallelism" not in found
+    assert "no interleaving" not in found
+    assert "shard over all of dp" not in found
+    assert not [name for name in found if name.startswith(("micro-batch", "ep "))]
+
+
+def test_half_the_sequence_halves_activations(context_of: Contexts) -> None:
+    # Kept activations and the loss's tensors, 2V + 6h a token, are per token.
+    one = by_change(savings_of(context_of(), dp=1))["sequences of 512"]
+    per_token = 4 * (32 * H + 4 * 16) + 2 * VOCAB + 6 * H
+    assert one.saved_bytes == pytest.approx(TOKENS / 2 * per_token * FRAGMENTATION)
