@@ -91,7 +91,7 @@ class Planned:
         from planner.formats.registry import load_format
         from planner.launchers.schedulers import load_launcher
         from planner.report.emitted import PlanText, output_files
-        from planner.report.folder import write_folder
+        from planner.report.files import write_folder
 
         made, folder = load_format(to), Path(out)
         chosen = next((each for each in self.plans if made.carries(each.framework)), self.best)

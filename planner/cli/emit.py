@@ -34,7 +34,7 @@ def emit(
     from planner.documents.file import read_text
     from planner.report.document import serialise
     from planner.report.emitted import PlanText, emit_document
-    from planner.report.folder import check_folder
+    from planner.report.files import check_folder
 
     made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
     if out is not None:
@@ -117,7 +117,7 @@ def write(
     Raises ExpressError and InputError.
     """
     from planner.report.emitted import mismatch, output_files
-    from planner.report.folder import write_folder
+    from planner.report.files import write_folder
 
     files = output_files(made, launcher, context, strategy, plan)
     write_folder(out, files, force=force)

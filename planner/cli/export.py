@@ -72,8 +72,7 @@ def export(
 ) -> None:
     """Write a plan as one HTML page, or its iteration for Perfetto or ASTRA-sim."""
     from planner.cli.emit import read_target
-    from planner.report.files import check_writable
-    from planner.report.folder import check_folder
+    from planner.report.files import check_folder, check_writable
 
     is_page = to is Target.HTML
     if to in FOLDERS:
@@ -198,8 +197,7 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
     from planner.cost.timeline import timeline
     from planner.errors import InputError
     from planner.report.astra_sim import TRACES, check_size, folder_files, is_trace
-    from planner.report.files import write_atomically
-    from planner.report.folder import write_folder
+    from planner.report.files import write_atomically, write_folder
     from planner.report.trace import render_trace
 
     strategy = plan.strategy

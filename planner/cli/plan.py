@@ -231,7 +231,7 @@ def _target(
     from planner.cli.emit import read_target
     from planner.errors import InputError, Problem
     from planner.report.emitted import ALWAYS
-    from planner.report.folder import check_targets
+    from planner.report.files import check_targets
 
     if emit is None:
         problems = [

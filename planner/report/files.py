@@ -1,15 +1,22 @@
-"""Files that appear whole or not at all, and replace others only where that was asked for."""
+"""Files and folders of them that appear whole or not at all, never outside their folder.
+
+They replace others only where that was asked for.
+"""
 
 import os
+import shutil
 import stat
 import tempfile
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from planner.errors import InputError
+from planner.errors import InputError, Problem
+from planner.formats.format import OutputFile
 
 WRITE_ERRORS = (OSError, RuntimeError, ValueError)
 """Of the system, of links that lead in a circle, of a NUL or what is no UTF-8 in a path."""
+OPTION = "--out"  # that names a folder
 
 
 def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
@@ -65,3 +72,106 @@ def write_atomically(
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise InputError when ``folder`` cannot be one to write into, before any long work."""
+    try:
+        folder.resolve()
+    except WRITE_ERRORS as error:
+        raise InputError.single(str(folder), OPTION, f"cannot be written: {error}") from None
+    if folder.exists() and not folder.is_dir():
+        raise InputError.single(str(folder), OPTION, "is no folder; a folder is needed")
+
+
+def _exists(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
+
+
+def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
+    """Why a file cannot be written, or None."""
+    if not target.parent.resolve().is_relative_to(folder.resolve()):
+        return f"lies outside {folder} because of a link; nothing is written there"
+    for above in target.relative_to(folder).parents:
+        if _exists(folder / above) and not (folder / above).is_dir():
+            return f"{folder / above} is no folder"
+    if not _exists(target):
+        return None
+    if not force:
+        return "exists already; use --force to replace it"
+    if not target.is_symlink() and not target.is_file():
+        return "is no regular file (a folder or a device) and is not replaced"
+    return None
+
+
+def check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:
+    """Raise one InputError for all files that cannot be written."""
+    check_folder(folder)
+    for name in names:
+        path = PurePosixPath(name)
+        is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+        if not is_inside or "\\" in name or "\0" in name:
+            raise ValueError(f"{name!r} does not lie inside the output folder")
+    if len(set(names)) != len(names):
+        raise ValueError(f"two files have one name: {', '.join(sorted(names))}")
+    problems = [
+        Problem(where=str(target), key=OPTION, message=message)
+        for target in map(folder.joinpath, names)
+        if (message := _problem(folder, target, force=force))
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _others(folder: Path, pattern: str, files: Sequence[OutputFile]) -> list[str]:
+    """Regular files of the pattern in the folder that are none of those to be written."""
+    own = {file.name for file in files}
+    found = folder.glob(pattern) if pattern and folder.is_dir() else ()
+    return sorted(path.name for path in found if path.is_file() and path.name not in own)
+
+
+def _move(moves: Iterable[tuple[Path, Path]]) -> None:
+    """Rename all files, or none: on failure put back what was renamed."""
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, target in moves:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(target)
+            done.append((source, target))
+    except OSError:
+        for source, target in reversed(done):
+            target.replace(source)
+        raise
+
+
+def write_folder(
+    folder: Path, files: Sequence[OutputFile], *, force: bool, replaces: str = ""
+) -> None:
+    """Write all files or none; raises InputError with every file that is in the way.
+
+    Files of the pattern ``replaces`` belong to what was there before, and go with it.
+    """
+    gone = _others(folder, replaces, files)
+    names = [file.name for file in files]
+    check_targets(folder, [*names, *gone], force=force)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    work = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=folder, prefix=".planner-"))
+        for file in files:
+            staged = work / "new" / file.name
+            staged.parent.mkdir(parents=True, exist_ok=True)
+            staged.write_bytes(file.content)
+            staged.chmod(0o755 if file.is_executable else 0o644)
+        old = [name for name in (*names, *gone) if _exists(folder / name)]
+        away = [(folder / name, work / "old" / name) for name in old]
+        _move([*away, *((work / "new" / name, folder / name) for name in names)])
+    except WRITE_ERRORS as error:
+        # Innermost first: a folder that was there already stays.
+        for path in missing:
+            shutil.rmtree(path, ignore_errors=True)
+        raise InputError.single(str(folder), OPTION, f"cannot be written: {error}") from error
+    finally:
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)

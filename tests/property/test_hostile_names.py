@@ -27,7 +27,7 @@ from planner.formats.registry import load_format, written_names
 from planner.launchers.schedulers import LAUNCHERS, load_launcher
 from planner.launchers.shell import TORCHRUN
 from planner.report.emitted import PlanText, output_files
-from planner.report.folder import write_folder
+from planner.report.files import write_folder
 from planner.spec.model import Biases
 from planner.spec.strategy import Strategy
 from tests.conftest import make_context, make_model

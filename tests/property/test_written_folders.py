@@ -27,7 +27,7 @@ from planner.launchers.schedulers import LAUNCHERS, load_launcher
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.report.emitted import PlanText, output_files
-from planner.report.folder import write_folder
+from planner.report.files import write_folder
 
 MODELS = (
     "llama3-8b",

@@ -8,8 +8,8 @@ import pytest
 
 from planner.errors import InputError
 from planner.formats.format import OutputFile
-from planner.report import folder as module
-from planner.report.folder import check_folder, write_folder
+from planner.report import files as module
+from planner.report.files import check_folder, write_folder
 
 FILES = (
     OutputFile(name="a.json", text="new a\n"),
