@@ -6,7 +6,7 @@ all follow from the same rows.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -19,6 +19,10 @@ from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
 To: TypeAlias = Callable[[Context, Strategy], Iterable["Line"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str]]
+Why: TypeAlias = str | Mapping[Any, str]
+"""Why a key has its value, or that by value; it may name what is in ``c`` and ``s``."""
+P = ParamSpec("P")
+T = TypeVar("T")
 KEPT: Final = object()
 """In the place of a value: the key stays as it is."""
 
@@ -47,19 +51,16 @@ def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[
 def says(
     key: str,
     value: Callable[[Context, Strategy], object],
-    why: str,
+    why: Why,
     *,
     is_default: bool = False,
 ) -> To:
-    """A key that a file is given where its value is not None.
-
-    ``why`` may name what is in the context ``c`` and the strategy ``s``.
-    """
+    """A key that a file is given where its value is not None."""
 
     def to(context: Context, strategy: Strategy) -> Iterator[Line]:
         said = value(context, strategy)
         if said is not None:
-            reason = why.format(c=context, s=strategy)
+            reason = (why if isinstance(why, str) else why[said]).format(c=context, s=strategy)
             yield Line(key=key, value=said, why=reason, is_default=is_default)
 
     return to
@@ -96,6 +97,20 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
     return cannot
 
 
+def several(*functions: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
+    """One function for a row that gives all that several give, in their order."""
+
+    def given(*args: P.args, **named: P.kwargs) -> list[T]:
+        return [each for function in functions for each in function(*args, **named)]
+
+    return given
+
+
+def holding(*reasons: tuple[object, str]) -> Iterator[str]:
+    """Reasons whose condition, which stands before each, holds."""
+    return (reason for holds, reason in reasons if holds)
+
+
 def nothing(*_: object) -> Iterator[Any]:
     """No line, no decision, no reason."""
     return iter(())
@@ -127,7 +142,7 @@ def of_key(
     name: str,
     key: str,
     value: Callable[[Context, Strategy], object],
-    why: str,
+    why: Why,
     *,
     read: Callable[[Any], object] = as_whole,
     of: Of | None = None,

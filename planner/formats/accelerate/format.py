@@ -1,11 +1,354 @@
-"""The format ``accelerate``."""
+"""The format ``accelerate``: its files are read, written anew, and edited.
 
-from planner.formats.accelerate.decisions import SUPPORT, engine, part, problems
-from planner.formats.accelerate.emit import emit, write_into
-from planner.formats.accelerate.read import read, recognise
+What Accelerate's file has no key for, the training script must do; a comment of the file says it:
+``# training script: micro_batch=2 num_micro_batches=4 ...``. Unknown keys, which a block of our own
+would be, stop ``accelerate launch``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from planner.cost.context import Context
+from planner.documents.nodes import Path
+from planner.documents.schema import Schema, wrongs
+from planner.documents.tree import parsed_yaml
+from planner.documents.yaml_edit import edited
+from planner.errors import ExpressError, InputError
+from planner.formats.accelerate import keys
+from planner.formats.accelerate.mapping import (
+    FSDP1,
+    SECTIONS,
+    SUPPORT,
+    Section,
+    carrier,
+    engine,
+    num_machines,
+    others,
+    part,
+    problems,
+    recomputes_all,
+    section_of,
+    top,
+)
 from planner.formats.accelerate.rules import RULES
-from planner.formats.format import Format
+from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
+from planner.formats.decision import Table, changes, decided_in, explained, lines_of
+from planner.formats.deepspeed.keys import schema as of_deepspeed
+from planner.formats.format import (
+    ALL,
+    Decided,
+    Emitted,
+    Finding,
+    Format,
+    OutputFile,
+    Reading,
+    SourceText,
+    Value,
+)
+from planner.formats.settings import (
+    Settings,
+    as_flag,
+    as_whole,
+    finding_at,
+    path_of,
+    repeated_keys,
+    word,
+)
+from planner.limits import brief
+from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
+from planner.spelling import did_you_mean
+
+FILE = "accelerate.yaml"
+SCRIPT = "training script"
+COMMENT = f"# {SCRIPT}: "
+_HEAD = "# Hugging Face Accelerate: accelerate launch --config_file accelerate.yaml ...\n"
+_CHECKPOINTING = "gradient_checkpointing"
+_NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
+_COMMENT = re.compile(rf"^{COMMENT}(.*)$", re.MULTILINE)
+_WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_EXCHANGE = re.compile(rf"^{COMMENT}.*\bgradient_exchange=(\S+)", re.MULTILINE)
+_TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
+_REFUSED = (
+    (
+        "compute_environment",
+        "AMAZON_SAGEMAKER",
+        "starts machines of its own; files for LOCAL_MACHINE are read",
+    ),
+    (
+        keys.TYPE,
+        "MEGATRON_LM",
+        "is not covered; scripts with Megatron-LM's own options are",
+    ),
+)
+"""Values of keys that stand for something else than such a file."""
+_NODES = {
+    "NODE_RANK": "rank of the node, from 0",
+    "MASTER_ADDR": "address of the first node",
+    "MASTER_PORT": "free port on the first node",
+}
+
+
+def recognise(source: SourceText) -> bool:
+    """A mapping with one of the two keys Accelerate always writes."""
+    try:
+        value = parsed_yaml(source.path, source.text).value if _TELLING.search(source.text) else 0
+    except InputError:
+        return False
+    return isinstance(value, dict) and not value.keys().isdisjoint((keys.TYPE, _REFUSED[0][0]))
+
+
+def read(source: SourceText) -> Reading:
+    """Read a file; InputError where it is no YAML mapping, or SageMaker's."""
+    text = parsed_yaml(source.path, source.text)
+    if not isinstance(text.value, dict):
+        message = f"is no mapping of keys; given {type(text.value).__name__}"
+        raise InputError.single(source.path, "text", message)
+    for key, value, why in _REFUSED:
+        if str(text.value.get(key)).upper() == value:
+            raise InputError.single(source.path, key, f"{value} {why}")
+    settings: dict[str, Value] = {}
+    rule = "accelerate.duplicate_key"
+    says = "given twice; the last one counts"
+    findings = [*repeated_keys(rule, source.path, text.duplicates, says)]
+    for path, entry in text.entries.items():
+        section, *names = map(str, path)
+        if len(names) > 1 or (names and section not in keys.sections()):
+            continue
+        full = ".".join((section, *(keys.in_full(section, name) for name in names)))
+        place = Value(value=entry.value, key=".".join((section, *names)), line=entry.line)
+        if names and full in settings:
+            message = f"given twice, also as {settings[full].key}; the last one counts"
+            findings.append(finding_at(rule, source.path, place, message))
+        settings[full] = place
+    findings += [*_wrong(source.path, settings), *_unlike_exchange(source)]
+    settings = {key: value for key, value in settings.items() if key not in keys.sections()}
+    own = section_of(settings)
+    return Reading(
+        format="accelerate",
+        path=source.path,
+        settings=settings,
+        decisions=said_in(source.text) | decided_in(own.table if own else top("", ""), settings),
+        findings=tuple(sorted(findings, key=lambda each: each.line)),
+    )
+
+
+def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
+    """Unknown keys, which Accelerate misses inside a section, and values of the wrong kind."""
+    whole, found = keys.schema(), dict[str, Any]()
+    for full, place in settings.items():
+        section, _, name = full.partition(".")
+        known = keys.sections().get(section)
+        if known is None:
+            value = _as_counted(full, place.value)
+            found[full] = _as_kind(value, whole["properties"].get(full, {}))
+        elif not name:
+            found[section] = {} if isinstance(place.value, dict) else place.value
+        elif isinstance(found[section], dict):
+            found[section][name] = _as_kind(place.value, known["properties"].get(name, {}))
+        if full in keys.WHOLE and isinstance(place.value, float):
+            message = f"given {place.value!r}; a whole number is allowed"
+            yield finding_at("accelerate.bad_value", path, place, message)
+    for wrong in wrongs(whole, found):
+        place = settings[".".join(wrong.path)]
+        section, name = ".".join(wrong.path[:-1]), wrong.path[-1]
+        rule, message = "bad_value", f"given {brief(place.value)}; {wrong.allowed}"
+        if not wrong.allowed:
+            hint = _hint(section, name, wrong.schema["properties"])
+            rule, message = "unknown_key", f"unknown key of {section or 'the file'}; {hint}"
+        yield finding_at(f"accelerate.{rule}", path, place, message)
+
+
+def _as_counted(key: str, value: Any) -> object:  # noqa: ANN401 - whatever the file holds
+    """1.0 as 1 where Accelerate takes it (utils/launch.py); torchrun, which gets others, does not.
+
+    The rank of a node is read with ``int``, and one node is told by comparing alone.
+    """
+    is_whole = isinstance(value, float) and value.is_integer()
+    is_taken = is_whole and (key == keys.RANK or (key == keys.MACHINES and value <= 1))
+    return int(value) if is_taken else value
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+_KINDS: Mapping[str, Callable[[str], object]] = {
+    "boolean": as_flag,
+    "integer": as_whole,
+    "number": _as_number,
+}
+
+
+def _as_kind(value: object, entry: Schema) -> object:
+    """A word of the file as Accelerate reads it: true for yes, 8 for "8"; else its text."""
+    kind = entry.get("type", ("object",))[0]
+    if value is None or isinstance(value, dict | list) or kind not in ("string", *_KINDS):
+        return value
+    found = _KINDS[kind](str(value)) if kind in _KINDS else None
+    return str(value) if found is None else found
+
+
+def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
+    """Where an unknown key may belong."""
+    deepspeed = of_deepspeed()["properties"]
+    is_its = name in deepspeed or name in deepspeed["zero_optimization"]["properties"]
+    if section == "deepspeed_config" and is_its:
+        return "DeepSpeed's own keys go into the file that deepspeed_config_file names"
+    return did_you_mean(name, list(known)) or f"{len(known)} keys are known"
+
+
+def _unlike_exchange(source: SourceText) -> Iterator[Finding]:
+    """How replicas keep in step where the comment says more than plain all-reduces."""
+    for match in _EXCHANGE.finditer(source.text):
+        line = source.text.count("\n", 0, match.start()) + 1
+        place = Value(value=match[1], key=f"{SCRIPT}: gradient_exchange", line=line)
+        message = f"{match[1][:40]} is not modelled; priced are plain all-reduces"
+        rule = "accelerate.exchange_not_modelled"
+        yield finding_at(rule, source.path, place, message, "note")
+        break
+
+
+def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
+    """The comment that says what the training script must do."""
+    said: dict[str, object] = {
+        "micro_batch": strategy.micro_batch,
+        "num_micro_batches": strategy.num_micro_batches,
+        "seq_len": context.job.seq_len,
+        "optimizer": context.traits.optimizer.name,
+    }
+    # FSDP's section has a key for checkpointing, the others have none.
+    if section.distributed_type != "FSDP":
+        said[_CHECKPOINTING] = str(recomputes_all(strategy)).lower()
+    return COMMENT + " ".join(f"{name}={value}" for name, value in said.items())
+
+
+def said_in(text: str) -> dict[str, Value]:
+    """What the comment of a file says, by the names of DECISIONS."""
+    match, found = _COMMENT.search(text), dict[str, Value]()
+    number = text.count("\n", 0, match.start()) + 1 if match else 0
+    for name, given in _WORD.findall(match[1]) if match else ():
+        is_number = name in _NUMBERS and _NUMBER.fullmatch(given)
+        value = int(given) if is_number else given
+        place = Value(value=value, key=f"{SCRIPT}: {name}", line=number)
+        if name in (*_NUMBERS, "optimizer"):
+            found[name] = place
+        elif name == _CHECKPOINTING and given == "true":
+            key = "recompute_layers_per_stage"
+            found[key] = Value(value=ALL, key=place.key, line=number)
+    return found
+
+
+def emit(context: Context, strategy: Strategy) -> Emitted:
+    """Write a new file; ExpressError with every reason where no section carries the strategy."""
+    section = carrier(context, strategy)
+    lines = lines_of(section.table, context, strategy)
+    values: dict[Path, object] = {tuple(line.key.split(".")): line.value for line in lines}
+    comment = comment_of(context, strategy, section)
+    text = f"{_HEAD}{comment}\n{edited(FILE, '', values)}"
+    environment = section.environment(context, strategy)
+    batch = f"batches of {strategy.micro_batch} sequence(s), {context.job.seq_len} tokens each"
+    variables = {
+        "TRAIN_SCRIPT": f"your training script: {batch}",
+        "LEARNING_RATE": "peak learning rate, which your script gives to its optimizer",
+        **{
+            name: what
+            for name, what in section.variables.items()
+            if any(f"${{{name}}}" in value for value in environment.values())
+        },
+    }
+    launcher = ["accelerate", "launch", "--config_file", FILE]
+    if num_machines(context, strategy) > 1:
+        variables |= _NODES
+        launcher += ["--machine_rank", "${NODE_RANK}", "--main_process_ip", "${MASTER_ADDR}"]
+        launcher += ["--main_process_port", "${MASTER_PORT}"]
+    return Emitted(
+        files=(OutputFile(name=FILE, text=text), *adapter_files(context)),
+        command=("${TRAIN_SCRIPT}",),
+        environment=environment,
+        variables=variables,
+        decided=(
+            *explained(lines),
+            *_in_script(context, strategy, section.distributed_type),
+            *adapter_lines(context),
+            *liger_lines(context),
+        ),
+        own_launcher=tuple(launcher),
+    )
+
+
+def _in_script(context: Context, strategy: Strategy, kind: str) -> Iterator[Decided]:
+    """What a strategy leaves to the user's code, for the README."""
+    no_key = "Accelerate's file has no key for it"
+    is_torch, recomputes = kind in ("FSDP", "MULTI_GPU"), recomputes_all(strategy)
+    reduces_always = context.traits.states.reduces_every_micro_batch
+    rows = (
+        (True, f"{SCRIPT}: DataLoader batch_size", str(strategy.micro_batch), no_key),
+        (True, f"{SCRIPT}: tokens per sequence", str(context.job.seq_len), no_key),
+        (True, f"{SCRIPT}: optimizer", context.traits.optimizer.name, no_key),
+        (
+            is_torch,
+            "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+            str(strategy.num_micro_batches),
+            f"an environment variable: {no_key}",
+        ),
+        (
+            kind == "FSDP" and reduces_always,
+            f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)",
+            "pass it to Accelerator",
+            "gradients are reduced in every micro-batch, and not kept whole",
+        ),
+        (
+            kind in ("DEEPSPEED", "MULTI_GPU") and recomputes,
+            f"{SCRIPT}: model.gradient_checkpointing_enable()",
+            "call it",
+            "every block is recomputed in backward",
+        ),
+        (
+            strategy.tp > 1 and is_torch,
+            f"{SCRIPT}: from_pretrained(..., tp_plan='auto', device_mesh=...)",
+            f"tp {strategy.tp}",
+            "transformers splits the weights; Accelerate checks that tp agrees",
+        ),
+    )
+    return (Decided(key=key, value=value, why=why) for holds, key, value, why in rows if holds)
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """The file with the strategy's decisions; other keys, comments and order stay.
+
+    The file's own section carries the strategy where it can, and gets decisions only.
+    ExpressError where none does, and where another file decides.
+    """
+    reading = read(source)
+    settings, named = reading.settings, word(reading.settings, keys.STRATEGY)
+    own = section_of(settings)
+    section = carrier(context, strategy, own)
+    if section is FSDP1 and "HYBRID" in named.upper():
+        raise ExpressError(f"{reading.path}: {named} of FSDP1 is not edited; FSDP2's mesh is")
+    if section.distributed_type == "DEEPSPEED" and keys.FILE in settings:
+        file, why = keys.FILE.partition(".")[2], "a file, which carries the plan"
+        raise ExpressError(f"{reading.path}: {file} names {why}; write into that one")
+    lines = lines_of(section.table, context, strategy)
+    table: Table = (*section.table, others((*SECTIONS, FSDP1), lines))
+    if section is own and keys.TYPE in settings:
+        lines, table = [each for each in lines if not each.is_default], section.table
+        if context.job.precision == "bf16" and "precision" not in reading.decisions:
+            # where a file does not say it, the script's weights do
+            table = [row for row in table if row.names != ("precision",)]
+    if section is FSDP1 and keys.STRATEGY not in settings:
+        # FSDP1 also takes its strategy under the name of FSDP2's flag
+        settings = {keys.STRATEGY if k == keys.RESHARD else k: v for k, v in settings.items()}
+    found = changes(table, settings, lines)
+    paths: dict[Path, object] = {path_of(settings, key): value for key, value in found.items()}
+    comment = comment_of(context, strategy, section)
+    return _COMMENT.sub(lambda _: comment, edited(source.path, source.text, paths), count=1)
+
 
 FORMAT = Format(
     name="accelerate",

@@ -26,6 +26,34 @@ WHOLE = frozenset(
     )
 )
 """Keys of sections that Accelerate reads with ``int`` from their text, which ``2.0`` ends."""
+CLASSES = {
+    "bert": "BertLayer",
+    "bloom": "BloomBlock",
+    "deepseek-v2": "DeepseekV2DecoderLayer",
+    "deepseek-v3": "DeepseekV3DecoderLayer",
+    "falcon": "FalconDecoderLayer",
+    "gemma": "GemmaDecoderLayer",
+    "gemma2": "Gemma2DecoderLayer",
+    "gemma3": "Gemma3DecoderLayer",
+    "gpt2": "GPT2Block",
+    "gpt-j": "GPTJBlock",
+    "gpt-neox": "GPTNeoXLayer",
+    "gpt-oss": "GptOssDecoderLayer",
+    "llama1": "LlamaDecoderLayer",
+    "llama2": "LlamaDecoderLayer",
+    "llama3": "LlamaDecoderLayer",
+    "llama3.1": "LlamaDecoderLayer",
+    "llama3.3": "LlamaDecoderLayer",
+    "mistral": "MistralDecoderLayer",
+    "mixtral": "MixtralDecoderLayer",
+    "mpt": "MptBlock",
+    "olmo2": "Olmo2DecoderLayer",
+    "opt": "OPTDecoderLayer",
+    "phi": "PhiDecoderLayer",
+    "pythia": "GPTNeoXLayer",
+    "qwen2.5": "Qwen2DecoderLayer",
+}
+"""The class of a layer that FSDP wraps (transformers 5), by family of the model."""
 
 
 def schema() -> Schema:
@@ -68,11 +96,20 @@ def type_of(settings: Settings) -> str:
 
 
 def num_started(settings: Settings) -> int:
-    """Processes that the launcher starts; -1 where the file leaves them open."""
+    """Processes that the launcher starts; 0 where the file leaves them open."""
     is_single = TYPE in settings and type_of(settings) == "NO"
-    return 1 if is_single else whole(settings, PROCESSES, -1)
+    return 1 if is_single else max(0, whole(settings, PROCESSES, 0))
 
 
 def is_fsdp1(settings: Settings) -> bool:
     """Whether a file is FSDP1's, which Accelerate takes where no version is named."""
     return type_of(settings) == "FSDP" and whole(settings, VERSION, 1) == 1
+
+
+def of_another_model(settings: Settings, key: str, family: object) -> str:
+    """What is wrong with the classes that a file wraps; empty where nothing is."""
+    own = CLASSES.get(str(family))
+    given = [name.strip() for name in word(settings, key, "").split(",") if name.strip()]
+    if own is None or not given or own in given or not set(given) <= {*CLASSES.values()}:
+        return ""
+    return f"the model's layers are {own}; given {', '.join(given)}, of which it has none"

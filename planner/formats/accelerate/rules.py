@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 from planner.formats.accelerate import keys
-from planner.formats.accelerate.wrapped import of_another_model
+from planner.formats.accelerate.keys import of_another_model
 from planner.formats.format import FormatRule
 from planner.formats.rules import ConfigView, Rules, Violations
 from planner.formats.settings import as_flag, as_whole, one_of

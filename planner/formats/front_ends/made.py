@@ -10,7 +10,7 @@ from planner.formats.front_ends.read import read, recognise
 from planner.formats.front_ends.rules import RULES
 from planner.formats.front_ends.tools import load_tool
 from planner.formats.front_ends.write import write_into
-from planner.formats.trainer.decisions import SUPPORT, engine, part
+from planner.formats.trainer.mapping import SUPPORT, engine, part
 from planner.formats.trainer.rules import RULES as OF_TRAINER
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES

@@ -25,7 +25,7 @@ from planner.formats.front_ends.trained import (
 from planner.formats.front_ends.words import Translation, translated
 from planner.formats.settings import Settings, as_whole, decided, finding_at, given, whole
 from planner.formats.trainer import keys
-from planner.formats.trainer.decisions import DEEPSPEED, REPLICATED, section_of
+from planner.formats.trainer.mapping import DEEPSPEED, REPLICATED, section_of
 from planner.frameworks.optimizers import optimizer_names
 from planner.spec.training import FULL, Training
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from planner.documents.schema import wrongs
 from planner.errors import InputError
+from planner.formats.accelerate.format import read as read_accelerate
 from planner.formats.accelerate.keys import type_of
-from planner.formats.accelerate.read import read as read_accelerate
 from planner.formats.deepspeed.read import read as read_deepspeed
 from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.front_ends.content import Content

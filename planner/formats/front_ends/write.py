@@ -16,7 +16,7 @@ from planner.formats.front_ends.read import read
 from planner.formats.front_ends.tools import Tool
 from planner.formats.settings import Settings
 from planner.formats.trainer import keys
-from planner.formats.trainer.decisions import section_of
+from planner.formats.trainer.mapping import section_of
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 
 CARRIED = (

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.documents.json_edit import edited, written
 from planner.errors import ExpressError
-from planner.formats.accelerate.decisions import carrier
-from planner.formats.accelerate.section import Section, others
+from planner.formats.accelerate.mapping import Section, carrier, others
 from planner.formats.adapters import adapter_files, adapter_lines
 from planner.formats.decision import changes, explained, lines_of
 from planner.formats.format import Decided, Emitted, OpenKey, OutputFile, Reading, SourceText
 from planner.formats.settings import given, path_of, word
 from planner.formats.trainer import keys
-from planner.formats.trainer.decisions import DEEPSPEED, SECTIONS, section_of
+from planner.formats.trainer.mapping import DEEPSPEED, SECTIONS, section_of
 from planner.formats.trainer.read import read
 from planner.spec.strategy import Strategy
 

@@ -1,8 +1,8 @@
 """The format ``trainer``."""
 
 from planner.formats.format import Format
-from planner.formats.trainer.decisions import SUPPORT, engine, part, problems
 from planner.formats.trainer.emit import emit, write_into
+from planner.formats.trainer.mapping import SUPPORT, engine, part, problems
 from planner.formats.trainer.read import launched, read, recognise
 from planner.formats.trainer.rules import RULES
 from planner.spec.training import MODES

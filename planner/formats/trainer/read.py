@@ -15,7 +15,7 @@ from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.front_ends.tools import tool_of
 from planner.formats.settings import Settings, decided, finding_at, flag, given, repeated_keys
 from planner.formats.trainer import keys
-from planner.formats.trainer.decisions import GROUPED, REPLICATED, of_mesh, section_of
+from planner.formats.trainer.mapping import GROUPED, REPLICATED, of_mesh, section_of
 from planner.spelling import alike, did_you_mean
 
 VARIABLE = "PARALLELISM_CONFIG_"

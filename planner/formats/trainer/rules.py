@@ -1,6 +1,6 @@
 """Rules of TrainingArguments and Trainer."""
 
-from planner.formats.accelerate.wrapped import of_another_model
+from planner.formats.accelerate.keys import of_another_model
 from planner.formats.format import FormatRule
 from planner.formats.rules import ConfigView, Rules, Violations
 from planner.formats.settings import as_whole, one_of

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.formats.accelerate import decisions as accelerate
-from planner.formats.accelerate.section import Section
+from planner.formats.accelerate import mapping as accelerate
+from planner.formats.accelerate.mapping import Section
 from planner.formats.decision import KEPT
 from planner.formats.registry import load_format
-from planner.formats.trainer import decisions as trainer
+from planner.formats.trainer import mapping as trainer
 
 DOCS = Path(__file__).resolve().parents[4] / "docs" / "formats"
 

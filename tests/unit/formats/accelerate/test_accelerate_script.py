@@ -5,9 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from planner.cost.context import Context
-from planner.formats.accelerate import script
-from planner.formats.accelerate.emit import emit, write_into
-from planner.formats.accelerate.read import read
+from planner.formats.accelerate.format import COMMENT, emit, read, said_in, write_into
 from planner.formats.format import SourceText
 from planner.spec.strategy import Strategy
 
@@ -45,14 +43,14 @@ def test_a_repair_changes_the_comment_that_is_there(
     other = strategy_of(**{**FULL, "micro_batch": 1, "num_micro_batches": 2})
     source = SourceText(path="accelerate.yaml", text=text)
     assert write_into(source, context, other) == text_of(context, other)
-    bare = SourceText(path="accelerate.yaml", text=text.replace(script.HEAD, "# my "))
-    assert script.HEAD not in write_into(bare, context, other)
+    bare = SourceText(path="accelerate.yaml", text=text.replace(COMMENT, "# my "))
+    assert COMMENT not in write_into(bare, context, other)
 
 
 def test_other_comments_and_keys_decide_nothing() -> None:
-    assert script.decisions("# micro_batch=2\n") == {}
-    found = script.decisions("a: 1\n# training script: micro_batch=x colour=red tp=2\n")
+    assert said_in("# micro_batch=2\n") == {}
+    found = said_in("a: 1\n# training script: micro_batch=x colour=red tp=2\n")
     assert {name: (value.value, value.line) for name, value in found.items()} == {
         "micro_batch": ("x", 2)
     }
-    assert script.decisions("# training script: gradient_checkpointing=false\n") == {}
+    assert said_in("# training script: gradient_checkpointing=false\n") == {}

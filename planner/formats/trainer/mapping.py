@@ -3,28 +3,36 @@
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.formats.accelerate.decisions import OFFLOADED, no_fsdp, no_replicas, resharding
-from planner.formats.accelerate.decisions_deepspeed import (
+from planner.formats.accelerate.mapping import (
     DEEPSPEED_SUPPORT,
+    OFFLOADED,
+    RESHARDING,
+    Section,
+    devices_row,
     no_deepspeed,
+    no_fsdp,
     no_profile,
+    no_replicas,
+    recomputes_all,
+    stage_row,
+    steps_row,
+    to_mesh,
+    wrap_row,
 )
-from planner.formats.accelerate.section import Section, recomputes_all, to_mesh
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     KEPT,
     Decision,
-    Line,
     Table,
     derived,
-    line,
     of_key,
+    says,
+    several,
     stated,
     switched,
     unless,
     wrong_precision,
 )
-from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import ALL, Value
 from planner.formats.settings import Settings, as_flag, as_whole, decided, flag, given, whole, word
 from planner.formats.trainer import keys
@@ -77,51 +85,21 @@ def mesh(context: Context, strategy: Strategy) -> dict[str, str]:
     return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **named}
 
 
-def _of_steps(settings: Settings) -> Iterator[tuple[str, Value]]:
-    """Where it is missing the job's batch says it: one step is stated too."""
-    yield "_steps", decided(settings, keys.STEPS, given(settings, keys.STEPS))
-    if keys.STEPS in settings:
-        yield "num_micro_batches", decided(settings, keys.STEPS, whole(settings, keys.STEPS, 1))
-
-
-def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
-    precision = context.job.precision
-    for name in ("bf16", "fp16"):
-        yield Line(key=name, value=name == precision, why=f"products in {precision}")
-    if precision in FULL_PRECISIONS:
-        why = "products on TF32 units" if precision == "tf32" else "no TF32"
-        yield Line(key=_TF32, value=precision == "tf32", why=why)
-
-
-def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
-    for name in ("bf16", "fp16"):
-        if flag(settings, name):
+def _precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+    """The last of both that is on; where both are off, products are in 32 bits, or as TF32."""
+    is_on = {name: flag(settings, name) for name in ("bf16", "fp16")}
+    for name in is_on:
+        if is_on[name]:
             yield "precision", decided(settings, name, name)
-    if all(name in settings and not flag(settings, name) for name in ("bf16", "fp16")):
+    if is_on.keys() <= settings.keys() and not any(is_on.values()):
         name = "tf32" if flag(settings, _TF32) else "fp32"
         yield "precision", decided(settings, _TF32 if _TF32 in settings else "bf16", name)
 
 
-def _to_optimizer(context: Context, _: Strategy) -> Iterator[Line]:
-    name = context.traits.optimizer.name
-    optim, arguments = OPTIMIZERS[name]
-    yield Line(key=keys.OPTIM, value=optim, why=f"optimizer {name}")
-    yield from line(keys.ARGUMENTS, arguments, "the rest of the optimizer", when=bool(arguments))
-
-
-def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
-    name = _NAMES.get(word(settings, keys.OPTIM, "adamw_torch_fused"))
-    if name in ("sgd", "sgd-momentum"):
-        has_momentum = "momentum" in word(settings, keys.ARGUMENTS)
-        name = "sgd-momentum" if has_momentum else "sgd"
-    if name:
-        yield "optimizer", decided(settings, keys.OPTIM, name)
-
-
-def _to_sync(context: Context, strategy: Strategy) -> bool | None:
-    """Whether the plan counts on it; transformers does not by itself."""
-    counts = context.traits.states.reduces_every_micro_batch
-    return True if counts and strategy.num_micro_batches > 1 else None
+def _optimizer(settings: Settings) -> str | None:
+    optim = word(settings, keys.OPTIM, "adamw_torch_fused")
+    has_momentum = "momentum" in word(settings, keys.ARGUMENTS)
+    return "sgd" if optim == "sgd" and not has_momentum else _NAMES.get(optim)
 
 
 def of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -137,41 +115,36 @@ def of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
     yield "dp", decided(settings, key["dp_shard"], dp)
 
 
-def _checkpoints(key: str, beside: tuple[str, ...] = ()) -> Decision:
+def _checkpoints(key: str, *more: str) -> Decision:
     """Every block is recomputed, or none; FSDP and the model have a key each."""
-    names = (key, *beside, keys.OLD_CHECKPOINTING)
+    name, names = "recompute_layers_per_stage", (key, *more, keys.OLD_CHECKPOINTING)
+    return of_key(
+        name,
+        key,
+        lambda _, s: recomputes_all(s),
+        "recomputation: {s.recompute}",
+        of=several(*(switched(name, each, ALL) for each in reversed(names))),
+        more=names[1:],
+    )
 
-    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
-        for name in reversed(names):
-            yield from switched("recompute_layers_per_stage", name, ALL)(settings)
 
-    def to(_: Context, strategy: Strategy) -> tuple[Line, ...]:
-        return line(key, recomputes_all(strategy), f"recomputation: {strategy.recompute}")
-
-    return Decision(names=("recompute_layers_per_stage",), keys=names, to=to, of=of)
-
-
-def _of_fsdp(settings: Settings) -> Iterator[tuple[str, Value]]:
-    """Options of the old form that FSDP2 does not have are none of a plan's."""
+def _sharding(settings: Settings) -> object:
+    """Whether FSDP is on; options of its old form that FSDP2 does not have are none of a plan's."""
     strange = [each for each in keys.options(settings) if each not in keys.FSDP2_OPTIONS]
-    on = keys.is_on(settings, keys.FSDP)
-    yield "_part", decided(settings, keys.FSDP, tuple(strange) or on)
+    return tuple(strange) or keys.is_on(settings, keys.FSDP)
 
 
 def _off(key: str) -> Decision:
     """What would shard otherwise."""
-    return Decision(
-        names=("_other",),
-        keys=(key,),
-        of=lambda settings: [("_other", decided(settings, key, keys.is_on(settings, key)))],
-    )
+    of = derived("_other", key, lambda settings: keys.is_on(settings, key))
+    return Decision(names=("_other",), keys=(key,), of=of)
 
 
-def _of_reshard(settings: Settings) -> Iterator[tuple[str, Value]]:
-    named = given(settings, keys.RESHARD)
+def _reshards(settings: Settings) -> int:
     keeps = "shard_grad_op" in keys.options(settings)
-    reshards = not keeps if named is None else as_flag(named)
-    yield "zero_stage", decided(settings, keys.RESHARD, 2 if reshards is False else 3)
+    stated = as_flag(given(settings, keys.RESHARD))
+    is_kept = keeps if given(settings, keys.RESHARD) is None else stated is False
+    return 2 if is_kept else 3
 
 
 def _offload(settings: Settings) -> str | None:
@@ -181,52 +154,19 @@ def _offload(settings: Settings) -> str | None:
 
 def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
     """Of a mapping; a file named here is read by itself."""
-    if isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings:
-        yield "zero_stage", decided(settings, keys.STAGE, whole(settings, keys.STAGE, 0))
-    else:
-        yield "zero_stage", decided(settings, keys.DEEPSPEED, None)
-
-
-def _to_devices(_: Context, strategy: Strategy) -> Iterator[Line]:
-    names = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE)
-    for key, device in zip(names, DEVICES[strategy.offload], strict=True):
-        yield Line(key=key, value=device, why=f"offload {strategy.offload}")
-
-
-def _of_devices(settings: Settings) -> Iterator[tuple[str, Value]]:
-    names = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE)
-    optimizer, weights = (word(settings, key, "none").lower() for key in names)
-    code = CODES.get((optimizer, weights))
-    if code is None:
-        yield "_unknown", decided(settings, names[0], (optimizer, weights))
-    elif code != "none":
-        yield "offload", decided(settings, names[0], code)
-
-
-_AUTOTP = "deepspeed.tensor_parallel.autotp_size"
-_no_path = unless(
-    lambda _, s: "nvme" in s.offload, "offload {s.offload}: the path is not the plan's to know"
-)
-_no_split = unless(
-    lambda _, s: s.tp > 1, "tp {s.tp}: the arguments shard over every rank, or over none"
-)
-
-
-def _to_processor(context: Context, _: Strategy) -> bool | None:
-    """Without it Trainer takes a process group of processors for none."""
-    return True if context.cluster.accelerator.vendor == PROCESSOR else None
+    is_own = isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings
+    stage = whole(settings, keys.STAGE, 0) if is_own else None
+    yield "zero_stage", decided(settings, keys.STAGE if is_own else keys.DEEPSPEED, stage)
 
 
 GROUPED = "group_by_length"
+_AUTOTP = "deepspeed.tensor_parallel.autotp_size"
+_FILLED = "Trainer fills it in from its own arguments"
 
 
-def _to_sampling(context: Context, _: Strategy) -> str | None:
+def _sampling(context: Context, _: Strategy) -> str | None:
     documents = context.job.documents
     return GROUPED if documents and documents.batching == "grouped" else None
-
-
-def _to_liger(context: Context, _: Strategy) -> bool | None:
-    return True if context.traits.kernels.loss == "liger" else None
 
 
 COMMON: Table = (
@@ -238,36 +178,61 @@ COMMON: Table = (
         of=derived("micro_batch", keys.BATCH, lambda settings: whole(settings, keys.BATCH, 8)),
         cannot=lambda context, _: problems(context),
     ),
-    Decision(
-        names=("num_micro_batches",),
-        keys=(keys.STEPS,),
-        to=lambda _, s: line(
-            keys.STEPS, s.num_micro_batches, f"{s.num_micro_batches} micro-batches per iteration"
-        ),
-        of=_of_steps,
-    ),
+    steps_row(keys.STEPS),
     Decision(
         names=("precision",),
         keys=("bf16", "fp16", _TF32),
+        to=several(
+            says("bf16", lambda c, _: c.job.precision == "bf16", "products in {c.job.precision}"),
+            says("fp16", lambda c, _: c.job.precision == "fp16", "products in {c.job.precision}"),
+            says(
+                _TF32,
+                lambda c, _: {"tf32": True, "fp32": False}.get(c.job.precision),
+                {True: "products on TF32 units", False: "no TF32"},
+            ),
+        ),
+        of=_precision,
         off={_TF32: KEPT},
-        to=_to_precision,
-        of=_of_precision,
     ),
     Decision(
         names=("optimizer",),
         keys=(keys.OPTIM, keys.ARGUMENTS),
-        to=_to_optimizer,
-        of=_of_optimizer,
+        to=several(
+            says(
+                keys.OPTIM,
+                lambda c, _: OPTIMIZERS[c.traits.optimizer.name][0],
+                "optimizer {c.traits.optimizer.name}",
+            ),
+            says(
+                keys.ARGUMENTS,
+                lambda c, _: OPTIMIZERS[c.traits.optimizer.name][1],
+                "the rest of the optimizer",
+            ),
+        ),
+        of=derived("optimizer", keys.OPTIM, _optimizer),
     ),
     of_key(
         "",
         keys.SAMPLING,
-        _to_sampling,
+        _sampling,
         "micro-batches of documents of about one length, as the plan assumes",
         off=KEPT,
     ),
-    of_key("", keys.LIGER, _to_liger, "head and loss in one, as the plan assumes", off=KEPT),
-    of_key("", keys.ON_PROCESSOR, _to_processor, "the accelerators are processors", off=KEPT),
+    of_key(
+        "",
+        keys.LIGER,
+        lambda c, _: c.traits.kernels.loss == "liger" or None,
+        "head and loss in one, as the plan assumes",
+        off=KEPT,
+    ),
+    # Without it Trainer takes a process group of processors for none.
+    of_key(
+        "",
+        keys.ON_PROCESSOR,
+        lambda c, _: c.cluster.accelerator.vendor == PROCESSOR or None,
+        "the accelerators are processors",
+        off=KEPT,
+    ),
 )
 """What stands in a file whatever shards."""
 _MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)
@@ -279,13 +244,22 @@ FSDP = Section(
         of_key(
             "profile",
             keys.SYNC_EACH_BATCH,
-            _to_sync,
+            # transformers does not by itself
+            lambda c, s: (
+                (c.traits.states.reduces_every_micro_batch and s.num_micro_batches > 1) or None
+            ),
             "gradients are reduced in every micro-batch, and not kept whole",
             of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
             off=KEPT,
             cannot=no_fsdp,
         ),
-        of_key("_part", keys.FSDP, lambda *_: True, "fsdp_config carries the plan", of=_of_fsdp),
+        of_key(
+            "_part",
+            keys.FSDP,
+            lambda *_: True,
+            "fsdp_config carries the plan",
+            of=derived("_part", keys.FSDP, _sharding),
+        ),
         of_key(
             "_version",
             keys.VERSION,
@@ -293,11 +267,12 @@ FSDP = Section(
             "FSDP2 shards parameter by parameter",
             of=derived("_version", keys.VERSION, lambda settings: whole(settings, keys.VERSION, 2)),
         ),
-        Decision(
-            names=("zero_stage",),
-            keys=(keys.RESHARD,),
-            to=lambda _, s: line(keys.RESHARD, s.zero_stage == 3, resharding(s)),
-            of=_of_reshard,
+        of_key(
+            "zero_stage",
+            keys.RESHARD,
+            lambda _, s: s.zero_stage == 3,
+            RESHARDING,
+            of=derived("zero_stage", keys.RESHARD, _reshards),
         ),
         of_key(
             "offload",
@@ -306,14 +281,8 @@ FSDP = Section(
             "offload {s.offload}",
             of=derived("offload", keys.OFFLOAD, _offload),
         ),
-        _checkpoints(keys.BLOCKS, (keys.CHECKPOINTING,)),
-        of_key(
-            "",
-            keys.WRAP,
-            lambda *_: "TRANSFORMER_BASED_WRAP",
-            "one unit per transformer block",
-            is_default=True,
-        ),
+        _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
+        wrap_row(keys.WRAP),
         _off(keys.DEEPSPEED),
         _MESH,
     ),
@@ -327,8 +296,14 @@ REPLICATED = Section(
         Decision(
             names=("zero_stage",),
             keys=(),
-            of=lambda settings: [("zero_stage", decided(settings, keys.FSDP, 0))],
-            cannot=lambda context, s: (*no_replicas(context, s), *_no_split(context, s)),
+            of=derived("zero_stage", keys.FSDP, lambda _: 0),
+            cannot=several(
+                no_replicas,
+                unless(
+                    lambda _, s: s.tp > 1,
+                    "tp {s.tp}: the arguments shard over every rank, or over none",
+                ),
+            ),
         ),
         _checkpoints(keys.CHECKPOINTING),
         _off(keys.DEEPSPEED),
@@ -343,30 +318,20 @@ DEEPSPEED = Section(
     table=(
         *COMMON,
         _checkpoints(keys.CHECKPOINTING),
-        *(
-            of_key("", key, lambda *_: "auto", "Trainer fills it in from its own arguments")
-            for key in keys.AUTO
+        *(of_key("", key, lambda *_: "auto", _FILLED) for key in keys.AUTO),
+        of_key("", "deepspeed.gradient_clipping", lambda *_: "auto", _FILLED, is_default=True),
+        stage_row(
+            keys.STAGE,
+            _of_stage,
+            several(
+                no_deepspeed,
+                unless(
+                    lambda _, s: "nvme" in s.offload,
+                    "offload {s.offload}: the path is not the plan's to know",
+                ),
+            ),
         ),
-        of_key(
-            "",
-            "deepspeed.gradient_clipping",
-            lambda *_: "auto",
-            "Trainer fills it in from its own arguments",
-            is_default=True,
-        ),
-        Decision(
-            names=("zero_stage",),
-            keys=(keys.STAGE,),
-            to=lambda _, s: line(keys.STAGE, s.zero_stage, f"zero_stage {s.zero_stage}"),
-            of=_of_stage,
-            cannot=lambda context, s: (*no_deepspeed(context, s), *_no_path(context, s)),
-        ),
-        Decision(
-            names=("offload",),
-            keys=(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE),
-            to=_to_devices,
-            of=_of_devices,
-        ),
+        devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, lambda _: 3),
         Decision(
             names=("tp",),
             keys=(),
