@@ -58,15 +58,16 @@ class _Parser:
             self.fail("one value is allowed, and text follows it")
         return root
 
-    def place(self, position: int) -> tuple[int, int]:
-        """The line, from 1, and the column, from 0."""
-        number = bisect_left(self.line_ends, position)
-        return number + 1, position - (self.line_ends[number - 1] + 1 if number else 0)
+    def node(self) -> Node:
+        """A scalar that begins here, as yet empty."""
+        number = bisect_left(self.line_ends, self.at)
+        column = self.at - (self.line_ends[number - 1] + 1 if number else 0)
+        return Node(kind="scalar", line=number + 1, column=column, start=self.at, end=self.at)
 
     def fail(self, message: str) -> NoReturn:
         given = repr(self.text[self.at : self.at + 12]) if self.at < len(self.text) else "the end"
-        key = f"line {self.place(self.at)[0]}"
-        raise InputError.single(self.where, key, f"not JSON: {message}; given {given}")
+        line = f"line {self.node().line}"
+        raise InputError.single(self.where, line, f"not JSON: {message}; given {given}")
 
     def skip(self) -> None:
         """Pass over white space and comments."""
@@ -87,8 +88,7 @@ class _Parser:
         self.num_values += 1
         if self.num_values > MAX_VALUES:
             self.fail(f"more than {MAX_VALUES:,} values")
-        start, (line, column) = self.at, self.place(self.at)
-        node = Node(kind="scalar", line=line, column=column, start=start, end=start)
+        node = self.node()
         if self.takes("{"):
             node.kind, node.pairs = "mapping", tuple(self.members(depth))
         elif self.takes("["):
@@ -101,22 +101,14 @@ class _Parser:
     def members(self, depth: int) -> Iterator[tuple[Node, Node]]:
         self.skip()
         while not self.takes("}"):
-            start, (line, column) = self.at, self.place(self.at)
-            if not self.text.startswith('"', start):
+            key = self.node()
+            if not self.text.startswith('"', self.at):
                 self.fail('a key in double quotes or "}" must follow')
-            name = self.string()
-            key = Node(
-                kind="scalar",
-                line=line,
-                column=column,
-                start=start,
-                end=self.at,
-                value=name,
-                text=name,
-            )
+            key.value = key.text = self.string()
+            key.end = self.at
             self.skip()
             if not self.takes(":"):
-                self.fail(f'":" must follow the key {name!r}')
+                self.fail(f'":" must follow the key {key.text!r}')
             self.skip()
             yield key, self.value(depth + 1)
             self.comma("}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -57,7 +57,7 @@ class Tree:
     @cached_property
     def members(self) -> Mapping[tuple[str, ...], Entry]:
         """Values by their keys: of the entries, those that are in no list."""
-        return dict(_members(self.top, ()))
+        return {path: entry for path, entry in self.entries.items() if _is_of_keys(path)}
 
 
 def _entries(entry: Entry, path: Path) -> Iterator[tuple[Path, Entry]]:
@@ -66,11 +66,8 @@ def _entries(entry: Entry, path: Path) -> Iterator[tuple[Path, Entry]]:
         yield from _entries(inner, (*path, name))
 
 
-def _members(entry: Entry, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Entry]]:
-    for name, inner in entry.inner.items():
-        if isinstance(name, str):
-            yield (*path, name), inner
-            yield from _members(inner, (*path, name))
+def _is_of_keys(path: Path) -> TypeGuard[tuple[str, ...]]:
+    return all(isinstance(name, str) for name in path)
 
 
 @dataclass(kw_only=True)

@@ -1,7 +1,6 @@
 """Changes of a YAML text that leave the rest as it was written."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -25,48 +24,19 @@ def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
     be read, or a change cannot be made without touching what it does not name.
     """
     now = parsed_yaml(where, text)
-    at_once = _at_once(where, text, now, changes)
-    if at_once is not None:
-        return at_once
     for path, value in changes.items():
         while not _is_done(now, path, value):
-            text = _spliced(text, _with(where, text, now.root, path, value))
+            start, end, new = _with(where, text, now.root, path, value)
+            text = text[:start] + new + text[end:]
             now = _checked(where, now, text, path, value)
     return text
 
 
-def _at_once(where: str, text: str, now: Tree, changes: Mapping[Path, Any]) -> str | None:
-    """All changes in one reading; None where one of them stands in the way of another."""
-    open_ones = {path: value for path, value in changes.items() if not _is_done(now, path, value)}
-    try:
-        found = [_with(where, text, now.root, path, value) for path, value in open_ones.items()]
-        found.sort(key=lambda splice: splice[:2])
-        if any(left[1] > right[0] for left, right in pairwise(found)):
-            return None
-        made = _spliced(text, *found)
-        after = parsed_yaml(where, made)
-    except InputError:
-        return None
-    is_done = all(_is_done(after, path, value) for path, value in changes.items())
-    return made if is_done and _others(now, *open_ones) == _others(after, *open_ones) else None
-
-
 def _is_done(text: Tree, path: Path, value: object) -> bool:
-    return path not in text.entries if value is REMOVED else _is(text, path, value)
-
-
-def _spliced(text: str, *splices: Splice) -> str:
-    """The text with pieces replaced that follow each other."""
-    parts, at = [], 0
-    for start, end, new in splices:
-        parts += [text[at:start], new]
-        at = end
-    return "".join([*parts, text[at:]])
-
-
-def _is(text: Tree, path: Path, value: object) -> bool:
     entry = text.entries.get(path)
-    return entry is not None and type(entry.value) is type(value) and bool(entry.value == value)
+    if value is REMOVED or entry is None:
+        return value is REMOVED and entry is None
+    return type(entry.value) is type(value) and bool(entry.value == value)
 
 
 def _checked(where: str, before: Tree, text: str, path: Path, value: object) -> Tree:
@@ -82,15 +52,12 @@ def _checked(where: str, before: Tree, text: str, path: Path, value: object) -> 
     return now
 
 
-def _others(text: Tree, *paths: Path) -> dict[Path, str]:
-    """Everything but some paths, what they hold and what holds them."""
-    above = {path[:size] for path in paths for size in range(len(path) + 1)}
-    named = set(paths)
+def _others(text: Tree, path: Path) -> dict[Path, str]:
+    """Everything but a path, what it holds and what holds it."""
     return {
         other: repr(entry.value)
         for other, entry in text.entries.items()
-        if other not in above
-        and not any(other[:size] in named for size in range(1, len(other) + 1))
+        if other[: len(path)] != path and path[: len(other)] != other
     }
 
 
@@ -98,7 +65,8 @@ def _with(where: str, text: str, root: Node | None, path: Path, value: object) -
     """One change to the text, wherever that leads."""
     parent = root
     for depth, name in enumerate(path):
-        if parent is None or _is_empty(parent):
+        is_null = parent is not None and parent.kind == "scalar" and parent.value is None
+        if parent is None or (is_null and not parent.is_anchored):
             return (
                 _NOTHING if value is REMOVED else _filled(text, parent, path[depth:], value, depth)
             )
@@ -113,10 +81,6 @@ def _with(where: str, text: str, root: Node | None, path: Path, value: object) -
             return _without(text, parent, pair) if value is REMOVED else _set(text, pair, value)
         parent = pair[1]
     return _NOTHING
-
-
-def _is_empty(node: Node) -> bool:
-    return node.kind == "scalar" and node.value is None and not node.is_anchored
 
 
 def _flow(value: object) -> str:
