@@ -45,6 +45,10 @@ MAX_PARAMETERS = 10**15
 MAX_SEQ_LEN = 10**8
 MAX_BATCH = 10**9
 """Sequences of one iteration."""
+MAX_MTP_LAYERS = 16
+"""Of multi-token prediction: more further tokens than anyone predicts."""
+MAX_IMBALANCE = 100.0
+"""Tokens beyond the mean: a busier rank would hold those of more than a hundred others."""
 MAX_TOKENS = 10**18
 MAX_USD = 10**15
 MAX_DURATION_S = 10**10

@@ -24,12 +24,17 @@ from planner.frameworks.settings import (
     with_training,
 )
 from planner.layers.adapters import training_problem
-from planner.limits import MAX_BATCH, MAX_BLOCKS, MAX_SEQ_LEN, MAX_TOKENS
+from planner.limits import (
+    MAX_BATCH,
+    MAX_BLOCKS,
+    MAX_IMBALANCE,
+    MAX_MTP_LAYERS,
+    MAX_SEQ_LEN,
+    MAX_TOKENS,
+)
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.job import (
-    MAX_IMBALANCE,
-    MAX_MTP_LAYERS,
     Documents,
     JobSpec,
     Precision,

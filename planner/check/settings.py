@@ -3,19 +3,18 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from planner.catalog.clusters import split_host_memory
 from planner.catalog.figures import Strict, validate
-from planner.errors import InputError, Problem
+from planner.errors import InputError
 from planner.formats.format import Severity, read_source
+from planner.limits import MAX_BATCH
 
 OWN_FILE = "planner.toml"
 PROJECT_FILE = "pyproject.toml"
-_PATHS = ("model", "cluster")
-Whole = Annotated[int, Field(ge=1, le=10**9)]
+Whole = Annotated[int, Field(ge=1, le=MAX_BATCH)]
 
 
 class Settings(Strict):
@@ -34,6 +33,16 @@ class Settings(Strict):
     ignore: tuple[str, ...] = Field(default=(), strict=False)
 
 
+class _Tool(Strict):
+    planner: Settings
+
+
+class _Project(Strict):
+    """What of a project's own file is ours: problems name its keys in full."""
+
+    tool: _Tool
+
+
 def settings_for(path: Path) -> Settings:
     """The settings nearest upwards from a file, or else from the present folder.
 
@@ -41,25 +50,15 @@ def settings_for(path: Path) -> Settings:
     """
     for start in (path.absolute().parent, Path.cwd()):
         for folder in (start, *start.parents):
-            found = _settings_in(folder)
-            if found is not None:
-                return found
+            for name in (OWN_FILE, PROJECT_FILE):
+                settings = _read(folder / name) if _exists(folder / name) else None
+                if settings is not None:
+                    return settings.model_copy(update=dict(_beside(settings, folder)))
     return Settings()
 
 
-def _settings_in(folder: Path) -> Settings | None:
-    """Those of a folder; its own file comes before the project's."""
-    for name in (OWN_FILE, PROJECT_FILE):
-        file = folder / name
-        if _exists(file):
-            table = _table(file)
-            if table is not None:
-                return _validated(table, file)
-    return None
-
-
-def _table(file: Path) -> dict[str, Any] | None:
-    """The keys; None where a project's file has no section of ours."""
+def _read(file: Path) -> Settings | None:
+    """The settings of a file; None where a project's has no section of ours."""
     where = str(file)
     try:
         data = tomllib.loads(read_source(file).text)
@@ -69,29 +68,18 @@ def _table(file: Path) -> dict[str, Any] | None:
         message = "not TOML: nested too deeply, or a number of thousands of digits"
         raise InputError.single(where, "file", message) from None
     if file.name == OWN_FILE:
-        return data
-    tools = data.get("tool")
-    section = tools.get("planner") if isinstance(tools, dict) else None
-    if section is None or isinstance(section, dict):
-        return section
-    raise InputError.single(where, "tool.planner", "must be a table; given a value")
-
-
-def _validated(table: dict[str, Any], file: Path) -> Settings:
-    prefix = "" if file.name == OWN_FILE else "tool.planner."
-    try:
-        settings = validate(Settings, table, str(file))
-    except InputError as error:
-        raise InputError(
-            Problem(where=one.where, key=f"{prefix}{one.key}", message=one.message)
-            for one in error.problems
-        ) from None
-    return settings.model_copy(update=dict(_beside(settings, file.parent)))
+        return validate(Settings, data, where)
+    tool = data.get("tool")
+    if not isinstance(tool, dict) or "planner" not in tool:
+        return None
+    return validate(_Project, {"tool": {"planner": tool["planner"]}}, where).tool.planner
 
 
 def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:
     """Models and clusters that are files lie relative to the settings."""
-    for name in _PATHS:
+    from planner.catalog.clusters import split_host_memory
+
+    for name in ("model", "cluster"):
         argument = getattr(settings, name)
         if argument is not None and _exists(folder / split_host_memory(argument)[0]):
             yield name, str(folder / argument)

@@ -222,7 +222,6 @@ def sensitivity(
     from planner.cli.following import measuring
     from planner.errors import NothingFitsError
     from planner.notes import Note, Problems
-    from planner.query.goal import read_time_limit
     from planner.query.resolve import resolve
     from planner.report.sensitivity import print_sensitivity, render_sensitivity_json
 
@@ -232,8 +231,9 @@ def sensitivity(
         refuse_question(query, ("time_limit",))
         problems = Problems()
         found = problems.read(lambda: saved_plan(Path(query.model)))
-        limit_s = read_time_limit(query.get("time_limit"), problems)
+        problems.found += query.problems
         problems.finish()
+        limit_s = query.get("time_limit")
         assert found is not None
         plan = found[1]
         case = Case(contexts=(context_around(plan),))

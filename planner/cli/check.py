@@ -93,9 +93,10 @@ def check(
     from planner.cli.fix import fix as fix_one
     from planner.cli.progress import delayed_progress
     from planner.query.from_file import Request, read_assumed, read_software
+    from planner.query.query import read_options
     from planner.report.files import check_writable, write_atomically
 
-    limit_s = _checked_time_limit(time_limit, imbalance)
+    read = read_options(time_limit=time_limit, imbalance=imbalance)
     if apply and not fix:
         refuse("--apply", "is for --fix")
     if fix and len(files) > 1:
@@ -115,7 +116,7 @@ def check(
         software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
         with_advice=advice,
-        time_limit_s=limit_s,
+        time_limit_s=read.get("time_limit", DEFAULT_TIME_LIMIT_S),
     )
     request_for = partial(
         _with_settings, given, framework=framework, host_memory=host_memory, fail_on=fail_on
@@ -169,13 +170,17 @@ def _with_settings(
     """Options first, then the settings nearest to the file."""
     from planner.check.settings import settings_for
     from planner.query.from_file import AUTO
-    from planner.query.places import place_of
 
     project = settings_for(Path(name))
+    cluster = given.cluster or project.cluster
+    if host_memory is not None:
+        from planner.query.places import place_of
+
+        cluster = place_of(cluster, host_memory)
     return replace(
         given,
         model=given.model or project.model,
-        cluster=place_of(given.cluster or project.cluster, host_memory),
+        cluster=cluster,
         framework=framework or project.framework or AUTO,
         num_gpus=given.num_gpus or project.gpus,
         seq_len=given.seq_len or project.seq_len,
@@ -183,22 +188,6 @@ def _with_settings(
         fail_on=fail_on.value if fail_on else project.fail_on or "error",
         ignore=project.ignore,
     )
-
-
-def _checked_time_limit(time_limit: str | None, imbalance: float | None) -> float:
-    """The time limit in seconds; raises InputError about it and about the imbalance."""
-    # Most checks say neither, and need nothing of what reads them.
-    if time_limit is None and imbalance is None:
-        return DEFAULT_TIME_LIMIT_S
-    from planner.notes import Problems
-    from planner.query.goal import read_time_limit
-    from planner.query.job import check_imbalance
-
-    problems = Problems()
-    limit_s = read_time_limit(time_limit, problems)
-    check_imbalance(imbalance, problems)
-    problems.finish()
-    return limit_s or DEFAULT_TIME_LIMIT_S
 
 
 def _print(results: "list[FileResult]", output_format: Format) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.notes import Problems
 
 if TYPE_CHECKING:
     from planner.compare.compare import Comparison
-    from planner.notes import Problems
     from planner.query.from_file import Request
 
 Assume = Annotated[
@@ -53,15 +53,12 @@ def compare(
     """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
     from planner.check.settings import settings_for
     from planner.cli.output import console
-    from planner.notes import Problems
     from planner.query.from_file import AUTO, Request, read_assumed, read_software
-    from planner.query.job import check_imbalance
     from planner.query.places import place_of
+    from planner.query.query import read_options
     from planner.report.measure import print_comparisons, render_comparisons_json
 
-    problems = Problems()
-    check_imbalance(imbalance, problems)
-    problems.finish()
+    read_options(imbalance=imbalance)
     own = settings_for(Path(logs[0]))
     request = Request(
         model=model or own.model,
@@ -91,7 +88,6 @@ def _compared(
     from planner.cli.progress import delayed_progress
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
-    from planner.notes import Problems
     from planner.query.from_file import named
 
     named(request)

@@ -136,22 +136,19 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
     from planner.answers.base import context_around
     from planner.answers.plan import answered
     from planner.cli.progress import delayed_progress
-    from planner.errors import NothingFitsError
-    from planner.notes import Problems
-    from planner.query.goal import read_time_limit
+    from planner.errors import InputError, NothingFitsError
     from planner.query.objectives import Aim
     from planner.query.resolve import Resolved
     from planner.search.space.space import EVERYTHING
 
-    problems = Problems()
-    limit_s = read_time_limit(query.get("time_limit"), problems)
-    problems.finish()
+    if query.problems:
+        raise InputError(query.problems)
     resolved = Resolved(
         query=query,
         contexts=(context_around(plan),),
         narrowing=EVERYTHING,
         aim=Aim(pareto=("iteration_s", "gpus")),
-        time_limit_s=limit_s,
+        time_limit_s=query.get("time_limit"),
         keeps_margin=True,
     )
     try:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from planner.catalog.clusters import load_cluster
-from planner.catalog.models import catalog_name, load_model
 from planner.documents.file import is_file
 from planner.documents.json_nodes import parse_json
 from planner.documents.yaml_nodes import compose
@@ -27,7 +25,6 @@ from planner.formats.format import (
 from planner.formats.registry import program_of
 from planner.frameworks.registry import CURRENT
 from planner.notes import Problems
-from planner.query.traits import read_settings
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import POLICY_COUNT_FIELDS
@@ -62,6 +59,9 @@ def read_software(profile: str | None, settings: Sequence[str] | None) -> Softwa
     """Return what options say of a file's framework; raises InputError."""
     if profile is None and not settings:
         return None
+    # A check that says nothing of models, clusters or traits loads no catalog.
+    from planner.query.traits import read_settings
+
     return Software(profile=profile or CURRENT, settings=read_settings(settings or ()))
 
 
@@ -109,8 +109,12 @@ def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
     """
     problems, model, cluster = Problems(), None, None
     if request.model is not None:
+        from planner.catalog.models import load_model
+
         model = problems.read(partial(load_model, request.model))
     if request.cluster is not None:
+        from planner.catalog.clusters import load_cluster
+
         cluster = problems.read(partial(load_cluster, request.cluster))
     problems.finish()
     return model, cluster
@@ -185,6 +189,8 @@ def with_model(reading: Reading) -> Reading:
     place = reading.named_model
     if place is None or not isinstance(place.value, str):
         return reading
+    from planner.catalog.models import catalog_name, load_model
+
     name = catalog_name(place.value)
     if name is None:
         return reading

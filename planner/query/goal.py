@@ -3,7 +3,6 @@
 from functools import partial
 
 from planner.errors import InputError
-from planner.limits import MAX_TIME_LIMIT_S, brief
 from planner.notes import COMMAND_LINE, Problems
 from planner.query.objectives import OBJECTIVES, WORDS, Aim, JobLimits, check_known
 from planner.query.query import Query
@@ -81,18 +80,3 @@ def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:
         except InputError as error:
             message = f"{error.problems[0].where} has {error.problems[0].message}"
             raise InputError.single(COMMAND_LINE, option, message) from None
-
-
-def read_time_limit(text: str | None, problems: Problems) -> float | None:
-    """Return the seconds of ``--time-limit``."""
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = float("nan")
-    if not 0.0 < seconds <= MAX_TIME_LIMIT_S:
-        message = f"must be seconds above 0, at most {MAX_TIME_LIMIT_S:,.0f}; given {brief(text)}"
-        problems.add("--time-limit", message)
-        return None
-    return seconds

@@ -8,14 +8,13 @@ from typing import get_args
 from planner.catalog.clusters import largest_cluster_of, load_cluster_of
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.errors import InputError
-from planner.limits import MAX_BATCH, MAX_COUNT_DIGITS, MAX_GPUS, MAX_SEQ_LEN, MAX_SIZES, brief
+from planner.limits import MAX_BATCH, MAX_COUNT_DIGITS, MAX_GPUS, MAX_SIZES, brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
 from planner.query.query import Query
 from planner.query.software import meant
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import (
     FULL_PRECISIONS,
-    MAX_IMBALANCE,
     USUAL_IMBALANCE_FRACTION,
     USUAL_SEQ_LEN,
     Documents,
@@ -99,12 +98,6 @@ def read_precision(text: str | None, cluster: ClusterSpec | None, problems: Prob
 
 
 def _seq_len(given: int | None, model: ModelSpec | None, problems: Problems) -> int | None:
-    if given is not None and given < 1:
-        problems.add("--seq-len", f"must be at least 1; given {given}")
-        return None
-    if given is not None and given > MAX_SEQ_LEN:
-        problems.add("--seq-len", f"must be at most {MAX_SEQ_LEN:,}; given {given}")
-        return None
     if model is None:
         return given
     if given is None:
@@ -118,16 +111,8 @@ def _seq_len(given: int | None, model: ModelSpec | None, problems: Problems) -> 
     return given
 
 
-def check_imbalance(percent: float | None, problems: Problems) -> None:
-    """Note an imbalance that cannot be."""
-    most = 100.0 * MAX_IMBALANCE
-    if percent is not None and not 0.0 <= percent <= most:
-        problems.add("--imbalance", f"must be from 0 to {most:g} percent; given {percent:g}")
-
-
 def _imbalance(percent: float | None, model: ModelSpec | None, problems: Problems) -> float:
     """Fraction of tokens beyond the mean on the busiest rank of experts; 0 for dense models."""
-    check_imbalance(percent, problems)
     if model is None or model.moe is None:
         if percent is not None and model is not None:
             problems.add("--imbalance", f"{model.name} has no experts")
@@ -168,10 +153,8 @@ def _global_batch(
     if sequences is not None and text is not None:
         problems.add("--global-batch", "contradicts --global-batch-tokens; give one of them")
         return None
-    if sequences is not None:
-        return _checked(sequences, problems)
-    if seq_len is None:
-        return None
+    if sequences is not None or seq_len is None:
+        return None if sequences is None else int(sequences)
     num_gpus = cluster.num_accelerators if cluster else 0
     if text is not None:
         return tokens and _batch_of_given(tokens, seq_len, max(num_gpus, 1), problems)
@@ -180,14 +163,6 @@ def _global_batch(
     said = f"{format_count(batch * seq_len)} tokens; default: about {format_count(target)}"
     problems.note(NoteKind.default, f"global batch {batch} sequences ({said})", "global_batch")
     return batch
-
-
-def _checked(sequences: int, problems: Problems) -> int | None:
-    if 1 <= sequences <= MAX_BATCH:
-        return sequences
-    allowed = "at least 1 sequence" if sequences < 1 else f"at most {MAX_BATCH:,} sequences"
-    problems.add("--global-batch", f"must be {allowed}; given {sequences}")
-    return None
 
 
 def _batch_of_given(num_tokens: int, seq_len: int, num_gpus: int, problems: Problems) -> int | None:

@@ -17,7 +17,7 @@ from planner.frameworks.settings import (
     with_training,
 )
 from planner.layers.adapters import training_problem
-from planner.limits import MAX_SEQ_LEN
+from planner.limits import MAX_MTP_LAYERS, MAX_SEQ_LEN
 from planner.query.from_file import Job, Software
 from planner.query.traits import profile_problem
 from planner.query.values import (
@@ -32,7 +32,6 @@ from planner.query.values import (
 )
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import (
-    MAX_MTP_LAYERS,
     USUAL_IMBALANCE_FRACTION,
     Documents,
     JobSpec,

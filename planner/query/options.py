@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner.limits import brief
-from planner.query.words import length
+from planner.limits import MAX_BATCH, MAX_IMBALANCE, MAX_MTP_LAYERS, MAX_SEQ_LEN, brief
+from planner.query.words import length, seconds
 from planner.spec.strategy import RECOMPUTE_WORDS, SEARCHED_FIELDS, STRATEGY_FIELDS, FieldSpec
-from planner.spec.training import ALL_LINEAR, TARGET_GROUPS, USUAL_RANK
+from planner.spec.training import ALL_LINEAR, MAX_RANK, TARGET_GROUPS, USUAL_RANK
 from planner.spelling import did_you_mean
 
 Group = Literal["job", "software", "layout", "narrowing", "goal", "limits"]
@@ -36,6 +36,8 @@ class Option:
     help: str
     kind: type = str
     parse: Callable[[str], Any] | None = None  # of a text; ValueError says what is wrong with it
+    allowed: tuple[float, float] | None = None  # least and most of a number
+    unit: str = ""  # of those
     many: bool = False  # may be repeated
     metavar: str = ""
     default: str | None = None
@@ -65,7 +67,7 @@ class Option:
     def read(self, given: object) -> Any:  # noqa: ANN401 - of the option's kind
         """Return the value that a text or a Python value says; ValueError where it is none."""
         if not self.many:
-            return self._read(given)
+            return self._in_range(self._read(given))
         if isinstance(given, Mapping):  # fix={"tp": 8}
             return tuple(f"{name}={_word(value)}" for name, value in given.items())
         several = given if isinstance(given, list | tuple) else [given]
@@ -89,6 +91,13 @@ class Option:
             raise ValueError(f"must be {wanted}; given {brief(given)}")
         return value
 
+    def _in_range(self, value: Any) -> Any:  # noqa: ANN401
+        if self.allowed is None or self.allowed[0] <= value <= self.allowed[1]:
+            return value
+        form = "," if self.kind is int else "g"
+        low, high = (format(each, form) for each in self.allowed)
+        raise ValueError(f"must be from {low} to {high}{self.unit}; given {value:g}")
+
     def words(self, value: object) -> Iterator[str]:
         """Yield the words of the command line that say a value."""
         if self.kind is bool:
@@ -96,7 +105,7 @@ class Option:
             return
         for each in value if isinstance(value, tuple) else (value,):
             yield self.flag
-            yield str(each)
+            yield f"{each:.15g}" if isinstance(each, float) else str(each)
 
     @property
     def off_flag(self) -> str:
@@ -156,6 +165,8 @@ _FIRST: tuple[Option, ...] = (
         name="global_batch",
         of="job",
         kind=int,
+        allowed=(1, MAX_BATCH),
+        unit=" sequences",
         usual=True,
         help="Batch in sequences [about 4M tokens, of adapters 128k].",
     ),
@@ -165,6 +176,7 @@ _FIRST: tuple[Option, ...] = (
         of="job",
         kind=int,
         parse=length,
+        allowed=(1, MAX_SEQ_LEN),
         usual=True,
         help="Sequence length in tokens, such as 8k [the model's, at most 8k].",
     ),
@@ -183,7 +195,13 @@ _FIRST: tuple[Option, ...] = (
         help="full: all weights; lora: adapters beside frozen weights; qlora: beside weights in 4 "
         "bits [full].",
     ),
-    Option(name="lora_rank", of="software", kind=int, help=f"Rank of the adapters [{USUAL_RANK}]."),
+    Option(
+        name="lora_rank",
+        of="software",
+        kind=int,
+        allowed=(1, MAX_RANK),
+        help=f"Rank of the adapters [{USUAL_RANK}].",
+    ),
     Option(
         name="lora_targets",
         of="software",
@@ -218,6 +236,8 @@ _FIRST: tuple[Option, ...] = (
         name="imbalance",
         of="job",
         kind=float,
+        allowed=(0.0, 100.0 * MAX_IMBALANCE),
+        unit=" percent",
         help="Of a mixture, percent of tokens beyond the mean that the busiest rank of experts "
         "gets, in memory and in time [20].",
     ),
@@ -234,6 +254,7 @@ _FIRST: tuple[Option, ...] = (
         name="mtp_layers",
         of="job",
         kind=int,
+        allowed=(0, MAX_MTP_LAYERS),
         help="Layers of multi-token prediction to train [the model's, where the framework can].",
     ),
 )
@@ -302,6 +323,7 @@ _OF_SEARCH: tuple[Option, ...] = (
     Option(
         name="time_limit",
         of="narrowing",
+        parse=seconds,
         metavar="SECONDS",
         usual=True,
         help="Stop searching then; the gap is reported.",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.errors import Problem
+from planner.errors import InputError, Problem
 from planner.query.options import OPTIONS, PLACES, check_names
 
 
@@ -78,3 +78,11 @@ def _values(given: Mapping[str, object]) -> tuple[dict[str, Any], tuple[Problem,
         if value != ():
             found[name] = value
     return found, tuple(problems)
+
+
+def read_options(**given: object) -> dict[str, Any]:
+    """Return the values of options by name; raises InputError with every problem."""
+    found, problems = _values(given)
+    if problems:
+        raise InputError(problems)
+    return found

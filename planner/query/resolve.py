@@ -13,7 +13,7 @@ from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.formats.format import Format
 from planner.notes import Note, NoteKind, Problems
-from planner.query.goal import read_aim, read_time_limit
+from planner.query.goal import read_aim
 from planner.query.job import read_job, read_precision
 from planner.query.like import started
 from planner.query.narrowing import (
@@ -104,7 +104,6 @@ def resolve(
     job = read_job(query, model, cluster, precision, training, problems)
     narrowing = narrowing_of(query, problems)
     aim = read_aim(query, cluster, problems)
-    time_limit_s = read_time_limit(query.get("time_limit"), problems)
     check_placement(query.get("placement"), frameworks, problems)
     problems.finish()
     assert model is not None
@@ -128,7 +127,7 @@ def resolve(
         narrowing=narrowing,
         aim=aim,
         notes=tuple(dict.fromkeys(problems.notes)),
-        time_limit_s=time_limit_s,
+        time_limit_s=query.get("time_limit"),
         keeps_margin=is_given,
         fmt=fmt,
     )

@@ -22,13 +22,12 @@ from planner.query.query import Query
 from planner.query.traits import profile_problem, read_settings
 from planner.query.words import SEVERAL, meant_word
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import MAX_MTP_LAYERS, Precision, mtp_positions
+from planner.spec.job import Precision, mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SCHEDULES
 from planner.spec.training import (
     ALL_LINEAR,
     FULL,
-    MAX_RANK,
     MODES,
     USUAL_RANK,
     Mode,
@@ -183,9 +182,6 @@ def read_training(query: Query, problems: Problems) -> Training:
 
 
 def _adapters(mode: Mode, rank: int | None, targets: str | None, problems: Problems) -> Training:
-    if rank is not None and not 1 <= rank <= MAX_RANK:
-        problems.add("--lora-rank", f"must be from 1 to {MAX_RANK:,}; given {rank}")
-        return FULL
     chosen = problems.parsed("--lora-targets", targets or ALL_LINEAR, read_targets)
     if chosen is None:
         return FULL
@@ -244,9 +240,6 @@ def mtp_layers_in(
     problems: Problems,
 ) -> tuple[tuple[FrameworkTraits, ...], list[int]]:
     """Return frameworks that train so many layers of multi-token prediction, and each's number."""
-    if given is not None and not 0 <= given <= MAX_MTP_LAYERS:
-        problems.add("--mtp-layers", f"must be from 0 to {MAX_MTP_LAYERS}; given {given}")
-        model = None
     if model is None:
         return tuple(chosen), [0] * len(chosen)
     usual = [usual_mtp_layers(model, traits) for traits in chosen]

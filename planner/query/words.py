@@ -1,11 +1,12 @@
 """Words that people use for an option, its value or a length, and what they mean here."""
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.errors import Problem
-from planner.limits import MAX_COUNT_DIGITS, brief
+from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief
 
 OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     "--precision": {
@@ -110,3 +111,15 @@ def length(text: str) -> int:
     if match is None:
         raise ValueError(f"{brief(text)} is no length; allowed are such as 8192 or 8k")
     return int(match[1]) * _TIMES[match[2].lower()]
+
+
+def seconds(text: str) -> float:
+    """Read how long a search may take, in seconds."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0.0 < found <= MAX_TIME_LIMIT_S:
+        allowed = f"seconds above 0, at most {MAX_TIME_LIMIT_S:,.0f}"
+        raise ValueError(f"must be {allowed}; given {brief(text)}")
+    return found

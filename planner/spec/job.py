@@ -134,10 +134,6 @@ def element_bytes(precision: Precision) -> float:
     return 4.0 if precision in FULL_PRECISIONS else 2.0
 
 
-# More further tokens than anyone predicts.
-MAX_MTP_LAYERS = 16
-# A busier rank would hold tokens of more than a hundred others.
-MAX_IMBALANCE = 100.0
 USUAL_SEQ_LEN = 8192
 # Tokens that the busiest rank of experts gets beyond the mean, unless a user says otherwise.
 #
