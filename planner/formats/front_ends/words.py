@@ -15,7 +15,7 @@ from planner.formats.front_ends.named import OutsideError, source_named
 from planner.formats.front_ends.tools import Tool
 from planner.formats.settings import as_flag, as_whole, finding_at, given
 from planner.formats.trainer import keys
-from planner.formats.trainer.read import as_number
+from planner.formats.trainer.format import as_number
 from planner.spelling import alike, did_you_mean
 
 MISSPELT = 0.9

@@ -1,11 +1,304 @@
-"""The format ``trainer``."""
+"""The format ``trainer``: TrainingArguments in JSON or YAML are read, written anew, and edited."""
 
-from planner.formats.format import Format
-from planner.formats.trainer.emit import emit, write_into
-from planner.formats.trainer.mapping import SUPPORT, engine, part, problems
-from planner.formats.trainer.read import launched, read, recognise
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from planner.cost.context import Context
+from planner.documents.json_edit import edited, written
+from planner.documents.json_nodes import parse_json
+from planner.documents.schema import Path, wrongs
+from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
+from planner.errors import ExpressError, InputError
+from planner.formats.accelerate.mapping import carrier, others
+from planner.formats.adapters import LIGER, adapter_files, adapter_lines
+from planner.formats.decision import changes, decided_in, explained, holding, lines_of
+from planner.formats.format import (
+    Decided,
+    Emitted,
+    Finding,
+    Format,
+    OpenKey,
+    OutputFile,
+    Reading,
+    SourceText,
+    Value,
+    listed,
+)
+from planner.formats.front_ends.tools import tool_of
+from planner.formats.settings import (
+    Settings,
+    decided,
+    finding_at,
+    flag,
+    given,
+    path_of,
+    repeated_keys,
+    word,
+)
+from planner.formats.trainer import keys
+from planner.formats.trainer.mapping import (
+    DEEPSPEED,
+    GROUPED,
+    REPLICATED,
+    SECTIONS,
+    SUPPORT,
+    engine,
+    of_mesh,
+    part,
+    problems,
+    section_of,
+)
 from planner.formats.trainer.rules import RULES
+from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
+from planner.spelling import alike, did_you_mean
+
+FILE = "training_arguments.json"
+VARIABLE = "PARALLELISM_CONFIG_"
+MODELS = ("model_name_or_path", "model_name", "model_id", "model")
+PEFT: Mapping[str, tuple[object, ...]] = {
+    "use_peft": (True,),
+    "finetuning_type": ("lora", "freeze", "oft"),
+    "tuner_type": ("lora",),
+    "train_type": ("lora",),
+    "load_in_4bit": (True,),
+    "load_in_8bit": (True,),
+}
+"""Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained."""
+_EXPONENT = re.compile(r"\d{1,9}e[+-]?\d{1,3}")
+_TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
+_MISSPELT = 0.87
+"""How alike a key is to the one that was meant. Others may be of the dataclasses that a script
+reads from the same file, as HfArgumentParser does."""
+
+
+def is_json(source: SourceText) -> bool:
+    """Whether a text is an object of JSON."""
+    return source.text.lstrip().startswith("{")
+
+
+def places_in(source: SourceText) -> tuple[Tree, dict[Path, Value]]:
+    """A file of JSON or YAML, and its values by path; InputError where it is no mapping of keys."""
+    if is_json(source):
+        tree = parsed_object(source.path, source.text)
+        entries = {**tree.members}
+    else:
+        tree = parsed_yaml(source.path, source.text)
+        entries = {tuple(map(str, path)): entry for path, entry in tree.entries.items()}
+        if not isinstance(tree.value, dict):
+            raise InputError.single(source.path, "line 1", "keys with values are needed")
+    return tree, {
+        path: Value(
+            value=entry.value if is_json(source) else as_number(entry.value),
+            key=".".join(path),
+            line=entry.line,
+        )
+        for path, entry in entries.items()
+    }
+
+
+def as_number(value: object) -> object:
+    """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
+    is_number = isinstance(value, str) and _EXPONENT.fullmatch(value)
+    return float(value) if is_number else value  # type: ignore[arg-type]
+
+
+def recognise(source: SourceText) -> bool:
+    """JSON or YAML with a batch size per device, or JSON with several of the arguments."""
+    names = keys_at_top(source.path, source.text) if is_json(source) else set()
+    is_likely = "output_dir" in names and len(names & {*keys.known()}) > 1
+    if not is_json(source) and _TELLING.search(source.text):
+        try:
+            names = {*map(str, places_in(source)[0].value)}
+        except InputError:
+            return False
+    return (keys.BATCH in names or is_likely) and tool_of(names) is None
+
+
+def read(source: SourceText) -> Reading:
+    """Read a file; InputError where it is no object of JSON, or mapping of YAML."""
+    tree, places = places_in(source)
+    settings = {".".join(_in_full(path)): place for path, place in places.items()}
+    says = "given twice, first in line {first}; the last one counts"
+    findings = [
+        *repeated_keys("trainer.duplicate_key", source.path, tree.duplicates, says),
+        *_unlike_json(source),
+        *_wrong(source.path, places),
+    ]
+    found = decided_in(section_of(settings).table, settings)
+    is_bare = section_of(settings) is REPLICATED
+    is_shared = not {path[0] for path in places} <= keys.known().keys()
+    is_shared &= "recompute_layers_per_stage" not in found
+    # Documents of about one length together; else the script's collator decides.
+    is_grouped = given(settings, keys.SAMPLING) == GROUPED
+    return Reading(
+        format="trainer",
+        path=source.path,
+        settings=settings,
+        decisions=found,
+        findings=tuple(sorted(findings, key=lambda each: each.line)),
+        assumes=("zero_stage",) * is_bare + ("recompute",) * is_shared,
+        named_model=next((settings[key] for key in MODELS if key in settings), None),
+        unpriced=_adapters(settings),
+        batching=decided(settings, keys.SAMPLING, "grouped") if is_grouped else None,
+        traits=LIGER if flag(settings, keys.LIGER) else (),
+    )
+
+
+def _adapters(settings: Settings) -> str:
+    """Why the model is not trained as a whole, if it is not."""
+    stated = ((key, given(settings, key), values) for key, values in PEFT.items())
+    found = (
+        f"{key} {value}: adapters are trained, and plans train all parameters"
+        for key, value, values in stated
+        if value is not None and value in values
+    )
+    return next(found, "")
+
+
+def launched(reading: Reading, environment: Settings) -> Reading:
+    """With the mesh that ParallelismConfig reads from the environment."""
+    sizes = {
+        f"{keys.MESH}.{name.removeprefix(VARIABLE).lower()}": replace(each, value=int(each.value))
+        for name, each in environment.items()
+        if name.startswith(VARIABLE) and str(each.value).isdigit() and len(each.value) < 9
+    }
+    if not sizes:
+        return reading
+    mesh = {keys.MESH: Value(value={}, key=keys.MESH), **sizes}
+    return replace(reading, decisions={**reading.decisions, **dict(of_mesh(mesh))})
+
+
+def _in_full(path: Path) -> Path:
+    """Keys of ``fsdp_config`` may be written as Accelerate's file has them."""
+    prefix = keys.known().get(path[0], {}).get("prefix", "")
+    return (path[0], *(name.removeprefix(prefix) for name in path[1:2]), *path[2:])
+
+
+def _unlike_json(source: SourceText) -> Iterator[Finding]:
+    """What is no plain JSON, which is all HfArgumentParser reads."""
+    try:
+        if is_json(source):
+            parse_json(source.path, source.text, is_plain=True)
+    except InputError as error:
+        (problem,) = error.problems
+        place = Value(value=None, key="", line=int(problem.key.removeprefix("line ")))
+        reason = problem.message.removeprefix("not JSON: ")
+        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
+        yield finding_at("trainer.bad_value", source.path, place, message)
+
+
+def _wrong(path: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
+    """Unknown keys, and values of the wrong kind."""
+    content = {at[0]: place.value for at, place in places.items() if len(at) == 1}
+    spelled = {_in_full(at): place for at, place in places.items()}
+    whole = {
+        key: {_in_full((key, name))[1]: each for name, each in value.items()}
+        if isinstance(value, dict)
+        else value
+        for key, value in content.items()
+    }
+    for key in keys.WHOLE:
+        if isinstance(value := content.get(key), float) and value.is_integer():
+            message = f"given {value!r}, which stays so; a whole number is allowed"
+            yield finding_at("trainer.bad_value", path, places[(key,)], message)
+    old, foreign = list[str](), list[str]()
+    for wrong in wrongs(keys.schema(), whole):
+        place, name, known = spelled[wrong.path], wrong.path[-1], tuple(keys.known())
+        if wrong.allowed:
+            message = f"given {repr(place.value)[:60]}; {wrong.allowed}"
+            yield finding_at("trainer.bad_value", path, place, message)
+        elif len(wrong.path) > 1:
+            inner = list(wrong.schema["properties"])
+            hint = did_you_mean(name, inner) or f"{len(inner)} keys are known"
+            message = f"unknown key of {wrong.path[0]}; {hint}"
+            yield finding_at("trainer.unknown_key", path, place, message)
+        elif name in keys.replaced():
+            old.append(name)
+        elif alike(name, known, _MISSPELT):
+            message = f"unknown key of TrainingArguments; {did_you_mean(name, known)}"
+            yield finding_at("trainer.unknown_key", path, place, message)
+        else:
+            foreign.append(name)
+    shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
+    what = "no key" if len(foreign) == 1 else "no keys"
+    rest = f"{what} of TrainingArguments; sound where the script's own have them"
+    notes = (
+        ("made_for", old, f"for a transformers older than 5: {listed(shown)}"),
+        ("unknown_key", foreign, f"{listed(foreign)}: {rest}"),
+    )
+    for rule, names, message in notes:
+        if names:
+            yield finding_at(f"trainer.{rule}", path, places[(names[0],)], message, "note")
+
+
+def emit(context: Context, strategy: Strategy) -> Emitted:
+    """Write a new file; ExpressError with every reason where nothing carries the strategy."""
+    section = carrier(context, strategy, among=SECTIONS)
+    lines = lines_of(section.table, context, strategy)
+    environment = section.environment(context, strategy)
+    why = "a mesh in JSON reaches Accelerator as a plain mapping"
+    mesh = [Decided(key=name, value=value, why=why) for name, value in environment.items()]
+    length = context.job.seq_len
+    parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
+    return Emitted(
+        files=(
+            OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
+            *adapter_files(context),
+        ),
+        command=("${TRAIN_SCRIPT}", FILE),
+        environment=environment,
+        variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
+        open_keys=(OpenKey(file=FILE, key="learning_rate", what="peak learning rate"),),
+        decided=(*explained(lines), *mesh, *_in_script(context, strategy), *adapter_lines(context)),
+    )
+
+
+def _in_script(context: Context, strategy: Strategy) -> Iterator[Decided]:
+    why = "TrainingArguments have no key for it"
+    length = str(context.job.seq_len)
+    yield Decided(key="training script: tokens per sequence", value=length, why=why)
+    documents = context.job.documents
+    if documents is not None and documents.batching != "grouped":
+        key = f"training script: documents {documents.batching}"
+        yield Decided(key=key, value=f"{documents.mean:g} tokens on average", why=why)
+    if strategy.tp > 1:
+        key = "training script: from_pretrained(..., distributed_config=DistributedConfig(...))"
+        why = "transformers splits the weights"
+        yield Decided(key=key, value=f"tp_size {strategy.tp}", why=why)
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """The file with the strategy's decisions; other keys and their order stay.
+
+    So does an optimizer that is the plan's by another name, or that no plan has. ExpressError
+    where nothing carries the strategy, where it needs a mesh, which has no place in the file, and
+    where the file leaves ZeRO to another one.
+    """
+    reading = read(source)
+    settings, own = reading.settings, section_of(reading.settings)
+    section = carrier(context, strategy, own, SECTIONS)
+    environment = section.environment(context, strategy)
+    mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
+    has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
+    elsewhere = [
+        *holding(
+            (environment, f"tp, cp, dp_replicate: no key carries them; set {mesh}"),
+            (has_file, "deepspeed names a file, which carries the plan; write into that one"),
+        )
+    ]
+    if elsewhere:
+        reasons = "\n".join(f"  {reason}" for reason in elsewhere)
+        raise ExpressError(f"{reading.path} cannot carry the plan:\n{reasons}")
+    lines = lines_of(section.table, context, strategy)
+    table = section.table if section is own else (*section.table, others(SECTIONS, lines))
+    found = changes(table, settings, lines)
+    if "optimizer" not in reading.decisions and word(settings, keys.OPTIM) in keys.optimizers():
+        found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
+    paths = {path_of(settings, key): value for key, value in found.items()}
+    return edited(source.path, source.text, paths)
+
 
 FORMAT = Format(
     name="trainer",

@@ -1,6 +1,9 @@
 """Rules of TrainingArguments and Trainer."""
 
+from dataclasses import dataclass
+
 from planner.formats.accelerate.keys import of_another_model
+from planner.formats.accelerate.rules import POLICIES
 from planner.formats.format import FormatRule
 from planner.formats.rules import ConfigView, Rules, Violations
 from planner.formats.settings import as_whole, one_of
@@ -8,11 +11,9 @@ from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
 from planner.spelling import did_you_mean
 
-rule = Rules(ConfigView)
 ARGUMENTS = "transformers/training_args.py"
 TRAINER = "transformers/trainer.py"
 DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"
-POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 AGREE = {
     "train_micro_batch_size_per_gpu": (keys.BATCH, 8),
     "gradient_accumulation_steps": (keys.STEPS, 1),
@@ -20,22 +21,43 @@ AGREE = {
 """Numbers that stand in both places, with the defaults of TrainingArguments."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainerView(ConfigView):
+    """Arguments as their rules ask about them."""
+
+    @property
+    def uses_fsdp(self) -> bool:
+        """FSDP shards, unless DeepSpeed does."""
+        return keys.is_on(self.settings, keys.FSDP)
+
+    @property
+    def uses_deepspeed(self) -> bool:
+        """DeepSpeed trains."""
+        return keys.is_on(self.settings, keys.DEEPSPEED)
+
+    @property
+    def old_strategies(self) -> list[str]:
+        """Hybrid strategies, or none at all, which FSDP1 alone has by name."""
+        return [each for each in keys.options(self.settings) if each in keys.FSDP1_OPTIONS]
+
+
+rule = Rules(TrainerView)
+
+
 @rule(ARGUMENTS, key="fp16", says="given true beside bf16 true; one of them")
-def one_precision(file: ConfigView) -> bool:
+def one_precision(file: TrainerView) -> bool:
     """Products are in one precision."""
     return file.flag("fp16") and file.flag("bf16")
 
 
-@rule(ARGUMENTS)
-def one_evaluation_precision(file: ConfigView) -> Violations:
+@rule(ARGUMENTS, key="fp16_full_eval", says="given true beside bf16_full_eval true; one of them")
+def one_evaluation_precision(file: TrainerView) -> bool:
     """Evaluation is in one precision."""
-    names = ("fp16_full_eval", "bf16_full_eval")
-    if all(file.flag(name) for name in names):
-        yield names[0], "given true beside bf16_full_eval true; one of them"
+    return file.flag("fp16_full_eval") and file.flag("bf16_full_eval")
 
 
 @rule(ARGUMENTS)
-def optim_known(file: ConfigView) -> Violations:
+def optim_known(file: TrainerView) -> Violations:
     """The optimizer is one transformers has."""
     given = file.word("optim", "adamw_torch_fused")
     if given not in keys.optimizers():
@@ -44,30 +66,28 @@ def optim_known(file: ConfigView) -> Violations:
 
 
 @rule(ARGUMENTS)
-def fsdp_options_known(file: ConfigView) -> Violations:
+def fsdp_options_known(file: TrainerView) -> Violations:
     """The old form of fsdp holds words transformers knows."""
     for each in keys.options(file.settings):
         if each not in (*keys.FSDP2_OPTIONS, *keys.FSDP1_OPTIONS):
             message = f"given {each!r}; true, with the rest in fsdp_config"
-            yield "fsdp", message
+            yield keys.FSDP, message
 
 
-@rule(ARGUMENTS)
-def fsdp2_shards_fully(file: ConfigView) -> Violations:
+@rule(
+    ARGUMENTS,
+    key=keys.FSDP,
+    says="given {file.old_strategies[0]}; true, and a mesh for replicas of the sharding group",
+)
+def fsdp2_shards_fully(file: TrainerView) -> bool:
     """Hybrid strategies by name are FSDP1's."""
-    given = [each for each in keys.options(file.settings) if each in keys.FSDP1_OPTIONS]
-    if given and file.whole(keys.VERSION, 2) == 2:
-        message = f"given {given[0]}; true, and a mesh for replicas of the sharding group"
-        yield "fsdp", message
+    return bool(file.old_strategies) and file.whole(keys.VERSION, 2) == 2
 
 
-@rule(ARGUMENTS)
-def wrap_policy_known(file: ConfigView) -> Violations:
+@rule(ARGUMENTS, key=keys.WRAP, says=f"given {{given!r}}; {one_of(POLICIES)}")
+def wrap_policy_known(file: TrainerView) -> bool:
     """The policy is one Accelerate has."""
-    key = "fsdp_config.auto_wrap_policy"
-    given = file.word(key, POLICIES[0])
-    if keys.is_on(file.settings, "fsdp") and given not in POLICIES:
-        yield key, f"given {given!r}; {one_of(POLICIES)}"
+    return file.uses_fsdp and file.word(keys.WRAP, POLICIES[0]) not in POLICIES
 
 
 @rule(
@@ -77,15 +97,15 @@ def wrap_policy_known(file: ConfigView) -> Violations:
     enforced=False,
     severity="warning",
 )
-def fsdp_config_is_used(file: ConfigView) -> bool:
+def fsdp_config_is_used(file: TrainerView) -> bool:
     """fsdp_config does nothing by itself."""
-    return keys.is_on(file.settings, "fsdp_config") and not keys.is_on(file.settings, "fsdp")
+    return keys.is_on(file.settings, "fsdp_config") and not file.uses_fsdp
 
 
 @rule("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them", enforced=False)
-def fsdp_or_deepspeed(file: ConfigView) -> bool:
+def fsdp_or_deepspeed(file: TrainerView) -> bool:
     """One of them shards; with both, DeepSpeed does and FSDP is left out."""
-    return keys.is_on(file.settings, "fsdp") and keys.is_on(file.settings, "deepspeed")
+    return file.uses_fsdp and file.uses_deepspeed
 
 
 @rule(
@@ -95,19 +115,18 @@ def fsdp_or_deepspeed(file: ConfigView) -> bool:
     enforced=False,
     severity="note",
 )
-def fsdp2_is_used(file: ConfigView) -> bool:
+def fsdp2_is_used(file: TrainerView) -> bool:
     """FSDP1 goes with version 5.20 of transformers."""
-    return keys.is_on(file.settings, "fsdp") and file.whole(keys.VERSION, 2) == 1
+    return file.uses_fsdp and file.whole(keys.VERSION, 2) == 1
 
 
 @rule(f"{TRAINER}, when a Trainer is made", enforced=False)
-def one_checkpointing(file: ConfigView) -> Violations:
+def one_checkpointing(file: TrainerView) -> Violations:
     """Blocks are recomputed by FSDP or by the model."""
-    key = keys.BLOCKS
     names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
-    both = [file.settings[name].key for name in names if file.flag(name)]
-    if keys.is_on(file.settings, "fsdp") and file.flag(key) and both:
-        yield key, f"given true beside {both[0]} true; this one alone"
+    both = [file.spelled(name) for name in names if file.flag(name)]
+    if file.uses_fsdp and file.flag(keys.BLOCKS) and both:
+        yield keys.BLOCKS, f"given true beside {both[0]} true; this one alone"
 
 
 @rule(
@@ -117,7 +136,7 @@ def one_checkpointing(file: ConfigView) -> Violations:
     enforced=False,
     severity="note",
 )
-def checkpointing_by_its_new_name(file: ConfigView) -> bool:
+def checkpointing_by_its_new_name(file: TrainerView) -> bool:
     """gradient_checkpointing goes with version 6 of transformers."""
     return keys.OLD_CHECKPOINTING in file.settings
 
@@ -128,9 +147,9 @@ def checkpointing_by_its_new_name(file: ConfigView) -> bool:
     says="given a mapping; PARALLELISM_CONFIG_*_SIZE in the environment, or code",
     enforced=False,
 )
-def mesh_is_no_mapping(file: ConfigView) -> bool:
+def mesh_is_no_mapping(file: TrainerView) -> bool:
     """From JSON the mesh arrives as a plain mapping, which Accelerator cannot use."""
-    return keys.MESH in file.settings and file[keys.MESH] is not None
+    return file[keys.MESH] is not None
 
 
 @rule(
@@ -138,30 +157,27 @@ def mesh_is_no_mapping(file: ConfigView) -> bool:
     key="deepspeed",
     says="lacks zero_optimization; a mapping with stage 0 to 3",
 )
-def deepspeed_has_zero(file: ConfigView) -> bool:
+def deepspeed_has_zero(file: TrainerView) -> bool:
     """DeepSpeed's part says how states are split."""
-    given = file["deepspeed"]
-    return bool(isinstance(given, dict) and given and "zero_optimization" not in given)
+    given = file[keys.DEEPSPEED]
+    return isinstance(given, dict) and file.uses_deepspeed and "zero_optimization" not in given
 
 
 @rule(DEEPSPEED)
-def deepspeed_agrees(file: ConfigView) -> Violations:
+def deepspeed_agrees(file: TrainerView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
     for name, (key, default) in AGREE.items():
-        full = f"deepspeed.{name}"
-        given = as_whole(file[full]) if full in file.settings else None
-        own = file.whole(key, default)
-        if given is not None and given != own:
-            yield full, f'given {given}, {key} is {own}; "auto"'
+        full, own = f"deepspeed.{name}", file.whole(key, default)
+        if as_whole(file[full]) not in (None, own):
+            yield full, f'given {as_whole(file[full])}, {key} is {own}; "auto"'
     for name in ("bf16", "fp16"):
         full = f"deepspeed.{name}.enabled"
-        given_flag = file[full]
-        if isinstance(given_flag, bool) and given_flag != file.flag(name):
-            yield full, f'given {given_flag}, {name} is not; "auto"'
+        if file[full] is (not file.flag(name)):
+            yield full, f'given {file[full]}, {name} is not; "auto"'
 
 
 @rule("torch/utils/data/sampler.py, when data is loaded", enforced=False)
-def batch_is_positive(file: ConfigView) -> Violations:
+def batch_is_positive(file: TrainerView) -> Violations:
     """A batch and an accumulation of nothing train nothing."""
     for key in (keys.BATCH, keys.STEPS):
         if (given := file.whole(key, 1)) < 1:
@@ -169,7 +185,7 @@ def batch_is_positive(file: ConfigView) -> Violations:
 
 
 @rule(ARGUMENTS, key="logging_steps", says="given 0; above 0, or logging_strategy no")
-def logging_steps_not_zero(file: ConfigView) -> bool:
+def logging_steps_not_zero(file: TrainerView) -> bool:
     """Logging by steps needs their number."""
     given = file["logging_steps"]
     by_steps = file.word("logging_strategy", "steps") == "steps"
@@ -177,7 +193,7 @@ def logging_steps_not_zero(file: ConfigView) -> bool:
 
 
 @rule(ARGUMENTS, key="warmup_steps", says="given {given}; 0 or more")
-def warmup_not_negative(file: ConfigView) -> bool:
+def warmup_not_negative(file: TrainerView) -> bool:
     """Warm-up takes steps, or none."""
     given = file["warmup_steps"]
     return isinstance(given, int | float) and given < 0
@@ -188,22 +204,18 @@ def warmup_not_negative(file: ConfigView) -> bool:
     key="dataloader_prefetch_factor",
     says="given without workers; dataloader_num_workers above 0",
 )
-def prefetch_needs_workers(file: ConfigView) -> bool:
+def prefetch_needs_workers(file: TrainerView) -> bool:
     """Batches are loaded ahead by other processes."""
-    is_given = (
-        "dataloader_prefetch_factor" in file.settings
-        and file["dataloader_prefetch_factor"] is not None
-    )
+    is_given = file["dataloader_prefetch_factor"] is not None
     return is_given and file.whole("dataloader_num_workers", 0) == 0
 
 
 @rule(ARGUMENTS)
-def best_model_is_saved(file: ConfigView) -> Violations:
+def best_model_is_saved(file: TrainerView) -> Violations:
     """The best model is found when it is evaluated and saved alike."""
     save = file.word("save_strategy", "steps")
     evaluate = file.word("eval_strategy", file.word("evaluation_strategy", "no"))
-    loads = file.flag("load_best_model_at_end")
-    if loads and save not in ("best", evaluate):
+    if file.flag("load_best_model_at_end") and save not in ("best", evaluate):
         message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"
         yield "load_best_model_at_end", message
 
@@ -212,11 +224,11 @@ def best_model_is_saved(file: ConfigView) -> Violations:
     "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
     enforced=False,
 )
-def wrapped_class_is_the_models(file: ConfigView) -> Violations:
+def wrapped_class_is_the_models(file: TrainerView) -> Violations:
     """FSDP wraps layers by the name of their class."""
     key = "fsdp_config.transformer_layer_cls_to_wrap"
     message = of_another_model(file.settings, key, file.world.decisions.get("model.family"))
-    if keys.is_on(file.settings, "fsdp") and message:
+    if file.uses_fsdp and message:
         yield key, message
 
 
@@ -226,20 +238,18 @@ def wrapped_class_is_the_models(file: ConfigView) -> Violations:
     says="given false, the accelerators are processors; true",
     enforced=False,
 )
-def processors_are_asked_for(file: ConfigView) -> bool:
+def processors_are_asked_for(file: TrainerView) -> bool:
     """Where the accelerators are processors, each trains alone unless Trainer is told."""
     return file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
 
 
 @rule("accelerate/state.py AcceleratorState", enforced=False)
-def processors_hold_whole_replicas(file: ConfigView) -> Violations:
+def processors_hold_whole_replicas(file: TrainerView) -> Violations:
     """On processors neither FSDP nor DeepSpeed shards, whatever the file says."""
     for key in (keys.FSDP, keys.DEEPSPEED):
         if file.flag(keys.ON_PROCESSOR) and keys.is_on(file.settings, key):
-            yield (
-                key,
-                "given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
-            )
+            message = "given beside use_cpu true, which trains whole replicas"
+            yield key, f"{message}; neither, or no use_cpu"
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)

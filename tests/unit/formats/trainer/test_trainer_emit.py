@@ -10,8 +10,7 @@ import pytest
 from planner.cost.context import Context
 from planner.formats.adapters import LIGER
 from planner.formats.format import SourceText
-from planner.formats.trainer.emit import write_into
-from planner.formats.trainer.read import read
+from planner.formats.trainer.format import read, write_into
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.spec.strategy import Strategy
