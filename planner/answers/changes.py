@@ -1,4 +1,4 @@
-"""Changes of a question after which more may fit, cheapest first; the same machine at another size."""
+"""Changes of a question after which more may fit, cheapest first; a machine at another size."""
 
 import math
 import re

@@ -8,9 +8,10 @@ import numpy as np
 
 from planner.answers.base import Deadline
 from planner.answers.changes import UNLIMITED, more_nodes, with_memory, with_nodes
+from planner.answers.rows import Row
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
+from planner.cost.estimate import estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.priced import price
 from planner.cost.stage import StageModel
@@ -140,11 +141,10 @@ def _kinds(strategy: Strategy) -> set[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MissingMemory:
+class MissingMemory(Row):
     """The legal layout nearest to fitting, and what it lacks."""
 
     strategy: Strategy
-    estimate: Estimate
     limit: str
     """HBM or host memory."""
     missing_bytes: float
@@ -186,14 +186,12 @@ def missing_memory(
 
 def _lacking(context: Context, found: LeastOverLimit, limit: str) -> MissingMemory:
     strategy = found.fit.strategy
-    made = estimate(context, strategy)
-    memory = made.memory
+    memory = estimate(context, strategy).memory
     missing = memory.peak_bytes - memory.usable_bytes
     if limit == HOST:
         missing = memory.host_bytes - memory.host_limit_bytes
     return MissingMemory(
         strategy=strategy,
-        estimate=made,
         limit=limit,
         missing_bytes=missing,
         is_least=found.is_least,

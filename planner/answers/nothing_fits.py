@@ -10,7 +10,6 @@ from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy, best_within
 from planner.answers.rows import Row
 from planner.answers.whatif import Case
-from planner.cost.ledger import LedgerItem
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
@@ -52,32 +51,6 @@ class NothingFits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleRow(Row):
-    """A rule that leaves nothing."""
-
-    name: str
-    message: str
-    violations: list[str]
-    """What layouts do against it, with numbers."""
-    allowed: str | None
-    """With the numbers of model, job, cluster and software."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MissingRow(Row):
-    """The layout that lacks least memory."""
-
-    strategy: Strategy
-    limit: str
-    stage: int
-    missing_bytes: float
-    is_least: bool
-    """No other lacks less."""
-    peak_bytes: float
-    ledger: list[LedgerItem]
-
-
-@dataclass(frozen=True, kw_only=True)
 class RemedyRow(Row):
     """A change of the question after which something fits."""
 
@@ -97,13 +70,14 @@ class NothingFitsRow(Row):
     """Why nothing fits."""
 
     framework: str
-    rules: list[RuleRow]
+    rules: dict[str, list[str]]
+    """Those that leave nothing, by name: what layouts do against each, with numbers."""
     each_rule_alone: bool | None
     """Any of them leaves nothing."""
     conflict: list[str]
     """Options that cannot hold together."""
     limits: list[str]
-    nearest: MissingRow | None
+    nearest: MissingMemory | None
     ideal_iter_time_s: float | None
     """If memory were no limit."""
     changes: list[RemedyRow]
@@ -111,28 +85,12 @@ class NothingFitsRow(Row):
     @classmethod
     def of(cls, nothing: NothingFits) -> "NothingFitsRow":
         """The explanation as data."""
-        found, short, ideal = nothing.forbidding, nothing.missing, nothing.unconstrained
-        context = nothing.case.context
-        rules = [
-            RuleRow(
-                name=rule.name,
-                message=rule.message,
-                violations=list(found.violations.get(rule.name, ())) if found else [],
-                allowed=rule.allowance(context) or None,
-            )
-            for rule in (found.rules if found else ())
-        ]
-        nearest = None
-        if short is not None:
-            nearest = MissingRow(
-                strategy=short.strategy,
-                limit=short.limit,
-                stage=short.ledger.stage,
-                missing_bytes=short.missing_bytes,
-                is_least=short.is_least,
-                peak_bytes=short.ledger.peak_bytes,
-                ledger=list(short.ledger.items),
-            )
+        found, ideal = nothing.forbidding, nothing.unconstrained
+        said = (
+            {rule.name: found.violations.get(rule.name, ()) for rule in found.rules}
+            if found
+            else {}
+        )
         changes = [
             RemedyRow(
                 change=one.words,
@@ -148,12 +106,12 @@ class NothingFitsRow(Row):
             for one in nothing.remedies
         ]
         return cls(
-            framework=context.traits.name,
-            rules=rules,
+            framework=nothing.case.context.traits.name,
+            rules={name: list(texts) for name, texts in said.items()},
             each_rule_alone=found.each_alone if found else None,
             conflict=list(nothing.conflict),
             limits=list(nothing.limits),
-            nearest=nearest,
+            nearest=nothing.missing,
             ideal_iter_time_s=ideal.estimate.iter_time_s if ideal else None,
             changes=changes,
         )

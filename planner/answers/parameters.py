@@ -29,8 +29,8 @@ class Parameter:
     """Of the numbers that are scaled with it; ``*`` stands for all of a tuple or mapping."""
     ends: tuple[float, float] | None = None
     """Factors between which a machine's own value lies; None where it is known."""
-    most: float = float("inf")
-    """Largest value."""
+    most: float | None = None
+    """Largest value, where there is one."""
     is_hardware: bool = True
     is_cost: bool = False
     """The smaller the better, as latencies are."""
@@ -52,7 +52,7 @@ class Parameter:
     def factor(self, factor: float) -> float:
         """What a factor really is here: of counts in steps of a power of two."""
         if self.is_hardware:
-            return min(factor, self.most / self.value)
+            return min(factor, self.most / self.value) if self.most else factor
         step = 1 << max(0, (int(self.value) // SHARES).bit_length() - 1)
         return max(1, round(self.value * factor / step) * step) / self.value
 

@@ -50,6 +50,23 @@ def row_of(name: str, like: type, more: Mapping[str, type]) -> type:
     return make_dataclass(name, made, frozen=True, kw_only=True)
 
 
+def told_by(kind: type) -> Any:  # noqa: ANN401 - a type made here
+    """The row of what an answer's public properties state, under their names."""
+    made: list[Any] = []
+    for name, each in vars(kind).items():
+        getter = getattr(each, "fget", None) or getattr(each, "func", None)
+        if getter is not None and not name.startswith("_"):
+            about = field(metadata={"description": getter.__doc__})
+            made.append((name, get_type_hints(getter)["return"], about))
+    return make_dataclass(f"{kind.__name__}Row", made, bases=(Row,), frozen=True, kw_only=True)
+
+
+def told(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a row of the class
+    """An answer's figures as its row holds them, and ``more``."""
+    known = [each.name for each in fields(row) if each.name not in more]
+    return row(**{name: getattr(answer, name) for name in known}, **more)
+
+
 if TYPE_CHECKING:
     LayoutRow = Strategy
     RunRow = PublishedRun
@@ -474,7 +491,7 @@ class SideRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeedRow(Row):
+class Ratio(Row):
     """Tokens per second over those as asked."""
 
     value: float
@@ -483,15 +500,18 @@ class SpeedRow(Row):
     upper: float
     basis: str
     """What the range comes from."""
-    within_error: bool
-    """Either may be the faster one."""
+
+    @property
+    def is_open(self) -> bool:
+        """Either may be the faster one."""
+        return self.lower <= 1.0 <= self.upper
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherRow(SideRow):
     """A question of --versus, in their order."""
 
-    speed: SpeedRow | None
+    speed: Ratio | None
     """Null where either has no plan."""
     verdict: str
     """In a sentence."""

@@ -1,11 +1,11 @@
 """What time and the best layout do when a figure is another one, found by planning again."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from planner.answers.base import Deadline, Plan
+from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter, parameters
 from planner.answers.rows import InputsRow, LayoutRow, PlanRow, Row, layout_row
 from planner.answers.whatif import Case, crossing, first_plan, price
@@ -33,76 +33,64 @@ def layout_of(plan: Plan) -> Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """A figure at another value: the best plan there, and the plan as it is."""
+class Point(Row):
+    """A figure at another value, planned again."""
 
     factor: float
-    best: Plan | None
-    """None where nothing fits."""
-    kept_s: float | None
-    """Iteration of the plan of the question; None where it is no longer legal or does not fit."""
+    """Of the value now."""
+    value: float
+    """In the figure's unit."""
+    time_per_token_change: float | None
+    """Of the best plan there against the one now, as plans are ranked, by what is known of their
+    mechanisms too; null where nothing fits.
+    """
+    best_iter_time_s: float | None
+    plan_iter_time_s: float | None
+    """Of the layout given, or of the best one now, kept; null where it is illegal or does not fit.
+    """
+    same_layout: bool
+    """As the best one now."""
+    strategy: LayoutRow | None
+    """Of the best plan there."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossing:
+class Crossing(Row):
     """Where another layout begins to win, nearest to the figure's value on one side."""
 
     factor: float
     """Here another layout wins, and within CROSSING_RATIO, or a step of a count, it does not."""
-    plan: Plan | None
-    """The winner beyond it; None where nothing fits."""
+    value: float
+    """In the figure's unit."""
+    strategy: LayoutRow | None
+    """Of the winner beyond it; null where nothing fits."""
+    layout: str
+    """The same in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response:
+class Response(Row):
     """What one figure does."""
 
     figure: Parameter
-    base: Plan
     points: tuple[Point, ...]
     """Ascending."""
+    elasticity: float | None
+    """Percent of time per token for a percent of the figure, between the nearest points."""
     crossings: tuple[Crossing, ...]
-    ends_s: tuple[float, float] | None
-    """Iterations of the plan at the ends of what machines differ by."""
-
-    def change(self, point: Point) -> float | None:
-        """Time per token of the best plan there against now, as ranked."""
-        if point.best is None:
-            return None
-        return _per_token(point.best) / _per_token(self.base) - 1.0
-
-    @cached_property
-    def elasticity(self) -> float | None:
-        """Percent of time for a percent of the figure, between the nearest points, as planned."""
-        near = [point for point in self.points if 0.8 < point.factor < 1.25 and point.best]
-        if len(near) < 2 or near[0].factor == near[-1].factor:
-            return None
-        (low, first), (high, last) = ((p.factor, p.best) for p in (near[0], near[-1]))
-        assert first is not None
-        assert last is not None
-        times = math.log(_per_token(last) / _per_token(first))
-        return times / math.log(high / low)
-
-    @property
-    def span(self) -> float:
-        """By what share of its time the plan differs between the ends of the range."""
-        if self.ends_s is None:
-            return 0.0
-        low, high = sorted(self.ends_s)
-        return high / low - 1.0
+    span: float
+    """By what share of its time the plan differs between the ends of what machines differ by."""
 
     @property
     def decides(self) -> bool:
-        """Another layout wins within the range."""
-        ends = self.figure.ends
-        if ends is None:
-            return False
-        return any(ends[0] <= crossing.factor <= ends[1] for crossing in self.crossings)
+        """Another layout wins within what machines differ by."""
+        low, high = self.figure.ends or (1.0, 1.0)
+        return any(low <= crossing.factor <= high for crossing in self.crossings)
 
     @property
     def matters(self) -> bool:
         """Time or the winner changes somewhere."""
-        changes = [self.change(point) for point in self.points]
+        changes = [point.time_per_token_change for point in self.points]
         return bool(self.crossings) or any(
             change is None or abs(change) > WORTH_FRACTION for change in changes
         )
@@ -119,12 +107,8 @@ class Sensitivity:
     """That a search finds; the same of a question."""
     responses: tuple[Response, ...]
     num_searches: int
-
-    @property
-    def is_proved(self) -> bool:
-        """Every plan was proved best under the model."""
-        plans = [point.best for one in self.responses for point in one.points]
-        return self.best.is_optimal and all(plan is None or plan.is_optimal for plan in plans)
+    is_proved: bool
+    """Every plan was proved best under the model."""
 
     @property
     def worth_measuring(self) -> tuple[Response, ...]:
@@ -150,6 +134,8 @@ class _Asker:
     progress: Progress
     num_planned: int
     num_done: int = 0
+    is_proved: bool = True
+    """Every plan found was proved best."""
 
     def at(self, figure: Parameter, factor: float) -> Plan | None:
         """The winner where the figure is so many times as large.
@@ -164,7 +150,9 @@ class _Asker:
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
         scaled = self.case.with_each(lambda context: figure.scaled(context, factor))
-        return first_plan(scaled, self.deadline, keeps_margin=self.keeps_margin)
+        found = first_plan(scaled, self.deadline, keeps_margin=self.keeps_margin)
+        self.is_proved &= found is None or found.is_optimal
+        return found
 
     def priced(self, figure: Parameter, plan: Plan | None) -> Price:
         """A plan's time as plans are ranked, as it is, at other values; infinite where none is."""
@@ -217,27 +205,42 @@ def sensitivity(
         best=best,
         responses=responses,
         num_searches=asker.num_done + 1,
+        is_proved=best.is_optimal and asker.is_proved,
     )
 
 
 def _response(figure: Parameter, plan: Plan, asker: _Asker) -> Response:
-    points = []
-    for factor in dict.fromkeys(map(figure.factor, FACTORS)):
-        if factor != 1.0:
-            kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
-            point = Point(
-                factor=factor,
-                best=asker.at(figure, factor),
-                kept_s=kept.estimate.iter_time_s if kept else None,
-            )
-            points.append(point)
+    factors = [factor for factor in map(figure.factor, FACTORS) if factor != 1.0]
+    winners = {factor: asker.at(figure, factor) for factor in dict.fromkeys(factors)}
+
+    def point(factor: float, best: Plan | None) -> Point:
+        kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
+        return Point(
+            factor=factor,
+            value=factor * figure.value,
+            time_per_token_change=_per_token(best) / _per_token(asker.best) - 1.0 if best else None,
+            best_iter_time_s=best.estimate.iter_time_s if best else None,
+            plan_iter_time_s=kept.estimate.iter_time_s if kept else None,
+            same_layout=_same(best, asker.best),
+            strategy=layout_row(best.strategy) if best else None,
+        )
+
     return Response(
         figure=figure,
-        base=asker.best,
-        points=tuple(points),
-        crossings=tuple(_crossings(figure, points, asker)),
-        ends_s=_ends_s(figure, plan),
+        points=tuple(point(factor, best) for factor, best in winners.items()),
+        elasticity=_elasticity(winners),
+        crossings=tuple(_crossings(figure, winners, asker)),
+        span=_span(figure, plan),
     )
+
+
+def _elasticity(winners: Mapping[float, Plan | None]) -> float | None:
+    """``log(time ratio) / log(factor ratio)`` of the nearest points; None where they are one."""
+    near = [(factor, plan) for factor, plan in winners.items() if 0.8 < factor < 1.25 and plan]
+    if len(near) < 2:
+        return None
+    (low, first), (high, last) = near[0], near[-1]
+    return math.log(_per_token(last) / _per_token(first)) / math.log(high / low)
 
 
 def _kept(context: Context, strategy: Strategy) -> Plan | None:
@@ -256,46 +259,47 @@ def _moved(plan: Plan, context: Context) -> Plan | None:
     return replace(plan, context=context, estimate=found.estimate)
 
 
-def _ends_s(figure: Parameter, plan: Plan) -> tuple[float, float] | None:
-    """Iterations of the plan at both ends of what machines differ by."""
+def _span(figure: Parameter, plan: Plan) -> float:
+    """Of the plan's iterations at both ends of what machines differ by, over one minus one."""
     if figure.ends is None:
-        return None
-    low, high = (_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends)
-    if low is None or high is None:
-        return None
-    return low.estimate.iter_time_s, high.estimate.iter_time_s
+        return 0.0
+    ends = [_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends]
+    times = sorted(each.estimate.iter_time_s for each in ends if each)
+    return times[-1] / times[0] - 1.0 if len(times) == 2 else 0.0
 
 
-def _crossings(figure: Parameter, points: Sequence[Point], asker: _Asker) -> Iterator[Crossing]:
+def _crossings(
+    figure: Parameter, winners: Mapping[float, Plan | None], asker: _Asker
+) -> Iterator[Crossing]:
     """On either side the first place, going outwards, where another layout wins."""
-    for side in (
-        sorted((p for p in points if p.factor < 1.0), key=lambda p: -p.factor),
-        sorted((p for p in points if p.factor > 1.0), key=lambda p: p.factor),
-    ):
+    below = sorted((factor for factor in winners if factor < 1.0), reverse=True)
+    for side in (below, sorted(factor for factor in winners if factor > 1.0)):
         inside = 1.0
-        for point in side:
-            if not _same(point.best, asker.best):
-                yield _crossing(figure, inside, point, asker)
+        for factor in side:
+            if not _same(winners[factor], asker.best):
+                yield _crossing(figure, inside, factor, winners[factor], asker)
                 break
-            inside = point.factor
+            inside = factor
 
 
 def _same(plan: Plan | None, best: Plan) -> bool:
     return plan is not None and layout_of(plan) == layout_of(best)
 
 
-def _crossing(figure: Parameter, inside: float, outside: Point, asker: _Asker) -> Crossing:
+def _crossing(
+    figure: Parameter, inside: float, outside: float, found: Plan | None, asker: _Asker
+) -> Crossing:
     """The crossing between a value where the best layout wins and one where it does not.
 
     Looked for first on both sides of where the two plans that are known take as long, then by
     halves; of counts until no whole one is left in between.
     """
-    own, other = asker.priced(figure, asker.best), asker.priced(figure, outside.best)
+    own, other = asker.priced(figure, asker.best), asker.priced(figure, found)
     near, far = crossing(
-        inside, outside.factor, lambda factor: own(factor) <= other(factor), ratio=PROBE_RATIO
+        inside, outside, lambda factor: own(factor) <= other(factor), ratio=PROBE_RATIO
     )
     equal = math.sqrt(far * near)
-    winners = {outside.factor: outside.best}
+    winners = {outside: found}
 
     def holds(factor: float) -> bool:
         winners[factor] = asker.at(figure, factor)
@@ -303,113 +307,19 @@ def _crossing(figure: Parameter, inside: float, outside: Point, asker: _Asker) -
 
     _, far = crossing(
         inside,
-        outside.factor,
+        outside,
         holds,
         ratio=CROSSING_RATIO,
         possible=figure.factor,
         guesses=(equal * PROBE_RATIO, equal / PROBE_RATIO),
     )
-    return Crossing(factor=far, plan=winners[far])
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointRow(Row):
-    """A figure at another value, planned again."""
-
-    factor: float
-    """Of the value now."""
-    value: float
-    """In the figure's unit."""
-    time_per_token_change: float | None
-    """Of the best plan there against the one now, as plans are ranked, by what is known of their
-    mechanisms too; null where nothing fits.
-    """
-    best_iter_time_s: float | None
-    plan_iter_time_s: float | None
-    """Of the layout given, or of the best one now, kept; null where it is illegal or does not fit.
-    """
-    same_layout: bool
-    """As the best one now."""
-    strategy: LayoutRow | None
-    """Of the best plan there."""
-
-    @classmethod
-    def of(cls, one: Response, point: Point) -> "PointRow":
-        """The row of a point of a figure."""
-        best = point.best
-        return cls(
-            factor=point.factor,
-            value=point.factor * one.figure.value,
-            time_per_token_change=one.change(point),
-            best_iter_time_s=best.estimate.iter_time_s if best else None,
-            plan_iter_time_s=point.kept_s,
-            same_layout=best is not None and layout_of(best) == layout_of(one.base),
-            strategy=layout_row(best.strategy) if best else None,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrossingRow(Row):
-    """Where another layout begins to win, nearest on either side."""
-
-    factor: float
-    """From which on another layout wins, within 1 percent or a step of a count."""
-    value: float
-    """In the figure's unit."""
-    strategy: LayoutRow | None
-    """Of the winner; null where nothing fits."""
-
-    @classmethod
-    def of(cls, one: Response, crossing: Crossing) -> "CrossingRow":
-        """The row of a crossing of a figure."""
-        plan = crossing.plan
-        return cls(
-            factor=crossing.factor,
-            value=crossing.factor * one.figure.value,
-            strategy=layout_row(plan.strategy) if plan else None,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureRow(Row):
-    """What one figure does."""
-
-    figure: str
-    """Key under overrides of a cluster file, or an option's name."""
-    title: str
-    value: float
-    """Now, in its unit."""
-    unit: str
-    is_hardware: bool
-    points: list[PointRow]
-    """Ascending."""
-    elasticity: float | None
-    """Percent of time per token for a percent of the figure, about the value now."""
-    crossings: list[CrossingRow]
-    range: list[float] | None
-    """Between which machines lie, in the figure's unit."""
-    range_time_fraction: float
-    """By which the plan's time differs between its ends."""
-    range_decides_layout: bool
-    """Another layout wins within it."""
-
-    @classmethod
-    def of(cls, one: Response) -> "FigureRow":
-        """The row of a figure."""
-        figure = one.figure
-        return cls(
-            figure=figure.key,
-            title=figure.title,
-            value=figure.value,
-            unit=figure.unit,
-            is_hardware=figure.is_hardware,
-            points=[PointRow.of(one, point) for point in one.points],
-            elasticity=one.elasticity,
-            crossings=[CrossingRow.of(one, crossing) for crossing in one.crossings],
-            range=[end * figure.value for end in figure.ends] if figure.ends else None,
-            range_time_fraction=one.span,
-            range_decides_layout=one.decides,
-        )
+    winner = winners[far]
+    return Crossing(
+        factor=far,
+        value=far * figure.value,
+        strategy=layout_row(winner.strategy) if winner else None,
+        layout=short_layout(winner.strategy) if winner else "",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,7 +331,7 @@ class SensitivityDocument(Row):
     """That a search finds."""
     given: PlanRow | None
     """Of the file that was asked about."""
-    figures: list[FigureRow]
+    figures: list[Response]
     worth_measuring: list[str]
     """Figures by what their range moves, most first."""
     next_command: str | None
@@ -439,7 +349,7 @@ class SensitivityDocument(Row):
             inputs=InputsRow.of(result.case.contexts, result.case.narrowing, tuple(notes)),
             best=PlanRow.of(result.best),
             given=None if result.plan is result.best else PlanRow.of(result.plan),
-            figures=[FigureRow.of(one) for one in result.responses],
+            figures=list(result.responses),
             worth_measuring=[one.figure.key for one in result.worth_measuring],
             next_command=following or None,
             searches=result.num_searches,

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.evidence import RatioError, kinds_of_difference, ratio_error
 from planner.answers.layout import differences
 from planner.answers.nothing_fits import NothingFits, NothingFitsRow, explain_nothing
-from planner.answers.rows import PlanRow, Row
+from planner.answers.rows import PlanRow, Ratio, Row, told, told_by
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
 from planner.notes import Note
@@ -68,6 +68,97 @@ class Penalty(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The plan asked for beside the best one: how far apart they are, and in what."""
+
+    asked: Plan
+    best: Plan
+
+    @property
+    def slower_by(self) -> float:
+        """Fraction of the best plan's time that the asked one takes more; below 0: less."""
+        return self.asked.estimate.iter_time_s / self.best.estimate.iter_time_s - 1.0
+
+    @property
+    def weighed_ratio(self) -> float:
+        """Of both times as they are ranked, with what evidence has to make up for."""
+        return self.asked.ranked_s / self.best.ranked_s
+
+    @property
+    def gpu_time_factor(self) -> float:
+        """GPU time of an iteration, of the best plan's."""
+        return (1.0 + self.slower_by) * self.asked.num_gpus / self.best.num_gpus
+
+    @property
+    def ratio_error(self) -> RatioError:
+        """How well the model knows the ratio of the two times."""
+        kinds = kinds_of_difference(self.asked.strategy, self.best.strategy)
+        others = ("framework",) if self.asked.framework != self.best.framework else ()
+        return ratio_error((*kinds, *others))
+
+    @property
+    def within_error(self) -> bool:
+        """Whether the times are closer than ratios of such plans are known, weighed or not."""
+        ratios = (1.0 + self.slower_by, self.weighed_ratio)
+        return all(self.ratio_error.may_tie(ratio) for ratio in ratios)
+
+    @property
+    def time(self) -> tuple[ItemDifference, ...]:
+        """Items of both whole pipelines, by what the asked one takes more; sum to the difference.
+
+        Each is the mean over the plan's stages; what stages wait for the slowest is an item.
+        """
+        return _items(self.asked.estimate.pipeline_time, self.best.estimate.pipeline_time)
+
+    @property
+    def stages(self) -> tuple[StageDifference, ...]:
+        """The end stages and the slowest one of either, each in both; empty where pp differs."""
+        first, second = self.asked.strategy, self.best.strategy
+        if first.pp != second.pp or first.pp == 1:
+            return ()
+        both = (self.asked.estimate, self.best.estimate)
+        shown = {0, first.pp - 1, *(each.slowest_stage for each in both)}
+        items = {stage: _items(*(each.stage_time(stage) for each in both)) for stage in shown}
+        return tuple(
+            StageDifference(
+                stage=stage,
+                asked_layers=first.layers_per_stage[stage],
+                best_layers=second.layers_per_stage[stage],
+                asked_s=sum(item.asked_s for item in items[stage]),
+                best_s=sum(item.best_s for item in items[stage]),
+                items=items[stage],
+            )
+            for stage in sorted(shown)
+        )
+
+    @property
+    def penalties(self) -> tuple[Penalty, ...]:
+        """Mechanisms that count for more in one plan than in the other."""
+        first, second = self.asked.penalties(), self.best.penalties()
+        return tuple(
+            Penalty(
+                name=name,
+                asked=first.get(name, 1.0),
+                best=second.get(name, 1.0),
+                reason=HANDICAPS[name if name in HANDICAPS else "activation_offload"].reason,
+            )
+            for name in dict.fromkeys((*first, *second))
+            if first.get(name) != second.get(name)
+        )
+
+    @property
+    def layout(self) -> dict[str, tuple[str, str]]:
+        """What the layouts differ in: asked, best."""
+        return differences(self.asked.strategy, self.best.strategy)
+
+
+if TYPE_CHECKING:
+    ComparisonRow = Comparison
+else:
+    ComparisonRow = told_by(Comparison)
+
+
+@dataclass(frozen=True, kw_only=True)
 class WhyAnswer:
     """The best plan under the user's options beside the best of all."""
 
@@ -83,127 +174,38 @@ class WhyAnswer:
     notes: tuple[Note, ...] = ()
 
     @property
+    def comparison(self) -> Comparison | None:
+        """Of both plans, where there are two."""
+        if self.asked is None or self.best is None:
+            return None
+        return Comparison(asked=self.asked, best=self.best)
+
+    @property
     def verdict(self) -> Verdict:
         """The answer in a word."""
-        if self.asked is None:
-            assert self.nothing is not None
+        both = self.comparison
+        if self.nothing is not None:
             return "illegal" if self.nothing.forbidding else "does not fit"
-        if self.best is None:
+        if both is None:
             return "faster"
-        if self._is_same:
+        asked, best = both.asked, both.best
+        if (asked.framework, asked.strategy) == (best.framework, best.strategy):
             return "is the best plan"
-        if abs(self.slower_by) <= ROUNDING:
+        if abs(both.slower_by) <= ROUNDING:
             return "ties"
-        if self.slower_by > 0:
+        if both.slower_by > 0:
             return "slower"
-        return "ranked behind" if self.weighed_ratio > 1.0 - ROUNDING else "faster"
-
-    @property
-    def _is_same(self) -> bool:
-        asked, best = self._both
-        return (asked.framework, asked.strategy) == (best.framework, best.strategy)
-
-    @property
-    def _both(self) -> tuple[Plan, Plan]:
-        assert self.asked is not None
-        assert self.best is not None
-        return self.asked, self.best
-
-    @property
-    def slower_by(self) -> float:
-        """Fraction of the best plan's time that the asked one takes more; below 0: less."""
-        asked, best = self._both
-        return asked.estimate.iter_time_s / best.estimate.iter_time_s - 1.0
-
-    @property
-    def weighed_ratio(self) -> float:
-        """Of both times as they are ranked, with what evidence has to make up for."""
-        asked, best = self._both
-        return asked.ranked_s / best.ranked_s
-
-    @property
-    def gpu_time_factor(self) -> float:
-        """GPU time of an iteration, of the best plan's."""
-        asked, best = self._both
-        return (1.0 + self.slower_by) * asked.num_gpus / best.num_gpus
-
-    @property
-    def error(self) -> RatioError:
-        """How well the model knows the ratio of the two times."""
-        asked, best = self._both
-        kinds = kinds_of_difference(asked.strategy, best.strategy)
-        others = ("framework",) if asked.framework != best.framework else ()
-        return ratio_error((*kinds, *others))
-
-    @property
-    def is_within_error(self) -> bool:
-        """Whether the times are closer than ratios of such plans are known, weighed or not."""
-        ratios = (1.0 + self.slower_by, self.weighed_ratio)
-        return all(self.error.may_tie(ratio) for ratio in ratios)
+        return "ranked behind" if both.weighed_ratio > 1.0 - ROUNDING else "faster"
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options that narrow the space."""
         return self.case.narrowing.limiting
 
-    def items(self) -> list[ItemDifference]:
-        """Items of both whole pipelines, by what the asked one takes more; sum to the difference.
-
-        Each is the mean over the plan's stages; what stages wait for the slowest is an item.
-        """
-        if self.asked is None or self.best is None:
-            return []
-        return list(_items(self.asked.estimate.pipeline_time, self.best.estimate.pipeline_time))
-
-    def stages(self) -> list[StageDifference]:
-        """The end stages and the slowest one of either, each in both; empty where pp differs."""
-        if self.asked is None or self.best is None:
-            return []
-        first, second = self.asked.strategy, self.best.strategy
-        if first.pp != second.pp or first.pp == 1:
-            return []
-        shown = {0, first.pp - 1, *(plan.estimate.slowest_stage for plan in self._both)}
-        found = []
-        for stage in sorted(shown):
-            items = _items(*(plan.estimate.stage_time(stage) for plan in self._both))
-            found.append(
-                StageDifference(
-                    stage=stage,
-                    asked_layers=first.layers_per_stage[stage],
-                    best_layers=second.layers_per_stage[stage],
-                    asked_s=sum(item.asked_s for item in items),
-                    best_s=sum(item.best_s for item in items),
-                    items=items,
-                )
-            )
-        return found
-
-    def penalties(self) -> tuple[Penalty, ...]:
-        """Mechanisms that count for more in one plan than in the other."""
-        if self.asked is None or self.best is None:
-            return ()
-        first, second = (plan.penalties() for plan in self._both)
-        return tuple(
-            Penalty(
-                name=name,
-                asked=first.get(name, 1.0),
-                best=second.get(name, 1.0),
-                reason=_reason_of(name),
-            )
-            for name in dict.fromkeys((*first, *second))
-            if first.get(name) != second.get(name)
-        )
-
-    def differences(self) -> dict[str, tuple[str, str]]:
-        """What the layouts differ in: asked, best."""
-        if self.asked is None or self.best is None:
-            return {}
-        return differences(self.asked.strategy, self.best.strategy)
-
 
 @dataclass(frozen=True, kw_only=True)
 class WhyDocument(Row):
-    """Why a layout is not the one chosen; null is what compares two plans where one is none."""
+    """Why a layout is not the one chosen."""
 
     options: list[str]
     """As given."""
@@ -212,22 +214,8 @@ class WhyDocument(Row):
     """The best with these options; null where none fits."""
     best: PlanRow | None
     """Without them."""
-    slower_by: float | None = None
-    """Of the best plan's time; below 0 is faster."""
-    gpu_time_factor: float | None = None
-    """GPU time of an iteration over the best plan's."""
-    ratio_error: RatioError | None = None
-    within_error: bool | None = None
-    """The times are closer than the typical error."""
-    ranking_weights: dict[str, float] | None = None
-    """What the times of asked and best are multiplied by to rank them."""
-    penalties: list[Penalty]
-    stages: list[StageDifference]
-    """Of both, where both have as many."""
-    time: list[ItemDifference]
-    """Items of the whole pipeline, mean over its stages; they add up to the iterations."""
-    layout: dict[str, dict[str, str]]
-    """What differs."""
+    comparison: ComparisonRow | None
+    """Of the two."""
     nothing_fits: NothingFitsRow | None
     complete: bool
     """No time limit struck."""
@@ -237,31 +225,13 @@ class WhyDocument(Row):
     @classmethod
     def of(cls, answer: WhyAnswer) -> "WhyDocument":
         """The whole answer."""
-        compared: dict[str, Any] = {}
-        if answer.asked and answer.best:
-            plans = {"asked": answer.asked, "best": answer.best}
-            compared = {
-                "slower_by": answer.slower_by,
-                "gpu_time_factor": answer.gpu_time_factor,
-                "ratio_error": answer.error,
-                "within_error": answer.is_within_error,
-                "ranking_weights": {
-                    name: plan.ranked_s / plan.estimate.iter_time_s for name, plan in plans.items()
-                },
-            }
+        both = answer.comparison
         return cls(
             options=list(answer.case.narrowing.texts),
             verdict=answer.verdict,
             asked=PlanRow.of(answer.asked) if answer.asked else None,
             best=PlanRow.of(answer.best) if answer.best else None,
-            **compared,
-            penalties=list(answer.penalties()),
-            stages=answer.stages(),
-            time=answer.items(),
-            layout={
-                name: {"asked": asked, "best": best}
-                for name, (asked, best) in answer.differences().items()
-            },
+            comparison=told(ComparisonRow, both) if both else None,
             nothing_fits=NothingFitsRow.of(answer.nothing) if answer.nothing else None,
             complete=answer.is_complete,
             notes=[str(note) for note in answer.notes],
@@ -276,11 +246,6 @@ def _items(
         times = (part[name].exposed_s if name in part else 0.0 for part in (asked, best))
         found.append(ItemDifference.of(name, *times))
     return tuple(sorted(found, key=lambda item: -item.difference_s))
-
-
-def _reason_of(mechanism: str) -> str:
-    names = [name for name in (mechanism, "activation_offload") if name in HANDICAPS]
-    return HANDICAPS[names[0]].reason
 
 
 def why(
@@ -330,22 +295,6 @@ class Side:
     def plan(self) -> Plan | None:
         """The best plan."""
         return self.answer.plans[0] if self.answer and self.answer.plans else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """How many times the tokens per second, and where eight of ten such ratios lie."""
-
-    value: float
-    lower: float
-    upper: float
-    basis: str
-    """What the range comes from."""
-
-    @property
-    def is_open(self) -> bool:
-        """Either may be the faster one."""
-        return self.lower <= 1.0 <= self.upper
 
 
 def speed(asked: Plan, other: Plan) -> Ratio:

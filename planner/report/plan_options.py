@@ -18,14 +18,14 @@ from planner.answers.rows import (
     LargestRow,
     OtherRow,
     PlanRow,
+    Ratio,
     ResidentRow,
     SideRow,
     SpaceDocument,
     SpaceRow,
-    SpeedRow,
     VersusDocument,
 )
-from planner.answers.why import Ratio, Side, Versus, usd_per_token
+from planner.answers.why import Side, Versus, usd_per_token
 from planner.notes import Note
 from planner.report.document import serialise
 from planner.report.table import Table, show, text_table, whole
@@ -283,9 +283,8 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _other(found: Versus, other: Side) -> OtherRow:
-    ratio = found.ratio(other)
-    speed = None if ratio is None else SpeedRow(**asdict(ratio), within_error=ratio.is_open)
-    return OtherRow(**_side(other), speed=speed, verdict=versus_line(found, other))
+    verdict = versus_line(found, other)
+    return OtherRow(**_side(other), speed=found.ratio(other), verdict=verdict)
 
 
 def render_versus_json(found: Versus) -> str:

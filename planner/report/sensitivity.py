@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from planner.answers.base import Plan
+from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import (
     FACTORS,
@@ -19,20 +19,12 @@ from planner.answers.sensitivity import (
 from planner.notes import Note
 from planner.report.document import serialise
 from planner.report.table import Column, Table, show, whole
-from planner.report.words import degrees_words, inputs_line, layout_words, note_lines, saving_words
+from planner.report.words import inputs_line, layout_words, note_lines
 from planner.units import format_seconds
 
 MOST_SHOWN = 6  # crossings; JSON has all
 NEAR = 1.1  # a factor of figures; who wins within it is the verdict
 TITLES = ("/ 2", "- 10%", "+ 10%", "x 2")
-
-
-def short_layout(plan: Plan) -> str:
-    """A layout in a few words: ``DP 8 · TP 4 · PP 4, ZeRO-1``."""
-    strategy = plan.strategy
-    zero = [f"ZeRO-{strategy.zero_stage}"] if strategy.zero_stage else []
-    saved = [words for words in saving_words(plan) if not words.startswith("nothing")]
-    return ", ".join([degrees_words(strategy) or "one GPU", *zero, *saved])
 
 
 def value_text(figure: Parameter, factor: float = 1.0) -> str:
@@ -51,7 +43,7 @@ def verdict_line(result: Sensitivity) -> str:
         if one.figure.is_hardware
         and any(1.0 / NEAR <= each.factor <= NEAR for each in one.crossings)
     ]
-    layout = short_layout(result.best)
+    layout = short_layout(result.best.strategy)
     if not nearest:
         return f"{layout} stays the best layout with any figure of the hardware 10 % off."
     *others, last = nearest
@@ -63,7 +55,7 @@ def crossing_line(one: Response, crossing: Crossing) -> str:
     """From which value on which layout wins."""
     figure, is_less = one.figure, crossing.factor < 1.0
     value, now = value_text(figure, crossing.factor), value_text(figure)
-    wins = "nothing fits" if crossing.plan is None else f"{short_layout(crossing.plan)} wins"
+    wins = f"{crossing.layout} wins" if crossing.layout else "nothing fits"
     if figure.is_hardware:
         side = "below" if is_less else "above"
         return f"{side} {value} of {figure.title} (now {now}): {wins}"
@@ -96,15 +88,14 @@ def measure_line(result: Sensitivity) -> str:
     return f"Worth measuring, as machines differ: {'; '.join(texts)}."
 
 
-def _cell(one: Response, point: Point | None, best: Plan) -> str:
+def _cell(point: Point | None) -> str:
     if point is None:
         return "-"
-    change = one.change(point)
-    if change is None or point.best is None:
+    change = point.time_per_token_change
+    if change is None:
         return "none"
-    mark = "" if layout_of(point.best) == layout_of(best) else "*"
     text = f"{change:+.1%}" if abs(change) < 1.0 else f"{change:+.0%}"
-    return f"{text}{mark}"
+    return text if point.same_layout else f"{text}*"
 
 
 def _table(result: Sensitivity) -> Table[Response]:
@@ -113,7 +104,7 @@ def _table(result: Sensitivity) -> Table[Response]:
     def factor_column(factor: float, title: str) -> Column[Response]:
         def text(one: Response) -> str:
             by_factor = {point.factor: point for point in one.points}
-            return _cell(one, by_factor.get(one.figure.factor(factor)), result.best)
+            return _cell(by_factor.get(one.figure.factor(factor)))
 
         return Column(title, text)
 
@@ -135,8 +126,8 @@ def _saved_line(result: Sensitivity) -> str:
         return ""
     slower = result.plan.estimate.iter_time_s / result.best.estimate.iter_time_s - 1.0
     return (
-        f"The plan given ({short_layout(result.plan)}) takes {slower:+.1%} of the best one's time; "
-        "what follows is of the best one."
+        f"The plan given ({short_layout(result.plan.strategy)}) takes {slower:+.1%} of the best "
+        "one's time; what follows is of the best one."
     )
 
 

@@ -12,7 +12,14 @@ from planner.answers.evidence import MIXED
 from planner.answers.items import item_title
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits, explanation
-from planner.answers.why import ROUNDING, ItemDifference, StageDifference, WhyAnswer, WhyDocument
+from planner.answers.why import (
+    ROUNDING,
+    Comparison,
+    ItemDifference,
+    StageDifference,
+    WhyAnswer,
+    WhyDocument,
+)
 from planner.report.document import serialise
 from planner.report.table import Column, Table, show, text_table
 from planner.units import format_bytes, format_seconds
@@ -34,10 +41,11 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
     if answer.asked is None:
         return
     show(console, Text(f"trained: {trained}, {names}", "dim") if trained else "")
-    if answer.best is None or is_best:
+    if answer.comparison is None or is_best:
         return
     struck = "" if answer.is_complete else "a time limit struck: either plan may have a faster one"
-    show(console, *_tables(answer), _wrapped(_headroom(answer), width), struck)
+    tables, headroom = _tables(answer.comparison), _headroom(answer.comparison)
+    show(console, *tables, _wrapped(headroom, width), struck)
 
 
 def _sentences(answer: WhyAnswer) -> Iterator[str]:
@@ -70,11 +78,10 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def _verdict(answer: WhyAnswer) -> str:
-    assert answer.asked is not None
-    options = " ".join(answer.options)
-    if answer.best is None:
+    options, both = " ".join(answer.options), answer.comparison
+    if both is None:
         return f"{options}: fits, where nothing does that is searched without it"
-    share = "" if answer.verdict == "is the best plan" else f"{abs(answer.slower_by):.2%}"
+    share = f"{abs(both.slower_by):.2%}"
     words = {
         "is the best plan": "the best plan of all keeps this; nothing else is chosen",
         "ties": f"as fast as the best plan, within rounding ({ROUNDING:.0e} of the time)",
@@ -82,39 +89,38 @@ def _verdict(answer: WhyAnswer) -> str:
         "ranked behind": f"{share} faster than the best plan by the model, but ranked behind it",
         "faster": f"{share} faster than the best plan of what is searched without it",
     }
-    is_open = answer.verdict in ("slower", "faster") and answer.is_within_error
+    is_open = answer.verdict in ("slower", "faster") and both.within_error
     inside = ", inside the model's error" if is_open else ""
     return f"{options}: {words[answer.verdict]}{inside}"
 
 
 def _reasons(answer: WhyAnswer) -> Iterator[str]:
     """What the verdict rests on, most telling first."""
-    if answer.best is None or answer.verdict in ("is the best plan", "ties"):
+    both = answer.comparison
+    if both is None or answer.verdict in ("is the best plan", "ties"):
         return
-    assert answer.asked is not None
     if answer.verdict == "faster":
         yield "a rule that only keeps the search small leaves it out of what is searched"
     else:
-        yield from _penalties(answer)
-    used, of_best = answer.asked.strategy.num_gpus, answer.best.strategy.num_gpus
+        yield from _penalties(both, is_faster=answer.verdict == "ranked behind")
+    used, of_best = both.asked.num_gpus, both.best.num_gpus
     if used == of_best:
-        yield _mostly(answer)
+        yield _mostly(both)
     else:
-        factor = answer.gpu_time_factor - 1.0
+        factor = both.gpu_time_factor - 1.0
         much = f"{abs(factor):.1%} {'more' if factor > 0 else 'less'} GPU time"
         if abs(factor) < SAME_FRACTION:
             much = "the same GPU time"
         yield f"on {used:,} GPUs, the best plan on {of_best:,}: {much} per token"
-    yield _error_words(answer)
+    yield _error_words(both)
 
 
-def _mostly(answer: WhyAnswer) -> str:
+def _mostly(both: Comparison) -> str:
     """The largest items for the difference, and the largest against it."""
-    assert answer.asked is not None
-    sign = 1.0 if answer.slower_by > 0 else -1.0
-    items = sorted(_folded(answer.items()), key=lambda item: -sign * item.difference_s)
+    sign = 1.0 if both.slower_by > 0 else -1.0
+    items = sorted(_folded(both.time), key=lambda item: -sign * item.difference_s)
     largest_s = max((abs(item.difference_s) for item in items), default=0.0)
-    least_s = max(SMALL_FRACTION * answer.asked.estimate.iter_time_s, TELLING_FRACTION * largest_s)
+    least_s = max(SMALL_FRACTION * both.asked.estimate.iter_time_s, TELLING_FRACTION * largest_s)
     large = [item for item in items if abs(item.difference_s) >= least_s]
     along = [item for item in large if sign * item.difference_s > 0][:LARGEST]
     against = [item for item in reversed(large) if sign * item.difference_s < 0][:LARGEST]
@@ -126,15 +132,15 @@ def _mostly(answer: WhyAnswer) -> str:
     return f"mostly {'; against it '.join(parts)}" if parts else "in many small items"
 
 
-def _error_words(answer: WhyAnswer) -> str:
+def _error_words(both: Comparison) -> str:
     """How well ratios of such plans are known."""
-    error, ratio = answer.error, 1.0 + answer.slower_by
+    error, ratio = both.ratio_error, 1.0 + both.slower_by
     what = "in several ways" if error.kind == MIXED else f"in {error.kind}"
     verdict = "the difference is larger"
-    if answer.is_within_error:
+    if both.within_error:
         verdict = "either may be the faster one"
     elif error.may_tie(ratio):
-        behind = f"{answer.weighed_ratio - 1.0:.1%} behind as evidence weighs them"
+        behind = f"{both.weighed_ratio - 1.0:.1%} behind as evidence weighs them"
         verdict = f"by time alone either may be the faster one ({behind})"
     elif error.may_reverse(ratio):
         verdict = "likely, not certain"
@@ -144,10 +150,10 @@ def _error_words(answer: WhyAnswer) -> str:
     )
 
 
-def _penalties(answer: WhyAnswer) -> Iterator[str]:
+def _penalties(both: Comparison, *, is_faster: bool) -> Iterator[str]:
     """What the asked plan uses that must gain more than it does, most first."""
-    more = {one: one.asked / one.best for one in answer.penalties()}
-    least = 1.0 if answer.verdict == "ranked behind" else 1.0 + SHOWN_PENALTY
+    more = {one: one.asked / one.best for one in both.penalties}
+    least = 1.0 if is_faster else 1.0 + SHOWN_PENALTY
     for one, factor in sorted(more.items(), key=lambda item: -item[1]):
         if factor > least:
             words = one.name.replace("_", " ")
@@ -175,30 +181,28 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f} s" if 60.0 <= seconds < 3600.0 else format_seconds(seconds)
 
 
-def _tables(answer: WhyAnswer) -> Iterator[RenderableType | Table[Any]]:
+def _tables(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
     """Decisions, times and stages of both plans, side by side."""
     titles = ("layout", "asked", "best")
-    layouts = [(name, *both) for name, both in answer.differences().items()]
+    layouts = [(name, *values) for name, values in both.layout.items()]
     yield Text()
     yield text_table(titles, layouts, left=titles)
     yield Text()
-    yield from _times(answer)
+    yield from _times(both)
     yield Text()
-    if stages := answer.stages():
-        yield _stages(answer, stages)
+    if both.stages:
+        yield _stages(both)
         yield Text()
 
 
-def _times(answer: WhyAnswer) -> Iterator[RenderableType | Table[Any]]:
+def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
     """Times of both, largest difference first; they add up to the total."""
-    assert answer.asked is not None
-    assert answer.best is not None
-    least_s = SMALL_FRACTION * answer.asked.estimate.iter_time_s
-    items = _folded(answer.items())
+    least_s = SMALL_FRACTION * both.asked.estimate.iter_time_s
+    items = _folded(both.time)
     large = [item for item in items if abs(item.difference_s) >= least_s]
     small = [item for item in items if abs(item.difference_s) < least_s]
     large += [_sum("the rest", small)] if small else []
-    stages = (answer.asked.strategy.pp, answer.best.strategy.pp)
+    stages = (both.asked.strategy.pp, both.best.strategy.pp)
     title = "time" if max(stages) == 1 else "time, mean of all stages"
     columns: list[Column[ItemDifference]] = [
         Column(title, lambda item: item.name, right=False),
@@ -222,13 +226,10 @@ def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
     return ItemDifference.of(name, *both)
 
 
-def _stages(answer: WhyAnswer, stages: Sequence[StageDifference]) -> Table[StageDifference]:
+def _stages(both: Comparison) -> Table[StageDifference]:
     """End stages and the slowest of either plan, each beside the same stage of the other."""
-    slowest = {
-        title: plan.estimate.slowest_stage
-        for title, plan in (("asked", answer.asked), ("best", answer.best))
-        if plan
-    }
+    plans = {"asked": both.asked, "best": both.best}
+    slowest = {title: plan.estimate.slowest_stage for title, plan in plans.items()}
 
     def name(one: StageDifference) -> str:
         marks = ", ".join(title for title, stage in slowest.items() if stage == one.stage)
@@ -249,15 +250,14 @@ def _stages(answer: WhyAnswer, stages: Sequence[StageDifference]) -> Table[Stage
         Column("difference", lambda one: _signed(one.asked_s - one.best_s)),
         Column("most of it", largest, right=False, wraps=True),
     ]
-    return Table(stages, columns)
+    return Table(both.stages, columns)
 
 
-def _headroom(answer: WhyAnswer) -> str:
+def _headroom(both: Comparison) -> str:
     parts = [
         f"{title} {format_bytes(plan.headroom_bytes)} of "
         f"{format_bytes(plan.estimate.memory.usable_bytes)}"
-        for title, plan in (("asked", answer.asked), ("best", answer.best))
-        if plan is not None
+        for title, plan in (("asked", both.asked), ("best", both.best))
     ]
     return f"memory left free: {', '.join(parts)}"
 

@@ -4,6 +4,7 @@ import pytest
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.parameters import Parameter
+from planner.answers.rows import layout_row
 from planner.answers.sensitivity import Sensitivity, layout_of, sensitivity
 from planner.answers.whatif import Case, first_plan
 from planner.query.query import Query
@@ -54,7 +55,7 @@ def test_more_of_a_rate_is_never_slower_and_less_never_faster(result: Sensitivit
     rates = {"bf16_dense_tflops", "gemm_sustained_fraction", "hbm_gb_per_s", "nic_gbit_per_s"}
     for one in result.responses:
         if one.figure.key in rates:
-            changes = [one.change(point) for point in one.points]
+            changes = [point.time_per_token_change for point in one.points]
             assert changes == sorted(changes, key=lambda change: -(change or 0.0))
 
 
@@ -87,12 +88,11 @@ def test_a_plan_that_is_kept_without_a_search_is_the_one_a_search_finds(
         (one.figure, point)
         for one in result.responses
         for point in one.points
-        if point.kept_s == now_s and one.figure.is_worse(point.factor)
+        if point.plan_iter_time_s == now_s and one.figure.is_worse(point.factor)
     ]
     assert len(kept) >= 4
     for figure, point in kept[::2]:
         found = winner(case, figure, point.factor)
         assert found is not None
-        assert point.best is not None
-        assert found.strategy == point.best.strategy
-        assert found.weighed_s == point.best.weighed_s
+        assert layout_row(found.strategy) == point.strategy
+        assert found.weighed_s == result.best.weighed_s

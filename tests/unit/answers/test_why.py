@@ -10,7 +10,7 @@ from planner.answers.evidence import ratio_error
 from planner.answers.layout import requested, resolve
 from planner.answers.plan import answer
 from planner.answers.whatif import Case
-from planner.answers.why import WhyAnswer, speed, usd_per_token, why
+from planner.answers.why import Comparison, WhyAnswer, speed, usd_per_token, why
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.search.ranking.handicaps import factor_of
@@ -18,6 +18,11 @@ from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
 Contexts = Callable[..., Context]
+
+
+def both(answer: WhyAnswer) -> Comparison:
+    assert answer.comparison is not None
+    return answer.comparison
 
 
 def asked(context: Context, **options: list[str]) -> WhyAnswer:
@@ -40,14 +45,14 @@ def test_both_plans_are_those_of_the_search(context: Context, slower: WhyAnswer)
     assert slower.best is not None
     assert slower.best.strategy == answer([context], top=1).plans[0].strategy
     assert slower.asked.strategy.tp == 8
-    assert slower.slower_by > 0.0
-    assert slower.differences()["tp"] == ("8", str(slower.best.strategy.tp))
+    assert both(slower).slower_by > 0.0
+    assert both(slower).layout["tp"] == ("8", str(slower.best.strategy.tp))
 
 
 def test_items_add_up_to_the_difference_and_descend(slower: WhyAnswer) -> None:
     assert slower.asked is not None
     assert slower.best is not None
-    items = slower.items()
+    items = both(slower).time
     total = slower.asked.estimate.iter_time_s - slower.best.estimate.iter_time_s
     assert sum(item.difference_s for item in items) == pytest.approx(total)
     assert sum(item.asked_s for item in items) == pytest.approx(slower.asked.estimate.iter_time_s)
@@ -87,11 +92,11 @@ def test_the_sign_is_that_of_the_times_whatever_the_gpus(slower: WhyAnswer) -> N
     assert slower.best is not None
     half = changed(slower, 499.0 / 906.0, dp=slower.best.strategy.dp // 2)
     assert half.verdict == "faster"
-    assert half.slower_by == pytest.approx(-0.4492, abs=1e-4)
-    assert half.gpu_time_factor == pytest.approx(0.5 * 499.0 / 906.0)
+    assert both(half).slower_by == pytest.approx(-0.4492, abs=1e-4)
+    assert both(half).gpu_time_factor == pytest.approx(0.5 * 499.0 / 906.0)
     longer = changed(slower, 1.9, dp=slower.best.strategy.dp // 2)
     assert longer.verdict == "slower"
-    assert longer.gpu_time_factor == pytest.approx(0.95)
+    assert both(longer).gpu_time_factor == pytest.approx(0.95)
 
 
 def test_what_evidence_weighs_down_is_ranked_behind_though_faster(slower: WhyAnswer) -> None:
@@ -107,18 +112,18 @@ def test_what_evidence_weighs_down_is_ranked_behind_though_faster(slower: WhyAns
     assert weighed(1.05).verdict == "ranked behind"
     assert weighed(1.02).verdict == "faster"
     offloaded = changed(slower, 0.97, offload="optimizer:host")
-    (penalty,) = [one for one in offloaded.penalties() if one.name == "optimizer_offload"]
+    (penalty,) = [one for one in both(offloaded).penalties if one.name == "optimizer_offload"]
     assert (penalty.asked, penalty.best) == (factor_of("optimizer_offload"), 1.0)
 
 
 def test_differences_within_the_model_s_error_are_none(slower: WhyAnswer) -> None:
-    error = changed(slower, 1.0, micro_batch=64).error
+    error = both(changed(slower, 1.0, micro_batch=64)).ratio_error
     assert (error.kind, 0.0 < error.typical < error.widest) == ("micro-batch", True)
     for factor in (1.0 + error.typical, 1.0 / (1.0 + error.typical)):
         nearer = 1.0 + 0.99 * (factor - 1.0)
-        assert changed(slower, nearer, micro_batch=64).is_within_error
+        assert both(changed(slower, nearer, micro_batch=64)).within_error
         farther = 1.0 + 1.01 * (factor - 1.0)
-        assert not changed(slower, farther, micro_batch=64).is_within_error
+        assert not both(changed(slower, farther, micro_batch=64)).within_error
     assert error.may_reverse(1.0 + 0.99 * error.widest)
     assert not error.may_reverse(1.0 + 1.01 * error.widest)
 
@@ -143,8 +148,8 @@ def test_whole_pipelines_are_compared_not_their_slowest_stages(piped: WhyAnswer)
     assert other.best is not None
     assert other.asked is not None
     assert (other.asked.strategy.pp, other.best.strategy.pp) == (4, 2)
-    assert other.stages() == []
-    items = {item.name: item for item in other.items()}
+    assert both(other).stages == ()
+    items = {item.name: item for item in both(other).time}
     head = items["compute.head_and_loss"]
     gpu_time = head.asked_s * other.asked.strategy.num_gpus
     assert gpu_time == pytest.approx(head.best_s * other.best.strategy.num_gpus, rel=0.05)
@@ -156,7 +161,7 @@ def test_a_stage_is_set_against_the_same_stage(piped: WhyAnswer) -> None:
     other = with_pp(piped, "pp=4,tp=1")
     assert other.asked is not None
     assert other.best is not None
-    shown = {stage.stage: stage for stage in other.stages()}
+    shown = {stage.stage: stage for stage in both(other).stages}
     assert {0, 3} <= set(shown)
     assert {other.asked.estimate.slowest_stage, other.best.estimate.slowest_stage} <= set(shown)
     for number, stage in shown.items():

@@ -114,8 +114,8 @@ def test_what_is_worth_measuring_is_measured_by_the_next_command(
 def test_crossings_of_the_job_are_named_and_agree_with_planning_again(planner: Any) -> None:
     question = ("llama3-8b", "1xdgx-h100", "--framework", "megatron", "--global-batch", "64")
     document = json.loads(planner("sensitivity", *question, "--format", "json").out)
-    of_job = [one for one in document["figures"] if not one["is_hardware"]]
-    turned = [(one["figure"], each) for one in of_job for each in one["crossings"]]
+    of_job = [one for one in document["figures"] if not one["figure"]["is_hardware"]]
+    turned = [(one["figure"]["key"], each) for one in of_job for each in one["crossings"]]
     assert turned
     for one in of_job:
         others = any(not point["same_layout"] for point in one["points"])
