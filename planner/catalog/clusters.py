@@ -1,20 +1,18 @@
 """Clusters: ``16xdgx-h100``, ``512xh100-sxm``, or a YAML file."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.cluster_file import ClusterFile, Overrides, override_problems
+from planner.catalog.cluster_file import ClusterFile, Overrides, Part, override_problems
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     File,
+    Kind,
     aliases,
-    check_accelerator,
-    check_fabric,
-    check_node,
-    check_preset,
+    checked,
     find_file,
     is_path,
     join_node,
@@ -24,7 +22,7 @@ from planner.catalog.hardware import (
     resolve_alias,
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
-from planner.catalog.hardware_file import NodeFile
+from planner.catalog.hardware_file import AcceleratorFile, FabricFile, NodeFile, PresetFile
 from planner.catalog.level_rules import level_problems
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
@@ -38,6 +36,7 @@ from planner.units import GIB, format_bytes, parse_bytes
 _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 _HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
+_NONE = Overrides()
 UNUSED_PORT_BYTES_PER_S = 1e9
 """Rate of a fabric that nothing uses: one scale-up domain and no known network ports."""
 _SHAPE = (
@@ -48,26 +47,27 @@ _SHAPE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Inline:
-    """A node or an accelerator that a cluster file states whole, as its own file would."""
+class _Part:
+    """A file that a cluster is put together from, or a section of the cluster file in its place."""
 
     raw: Mapping[str, Any]
-    beside: Path
-    """The cluster file."""
-    key: str
     name: str
+    path: Path  # that its own paths are beside
+    section: str = ""
+
+    def checked(self, schema: type[File], part: Part, overrides: Overrides) -> File:
+        """Return its checked data; problems of a section say which."""
+        try:
+            return checked(schema, overrides.apply(part, self.raw), str(self.path))
+        except InputError as error:
+            prefix = f"{self.section}." if self.section else ""
+            found = [replace(each, key=f"{prefix}{each.key}") for each in error.problems]
+            raise InputError(found) from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Parts:
-    """The files a cluster is put together from."""
-
-    node: Path | _Inline
-    accelerator: Path | _Inline | None = None
-    """None: the one the node names."""
-    fabric: Path | None = None
-    """None: the one the node names."""
-    overrides: Overrides = field(default_factory=Overrides)
+def _part(kind: Kind, argument: str, beside: Path | None = None, key: str = "") -> _Part:
+    path = find_file(kind, argument, beside, key)
+    return _Part(raw=load_yaml(path), name=name_of(path.stem), path=path)
 
 
 def load_cluster(argument: str | Path) -> ClusterSpec:
@@ -94,7 +94,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     count, name = _count_and_name(str(argument))
     node = resolve_alias("nodes", name)
     if node in list_names("nodes"):
-        spec, fabric = _read(_Parts(node=find_file("nodes", node)))
+        spec, fabric = _read(_part("nodes", node))
         return _cluster(f"{count}x{node}", spec, count, fabric)
     accelerator = resolve_alias("accelerators", name)
     if accelerator in list_names("accelerators"):
@@ -217,25 +217,24 @@ def _count_and_name(argument: str) -> tuple[int, str]:
 def _from_preset(argument: str, count: int | None) -> ClusterSpec:
     """All nodes of a machine of the catalog, or some of them."""
     path = find_file("clusters", argument)
-    file = check_preset(load_yaml(path), str(path))
+    file = checked(PresetFile, load_yaml(path), str(path))
     whole = file.num_nodes.value
     if count is not None and count > whole:
         message = f"{path.stem} has {whole:,} nodes; given {count:,}"
         raise InputError.single("cluster", f"{count}x{path.stem}", message)
-    fabric_path = find_file("fabrics", file.fabric, path, "fabric") if file.fabric else None
-    parts = _Parts(node=find_file("nodes", file.node, path, "node"), fabric=fabric_path)
-    node, fabric = _read(parts)
+    network = _part("fabrics", file.fabric, path, "fabric") if file.fabric else None
+    node, fabric = _read(_part("nodes", file.node, path, "node"), fabric=network)
     name = path.stem if count is None else f"{count}x{path.stem}"
     return _cluster(name, node, count or whole, fabric)
 
 
 def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
     path = find_file("accelerators", accelerator)
-    usual = check_accelerator(load_yaml(path), str(path)).usual_node
+    usual = checked(AcceleratorFile, load_yaml(path), str(path)).usual_node
     if usual is None:
         message = f"{accelerator} has no usual node; name a node: {count}xNODE"
         raise InputError.single("cluster", f"{count}x{accelerator}", message)
-    node, fabric = _read(_Parts(node=find_file("nodes", usual, path, "usual_node")))
+    node, fabric = _read(_part("nodes", usual, path, "usual_node"))
     size = node.num_accelerators
     assumption = f"assumed node {usual}: {size} {accelerator} per node"
     if count < size:
@@ -301,85 +300,68 @@ def cluster_of_data(
     """
     where = str(path)
     problems = override_problems(raw.get("overrides"), where) + level_problems(raw, where)
-    parts: dict[str, Any] = {}
-    for key, kind in (("node", "nodes"), ("accelerator", "accelerators"), ("fabric", "fabrics")):
+    parts: dict[str, _Part] = {}
+    kinds: Mapping[Part, Kind] = {
+        "node": "nodes",
+        "accelerator": "accelerators",
+        "fabric": "fabrics",
+    }
+    for key, kind in kinds.items():
         value = raw.get(key)
         if isinstance(value, dict) and key != "fabric":
-            parts[key] = _Inline(raw=value, beside=path, key=key, name=_inline_name(raw, key, path))
+            parts[key] = _Part(raw=value, name=_name(raw, key, path), path=path, section=key)
         elif isinstance(value, str):
             try:
-                parts[key] = find_file(kind, value, path, key)  # type: ignore[arg-type]
+                parts[key] = _part(kind, value, path, key)
             except InputError as error:
                 problems += error.problems
-    stated = [key for key, part in parts.items() if isinstance(part, _Inline)]
+    stated: Mapping[str, Any] = {key: {} for key, part in parts.items() if part.section}
     try:
-        file = validate(ClusterFile, {**raw, **{key: {} for key in stated}}, where)
+        file = validate(ClusterFile, {**raw, **stated}, where)
     except InputError as error:
         raise InputError([*error.problems, *problems]) from None
     if problems:
         raise InputError(problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
-    node, fabric = _read(_Parts(**parts, overrides=overrides))
+    node, fabric = _read(**parts, overrides=overrides)
     name = file.name or name_of(path.stem)
     return _cluster(name, node, num_nodes or file.count, fabric, overrides.notes())
 
 
-def _inline_name(raw: Mapping[str, Any], key: str, path: Path) -> str:
+def _name(raw: Mapping[str, Any], section: str, path: Path) -> str:
     """What a section is called: the accelerator as its node calls it, a node as the cluster."""
     node = raw.get("node")
-    named = node.get("accelerator") if isinstance(node, dict) and key == "accelerator" else None
+    named = node.get("accelerator") if isinstance(node, dict) and section == "accelerator" else None
     return name_of(str(named or raw.get("name") or path.stem))
 
 
-def _text_of(part: Path | _Inline) -> tuple[Mapping[str, Any], str, Path]:
-    """Raw data of a part, its name, and the file that its own paths are beside."""
-    if isinstance(part, _Inline):
-        return part.raw, part.name, part.beside
-    return load_yaml(part), name_of(part.stem), part
+def _read(
+    node: _Part,
+    accelerator: _Part | None = None,
+    fabric: _Part | None = None,
+    overrides: Overrides = _NONE,
+) -> tuple[NodeSpec, FabricSpec]:
+    """Join the files of a cluster, those left out as the node names them.
 
-
-def _checked(
-    check: Callable[[Mapping[str, Any], str], File], part: Path | _Inline, raw: Mapping[str, Any]
-) -> File:
-    """Checked raw data of a part; problems of a section of the cluster file say which."""
-    if isinstance(part, Path):
-        return check(raw, str(part))
-    try:
-        return check(raw, str(part.beside))
-    except InputError as error:
-        raise InputError(
-            [replace(each, key=f"{part.key}.{each.key}") for each in error.problems]
-        ) from None
-
-
-def _read(parts: _Parts) -> tuple[NodeSpec, FabricSpec]:
-    """Read and join the files of a cluster; problems of all of them are raised together."""
-    overrides = parts.overrides
-    raw, name, beside = _text_of(parts.node)
-    node = _checked(check_node, parts.node, overrides.apply("node", raw))
+    Problems of all of them are raised together.
+    """
+    file = node.checked(NodeFile, "node", overrides)
     problems: list[Problem] = []
-    spec = fabric = None
+    spec = network = None
     try:
-        spec = _joined(node, name, beside, parts)
+        part = accelerator or _part("accelerators", file.accelerator, node.path, "accelerator")
+        own = part.checked(AcceleratorFile, "accelerator", overrides)
+        spec = join_node(file, node.name, own, part.name, str(part.path))
     except InputError as error:
         problems += error.problems
     try:
-        path = parts.fabric or find_file("fabrics", node.fabric, beside, "fabric")
-        rules = overrides.apply("fabric", load_yaml(path))
-        fabric = to_fabric(check_fabric(rules, str(path)), name_of(path.stem))
+        part = fabric or _part("fabrics", file.fabric, node.path, "fabric")
+        network = to_fabric(part.checked(FabricFile, "fabric", overrides), part.name)
     except InputError as error:
         problems += error.problems
-    if spec is None or fabric is None:
+    if spec is None or network is None:
         raise InputError(problems)
-    return spec, fabric
-
-
-def _joined(node: NodeFile, name: str, beside: Path, parts: _Parts) -> NodeSpec:
-    part = parts.accelerator
-    part = part or find_file("accelerators", node.accelerator, beside, "accelerator")
-    raw, accelerator, where = _text_of(part)
-    file = _checked(check_accelerator, part, parts.overrides.apply("accelerator", raw))
-    return join_node(node, name, file, accelerator, str(where))
+    return spec, network
 
 
 def _cluster(

@@ -14,8 +14,7 @@ from planner.catalog.cluster_file import override_problems
 from planner.catalog.figures import Figure
 from planner.catalog.hardware import (
     aliases,
-    check_accelerator,
-    check_node,
+    checked,
     detection_rules,
     find_file,
     list_names,
@@ -98,7 +97,7 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
 
 def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
     path = find_file("accelerators", accelerator)
-    file = check_accelerator(load_yaml(path), str(path))
+    file = checked(AcceleratorFile, load_yaml(path), str(path))
     num_gpus = _first(observations, "num_gpus")
     name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
     overrides = tuple(_overrides(observations, file, node))
@@ -263,7 +262,7 @@ def _nearest_node(
     for name in list_names("nodes"):
         raw = load_yaml(find_file("nodes", name))
         if raw.get("accelerator") == accelerator:
-            nodes[name] = check_node(raw, name)
+            nodes[name] = checked(NodeFile, raw, name)
     if not nodes:
         message = f"no node of the catalog holds {accelerator}; write one (docs/extending.md)"
         raise InputError.single("nodes", accelerator, message)

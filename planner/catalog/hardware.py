@@ -27,7 +27,7 @@ from planner.catalog.hardware_file import (
     RangeSection,
     RangesFile,
 )
-from planner.catalog.level_rules import level_problems, scale_up_problems
+from planner.catalog.level_rules import level_problems, node_problems, rate_problems
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import is_file
 from planner.documents.tree import load_yaml
@@ -38,6 +38,12 @@ from planner.spec.cluster import AcceleratorSpec, NodeSpec
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 File = TypeVar("File", bound=HardwareFile)
+_SCHEMAS: Mapping[Kind, type[HardwareFile]] = {
+    "accelerators": AcceleratorFile,
+    "nodes": NodeFile,
+    "fabrics": FabricFile,
+    "clusters": PresetFile,
+}
 _UNITS: Mapping[str, str] = {
     "_gib": "GiB",
     "_kib": "KiB",
@@ -61,16 +67,16 @@ def list_names(kind: Kind) -> list[str]:
 def load_accelerator(argument: str | Path) -> AcceleratorSpec:
     """Return the accelerator of this name, alias or YAML file."""
     path = find_file("accelerators", argument)
-    file = check_accelerator(load_yaml(path), str(path))
+    file = checked(AcceleratorFile, load_yaml(path), str(path))
     return to_accelerator(file, name_of(path.stem), str(path))
 
 
 def load_node(argument: str | Path) -> NodeSpec:
     """Return the node of this name, alias or YAML file, with its accelerator."""
     path = find_file("nodes", argument)
-    node = check_node(load_yaml(path), str(path))
+    node = checked(NodeFile, load_yaml(path), str(path))
     accelerator_path = find_file("accelerators", node.accelerator, path, "accelerator")
-    accelerator = check_accelerator(load_yaml(accelerator_path), str(accelerator_path))
+    accelerator = checked(AcceleratorFile, load_yaml(accelerator_path), str(accelerator_path))
     own = name_of(accelerator_path.stem)
     return join_node(node, name_of(path.stem), accelerator, own, str(accelerator_path))
 
@@ -154,30 +160,16 @@ def aliases() -> Mapping[Kind, Mapping[str, str]]:
     return {kind: getattr(file, kind) for kind in KINDS}
 
 
-def check_accelerator(raw: Mapping[str, Any], where: str) -> AcceleratorFile:
-    """Return checked raw data of an accelerator, or raise with all its problems."""
-    return _check(AcceleratorFile, raw, where, _rate_problems(raw, where))
+_RULES: Mapping[type[HardwareFile], Callable[[Mapping[str, Any], str], list[Problem]]] = {
+    AcceleratorFile: rate_problems,
+    NodeFile: node_problems,
+    FabricFile: level_problems,
+}
 
 
-def check_node(raw: Mapping[str, Any], where: str) -> NodeFile:
-    """Return checked raw data of a node, or raise with all its problems."""
-    problems = _nic_problems(raw, where) + scale_up_problems(raw, where)
-    return _check(NodeFile, raw, where, problems)
-
-
-def check_fabric(raw: Mapping[str, Any], where: str) -> FabricFile:
-    """Return checked raw data of a fabric, or raise with all its problems."""
-    return _check(FabricFile, raw, where, level_problems(raw, where))
-
-
-def check_preset(raw: Mapping[str, Any], where: str) -> PresetFile:
-    """Return checked raw data of a named cluster, or raise with all its problems."""
-    return _check(PresetFile, raw, where, [])
-
-
-def _check(
-    schema: type[File], raw: Mapping[str, Any], where: str, broken_rules: list[Problem]
-) -> File:
+def checked(schema: type[File], raw: Mapping[str, Any], where: str) -> File:
+    """Return raw data of a file as its schema, or raise with all its problems."""
+    broken_rules = _RULES[schema](raw, where) if schema in _RULES else []
     try:
         file = validate(schema, raw, where)
     except InputError as error:
@@ -185,22 +177,6 @@ def _check(
     if broken_rules:
         raise InputError(broken_rules)
     return file
-
-
-def _rate_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    if any(key in raw for key in ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")):
-        return []
-    message = "is missing; give bf16_dense_tflops, fp16_dense_tflops or, without them, fp32_tflops"
-    return [Problem(where=where, key="bf16_dense_tflops", message=message)]
-
-
-def _nic_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    keys = ("nics", "nic_gbit_per_s")
-    missing = [key for key in keys if key not in raw]
-    if len(missing) != 1:
-        return []
-    message = f"is missing; {keys[1 - keys.index(missing[0])]} alone gives no bandwidth"
-    return [Problem(where=where, key=missing[0], message=message)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,13 +218,7 @@ def describe_hardware(name: str) -> HardwareDetails:
 def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
     """Return what the catalog says of an entry of a kind."""
     path = find_file(kind, argument)
-    check: Mapping[Kind, Callable[[Mapping[str, Any], str], HardwareFile]] = {
-        "accelerators": check_accelerator,
-        "nodes": check_node,
-        "fabrics": check_fabric,
-        "clusters": check_preset,
-    }
-    file = check[kind](load_yaml(path), str(path))
+    file: HardwareFile = checked(_SCHEMAS[kind], load_yaml(path), str(path))
     texts = {key: getattr(file, key) for key in type(file).model_fields}
     shown = {
         key: str(value)

@@ -1,4 +1,4 @@
-"""Rules between the keys of network levels, from raw data to problems.
+"""Rules between the keys of hwdb files, from raw data to problems.
 
 They read a file before it is validated, so that all its problems are reported together; a rule
 whose keys are missing or malformed stays silent.
@@ -25,19 +25,27 @@ def _count(section: object, key: str) -> int:
     return value if usable and isinstance(value, int) else 0
 
 
-def scale_up_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    """Return what is wrong between topology, dimensions, packages and size of a node's domain."""
+def rate_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
+    """Return that an accelerator has no peak."""
+    if any(key in raw for key in ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")):
+        return []
+    message = "is missing; give bf16_dense_tflops, fp16_dense_tflops or, without them, fp32_tflops"
+    return [Problem(where=where, key="bf16_dense_tflops", message=message)]
+
+
+def node_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
+    """Return what is wrong between a node's ports, and topology and packages of its domain."""
     section = raw.get("scale_up")
     size = _count(section, "domain_accelerators")
-    problems = []
-    message = _dims_problem(section, size)
-    if message:
-        problems.append(Problem(where=where, key="scale_up.dims", message=message))
+    messages = {"scale_up.dims": _dims_problem(section, size)}
+    for key, other in (("nics", "nic_gbit_per_s"), ("nic_gbit_per_s", "nics")):
+        if key not in raw and other in raw:
+            messages[key] = f"is missing; {other} alone gives no bandwidth"
     package = _count(raw.get("package"), "accelerators")
     if package and size % package:
         message = f"must divide domain_accelerators = {size}; given {package}"
-        problems.append(Problem(where=where, key="package.accelerators", message=message))
-    return problems
+        messages["package.accelerators"] = message
+    return [Problem(where=where, key=key, message=text) for key, text in messages.items() if text]
 
 
 def _dims_problem(section: object, size: int) -> str:

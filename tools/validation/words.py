@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-from planner.catalog.hardware import check_accelerator, find_file, list_names, resolve_alias
+from planner.catalog.hardware import list_names, load_accelerator, resolve_alias
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
 from planner.documents.tree import load_own, load_yaml
@@ -87,8 +87,7 @@ def _usual_node(gpu: str) -> str | None:
     name = resolve_alias("accelerators", gpu)
     if name not in list_names("accelerators"):
         return None
-    path = find_file("accelerators", name)
-    return check_accelerator(load_yaml(path), str(path)).usual_node
+    return load_accelerator(name).usual_node
 
 
 def _spell_layout(parallel: Any) -> None:  # noqa: ANN401

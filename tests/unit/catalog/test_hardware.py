@@ -7,8 +7,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.hardware import (
     KINDS,
     aliases,
-    check_accelerator,
-    check_fabric,
+    checked,
     describe,
     describe_hardware,
     detection_rules,
@@ -17,6 +16,7 @@ from planner.catalog.hardware import (
     load_node,
 )
 from planner.catalog.hardware_convert import FabricSpec, to_fabric
+from planner.catalog.hardware_file import AcceleratorFile, FabricFile
 from planner.catalog.observe import MAX_PCIE_GENERATION
 from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
@@ -26,7 +26,7 @@ from planner.spec.cluster import AcceleratorSpec
 
 def load_fabric(name: str) -> FabricSpec:
     path = hwdb_dir() / "fabrics" / f"{name}.yaml"
-    return to_fabric(check_fabric(load_yaml(path), str(path)), name)
+    return to_fabric(checked(FabricFile, load_yaml(path), str(path)), name)
 
 
 def raw_a100() -> dict[str, object]:
@@ -35,7 +35,7 @@ def raw_a100() -> dict[str, object]:
 
 def problems_of(raw: dict[str, object]) -> dict[str, str]:
     with pytest.raises(InputError) as caught:
-        check_accelerator(raw, "mine.yaml")
+        checked(AcceleratorFile, raw, "mine.yaml")
     return {problem.key: problem.message for problem in caught.value.problems}
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.hardware import check_fabric, check_node, list_names
+from planner.catalog.hardware import checked, list_names
+from planner.catalog.hardware_file import FabricFile, NodeFile
 from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
@@ -107,7 +108,7 @@ def test_levels_of_a_fabric_file_follow_the_same_rules() -> None:
     raw = raw_of("fabrics", "ib-ndr-superpod")
     del raw["levels"][0]["num_nodes"]
     with pytest.raises(InputError) as caught:
-        check_fabric(raw, "mine.yaml")
+        checked(FabricFile, raw, "mine.yaml")
     assert problems_of(caught.value)["levels.0.num_nodes"].startswith("is missing")
 
 
@@ -127,7 +128,7 @@ def test_dimensions_go_with_the_topology(topology: str, dims: list[int] | None, 
     if dims is None:
         del raw["scale_up"]["dims"]
     with pytest.raises(InputError) as caught:
-        check_node(raw, "mine.yaml")
+        checked(NodeFile, raw, "mine.yaml")
     assert problems_of(caught.value)["scale_up.dims"].startswith(wrong)
 
 
@@ -135,6 +136,6 @@ def test_packages_divide_the_domain() -> None:
     raw = raw_of("nodes", "frontier-node")
     raw["package"]["accelerators"]["value"] = 3
     with pytest.raises(InputError) as caught:
-        check_node(raw, "mine.yaml")
+        checked(NodeFile, raw, "mine.yaml")
     wrong = problems_of(caught.value)["package.accelerators"]
     assert wrong == "must divide domain_accelerators = 8; given 3"
