@@ -215,6 +215,63 @@ def models() -> dict[str, Any]:
     return made | {"timers": section({"throughput": timer})}
 
 
+_ADAM = "lr betas eps weight_decay bias_correction amsgrad"
+_OF_ADAM = f"{_ADAM} torch_adam adam_w_mode adamw_mode set_grad_none fp32_optimizer_states fused"
+_WARMUP = "warmup_min_lr warmup_max_lr warmup_num_steps warmup_type last_batch_iteration"
+_ONE_CYCLE = (
+    "cycle_min_lr cycle_max_lr decay_lr_rate cycle_first_step_size cycle_second_step_size "
+    "cycle_first_stair_count cycle_second_stair_count decay_step_size cycle_momentum cycle_min_mom "
+    "cycle_max_mom decay_mom_rate last_batch_iteration"
+)
+TAKEN = {
+    "optimizer": {
+        "Adam": _OF_ADAM,
+        "AdamW": _OF_ADAM,
+        "Lamb": f"{_ADAM} eps_inside_sqrt max_coeff min_coeff",
+        "Lion": "lr betas weight_decay set_grad_none fp32_optimizer_states",
+        "Adagrad": "lr eps weight_decay amsgrad fp32_optimizer_states",
+    },
+    "scheduler": {
+        "WarmupLR": _WARMUP,
+        "WarmupDecayLR": f"total_num_steps {_WARMUP}",
+        "WarmupCosineLR": (
+            "total_num_steps warmup_min_ratio warmup_num_steps cos_min_ratio warmup_type "
+            "last_batch_iteration"
+        ),
+        "OneCycle": _ONE_CYCLE,
+        "LRRangeTest": (
+            "lr_range_test_min_lr lr_range_test_step_size lr_range_test_step_rate "
+            "lr_range_test_staircase last_batch_iteration"
+        ),
+    },
+}
+"""Names of parameters by type, from the signatures of DeepSpeed 0.19.8."""
+NEEDED = {
+    "WarmupDecayLR": ["total_num_steps"],
+    "WarmupCosineLR": ["total_num_steps"],
+    "OneCycle": ["cycle_min_lr", "cycle_max_lr"],
+}
+WORDS = ("warmup_type",)
+"""Parameters that are no numbers."""
+
+
+def parameters() -> dict[str, Any]:
+    """What optimizers and schedules take that DeepSpeed makes itself, by type in small letters."""
+    return {
+        part: {
+            name.lower(): {
+                "title": name,
+                "properties": {
+                    each: {"type": "string"} if each in WORDS else {} for each in taken.split()
+                },
+                "required": NEEDED.get(name, []),
+            }
+            for name, taken in kinds.items()
+        }
+        for part, kinds in TAKEN.items()
+    }
+
+
 def types_in_code() -> dict[str, list[str]]:
     """Types of optimizers and schedulers: DeepSpeed's own, in its spelling, and those of torch."""
     import torch
@@ -266,7 +323,8 @@ def keys() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"DeepSpeed {deepspeed.__version__}",
         "$defs": {"removed": {"enum": sorted(removed)}}
-        | {name: {"enum": names} for name, names in types_in_code().items()},
+        | {name: {"enum": names} for name, names in types_in_code().items()}
+        | {"parameters": parameters()},
         **section({name: known[name] for name in sorted(known) if name not in removed}),
     }
 

@@ -48,6 +48,18 @@ def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[
     return (Line(key=key, value=value, why=why),) if when else ()
 
 
+def told(values: Mapping[str, tuple[object, str]]) -> Iterator[Line]:
+    """Lines of keys with their values and why; None is not written."""
+    for key, (value, why) in values.items():
+        if value is not None:
+            yield Line(key=key, value=value, why=why)
+
+
+def which(refused: Mapping[str, object]) -> Iterator[str]:
+    """Those texts that are so."""
+    return (text for text, is_so in refused.items() if is_so)
+
+
 def says(
     key: str,
     value: Callable[[Context, Strategy], object],

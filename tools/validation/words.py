@@ -10,7 +10,7 @@ from typing import Any
 from planner.catalog.hardware import list_names, load_accelerator, resolve_alias
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
-from planner.documents.tree import load_own, load_yaml
+from planner.documents.tree import load_own
 
 Part = dict[str, Any]
 

@@ -1,6 +1,7 @@
 """How a plan's decisions stand in a DeepSpeed file, row by row, and what no key can say."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.decision import (
@@ -9,12 +10,15 @@ from planner.formats.decision import (
     Line,
     Table,
     beyond,
+    derived,
     line,
     of_key,
-    stated,
+    told,
     unless,
+    which,
 )
 from planner.formats.deepspeed import keys
+from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.format import Value
 from planner.formats.settings import Settings, as_number, as_whole, decided, given
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
@@ -44,14 +48,22 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
 def problems(context: Context) -> Iterator[str]:
     """What no file can hold whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if precision == "tf32":
-        yield "precision tf32: no key says it, torch's switch does; allowed are bf16, fp16, fp32"
-    elif precision not in ("bf16", "fp16", "fp32"):
-        yield f"precision {precision}: DeepSpeed's file knows bf16, fp16 and, without both, fp32"
-    if optimizer not in keys.TYPES:
-        yield f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}"
-    if optimizer == "adam-bf16" and precision != "bf16":
-        yield f"optimizer adam-bf16 with precision {precision}: it needs bf16"
+    knows = "DeepSpeed's file knows bf16, fp16 and, without both, fp32"
+    is_other = precision not in ("bf16", "fp16", "fp32", "tf32")
+    is_small = optimizer == "adam-bf16"
+    no_key = "no key says it, torch's switch does; allowed are bf16, fp16, fp32"
+    return which(
+        {
+            f"precision {precision}: {no_key}": precision == "tf32",
+            f"precision {precision}: {knows}": is_other,
+            f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}": (
+                optimizer not in keys.TYPES
+            ),
+            f"optimizer adam-bf16 with precision {precision}: it needs bf16": (
+                is_small and precision != "bf16"
+            ),
+        }
+    )
 
 
 def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
@@ -65,27 +77,32 @@ def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
 def _to_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
     dp, micro, steps = strategy.dp, strategy.micro_batch, strategy.num_micro_batches
     total, is_autotp = dp * micro * steps, strategy.tp > 1 and strategy.pp == 1
-    why = f"sequences per iteration, over {dp} replicas"
-    yield from line(keys.TOTAL, total, why, when=not is_autotp)
-    yield Line(key=keys.MICRO, value=micro, why="sequences per micro-batch")
-    why = f"micro-batches per iteration: {total} sequences over {dp} replicas"
-    yield Line(key=keys.STEPS, value=steps, why=why)
     why = "with sequence_parallel_size the mesh of the ranks"
     if is_autotp:
         why = "stands for train_batch_size, which AutoTP would count over all ranks"
-    yield from line(keys.REPLICAS, dp, f"replicas; {why}", when=is_autotp or strategy.cp > 1)
+    replicas = f"over {dp} replicas"
+    return told(
+        {
+            keys.TOTAL: (
+                None if is_autotp else total,
+                f"sequences per iteration, over {dp} replicas",
+            ),
+            keys.MICRO: (micro, "sequences per micro-batch"),
+            keys.STEPS: (steps, f"micro-batches per iteration: {total} sequences {replicas}"),
+            keys.REPLICAS: (dp if is_autotp or strategy.cp > 1 else None, f"replicas; {why}"),
+        }
+    )
 
 
 def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
-    total, micro, steps, dp = (
-        keys.size(settings, key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS)
-    )
+    file = DeepspeedView(settings=settings)
+    total, micro, steps, dp = map(file.size, (keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS))
     total_key, micro_key, steps_key, dp_key = keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS
-    is_counted_in_ranks = keys.counts_all_ranks(settings)
+    is_counted_in_ranks = file.counts_all_ranks
     if total and micro and steps and not dp and not is_counted_in_ranks:
         dp, dp_key = total // (micro * steps) if total % (micro * steps) == 0 else None, keys.TOTAL
-    is_open = keys.AUTO in (given(settings, keys.MICRO), given(settings, keys.STEPS))
+    is_open = keys.AUTO in (file[keys.MICRO], file[keys.STEPS])
     if bool(micro) != bool(total) and not steps and not is_open:
         steps, steps_key = 1, keys.MICRO if micro else keys.TOTAL
     if micro and steps and dp and (not total or is_counted_in_ranks):
@@ -96,8 +113,8 @@ def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
         steps, steps_key = total // (micro * dp), keys.TOTAL
     if total and steps and dp and not micro and total % (steps * dp) == 0:
         micro, micro_key = total // (steps * dp), keys.TOTAL
-    tp = keys.size(settings, keys.TP if keys.autotp(settings) > 1 else keys.SCRIPT_TP) or 1
-    ranks = dp and dp * tp * keys.stages(settings) * (keys.size(settings, keys.SP) or 1)
+    tp = file.autotp if file.autotp > 1 else file.script_tp
+    ranks = dp and dp * tp * file.stages * file.sequence
     for name, key, value in (
         ("global_batch", total_key, total),
         ("micro_batch", micro_key, micro),
@@ -111,34 +128,35 @@ def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
     if context.job.precision == "fp32":
-        for key in keys.ENABLED:
-            yield Line(key=key, value=False, why="products in fp32")
-    else:
-        yield from line(f"{context.job.precision}.enabled", True, _SIXTEEN_BITS)
+        return told(dict.fromkeys(keys.ENABLED, (False, "products in fp32")))
+    return told({f"{context.job.precision}.enabled": (True, _SIXTEEN_BITS)})
 
 
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
-    if all(given(settings, key) is False for key in keys.ENABLED):
-        yield "precision", decided(settings, keys.ENABLED[0], "fp32")
-    for key in [each for each in keys.ENABLED if given(settings, each) is True][:1]:
+    stated = {key: given(settings, key) for key in keys.ENABLED}
+    for key in [each for each, value in stated.items() if value is True][:1]:
         yield "precision", decided(settings, key, key.removesuffix(".enabled"))
+    if all(value is False for value in stated.values()):
+        yield "precision", decided(settings, keys.ENABLED[0], "fp32")
 
 
 def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[Line]:
     name = context.traits.optimizer.name
-    is_bf16, why = name == "adam-bf16", "master weights, gradients and moments in bf16"
-    yield from (
-        *line(keys.MASTER, True, why, when=is_bf16),
-        *line(keys.STATES, True, why, when=is_bf16),
-    )
-    why = "its learning rate and betas are yours to set under optimizer.params"
-    yield Line(key=keys.TYPE, value=keys.TYPES[name], why=why)
-    is_fused = is_bf16 and strategy.offload == "none"
-    yield from line(keys.TORCH_ADAM, True, "the fused Adam keeps moments in fp32", when=is_fused)
-    why = "keeps the momentum the plan counts"
-    yield from line(keys.MOMENTUM, 0.9, why, when=name == "sgd-momentum")
+    small = name == "adam-bf16" or None, "master weights, gradients and moments in bf16"
+    yours = "its learning rate and betas are yours to set under optimizer.params"
+    is_fused = name == "adam-bf16" and strategy.offload == "none"
     is_untested = name in ("sgd", "sgd-momentum", "adafactor") and strategy.zero_stage > 0
-    yield from line(keys.UNTESTED, True, "ZeRO asks for it with this optimizer", when=is_untested)
+    momentum = 0.9 if name == "sgd-momentum" else None
+    return told(
+        {
+            keys.MASTER: small,
+            keys.STATES: small,
+            keys.TYPE: (keys.TYPES[name], yours),
+            keys.TORCH_ADAM: (is_fused or None, "the fused Adam keeps moments in fp32"),
+            keys.MOMENTUM: (momentum, "keeps the momentum the plan counts"),
+            keys.UNTESTED: (is_untested or None, "ZeRO asks for it with this optimizer"),
+        }
+    )
 
 
 def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -157,44 +175,47 @@ def _to_stage(context: Context, strategy: Strategy) -> Iterator[Line]:
     what = (*shared, "states, gradients and weights are")[strategy.zero_stage]
     why = f"{what} sharded over {strategy.dp * strategy.cp} ranks"
     yield Line(key=keys.STAGE, value=strategy.zero_stage, why=why)
-    traits = context.traits
-    overlaps, elements = (
-        traits.overlap.overlaps_gradient_reduction,
-        traits.overheads.bucket_elements,
-    )
-    assumed: dict[str, tuple[object, str]] = {}
-    if strategy.pp == 1:
-        assumed["overlap_comm"] = (overlaps, "gradients are reduced beside the backward pass, as")
-    if int(elements):
-        buckets = ("reduce_bucket_size", "allgather_bucket_size")
-        assumed |= dict.fromkeys(buckets, (int(elements), "elements per message, as"))
-    for name, (value, what) in assumed.items() if strategy.zero_stage else ():
-        why = f"{what} the plan assumes"
-        yield Line(key=f"{keys.ZERO}.{name}", value=value, why=why, is_assumed=True)
+    if not strategy.zero_stage:
+        return
+    overlaps = context.traits.overlap.overlaps_gradient_reduction
+    elements = int(context.traits.overheads.bucket_elements) or None
+    size = elements, "elements per message, as the plan assumes"
+    assumed = {
+        "overlap_comm": (
+            overlaps if strategy.pp == 1 else None,
+            "gradients are reduced beside the backward pass, as the plan assumes",
+        ),
+        "reduce_bucket_size": size,
+        "allgather_bucket_size": size,
+    }
+    for each in told(assumed):
+        yield replace(each, key=f"{keys.ZERO}.{each.key}", is_assumed=True)
 
 
 def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
-    yield (
-        "zero_stage",
-        decided(
-            settings, keys.STAGE if keys.STAGE in settings else keys.ZERO, keys.stage(settings)
-        ),
-    )
+    key = keys.STAGE if keys.STAGE in settings else keys.ZERO
+    yield "zero_stage", decided(settings, key, DeepspeedView(settings=settings).stage)
 
 
 def _with_pipeline(_: Context, strategy: Strategy) -> Iterator[str]:
-    if strategy.pp > 1 and strategy.zero_stage > 1:
-        yield f"zero_stage {strategy.zero_stage} with pp {strategy.pp}: allowed are 0 and 1"
-    if strategy.pp > 1 and strategy.cp > 1:
-        yield f"cp {strategy.cp} with pp {strategy.pp}: its pipeline knows no sequence groups"
+    stage, pp, cp = strategy.zero_stage, strategy.pp, strategy.cp
+    return which(
+        {
+            f"zero_stage {stage} with pp {pp}: allowed are 0 and 1": pp > 1 and stage > 1,
+            f"cp {cp} with pp {pp}: its pipeline knows no sequence groups": pp > 1 and cp > 1,
+        }
+    )
 
 
 def _no_groups(context: Context, strategy: Strategy) -> Iterator[str]:
-    ranks = secondary_ranks(context, strategy)
-    if ranks > 1 and strategy.tp * strategy.cp > 1:
-        yield f"zero_hpz_partition_size {ranks} with tp or cp: its groups are neighbouring ranks"
-    if ranks > 1 and strategy.num_gpus % ranks:
-        yield f"zero_hpz_partition_size {ranks}: must divide {strategy.num_gpus} GPUs"
+    ranks, num_gpus = secondary_ranks(context, strategy), strategy.num_gpus
+    named, is_split = f"{keys.HPZ.partition('.')[2]} {ranks}", strategy.tp * strategy.cp > 1
+    return which(
+        {
+            f"{named} with tp or cp: its groups are neighbouring ranks": ranks > 1 and is_split,
+            f"{named}: must divide {num_gpus} GPUs": num_gpus % ranks,
+        }
+    )
 
 
 def _to_offload(_: Context, strategy: Strategy) -> Iterator[Line]:
@@ -221,49 +242,46 @@ def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
 
     Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
     """
-    optimizer, section = (
-        keys.device(settings, "offload_optimizer"),
-        f"{keys.ZERO}.offload_optimizer",
-    )
-    weights = keys.device(settings, "offload_param") if keys.stage(settings) == 3 else "none"
-    code, names = (
-        keys.CODES.get((optimizer, weights)),
-        (f"{section}.device", f"{keys.ZERO}.cpu_offload"),
-    )
+    file = DeepspeedView(settings=settings)
+    weights = file.device("offload_param") if file.stage == 3 else "none"
+    code = keys.CODES.get((file.device("offload_optimizer"), weights))
+    names = (_DEVICES[0], _SWITCHES[0])
     key = next((each for each in names if each in settings), "")
     if code and key:
         yield "offload", decided(settings, key, code)
-    ratio = as_number(given(settings, f"{section}.ratio"))
-    if optimizer != "none" and ratio is not None and 0.0 < ratio <= 1.0:
-        percent = max(1, round(100 * ratio))
-        yield "offload_percent", decided(settings, f"{section}.ratio", percent)
+    if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
+        percent = max(1, round(100 * file.ratio))
+        yield "offload_percent", decided(settings, keys.RATIO, percent)
 
 
 def _no_offload(context: Context, strategy: Strategy) -> Iterator[str]:
     stage, offload, percent = strategy.zero_stage, strategy.offload, strategy.offload_percent
     if offload == "none":
-        return
-    given = f"offload {offload} with zero_stage {stage}"
-    if stage == 0:
-        yield f"{given}: offload needs a sharded optimizer"
-    if "parameters" in offload and stage != 3:
-        yield f"{given}: offload_param needs stage 3"
-    if "nvme" in offload and stage != 3:
-        yield f"{given}: below 3, NVMe silently means host memory"
-    if percent < 100 and stage != 3:
-        yield f"offload_percent {percent} with zero_stage {stage}: needs 3"
-    if percent < 100 and keys.TYPES.get(context.traits.optimizer.name) != "AdamW":
-        yield f"offload_percent {percent}: a ratio needs Adam"
+        return iter(())
+    given, part = f"offload {offload} with zero_stage {stage}", f"offload_percent {percent}"
+    is_adam = keys.TYPES.get(context.traits.optimizer.name) == "AdamW"
+    return which(
+        {
+            f"{given}: offload needs a sharded optimizer": stage == 0,
+            f"{given}: offload_param needs stage 3": "parameters" in offload and stage != 3,
+            f"{given}: below 3, NVMe silently means host memory": "nvme" in offload and stage != 3,
+            f"{part} with zero_stage {stage}: needs 3": percent < 100 and stage != 3,
+            f"{part}: a ratio needs Adam": percent < 100 and not is_adam,
+        }
+    )
 
 
 def _split_heads(context: Context, strategy: Strategy) -> Iterator[str]:
     heads, shared = context.model.num_heads, context.model.num_kv_heads
-    if strategy.tp > 1 and strategy.cp > 1:
-        yield f"cp {strategy.cp} with tp {strategy.tp}: Ulysses and AutoTP exclude each other"
-    if strategy.pp == 1 and shared % strategy.tp:
-        yield f"tp {strategy.tp}: AutoTP splits attention along the {shared} key-value heads"
-    if heads % strategy.cp:
-        yield f"cp {strategy.cp}: Ulysses splits the {heads} heads"
+    tp, cp = strategy.tp, strategy.cp
+    is_uneven = strategy.pp == 1 and shared % tp
+    return which(
+        {
+            f"cp {cp} with tp {tp}: Ulysses and AutoTP exclude each other": tp > 1 and cp > 1,
+            f"tp {tp}: AutoTP splits attention along the {shared} key-value heads": is_uneven,
+            f"cp {cp}: Ulysses splits the {heads} heads": heads % cp,
+        }
+    )
 
 
 def _modules(context: Context, strategy: Strategy) -> list[str] | None:
@@ -284,6 +302,19 @@ def _counts(value: object) -> tuple[int | None, ...] | None:
 def _texts(value: object) -> tuple[str, ...] | None:
     texts = tuple(value) if isinstance(value, list) else (None,)
     return texts if all(isinstance(each, str) for each in texts) else None
+
+
+def _whole_above_1(value: object) -> int | None:
+    return _above_1(as_whole(value) or 1)
+
+
+def _script_tp(settings: Settings) -> int | None:
+    autotp = DeepspeedView(settings=settings).autotp
+    return as_whole(given(settings, keys.SCRIPT_TP)) if autotp == 1 else None
+
+
+def _experts(settings: Settings) -> int | None:
+    return as_whole(given(settings, keys.EP)) if given(settings, keys.EP_ON) is True else None
 
 
 def _above_1(degree: int) -> int | None:
@@ -349,7 +380,7 @@ TABLE: Table = (
         keys.TP,
         lambda _, s: _above_1(s.tp) if s.pp == 1 else None,
         "ranks that split every layer (AutoTP, neighbouring ranks)",
-        of=lambda settings: stated("tp", keys.TP)(settings) if keys.autotp(settings) > 1 else (),
+        read=_whole_above_1,
         off=0,
         cannot=_split_heads,
     ),
@@ -372,9 +403,7 @@ TABLE: Table = (
         keys.EP,
         lambda _, s: _above_1(s.ep),
         "ranks that split the experts",
-        of=lambda settings: (
-            stated("ep", keys.EP)(settings) if given(settings, keys.EP_ON) is True else ()
-        ),
+        of=derived("ep", keys.EP, _experts),
         off=KEPT,
     ),
     of_key(
@@ -390,9 +419,7 @@ TABLE: Table = (
         keys.SCRIPT_TP,
         lambda _, s: _above_1(s.tp) if s.pp > 1 else None,
         "num_mp of your PipeModelDataParallelTopology; the layers must split themselves",
-        of=lambda settings: (
-            stated("tp", keys.SCRIPT_TP)(settings) if keys.autotp(settings) == 1 else ()
-        ),
+        of=derived("tp", keys.SCRIPT_TP, _script_tp),
     ),
     of_key(
         "layers_per_stage",

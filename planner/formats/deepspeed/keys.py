@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
+from planner.formats.format import World
 from planner.formats.rules import ConfigView
-from planner.formats.settings import Settings, given, whole
+from planner.formats.settings import Settings, as_number, as_whole
 
 AUTO = "auto"
 """What Trainer and Accelerate fill in."""
@@ -15,6 +16,7 @@ STEPS, REPLICAS = "gradient_accumulation_steps", "data_parallel_size"
 ZERO = "zero_optimization"
 ZENFLOW = f"{ZERO}.zenflow"
 STAGE, HPZ = f"{ZERO}.stage", f"{ZERO}.zero_hpz_partition_size"
+RATIO = f"{ZERO}.offload_optimizer.ratio"
 OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
 TP, PP, SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
 EP_ON, EP = "expert_parallel.enabled", "expert_parallel.autoep_size"
@@ -65,63 +67,85 @@ def is_optimizer_type(name: str) -> bool:
     return name.lower() in listed_in("optimizers") or name in listed_in("torch_optimizers")
 
 
-def size(settings: Settings, key: str) -> int | None:
-    """A whole number from 1; None where there is none."""
-    found = whole(settings, key, 0)
-    return found if found >= 1 else None
+_NOWHERE = World(num_gpus=0, decisions={})
 
 
-def stage(settings: Settings) -> int:
-    """The ZeRO stage, 0 where nothing states it."""
-    switch = given(settings, ZERO)
-    return int(switch) if isinstance(switch, bool) else whole(settings, STAGE, 0)
+class Degree:
+    """A number of ranks that a key states; 1 where it states none."""
 
+    def __init__(self, key: str) -> None:
+        self.key = key
 
-def device(settings: Settings, section: str) -> str:
-    """Where ``offload_optimizer`` or ``offload_param`` puts what it names: none, cpu, nvme."""
-    value = given(settings, f"{ZERO}.{section}.device")
-    if isinstance(value, str):
-        return value
-    return "cpu" if given(settings, f"{ZERO}.{OLD_SWITCHES[section]}") is True else "none"
-
-
-def autotp(settings: Settings) -> int:
-    """Ranks of AutoTP, 1 where it is off."""
-    return size(settings, TP) or 1
-
-
-def stages(settings: Settings) -> int:
-    """Pipeline stages, 1 where none are stated."""
-    return size(settings, PP) or 1
+    def __get__(self, file: "DeepspeedView", _: type) -> int:
+        """The number."""
+        return file.size(self.key) or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepspeedView(ConfigView):
-    """A file as rules ask about it."""
+    """A file as rules and decisions ask about it."""
+
+    world: World = _NOWHERE
+    autotp = Degree(TP)
+    stages = Degree(PP)
+    sequence = Degree(SP)
+    script_tp = Degree(SCRIPT_TP)
+    autoep = Degree(EP)
+    secondary = Degree(HPZ)
+
+    def size(self, key: str) -> int | None:
+        """A whole number from 1; None where there is none."""
+        found = self.whole(key, 0)
+        return found if found >= 1 else None
 
     @property
     def stage(self) -> int:
-        """The ZeRO stage."""
-        return stage(self.settings)
-
-    @property
-    def autotp(self) -> int:
-        """Ranks of AutoTP."""
-        return autotp(self.settings)
-
-    @property
-    def stages(self) -> int:
-        """Pipeline stages."""
-        return stages(self.settings)
+        """The ZeRO stage, 0 where nothing states it."""
+        switch = self[ZERO]
+        return int(switch) if isinstance(switch, bool) else self.whole(STAGE, 0)
 
     def device(self, section: str) -> str:
-        """Where a section of offload puts what it names."""
-        return device(self.settings, section)
+        """Where ``offload_optimizer`` or ``offload_param`` puts what it names: none, cpu, nvme."""
+        value = self[f"{ZERO}.{section}.device"]
+        if isinstance(value, str):
+            return value
+        return "cpu" if self[f"{ZERO}.{OLD_SWITCHES[section]}"] is True else "none"
 
+    @property
+    def offloads(self) -> bool:
+        """Whether optimizer states leave HBM."""
+        return self.device("offload_optimizer") != "none"
 
-def counts_all_ranks(settings: Settings) -> bool:
-    """AutoTP alone: its groups are made after the batch is checked, against all ranks."""
-    return autotp(settings) > 1 and stages(settings) == 1
+    @property
+    def ratio(self) -> float:
+        """Share of the optimizer states that leaves."""
+        found = as_number(self[RATIO])
+        return 1.0 if found is None else found
+
+    @property
+    def optimizer(self) -> str:
+        """The optimizer's type in small letters; empty where the file has none."""
+        kind = self[TYPE]
+        return kind.lower() if isinstance(kind, str) else ""
+
+    @property
+    def counts_all_ranks(self) -> bool:
+        """AutoTP alone: its groups are made after the batch is checked, against all ranks."""
+        return self.autotp > 1 and self.stages == 1
+
+    @property
+    def num_gpus(self) -> int:
+        """Ranks in all."""
+        return self.world.num_gpus
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads of the model; 0: not known."""
+        return self.decided("model.num_kv_heads") or self.decided("model.num_heads")
+
+    def decided(self, name: str) -> int:
+        """A number that the file or the model decides; 0: not known."""
+        return as_whole(self.world.decisions.get(name)) or 0
 
 
 def is_for_trainer(key: str, value: object) -> bool:

@@ -2,9 +2,7 @@
 
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.format import World
-from planner.formats.rules import Rules, Violations
-from planner.formats.settings import as_whole
+from planner.formats.rules import Refused, Rules, Violations
 
 rule = Rules(DeepspeedView)
 _PIPE = "deepspeed/runtime/pipe/engine.py"
@@ -13,10 +11,7 @@ _SEQUENCE = "deepspeed/runtime/sequence_parallel"
 _ULYSSES = f"{_SEQUENCE}/ulysses_sp.py"
 _FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
 _CHECKPOINTS = "deepspeed/runtime/activation_checkpointing/checkpointing.py"
-
-
-def _whole_decision(world: World, name: str) -> int | None:
-    return as_whole(world.decisions.get(name))
+_CONTIGUOUS = "activation_checkpointing.contiguous_memory_optimization"
 
 
 @rule(
@@ -30,31 +25,32 @@ def pipeline_below_stage_2(file: DeepspeedView) -> bool:
     return file.stages > 1 and file.stage > 1
 
 
-@rule("deepspeed/runtime/pipe/module.py raises when it is built", enforced=False)
-def pipeline_divides_ranks(file: DeepspeedView) -> Violations:
+@rule(
+    "deepspeed/runtime/pipe/module.py raises when it is built",
+    key=keys.PP,
+    says=(
+        "{file.stages} stages x {file.script_tp} tensor-parallel ranks must divide the ranks; "
+        "given {file.num_gpus}"
+    ),
+    enforced=False,
+)
+def pipeline_divides_ranks(file: DeepspeedView) -> bool:
     """Pipeline stages (times tensor-parallel ranks) divide the ranks."""
-    script = keys.size(file.settings, keys.SCRIPT_TP) or 1
-    ranks = file.stages * script
-    if file.stages > 1 and file.world.num_gpus % ranks:
-        times = f" x {script} tensor-parallel ranks" if script > 1 else ""
-        message = f"{file.stages} stages{times} must divide the ranks; given {file.world.num_gpus}"
-        yield keys.PP, message
+    return file.stages > 1 and file.num_gpus % (file.stages * file.script_tp) > 0
 
 
-@rule("our own block, for the script", enforced=False)
-def stages_have_layers(file: DeepspeedView) -> Violations:
+@rule("our own block, for the script", key=keys.LAYERS, enforced=False)
+def stages_have_layers(file: DeepspeedView) -> Refused:
     """training_script.layers_per_stage has a count per stage, and all layers."""
-    key = keys.LAYERS
-    counts = file[key]
-    if not isinstance(counts, list) or any(as_whole(count) is None for count in counts):
-        return
-    if len(counts) != file.stages:
-        yield key, f"one count per stage is needed: {file.stages}; given {len(counts)}"
-    layers = _whole_decision(file.world, "model.num_layers")
-    if layers is not None and sum(counts) != layers:
-        yield key, f"must add up to the model's {layers} layers; given {sum(counts)}"
-    if any(count < 1 for count in counts):
-        yield key, f"every stage needs a layer; given {min(counts)}"
+    counts, stages, layers = file[keys.LAYERS], file.stages, file.decided("model.num_layers")
+    if not isinstance(counts, list) or any(type(count) is not int for count in counts):
+        return {}
+    number, total, least = len(counts), sum(counts), min(counts, default=1)
+    return {
+        f"one count per stage is needed: {stages}; given {number}": number != stages,
+        f"must add up to the model's {layers} layers; given {total}": layers and total != layers,
+        f"every stage needs a layer; given {least}": least < 1,
+    }
 
 
 @rule(
@@ -74,48 +70,55 @@ def autotp_without_pipeline(file: DeepspeedView) -> bool:
 @rule(
     "deepspeed/utils/groups.py _init_tp_mesh_device",
     key=keys.TP,
-    says="must divide the ranks; given {file.autotp} of {file.world.num_gpus}",
+    says="must divide the ranks; given {file.autotp} of {file.num_gpus}",
     enforced=False,
 )
 def autotp_divides_ranks(file: DeepspeedView) -> bool:
     """autotp_size divides the ranks."""
-    return bool(file.world.num_gpus % file.autotp)
-
-
-def _kv_heads(world: World) -> int | None:
-    return _whole_decision(world, "model.num_kv_heads") or _whole_decision(world, "model.num_heads")
+    return file.num_gpus % file.autotp > 0
 
 
 @rule(
     "deepspeed/module_inject/tp_shard.py get_shard_size deals the rest out",
+    key=keys.TP,
+    says=(
+        "ranks get unequal shares of the {file.kv_heads} key-value heads; given {file.autotp}, "
+        "allowed are divisors of {file.kv_heads}"
+    ),
     severity="warning",
     enforced=False,
 )
-def autotp_divides_kv_heads(file: DeepspeedView) -> Violations:
+def autotp_divides_kv_heads(file: DeepspeedView) -> bool:
     """autotp_size divides the key-value heads, along which AutoTP splits attention."""
-    heads, ranks = _kv_heads(file.world), file.autotp
-    if heads is not None and ranks <= heads and heads % ranks:
-        message = f"ranks get unequal shares of the {heads} key-value heads"
-        yield keys.TP, f"{message}; given {ranks}, allowed are divisors of {heads}"
+    return file.autotp <= file.kv_heads and file.kv_heads % file.autotp > 0
 
 
-@rule(f"{_AUTOTP} only warns", severity="warning", enforced=False)
-def autotp_fits_kv_heads(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_AUTOTP} only warns",
+    key=keys.TP,
+    says=(
+        "ranks beyond the {file.kv_heads} key-value heads do no attention; given {file.autotp}, "
+        "allowed are up to {file.kv_heads}"
+    ),
+    severity="warning",
+    enforced=False,
+)
+def autotp_fits_kv_heads(file: DeepspeedView) -> bool:
     """autotp_size is at most the number of key-value heads."""
-    heads = _kv_heads(file.world)
-    if heads is not None and file.autotp > heads:
-        message = f"ranks beyond the {heads} key-value heads do no attention"
-        yield keys.TP, f"{message}; given {file.autotp}, allowed are up to {heads}"
+    return 0 < file.kv_heads < file.autotp
 
 
-@rule(f"{_AUTOTP} raises at start", enforced=False)
-def autotp_sizes_agree(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_AUTOTP} raises at start",
+    says="must be autotp_size {file.autotp}; given {given}",
+    enforced=False,
+)
+def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
     """tensor_parallel.tp.tp_size is autotp_size."""
-    for section in ("tp", "tensor_parallel"):
-        key = f"tensor_parallel.{section}.tp_size"
-        inner = keys.size(file.settings, key) or 1
-        if inner not in (1, file.autotp) and file.autotp > 1:
-            yield key, f"must be autotp_size {file.autotp}; given {inner}"
+    if file.autotp == 1:
+        return []
+    sizes = ("tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size")
+    return [key for key in sizes if file.size(key) not in (None, 1, file.autotp)]
 
 
 @rule(
@@ -126,68 +129,57 @@ def autotp_sizes_agree(file: DeepspeedView) -> Violations:
 )
 def sequence_parallel_without_autotp(file: DeepspeedView) -> bool:
     """Ulysses goes with neither AutoTP nor a pipeline."""
-    return (keys.size(file.settings, keys.SP) or 1) > 1 and file.autotp * keys.stages(
-        file.settings
-    ) > 1
+    return file.sequence > 1 and file.autotp * file.stages > 1
 
 
-@rule(f"{_SEQUENCE}/parallel_state_sp.py raises", enforced=False)
-def sequence_parallel_divides_ranks(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_SEQUENCE}/parallel_state_sp.py raises",
+    key=keys.SP,
+    says="must divide the ranks; given {file.sequence} of {file.num_gpus}",
+    enforced=False,
+)
+def sequence_parallel_divides_ranks(file: DeepspeedView) -> bool:
     """sequence_parallel_size divides the ranks."""
-    sequence = keys.size(file.settings, keys.SP) or 1
-    if file.world.num_gpus % sequence:
-        yield keys.SP, f"must divide the ranks; given {sequence} of {file.world.num_gpus}"
+    return file.num_gpus % file.sequence > 0
 
 
 @rule(f"{_ULYSSES} raises at start", enforced=False)
 def sequence_parallel_divides_heads(file: DeepspeedView) -> Violations:
     """sequence_parallel_size divides the heads, and the key-value heads or they it."""
-    sequence, heads = (
-        keys.size(file.settings, keys.SP) or 1,
-        _whole_decision(file.world, "model.num_heads"),
-    )
-    shared = _kv_heads(file.world)
-    if heads is not None and heads % sequence:
+    sequence, heads, shared = file.sequence, file.decided("model.num_heads"), file.kv_heads
+    if heads % sequence:
         yield keys.SP, f"must divide the {heads} heads; given {sequence}"
     elif shared and shared % sequence and sequence % shared:
         message = f"must divide the {shared} key-value heads or be a multiple"
         yield keys.SP, f"{message}; given {sequence}"
 
 
-@rule(f"{_ULYSSES} raises at the first batch", enforced=False)
-def sequence_parallel_divides_sequence(file: DeepspeedView) -> Violations:
+@rule(f"{_ULYSSES} raises at the first batch", key=keys.SP, enforced=False)
+def sequence_parallel_divides_sequence(file: DeepspeedView) -> Refused:
     """sequence_parallel_size divides the sequence."""
-    sequence, length = (
-        keys.size(file.settings, keys.SP) or 1,
-        _whole_decision(file.world, "seq_len"),
-    )
-    if length is not None and length % sequence:
-        yield keys.SP, f"must divide the {length} tokens of a sequence; given {sequence}"
+    length = file.decided("seq_len")
+    text = f"must divide the {length} tokens of a sequence; given {file.sequence}"
+    return {text: length % file.sequence}
 
 
-@rule("deepspeed/__init__.py: the mesh of the ranks", enforced=False)
-def mesh_fills_ranks(file: DeepspeedView) -> Violations:
+@rule("deepspeed/__init__.py: the mesh of the ranks", key=keys.REPLICAS, enforced=False)
+def mesh_fills_ranks(file: DeepspeedView) -> Refused:
     """data_parallel_size times sequence_parallel_size is the number of ranks."""
-    count, sequence = keys.size(file.settings, keys.REPLICAS), keys.size(file.settings, keys.SP)
-    if count and sequence and count * sequence != file.world.num_gpus:
-        product = f"{count} x {sequence}"
-        message = (
-            f"{keys.REPLICAS} x {keys.SP} must be {file.world.num_gpus} ranks; given {product}"
-        )
-        yield keys.REPLICAS, message
+    count, sequence = file.size(keys.REPLICAS) or 0, file.size(keys.SP) or 0
+    needed = f"{keys.REPLICAS} x {keys.SP} must be {file.num_gpus} ranks"
+    text = f"{needed}; given {count} x {sequence}"
+    return {text: count * sequence not in (0, file.num_gpus)}
 
 
-@rule(f"{_FOLDING} raises at start", enforced=False)
-def experts_divide(file: DeepspeedView) -> Violations:
+@rule(f"{_FOLDING} raises at start", key=keys.EP, enforced=False)
+def experts_divide(file: DeepspeedView) -> Refused:
     """autoep_size divides the experts and the ranks."""
-    ranks = keys.size(file.settings, keys.EP) or 1
-    if file[keys.EP_ON] is not True or ranks == 1:
-        return
-    experts = _whole_decision(file.world, "model.num_experts")
-    if experts is not None and experts % ranks:
-        yield keys.EP, f"must divide the {experts} experts; given {ranks}"
-    if file.world.num_gpus % ranks:
-        yield keys.EP, f"must divide the ranks; given {ranks} of {file.world.num_gpus}"
+    ranks, experts = file.autoep, file.decided("model.num_experts")
+    refused = {
+        f"must divide the {experts} experts; given {ranks}": experts % ranks,
+        f"must divide the ranks; given {ranks} of {file.num_gpus}": file.num_gpus % ranks,
+    }
+    return refused if file[keys.EP_ON] is True else {}
 
 
 @rule(
@@ -200,14 +192,13 @@ def expert_balance_is_not_set(file: DeepspeedView) -> bool:
     return file["expert_parallel.load_balance_coeff"] is not None
 
 
-@rule(f"{_CHECKPOINTS} asserts it when configured", enforced=False)
-def contiguous_checkpoints_are_split(file: DeepspeedView) -> Violations:
+@rule(f"{_CHECKPOINTS} asserts it when configured", key=_CONTIGUOUS, enforced=False)
+def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:
     """Contiguous checkpoints are partitioned, and their number is given."""
-    section = "activation_checkpointing"
-    key = f"{section}.contiguous_memory_optimization"
-    if file[key] is not True:
-        return
-    if file[f"{section}.partition_activations"] is not True:
-        yield key, "needs partition_activations true; given without"
-    if keys.size(file.settings, f"{section}.number_checkpoints") is None:
-        yield key, "needs number_checkpoints; given without"
+    is_split = file["activation_checkpointing.partition_activations"] is True
+    number = file.size("activation_checkpointing.number_checkpoints")
+    refused = {
+        "needs partition_activations true; given without": not is_split,
+        "needs number_checkpoints; given without": number is None,
+    }
+    return refused if file[_CONTIGUOUS] is True else {}

@@ -2,7 +2,7 @@
 
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.rules import Rules, Violations
+from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_number
 
 rule = Rules(DeepspeedView)
@@ -11,6 +11,8 @@ _STAGE_3 = "deepspeed/runtime/zero/stage3.py"
 _STAGE_12 = "deepspeed/runtime/zero/stage_1_and_2.py"
 _OFFLOAD = "deepspeed/runtime/zero/offload_config.py"
 _HPZ_GROUPS = "deepspeed/utils/groups.py _create_zero_param_parallel_group"
+_NORM = f"{keys.ZERO}.compute_grad_norm"
+_SCATTER = f"{keys.ZERO}.reduce_scatter"
 
 
 @rule("deepspeed/runtime/config_utils.py")
@@ -32,44 +34,42 @@ def zenflow_is_not_modelled(file: DeepspeedView) -> bool:
     return file[keys.ZENFLOW] is not None
 
 
-@rule(_CONFIG)
-def partial_offload_needs_stage_3(file: DeepspeedView) -> Violations:
+@rule(
+    _CONFIG,
+    key=keys.RATIO,
+    says="a ratio below 1 needs stage 3; given {file.ratio:g} with stage {file.stage}",
+)
+def partial_offload_needs_stage_3(file: DeepspeedView) -> bool:
     """offload_optimizer.ratio below 1 needs stage 3."""
-    ratio = as_number(file[f"{keys.ZERO}.offload_optimizer.ratio"])
-    if ratio is not None and ratio < 1 and file.stage != 3:
-        message = f"a ratio below 1 needs stage 3; given {ratio:g} with stage {file.stage}"
-        yield f"{keys.ZERO}.offload_optimizer.ratio", message
+    return file.ratio < 1 and file.stage != 3
 
 
-@rule(f"{_STAGE_3} asserts it at start", enforced=False)
-def partial_offload_needs_adam(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_STAGE_3} asserts it at start",
+    key=keys.RATIO,
+    says=f"a ratio below 1 needs DeepSpeed's own Adam on the host; given {{file[{keys.TYPE}]}}",
+    enforced=False,
+)
+def partial_offload_needs_adam(file: DeepspeedView) -> bool:
     """offload_optimizer.ratio below 1 needs DeepSpeed's own Adam."""
-    key = f"{keys.ZERO}.offload_optimizer.ratio"
-    ratio, kind = as_number(file[key]), file[keys.TYPE]
-    is_adam = not isinstance(kind, str) or kind.lower() in ("adam", "adamw")
-    is_other = not is_adam or file[keys.TORCH_ADAM] is True
-    is_off = file.device("offload_optimizer") == "none"
-    if ratio is not None and ratio < 1 and file.stage == 3 and is_other and not is_off:
-        message = f"a ratio below 1 needs DeepSpeed's own Adam on the host; given {kind}"
-        yield key, message
+    is_other = file.optimizer not in ("adam", "adamw", "") or file[keys.TORCH_ADAM] is True
+    return file.ratio < 1 and file.stage == 3 and is_other and file.offloads
 
 
-@rule(f"{_OFFLOAD}; nothing tests it", enforced=False)
-def optimizer_offload_needs_sharding(file: DeepspeedView) -> Violations:
+@rule(f"{_OFFLOAD}; nothing tests it", key=f"{keys.ZERO}.offload_optimizer", enforced=False)
+def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
     """offload_optimizer needs stage 1, 2 or 3."""
     where = file.device("offload_optimizer")
-    if where != "none" and file.stage == 0:
-        message = f"stage 0 ignores it; given {where}, allowed with stages 1, 2 and 3"
-        yield f"{keys.ZERO}.offload_optimizer", message
+    text = f"stage 0 ignores it; given {where}, allowed with stages 1, 2 and 3"
+    return {text: file.offloads and file.stage == 0}
 
 
-@rule(f"{_OFFLOAD}; nothing tests it", enforced=False)
-def parameter_offload_needs_stage_3(file: DeepspeedView) -> Violations:
+@rule(f"{_OFFLOAD}; nothing tests it", key=f"{keys.ZERO}.offload_param", enforced=False)
+def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     """offload_param needs stage 3."""
     where = file.device("offload_param")
-    if where != "none" and file.stage != 3:
-        message = f"ignored below stage 3; given {where} with stage {file.stage}"
-        yield f"{keys.ZERO}.offload_param", message
+    text = f"ignored below stage 3; given {where} with stage {file.stage}"
+    return {text: where != "none" and file.stage != 3}
 
 
 @rule(
@@ -83,51 +83,45 @@ def nvme_needs_stage_3(file: DeepspeedView) -> bool:
     return file.device("offload_optimizer") == "nvme" and file.stage in (1, 2)
 
 
-@rule("deepspeed/runtime/zero/partition_parameters.py asserts it at start", enforced=False)
-def nvme_has_a_path(file: DeepspeedView) -> Violations:
-    """Offload to NVMe names the folder of the drives."""
-    for section in keys.OLD_SWITCHES:
-        key = f"{keys.ZERO}.{section}.nvme_path"
-        if file.device(section) == "nvme" and not file[key]:
-            yield key, "device nvme needs the folder of the drives; given none"
-
-
-@rule("deepspeed/runtime/base_optimizer.py asserts it", enforced=False)
-def bf16_master_offload_is_consistent(file: DeepspeedView) -> Violations:
-    """bf16 master weights need bf16 states, or the host's Adam."""
-    key = keys.MASTER
-    if file[key] is not True or file.stage == 0:
-        return
-    states = file[keys.STATES] is True
-    offloads = file.device("offload_optimizer") != "none"
-    if not states and not offloads:
-        yield key, "needs bf16_optimizer_states or offload_optimizer; given neither"
-    elif offloads and file[keys.TORCH_ADAM] is True:
-        yield key, "offloaded, it needs DeepSpeed's own Adam; given torch_adam"
-
-
 @rule(
-    _CONFIG,
-    key=f"{keys.ZERO}.compute_grad_norm",
-    says="false needs stage 1 or 2; given stage {file.stage}",
+    "deepspeed/runtime/zero/partition_parameters.py asserts it at start",
+    says="device nvme needs the folder of the drives; given none",
+    enforced=False,
 )
+def nvme_has_a_path(file: DeepspeedView) -> list[str]:
+    """Offload to NVMe names the folder of the drives."""
+    on_drives = [each for each in keys.OLD_SWITCHES if file.device(each) == "nvme"]
+    paths = [f"{keys.ZERO}.{section}.nvme_path" for section in on_drives]
+    return [path for path in paths if not file[path]]
+
+
+@rule("deepspeed/runtime/base_optimizer.py asserts it", key=keys.MASTER, enforced=False)
+def bf16_master_offload_is_consistent(file: DeepspeedView) -> Refused:
+    """bf16 master weights need bf16 states, or the host's Adam."""
+    has_states, is_torchs = file[keys.STATES] is True, file[keys.TORCH_ADAM] is True
+    is_missing = not has_states and not file.offloads
+    refused = {
+        "needs bf16_optimizer_states or offload_optimizer; given neither": is_missing,
+        "offloaded, it needs DeepSpeed's own Adam; given torch_adam": file.offloads and is_torchs,
+    }
+    return refused if file[keys.MASTER] is True and file.stage > 0 else {}
+
+
+@rule(_CONFIG, key=_NORM, says="false needs stage 1 or 2; given stage {file.stage}")
 def norm_left_out_below_stage_3(file: DeepspeedView) -> bool:
     """compute_grad_norm false needs stage 1 or 2."""
-    return file[f"{keys.ZERO}.compute_grad_norm"] is False and file.stage not in (1, 2)
+    return file[_NORM] is False and file.stage not in (1, 2)
 
 
 @rule(
     f"{_STAGE_12} raises at start",
-    key=f"{keys.ZERO}.compute_grad_norm",
+    key=_NORM,
     says="false does not go with offload_optimizer; allowed is true",
     enforced=False,
 )
 def norm_left_out_without_offload(file: DeepspeedView) -> bool:
     """compute_grad_norm false does not go with offload_optimizer."""
-    offloads = file.device("offload_optimizer") != "none"
-    return bool(
-        file[f"{keys.ZERO}.compute_grad_norm"] is False and offloads and file.stage in (1, 2)
-    )
+    return file[_NORM] is False and file.offloads and file.stage in (1, 2)
 
 
 @rule(
@@ -144,10 +138,10 @@ def old_stage_1_is_gone(file: DeepspeedView) -> bool:
 @rule(f"{_STAGE_3} asserts it at start", enforced=False)
 def scattered_gradients_scale_after(file: DeepspeedView) -> Violations:
     """Under stage 3 scattered gradients are neither prescaled nor predivided."""
-    if file.stage != 3 or file[f"{keys.ZERO}.reduce_scatter"] is False:
+    if file.stage != 3 or file[_SCATTER] is False:
         return
     factor = as_number(file["gradient_predivide_factor"])
-    if factor is not None and factor != 1:
+    if factor not in (None, 1):
         message = f"stage 3 scatters gradients undivided; given {factor:g}, allowed is 1"
         yield "gradient_predivide_factor", message
     if file["prescale_gradients"] is True:
@@ -156,15 +150,13 @@ def scattered_gradients_scale_after(file: DeepspeedView) -> Violations:
 
 @rule(
     f"{_STAGE_3} raises at start",
-    key=f"{keys.ZERO}.reduce_scatter",
+    key=_SCATTER,
     says="Muon under stage 3 needs whole gradients; allowed is false",
     enforced=False,
 )
 def muon_gathers_gradients(file: DeepspeedView) -> bool:
     """Muon under stage 3 runs with reduce_scatter false."""
-    kind = file[keys.TYPE]
-    is_muon = isinstance(kind, str) and kind.lower() == "muon"
-    return is_muon and file.stage == 3 and file[f"{keys.ZERO}.reduce_scatter"] is not False
+    return file.optimizer == "muon" and file.stage == 3 and file[_SCATTER] is not False
 
 
 @rule(
@@ -175,29 +167,42 @@ def muon_gathers_gradients(file: DeepspeedView) -> bool:
 )
 def secondary_copy_needs_stage_3(file: DeepspeedView) -> bool:
     """zero_hpz_partition_size needs stage 3."""
-    return (keys.size(file.settings, keys.HPZ) or 1) > 1 and file.stage != 3
+    return file.secondary > 1 and file.stage != 3
 
 
-@rule(f"{_HPZ_GROUPS} asserts it at start", enforced=False)
-def secondary_copy_divides_ranks(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_HPZ_GROUPS} asserts it at start",
+    key=keys.HPZ,
+    says="must divide the ranks; given {file.secondary} of {file.num_gpus}",
+    enforced=False,
+)
+def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
     """zero_hpz_partition_size divides the ranks."""
-    ranks = min(keys.size(file.settings, keys.HPZ) or 1, file.world.num_gpus)
-    if ranks > 1 and file.stage == 3 and file.world.num_gpus % ranks:
-        yield keys.HPZ, f"must divide the ranks; given {ranks} of {file.world.num_gpus}"
+    ranks = min(file.secondary, file.num_gpus)
+    return ranks > 1 and file.stage == 3 and file.num_gpus % ranks > 0
 
 
-@rule(f"{_HPZ_GROUPS} numbers ranks without regard to AutoTP", enforced=False)
-def secondary_copy_without_autotp(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_HPZ_GROUPS} numbers ranks without regard to AutoTP",
+    key=keys.HPZ,
+    says=(
+        "its groups of {file.secondary} neighbours would mix shards of different layers' parts; "
+        "allowed with autotp_size 1; given {file.autotp}"
+    ),
+    enforced=False,
+)
+def secondary_copy_without_autotp(file: DeepspeedView) -> bool:
     """zero_hpz_partition_size does not go with AutoTP."""
-    ranks = keys.size(file.settings, keys.HPZ) or 1
-    if ranks > 1 and file.stage == 3 and file.autotp > 1:
-        message = f"its groups of {ranks} neighbours would mix shards of different layers' parts"
-        yield keys.HPZ, f"{message}; allowed with autotp_size 1; given {file.autotp}"
+    return file.secondary > 1 and file.stage == 3 and file.autotp > 1
 
 
-@rule(f"{_STAGE_3}; nothing tests it", severity="warning", enforced=False)
-def quantised_transfers_need_stage_3(file: DeepspeedView) -> Violations:
+@rule(
+    f"{_STAGE_3}; nothing tests it",
+    says="ignored below stage 3; given {file.stage}",
+    severity="warning",
+    enforced=False,
+)
+def quantised_transfers_need_stage_3(file: DeepspeedView) -> list[str]:
     """Quantised weights and gradients of ZeRO++ need stage 3."""
-    for name in ("zero_quantized_weights", "zero_quantized_gradients"):
-        if file[f"{keys.ZERO}.{name}"] is True and file.stage != 3:
-            yield f"{keys.ZERO}.{name}", f"ignored below stage 3; given {file.stage}"
+    names = (f"{keys.ZERO}.zero_quantized_weights", f"{keys.ZERO}.zero_quantized_gradients")
+    return [key for key in names if file[key] is True and file.stage != 3]
