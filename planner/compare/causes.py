@@ -4,9 +4,9 @@ A rule that prices the layout anew says what that would take; it proves nothing,
 explain the same seconds.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
@@ -61,17 +61,6 @@ class Case:
         """The run takes longer than its price, by more than noise."""
         return self.gap_s > APART * self.made.iter_time_s
 
-    @property
-    def is_faster(self) -> bool:
-        """The run takes less."""
-        return self.gap_s < -APART * self.made.iter_time_s
-
-    @cached_property
-    def network_s(self) -> float:
-        """Seconds that links are busy, hidden or not."""
-        items = self.made.time
-        return sum(items[name].busy_s for name in NETWORK if name in items)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
@@ -89,74 +78,46 @@ Rule = Callable[[Case], Cause | None]
 
 def causes_of(case: Case) -> tuple[Cause, ...]:
     """What the rules find; those that explain most of the difference first."""
-    found = [cause for rule in RULES if (cause := rule(case))]
+    rules = (*RULES, *OF_SLOWER) if case.is_slower else RULES
+    found = [cause for rule in rules if (cause := rule(case))]
     found.sort(key=lambda cause: -(cause.explains_s or 0.0))
     return tuple(found)
 
 
-def steps_causes(measured: Measured) -> tuple[Cause, ...]:
-    """What the steps alone say."""
-    return tuple(cause for rule in OF_STEPS if (cause := rule(measured)))
-
-
-def first_steps(measured: Measured) -> Cause | None:
-    """The first steps were slower than SLOW_FACTOR medians; they are not counted."""
-    slow = [one for one in measured.left_out_s if one > SLOW_FACTOR * measured.median_s]
-    if not slow:
-        return None
-    factor = max(slow) / measured.median_s
-    count = len(measured.left_out_s)
-    steps = f"{count} steps" if count > 1 else "step"
-    text = f"up to {factor:.1f} times the median in the first {steps}, not counted"
-    return Cause(name="first_steps", message=text)
-
-
-def stragglers(measured: Measured) -> Cause | None:
-    """Steps of more than SLOW_FACTOR medians raise the mean by STRAGGLERS or more."""
-    slow = [one for one in measured.steps_s if one > SLOW_FACTOR * measured.median_s]
-    cost = measured.mean_s / measured.median_s - 1.0
-    if not slow or cost < STRAGGLERS:
-        return None
-    text = (
-        f"{len(slow)} of {len(measured.steps_s)} steps took more than {SLOW_FACTOR:g} times the "
-        f"median, the worst {max(slow) / measured.median_s:.1f} times: the mean is "
-        f"{100 * cost:.0f} % above the median (checkpoints, evaluation, input or a slow node)"
-    )
-    return Cause(name="stragglers", message=text)
-
-
-def uneven(measured: Measured) -> Cause | None:
-    """Eight of ten steps spread over more than UNEVEN of the median."""
-    if measured.spread <= UNEVEN or len(measured.steps_s) < 5:
-        return None
-    text = (
-        f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: lengths or "
-        "routing differ from step to step, or a node or the network is shared"
-    )
-    return Cause(name="uneven", message=text)
-
-
-def drift(measured: Measured) -> Cause | None:
-    """The last third of at least nine steps is DRIFT slower than the first."""
-    third = len(measured.steps_s) // 3
-    if third < 3:
-        return None
-    ratio = median(measured.steps_s[-third:]) / median(measured.steps_s[:third]) - 1.0
-    if ratio < DRIFT:
-        return None
-    text = (
-        f"steps grew {100 * ratio:.0f} % slower from the first third to the last "
-        "(heat, memory in fragments, input)"
-    )
-    return Cause(name="drift", message=text)
-
-
-OF_STEPS: tuple[Callable[[Measured], Cause | None], ...] = (
-    first_steps,
-    stragglers,
-    uneven,
-    drift,
-)
+def steps_causes(measured: Measured) -> Iterator[Cause]:
+    """Yield what the steps alone say."""
+    steps_s, usual_s = measured.steps_s, measured.median_s
+    first = [one for one in measured.left_out_s if one > SLOW_FACTOR * usual_s]
+    if first:
+        count = len(measured.left_out_s)
+        steps = f"{count} steps" if count > 1 else "step"
+        factor = max(first) / usual_s
+        text = f"up to {factor:.1f} times the median in the first {steps}, not counted"
+        yield Cause(name="first_steps", message=text)
+    slow = [one for one in steps_s if one > SLOW_FACTOR * usual_s]
+    cost = measured.mean_s / usual_s - 1.0
+    if slow and cost >= STRAGGLERS:
+        text = (
+            f"{len(slow)} of {len(steps_s)} steps took more than {SLOW_FACTOR:g} times the "
+            f"median, the worst {max(slow) / usual_s:.1f} times: the mean is "
+            f"{100 * cost:.0f} % above the median (checkpoints, evaluation, input or a slow node)"
+        )
+        yield Cause(name="stragglers", message=text)
+    if measured.spread > UNEVEN and len(steps_s) >= 5:
+        text = (
+            f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: lengths "
+            "or routing differ from step to step, or a node or the network is shared"
+        )
+        yield Cause(name="uneven", message=text)
+    third = len(steps_s) // 3
+    # of fewer steps a single slow one would be a drift
+    drift = median(steps_s[-third:]) / median(steps_s[:third]) - 1.0 if third >= 3 else 0.0
+    if drift >= DRIFT:
+        text = (
+            f"steps grew {100 * drift:.0f} % slower from the first third to the last "
+            "(heat, memory in fragments, input)"
+        )
+        yield Cause(name="drift", message=text)
 
 
 def _share(case: Case, explained_s: float) -> str:
@@ -166,7 +127,7 @@ def _share(case: Case, explained_s: float) -> str:
 def no_overlap(case: Case) -> Cause | None:
     """Without any overlap the price closes CLOSES of the difference."""
     more_s = case.made.iter_time_s_serial - case.made.iter_time_s
-    if not case.is_slower or more_s < CLOSES * case.gap_s:
+    if more_s < CLOSES * case.gap_s:
         return None
     text = (
         f"were no communication hidden behind computation, an iteration would take "
@@ -177,10 +138,9 @@ def no_overlap(case: Case) -> Cause | None:
 
 def network(case: Case) -> Cause | None:
     """A network slower by at most MOST_FACTOR explains the difference."""
-    busy_s = case.network_s
-    if not case.is_slower or busy_s <= 0.0:
-        return None
-    factor = 1.0 + case.gap_s / busy_s
+    items = case.made.time
+    busy_s = sum(items[name].busy_s for name in NETWORK if name in items)
+    factor = 1.0 + case.gap_s / busy_s if busy_s > 0.0 else math.inf
     if factor > MOST_FACTOR:
         return None
     text = (
@@ -215,10 +175,8 @@ def host_bound(case: Case) -> Cause | None:
 def _crossing(at: Callable[[float], float], values: Sequence[float], case: Case) -> float | None:
     """The value at which the price is what was measured, on lines between those given.
 
-    None where the run is not slower than its price, or no value makes it as slow.
+    None where no value makes it as slow.
     """
-    if not case.is_slower:
-        return None
     priced = [(value, at(value)) for value in values]
     for (low, before), (high, after) in pairwise(priced):
         if before <= case.measured.median_s <= after and after > before:
@@ -229,14 +187,10 @@ def _crossing(at: Callable[[float], float], values: Sequence[float], case: Case)
 def recomputation(case: Case) -> Cause | None:
     """With all or no layers recomputed the price is within APART, or closes CLOSES."""
     strategy = case.layout.strategy
-    if not (case.is_slower or case.is_faster):
+    if not case.is_slower and case.gap_s > -APART * case.made.iter_time_s:
         return None
     is_full = strategy.recompute == "full"
-    other = (
-        with_policy_on_all_layers(strategy, "full")
-        if case.is_slower
-        else with_policy_on_all_layers(strategy, "none")
-    )
+    other = with_policy_on_all_layers(strategy, "full" if case.is_slower else "none")
     if other == strategy or (case.is_slower and is_full):
         return None
     other_s = estimate(case.layout.context, other).iter_time_s
@@ -281,4 +235,6 @@ def beyond_peak(case: Case) -> Cause | None:
     return Cause(name="beyond_peak", message=text)
 
 
-RULES: tuple[Rule, ...] = (beyond_peak, no_overlap, network, recomputation, imbalance, host_bound)
+RULES: tuple[Rule, ...] = (beyond_peak, recomputation)
+OF_SLOWER: tuple[Rule, ...] = (no_overlap, network, imbalance, host_bound)
+"""Of runs that take longer than their price, by more than noise."""

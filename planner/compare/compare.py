@@ -88,7 +88,7 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
             raise
         found = measured(log, _stated(log))
         reasons = tuple(str(problem) for problem in error.problems)
-        steps = steps_causes(found) if found else ()
+        steps = tuple(steps_causes(found)) if found else ()
         return Comparison(log=log, measured=found, unpriced=reasons, steps=steps)
     return _compared(log, priced)
 
@@ -100,12 +100,7 @@ def _priced(log: Log, request: Request, config: str | None) -> Priced:
         message = "says no layout that can be read: --config FILE gives it"
         raise InputError.single(log.path, "layout", message)
     stated = log.dump.reading.decisions
-    known = replace(
-        log.sizes,
-        num_gpus=None if "num_gpus" in stated else log.sizes.num_gpus,
-        global_batch=None if "global_batch" in stated else log.sizes.global_batch,
-        seq_len=None if "seq_len" in stated else log.sizes.seq_len,
-    )
+    known = replace(log.sizes, **{each.name: None for each in fields(Sizes) if each.name in stated})
     return priced_reading(log.dump.reading, _with_sizes(request, known), log.dump.framework)
 
 
@@ -124,12 +119,9 @@ def _stated(log: Log) -> Sizes:
 
 def _with_sizes(request: Request, sizes: Sizes) -> Request:
     """The request with what the log says; what was asked for comes first."""
-    return replace(
-        request,
-        num_gpus=request.num_gpus or sizes.num_gpus,
-        global_batch=request.global_batch or sizes.global_batch,
-        seq_len=request.seq_len or sizes.seq_len,
-    )
+    names = [each.name for each in fields(Sizes)]
+    known = {name: getattr(request, name) or getattr(sizes, name) for name in names}
+    return replace(request, **known)
 
 
 def _compared(log: Log, priced: Priced) -> Comparison:
@@ -160,7 +152,7 @@ def _compared(log: Log, priced: Priced) -> Comparison:
         measured=found,
         predicted=predicted,
         causes=causes_of(case),
-        steps=steps_causes(found),
+        steps=tuple(steps_causes(found)),
         published=_published(layout.context.model.kind, error),
     )
 

@@ -37,22 +37,8 @@ class StepForm:
     """One figure for the whole run, taken where nothing better is there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryForm:
-    """A peak of memory as printed."""
-
-    kind: str
-    """A field of Memory, without its unit."""
-    line: Pattern[str]
-    unit_bytes: float
-
-
 def _step(framework: str, unit: Unit, line: str, **more: bool) -> StepForm:
     return StepForm(framework=framework, unit=unit, line=re.compile(line), **more)
-
-
-def _memory(kind: str, line: str, unit_bytes: float) -> MemoryForm:
-    return MemoryForm(kind=kind, line=re.compile(line), unit_bytes=unit_bytes)
 
 
 _MEGATRON = r"iteration\s+(?P<number>\d+)\s*/\s*\d+ \|.*?elapsed time per iteration \({}\):\s*" + _N
@@ -101,15 +87,16 @@ STEPS: tuple[StepForm, ...] = (
     ),
 )
 """Tried in this order on every line; the form with most lines is the log's."""
-MEMORY: tuple[MemoryForm, ...] = (
-    _memory("allocated", r"memory \(MB\) \|.*?max allocated: ([\d.]+)", MIB),
-    _memory("reserved", r"memory \(MB\) \|.*?max reserved: ([\d.]+)", MIB),
-    _memory("allocated", r"MaxMemAllocated=([\d.]+)GB", GIB),
-    _memory("reserved", r"\bmemory: *([\d.]+)GiB\(", GIB),
-    _memory("reserved", r"'memory\(GiB\)': '?([\d.]+)", GIB),
-    _memory("allocated", r"max_mem_allocated\(gib\)'?: '?([\d.]+)", GIB),
-    _memory("reserved", r"device_mem_reserved\(gib\)'?: '?([\d.]+)", GIB),
-    _memory("reserved", r"max_memory_reserved: ([\d.]+)(?= )", 1.0),
+# Peaks of memory: field of Memory, a line as printed, bytes of its unit.
+MEMORY: tuple[tuple[str, str, float], ...] = (
+    ("allocated_bytes", r"memory \(MB\) \|.*?max allocated: ([\d.]+)", MIB),
+    ("reserved_bytes", r"memory \(MB\) \|.*?max reserved: ([\d.]+)", MIB),
+    ("allocated_bytes", r"MaxMemAllocated=([\d.]+)GB", GIB),
+    ("reserved_bytes", r"\bmemory: *([\d.]+)GiB\(", GIB),
+    ("reserved_bytes", r"'memory\(GiB\)': '?([\d.]+)", GIB),
+    ("allocated_bytes", r"max_mem_allocated\(gib\)'?: '?([\d.]+)", GIB),
+    ("reserved_bytes", r"device_mem_reserved\(gib\)'?: '?([\d.]+)", GIB),
+    ("reserved_bytes", r"max_memory_reserved: ([\d.]+)(?= )", 1.0),
 )
 TFLOPS = re.compile(
     r"(?:throughput per GPU \(TFLOP/s/GPU\): *|\bTFLOPs: *|\btflops: *|GPU utilization: *)([\d.,]+)"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -243,13 +242,11 @@ def _is_cut(line: str) -> bool:
 def _memory(lines: Sequence[str]) -> Memory:
     """The largest peak of each kind over ranks and time."""
     most: dict[str, float] = {}
-    for line in lines:
-        for form in MEMORY:
-            for text in form.line.findall(line[:MAX_LINE]):
-                num_bytes = _number(text) * form.unit_bytes
-                most[form.kind] = max(most.get(form.kind, 0.0), num_bytes)
-    kept: dict[str, Any] = {f"{kind}_bytes": size for kind, size in most.items() if size > 0}
-    return Memory(**kept)
+    for field_name, pattern, unit_bytes in MEMORY:
+        for line in lines:
+            for text in re.findall(pattern, line[:MAX_LINE]):
+                most[field_name] = max(most.get(field_name, 0.0), _number(text) * unit_bytes)
+    return Memory(**{name: size for name, size in most.items() if size > 0})
 
 
 def _tflops(lines: Sequence[str]) -> float | None:
