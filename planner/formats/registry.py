@@ -30,7 +30,7 @@ def load_format(name: str) -> Format:
         allowed = ", ".join(format_names())
         raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
     if name in tool_names():
-        from planner.formats.front_ends.made import front_end
+        from planner.formats.front_ends.front_end import front_end
 
         return front_end(name)
     found: Format = import_module(f"planner.formats.{name}.format").FORMAT

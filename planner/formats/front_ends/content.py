@@ -1,32 +1,46 @@
-"""What a file hands to a front end: keys with values and places, from YAML, JSON or a command."""
+"""What a file hands to a front end: keys with values and places, from YAML, JSON or a command.
 
-from collections.abc import Iterator, Mapping, Sequence
+Files that it names stand beside it or where it is run from, never outside; none is fetched.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from planner.documents.tree import Entry, Tree, parsed_object, parsed_yaml
+from planner.documents.file import is_file
+from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
-from planner.formats.format import Finding, Severity, SourceText, Value
-from planner.formats.front_ends.named import source_named
+from planner.formats.format import Finding, Severity, SourceText, Value, read_source
 from planner.formats.front_ends.tools import Tool
-from planner.formats.settings import finding_at
-from planner.formats.shell.launched import launcher_settings, processes
+from planner.formats.settings import repeated_keys
+from planner.formats.shell.launched import launcher_settings, number_of, processes
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import Lines, line_numbers, read_script
+from planner.formats.trainer.format import is_json, places_in
 
 FILES = (".yaml", ".yml", ".json")
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
 """Variables that say how many processes a program's own launcher starts."""
 ACCELERATE = "--config_file"
+MAX_LENGTH = 1000
+ABOVE = 6
+"""Folders above a file from which its program may have been started."""
+MARKS = (".git", "pyproject.toml", "setup.py")
+"""The folder that has one of them is the outermost one."""
+
+
+class OutsideError(InputError):
+    """A file that is not to be read: it lies outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
     """The words of a front end."""
 
-    values: Mapping[str, Any]
-    """Of keys at the top."""
+    names: frozenset[str]
+    """Keys at the top."""
     places: Mapping[str, Value]
     """Every value by its path, joined by dots."""
     findings: tuple[Finding, ...] = ()
@@ -38,61 +52,31 @@ class Content:
     is_command: bool = False
 
 
-def is_json(source: SourceText) -> bool:
-    """Whether a text is an object of JSON."""
-    return source.text.lstrip().startswith("{")
-
-
 def is_script(source: SourceText, tool: Tool) -> bool:
-    """Whether a text may hold a command of the program."""
+    """Whether a text, by its name no YAML or JSON, may hold a command of the program."""
     lines = (line for line in source.text.splitlines() if not line.lstrip().startswith("#"))
     heads = [words[-1] for words in tool.commands]
-    return any(head in line.split() or f"/{head}" in line for line in lines for head in heads)
+    is_text = not is_json(source) and not source.path.lower().endswith(FILES)
+    return is_text and any(
+        head in line.split() or f"/{head}" in line for line in lines for head in heads
+    )
 
 
 def content_of(source: SourceText, tool: Tool) -> Content:
     """Read a file; InputError where it holds no such keys."""
-    if is_json(source):
-        return _of_json(source, tool)
-    if not source.path.lower().endswith(FILES) and is_script(source, tool):
+    if is_script(source, tool):
         return _of_command(source, tool)
-    return _of_yaml(source, tool)
-
-
-def _of_json(source: SourceText, tool: Tool) -> Content:
-    tree = parsed_object(source.path, source.text)
-    return _of_entries(source, tool, tree, tree.members)
-
-
-def _of_yaml(source: SourceText, tool: Tool) -> Content:
-    tree = parsed_yaml(source.path, source.text)
-    if not isinstance(tree.value, dict):
-        raise InputError.single(source.path, "line 1", "keys with values are needed")
-    return _of_entries(source, tool, tree, tree.entries)
-
-
-def _of_entries(
-    source: SourceText, tool: Tool, tree: Tree, entries: Mapping[Any, Entry]
-) -> Content:
-    names = {".".join(map(str, path)): entry for path, entry in entries.items()}
-    places = {
-        name: Value(value=entry.value, key=name, line=entry.line) for name, entry in names.items()
-    }
-    twice = ((each.path, each.line) for each in tree.duplicates)
-    return Content(values=tree.value, places=places, findings=tuple(_doubles(source, tool, twice)))
-
-
-def _doubles(
-    source: SourceText, tool: Tool, found: Iterator[tuple[Sequence[str | int], int]]
-) -> Iterator[Finding]:
-    for path, line in found:
-        place = Value(value=None, key=".".join(map(str, path)), line=line)
-        is_refused = tool.refuses_doubles and not is_json(source)
-        message = (
-            "given twice, which is refused" if is_refused else "given twice; the last one counts"
-        )
-        severity: Severity = "error" if is_refused else "warning"
-        yield finding_at(f"{tool.name}.duplicate_key", source.path, place, message, severity)
+    tree, places = places_in(source)
+    severity: Severity = "warning"
+    says = "given twice; the last one counts"
+    if tool.refuses_doubles and not is_json(source):
+        severity, says = "error", "given twice, which is refused"
+    twice = repeated_keys(f"{tool.name}.duplicate_key", source.path, tree.duplicates, says)
+    return Content(
+        names=frozenset(path[0] for path in places),
+        places={place.key: place for place in places.values()},
+        findings=tuple(replace(each, severity=severity) for each in twice),
+    )
 
 
 def _of_command(source: SourceText, tool: Tool) -> Content:
@@ -105,15 +89,15 @@ def _of_command(source: SourceText, tool: Tool) -> Content:
         message = f"no command starts training with {tool.program}"
         raise InputError.single(source.path, "file", message)
     given, file = _options(command.words[start:], lines)
-    under = _under(source, tool, file) if file else None
-    values = {name: each.value for name, each in given.items() if each.value is not None}
-    environment = {**script.environment, **command.environment}
+    under = _under(source, tool, file) if file else Content(names=frozenset(), places={})
+    stated = {name: each for name, each in given.items() if each.value is not None}
+    places = {k: each for k, each in under.places.items() if k.partition(".")[0] not in given}
     launcher = (*command.outer, *command.words[:start])
     return Content(
-        values={**(under.values if under else {}), **values},
-        places={**_hidden(under, given), **{name: given[name] for name in values}},
-        findings=under.findings if under else (),
-        num_gpus=_processes(launcher, environment, lines),
+        names=under.names | stated.keys(),
+        places=places | stated,
+        findings=under.findings,
+        num_gpus=_processes(launcher, {**script.environment, **command.environment}, lines),
         accelerate=_after(launcher, ACCELERATE, lines),
         open_keys={name: each for name, each in given.items() if each.value is None},
         is_command=True,
@@ -122,48 +106,36 @@ def _of_command(source: SourceText, tool: Tool) -> Content:
 
 def _start(words: Sequence[Word], tool: Tool) -> int:
     """Where the options of training begin; 0: nowhere."""
-    texts = [word.text for word in words]
-    for wanted in tool.commands:
-        for at in range(len(texts) - len(wanted) + 1):
-            there = texts[at : at + len(wanted)]
-            if all(_is_program(a, b) for a, b in zip(there, wanted, strict=True)):
-                return at + len(wanted)
-    return 0
-
-
-def _is_program(text: str, wanted: str) -> bool:
-    return text == wanted or text.endswith(f"/{wanted}")
+    texts = [f"/{word.text}" for word in words]
+    ends = (
+        at + len(wanted)
+        for wanted in tool.commands
+        for at in range(len(texts) - len(wanted) + 1)
+        if all(texts[at + number].endswith(f"/{word}") for number, word in enumerate(wanted))
+    )
+    return next(ends, 0)
 
 
 def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Value], Value | None]:
     """Values by option, None of one that is not known, and the file that the words name."""
     found: dict[str, Value] = {}
-    file: Value | None = None
-    at = 0
-    while at < len(words):
-        word, line = words[at], lines.at(words[at].start)
-        at += 1
-        if not word.text.startswith("--"):
-            if file is None and word.text.endswith(FILES):
-                file = Value(value=word.text, key=word.text, line=line)
-            continue
-        option, sign, joined = word.text.partition("=")
-        taken = [] if sign else _values(words, at)
-        at += len(taken)
-        is_known = not word.unknown and not any(each.unknown for each in taken)
+    starts = [at for at, word in enumerate(words) if word.text.startswith("--")]
+    strays = [*words[: starts[0] if starts else None]]
+    for at, end in pairwise([*starts, len(words)]):
+        option, sign, joined = words[at].text.partition("=")
+        behind = words[at + 1 : end]
+        taken = () if sign else behind
+        strays += behind if sign else ()
         texts = [joined] if sign else [each.text for each in taken]
-        name = option[2:].replace("-", "_")
+        is_known = not any(each.unknown for each in (words[at], *taken))
         value = _typed(texts) if is_known else None
-        found[name] = Value(value=value, key=option, line=line)
+        place = Value(value=value, key=option, line=lines.at(words[at].start))
+        found[option[2:].replace("-", "_")] = place
     named = found.pop("config", None)
-    return found, file or named
-
-
-def _values(words: Sequence[Word], at: int) -> list[Word]:
-    end = at
-    while end < len(words) and not words[end].text.startswith("--"):
-        end += 1
-    return list(words[at:end])
+    file = next((word for word in strays if word.text.endswith(FILES)), None)
+    if file is not None:
+        named = Value(value=file.text, key=file.text, line=lines.at(file.start))
+    return found, named
 
 
 def _typed(texts: Sequence[str]) -> Any:  # noqa: ANN401 - what YAML makes of the words
@@ -173,10 +145,10 @@ def _typed(texts: Sequence[str]) -> Any:  # noqa: ANN401 - what YAML makes of th
 
 
 def _scalar(text: str) -> Any:  # noqa: ANN401
-    if text.lstrip()[:1] in ("", "&", "*", "!", "|", ">", "'", '"', "%", "@", "`", "#"):
-        return text
+    """What YAML makes of a word; words that mean more to YAML than to a shell stay as they are."""
+    is_plain = text.lstrip()[:1] not in ("", *"&*!|>'\"%@`#")
     try:
-        value = parsed_yaml("word", text).value
+        value = parsed_yaml("word", text).value if is_plain else None
     except InputError:
         return text
     return text if value is None else value
@@ -192,17 +164,13 @@ def _under(source: SourceText, tool: Tool, file: Value) -> Content:
     return replace(content, places=at)
 
 
-def _hidden(under: Content | None, given: Mapping[str, Value]) -> dict[str, Value]:
-    """What a file says, but for what options say again."""
-    places = under.places if under else {}
-    return {name: each for name, each in places.items() if name.partition(".")[0] not in given}
-
-
 def _after(words: Sequence[Word], option: str, lines: Lines) -> Value | None:
-    for left, right in pairwise(words):
-        if left.text == option and not right.unknown:
-            return Value(value=right.text, key=option, line=lines.at(left.start))
-    return None
+    found = (
+        Value(value=right.text, key=option, line=lines.at(left.start))
+        for left, right in pairwise(words)
+        if left.text == option and not right.unknown
+    )
+    return next(found, None)
 
 
 def _processes(
@@ -210,20 +178,54 @@ def _processes(
 ) -> Value | None:
     """Those that torchrun or Slurm starts, or that the variables of the program's launcher say."""
     stated = processes(launcher_settings(launcher, lines))
-    if stated is not None:
+    words = {name: environment[name] for name in (PER_NODE, NODES, VISIBLE) if name in environment}
+    counts = {name: number_of(word.text) for name, word in words.items()}
+    per_node, nodes = counts.get(PER_NODE), counts.get(NODES, 1)
+    visible = words[VISIBLE].text.split(",") if VISIBLE in words else []
+    is_one = sum(bool(each.strip()) for each in visible) == 1 and not words[VISIBLE].unknown
+    number = per_node * nodes if per_node and nodes else 0
+    name = PER_NODE
+    if PER_NODE not in words and is_one:
+        name, number = VISIBLE, 1
+    if stated is not None or not number:
         return stated
-    per_node, nodes = _count(environment, PER_NODE), _count(environment, NODES)
-    word = environment.get(PER_NODE)
-    if word is not None and per_node and (nodes or NODES not in environment):
-        return Value(value=per_node * (nodes or 1), key=PER_NODE, line=lines.at(word.start))
-    visible = environment.get(VISIBLE)
-    if word is None and visible is not None and not visible.unknown:
-        devices = [each for each in visible.text.split(",") if each.strip()]
-        if len(devices) == 1:
-            return Value(value=1, key=VISIBLE, line=lines.at(visible.start))
-    return None
+    return Value(value=number, key=name, line=lines.at(words[name].start))
 
 
-def _count(environment: Mapping[str, Word], name: str) -> int | None:
-    text = environment[name].text if name in environment else ""
-    return int(text) if text.isascii() and text.isdigit() and int(text[:6]) > 0 else None
+def source_named(path: str, name: Value) -> SourceText:
+    """The file that a value names; InputError with its line where there is none.
+
+    OutsideError where the name leads out of the folders that belong to the file.
+    """
+    where, text = f"line {name.line}" if name.line else name.key, str(name.value)
+    if len(text) > MAX_LENGTH or "\0" in text or "\n" in text:
+        raise InputError.single(path, where, "a name of a file is needed")
+    folders, is_absolute = _folders_of(path), Path(text).is_absolute()
+    found = next((folder / text for folder in folders if is_file(folder / text)), None)
+    outermost = folders[-1].resolve()
+    if found and not is_absolute and found.resolve().is_relative_to(outermost):
+        if found.resolve() == Path(path).resolve():
+            raise InputError.single(path, where, f"{name.key} names the file itself")
+        return read_source(_shown(found))
+    if is_absolute or ".." in Path(text).parts:
+        message = f"{name.key} names {text[:80]}, which lies outside {folders[-1].name or '/'}"
+        raise OutsideError.single(path, where, f"{message} and is not read")
+    looked = f"looked in {_shown(folders[0])}" + " and above" * (len(folders) > 1)
+    message = f"{name.key} names {text[:80]}, which is not there; {looked}"
+    raise InputError.single(path, where, message)
+
+
+def _folders_of(path: str) -> list[Path]:
+    """Where a name in a file may start: in its folder and above, up to the project's or present."""
+    own, here = Path(path).absolute().parent, Path.cwd()
+    above = [own, *own.parents][:ABOVE]
+    for number, folder in enumerate(above, 1):
+        if folder == here or any((folder / mark).exists() for mark in MARKS):
+            return above[:number]
+    return above[:1]
+
+
+def _shown(path: Path) -> str:
+    """From the present folder where it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -21,36 +21,42 @@ def is_one_of(value: object, wanted: list[Any]) -> bool:
     return value in wanted or (as_flag(value) in flags and as_flag(value) is not None)
 
 
+def _any_of(settings: Settings, table: Mapping[str, list[Any]]) -> bool:
+    return any(is_one_of(given(settings, key), values) for key, values in table.items())
+
+
 def unpriced(tool: Tool, settings: Settings) -> str:
     """Why plans say nothing of the memory and time of what a file starts; empty where they do."""
+    return next(_reasons(tool, settings), "")
+
+
+def _reasons(tool: Tool, settings: Settings) -> Iterator[str]:
+    modes = tool.training["modes"]
     for entry in tool.unpriced:
         value = given(settings, entry["key"])
         if _is_unpriced(entry, value):
-            shown = str(value)[:60]
-            return f"{settings[entry['key']].key} {shown}: {entry['why']}"
+            yield f"{settings[entry['key']].key} {str(value)[:60]}: {entry['why']}"
     for key in tool.training["beyond"]:
-        value = given(settings, key)
-        if value and as_flag(value) is not False:
-            return f"{settings[key].key}: more than adapters of one rank is trained"
+        if given(settings, key) and as_flag(given(settings, key)) is not False:
+            yield f"{settings[key].key}: more than adapters of one rank is trained"
     mode = _stated_mode(tool, settings)
-    if mode is not None and not tool.training["modes"].get(str(mode.value)):
-        allowed = ", ".join(name for name, known in tool.training["modes"].items() if known)
-        return f"{mode.key} {mode.value}: plans price {allowed}"
+    if mode is not None and not modes.get(str(mode.value)):
+        allowed = ", ".join(name for name, known in modes.items() if known)
+        yield f"{mode.key} {mode.value}: plans price {allowed}"
     for key in tool.model:
         name = given(settings, key)
         if isinstance(name, str) and _QUANTISED.search(name):
-            return f"{settings[key].key} {name[-60:]}: its weights are quantised already"
-    return ""
+            yield f"{settings[key].key} {name[-60:]}: its weights are quantised already"
 
 
 def _is_unpriced(entry: Mapping[str, Any], value: object) -> bool:
-    if value is None or value == "":
-        return False
-    if "other_than" in entry:
-        return not is_one_of(value, entry["other_than"]) and as_flag(value) is not False
+    """Whether a value is one of ``values``, none of ``other_than``, or, without them, given."""
+    is_given = value not in (None, "") and as_flag(value) is not False
     if "values" in entry:
-        return is_one_of(value, entry["values"])
-    return as_flag(value) is not False and value != [] and value != {}
+        return value not in (None, "") and is_one_of(value, entry["values"])
+    if "other_than" in entry:
+        return is_given and not is_one_of(value, entry["other_than"])
+    return is_given and value not in ([], {})
 
 
 def _stated_mode(tool: Tool, settings: Settings) -> Value | None:
@@ -60,17 +66,11 @@ def _stated_mode(tool: Tool, settings: Settings) -> Value | None:
 
 def training_of(tool: Tool, settings: Settings) -> tuple[Training, tuple[str, ...]]:
     """What is trained, and what of it nobody says, in words."""
-    stated = _stated_mode(tool, settings)
-    table = tool.training
-    word = table["usual"] if stated is None else table["modes"].get(str(stated.value), "full")
-    mode: Mode = word or "full"
-    if mode == "full":
+    stated, table, said = _stated_mode(tool, settings), tool.training, list[str]()
+    word = table["usual"] if stated is None else table["modes"].get(str(stated.value))
+    if word in (None, "full"):
         return FULL, ()
-    in_4_bits = any(
-        is_one_of(given(settings, key), values) for key, values in table["in_4_bits"].items()
-    )
-    mode = "qlora" if in_4_bits else mode
-    said = list[str]()
+    mode: Mode = "qlora" if _any_of(settings, table["in_4_bits"]) else word
     rank = as_whole(given(settings, table["rank"]["key"]))
     if rank is None or not 1 <= rank <= MAX_RANK:
         rank = int(table["rank"]["usual"])
@@ -86,38 +86,27 @@ def training_of(tool: Tool, settings: Settings) -> tuple[Training, tuple[str, ..
 def _targets(tool: Tool, settings: Settings) -> tuple[Target, ...]:
     """The projections that a file names, empty where it names none that plans know."""
     table = tool.training["targets"]
-    for key in table["keys"]:
-        value = given(settings, key)
-        if value in (None, "", False, []):
-            continue
-        if is_one_of(value, table["all"]):
-            return TARGETS
+    for value in (given(settings, key) for key in table["keys"]):
         names = value.split(",") if isinstance(value, str) else value
-        if not isinstance(names, list):
-            continue
-        if any(is_one_of(each, table["all"]) for each in names):
+        names = names if isinstance(names, list) else []
+        is_all = value is not None and is_one_of(value, table["all"])
+        if is_all or any(is_one_of(each, table["all"]) for each in names):
             return TARGETS
-        known = [name for name in map(_projection, names) if name]
+        short = [str(name).strip().rpartition(".")[2].removesuffix(SUFFIX) for name in names]
+        known = [name for name in short if name in TARGETS]
         if known:
             return read_targets(",".join(known))
     return ()
 
 
-def _projection(name: object) -> str:
-    short = str(name).strip().rpartition(".")[2].removesuffix(SUFFIX)
-    return short if short in TARGETS else ""
-
-
 def holds_16_bits(tool: Tool, settings: Settings) -> bool:
     """Whether the weights that are trained are held in 16 bits."""
-    usual = bool(tool.in_16_bits.get("usual", False))
     stated = {key: values for key, values in tool.in_16_bits.items() if key != "usual"}
-    return usual != any(is_one_of(given(settings, key), each) for key, each in stated.items())
+    return bool(tool.in_16_bits.get("usual", False)) != _any_of(settings, stated)
 
 
-def traits_of(tool: Tool, settings: Settings) -> Iterator[Setting]:
+def traits_of(tool: Tool, settings: Settings) -> tuple[Setting, ...]:
     """Traits that a file states: the loss in chunks."""
     plugins = given(settings, "plugins")
     has_plugin = isinstance(plugins, list) and any(each in tool.liger_plugins for each in plugins)
-    if has_plugin or any(is_one_of(given(settings, key), each) for key, each in tool.liger.items()):
-        yield from LIGER
+    return LIGER if has_plugin or _any_of(settings, tool.liger) else ()

@@ -1,0 +1,276 @@
+"""A front end as a format: read, checked and repaired as TrainingArguments are, not written."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from planner.cost.context import Context
+from planner.documents.file import REMOVED
+from planner.documents.json_edit import edited as edited_json
+from planner.documents.nodes import Path
+from planner.documents.tree import keys_at_top, parsed_yaml
+from planner.documents.yaml_edit import edited as edited_yaml
+from planner.errors import ExpressError, InputError
+from planner.formats.decision import changes, decided_in, holding, lines_of, unlike_layers
+from planner.formats.format import Format, Reading, SourceText, Value, listed
+from planner.formats.front_ends.content import FILES, content_of, is_script
+from planner.formats.front_ends.rules import RULES
+from planner.formats.front_ends.tools import Tool, is_of, load_tool
+from planner.formats.front_ends.trained import (
+    holds_16_bits,
+    is_one_of,
+    training_of,
+    traits_of,
+    unpriced,
+)
+from planner.formats.front_ends.words import translated
+from planner.formats.settings import Settings, as_whole, decided, given, whole
+from planner.formats.trainer import keys
+from planner.formats.trainer.format import is_json
+from planner.formats.trainer.mapping import (
+    DEEPSPEED,
+    REPLICATED,
+    SUPPORT,
+    engine,
+    part,
+    section_of,
+)
+from planner.formats.trainer.rules import RULES as OF_TRAINER
+from planner.frameworks.optimizers import optimizer_names
+from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
+from planner.spec.training import FULL, MODES, Training
+
+IN_16_BITS = "pure-bf16"
+"""The profile of weights, gradients and states in 16 bits, where nothing shards them."""
+OPEN = 6
+"""Options of a command that a note lists."""
+CARRIED = (
+    *(keys.BATCH, keys.STEPS, keys.CHECKPOINTING),
+    *(keys.BLOCKS, keys.RESHARD, keys.OFFLOAD),
+)
+"""Keys of TrainingArguments that a repair may change; what shards is left as it is."""
+NOT_HERE = (
+    "mesh_is_no_mapping",
+    "checkpointing_by_its_new_name",
+    "fsdp_config_is_used",
+    "fsdp2_is_used",
+)
+"""Rules of TrainingArguments of which a front end takes care itself."""
+_FOLLOWS = ("dp", "etp", "placement")
+"""What no key needs to say."""
+
+
+def front_end(name: str) -> Format:
+    """The format of a program that hands its files to Trainer."""
+    tool = load_tool(name)
+    left = (*NOT_HERE, *(("optim_known",) if tool.optimizers else ()))
+    return Format(
+        name=name,
+        title=tool.title,
+        framework="accelerate",
+        versions=tool.versions,
+        emit=partial(_refuse, tool.program),
+        recognise=partial(recognise, tool=tool),
+        read=partial(read, tool=tool),
+        rules=RULES.get(name, ()),
+        borrowed={"trainer": tuple(rule for rule in OF_TRAINER if rule.name not in left)},
+        is_written=False,
+        trains=MODES,
+        write_into=partial(write_into, tool=tool),
+        part=part,
+        engine=engine,
+        support=SUPPORT,
+    )
+
+
+def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
+    message = f"files of {program} are read, checked and repaired, not written"
+    raise ExpressError(f"{message}; trainer writes the TrainingArguments behind them")
+
+
+def recognise(source: SourceText, tool: Tool) -> bool:
+    """Whether a file, from its keys, or a command in it, is the program's."""
+    if is_json(source):
+        return is_of(tool, keys_at_top(source.path, source.text))
+    is_likely = any(all(key in source.text for key in group) for group in tool.tells)
+    try:
+        if is_script(source, tool):
+            return bool(content_of(source, tool).names)
+        value = parsed_yaml(source.path, source.text).value if is_likely else None
+    except InputError:
+        return False
+    return isinstance(value, dict) and is_of(tool, {*map(str, value)})
+
+
+def read(source: SourceText, tool: Tool) -> Reading:
+    """Understand a file; InputError where it holds no keys."""
+    content = content_of(source, tool)
+    made = translated(source.path, content, tool)
+    if content.open_keys:
+        first, *_ = content.open_keys.values()
+        names = listed([each.key for each in content.open_keys.values()][:OPEN])
+        message = f"{names}: made by the shell from what the file does not say; not known"
+        made.report("unresolved", first, message, "note")
+    settings, section = made.settings, section_of(made.settings)
+    found = decided_in(section.table, settings) | made.launched | dict(_degrees(tool, settings))
+    if content.num_gpus is not None:
+        found["num_gpus"] = content.num_gpus
+    training, said = training_of(tool, settings)
+    why = unpriced(tool, settings) or _beyond_plans(tool, settings, training, found)
+    if why:
+        training, said = FULL, ()
+        found.pop("optimizer", None)
+    if section is REPLICATED and not training.is_frozen and holds_16_bits(tool, settings):
+        found["profile"] = decided(settings, "bf16", IN_16_BITS)
+    longest = _longest(tool, settings)
+    is_packed = any(is_one_of(given(settings, key), each) for key, each in tool.packing.items())
+    if longest is not None and is_packed:
+        found["seq_len"], longest = longest, None
+    is_bare = section is REPLICATED and not content.is_command and not made.launched
+    return Reading(
+        format=tool.name,
+        path=source.path,
+        settings=settings,
+        decisions=found,
+        findings=tuple(sorted(made.findings, key=lambda each: each.line)),
+        assumes=("zero_stage",) * is_bare + ("optimizer",) * ("optimizer" not in found and not why),
+        unpriced=why,
+        named=tuple(made.named),
+        training=training,
+        traits=traits_of(tool, settings),
+        longest=longest,
+        batching=_batching(tool, settings),
+        supposes=said,
+        named_model=next((settings[key] for key in tool.model if given(settings, key)), None),
+    )
+
+
+def _beyond_plans(
+    tool: Tool, settings: Settings, training: Training, found: Mapping[str, Value]
+) -> str:
+    """What Trainer runs, and plans do not price."""
+    nothing = Value(value=None, key="")
+    section, optimizer = section_of(settings), found.get("optimizer", nothing).value
+    split = next((found[name] for name in ("cp", "tp") if name in found), nothing)
+    is_wide = training.mode == "lora" and tool.frozen_in_16_bits_only
+    # DeepSpeed carries the file: the key that turns it on is named.
+    key = settings[keys.DEEPSPEED].key if section is DEEPSPEED else ""
+    reasons = holding(
+        (
+            is_wide and not holds_16_bits(tool, settings),
+            "dtype float32: frozen weights in 32 bits are not modelled",
+        ),
+        (
+            section is REPLICATED and split is not nothing,
+            f"{split.key} {split.value}: splitting what whole replicas hold is not modelled",
+        ),
+        (
+            key and training.is_frozen,
+            f"{key}: {training.mode} under DeepSpeed is not modelled",
+        ),
+        (
+            key and optimizer not in (None, *optimizer_names("deepspeed")),
+            f"{key}: the optimizer {optimizer} under DeepSpeed is not modelled",
+        ),
+    )
+    return next(reasons, "")
+
+
+def _degrees(tool: Tool, settings: Settings) -> Iterator[tuple[str, Value]]:
+    """Degrees by their keys; of several keys of one degree the larger holds."""
+    sizes = {
+        name: max((decided(settings, key, whole(settings, key, 1)) for key in names), key=_size)
+        for name, names in tool.degrees.items()
+    }
+    for name, size in sizes.items():
+        if size.value > 1 and name != "dp_shard":
+            yield name, size
+    if "dp_shard" in sizes and sizes["dp_shard"].value > 1:
+        replicas = max(1, sizes["dp_replicate"].value) if "dp_replicate" in sizes else 1
+        yield "dp", replace(sizes["dp_shard"], value=sizes["dp_shard"].value * replicas)
+
+
+def _size(value: Value) -> int:
+    return int(value.value)
+
+
+def _longest(tool: Tool, settings: Settings) -> Value | None:
+    """Tokens that a sequence has at most, by the file or by the program's default."""
+    names = (tool.length["key"], *tool.lengths)
+    sizes = {key: as_whole(given(settings, key)) or 0 for key in names}
+    stated = (replace(settings[key], value=size) for key, size in sizes.items() if size > 0)
+    has_usual = tool.length["usual"] and not settings.keys() & {*names}
+    usual = Value(value=tool.length["usual"], key=tool.length["key"]) if has_usual else None
+    return next(stated, usual)
+
+
+def _batching(tool: Tool, settings: Settings) -> Value | None:
+    """How a batch puts documents together; None where it is no kind that is priced."""
+    for entry in tool.batching:
+        beside = entry.get("beside")
+        holds = is_one_of(given(settings, entry["key"]), entry["values"])
+        if holds and (beside is None or is_one_of(given(settings, beside), [True])):
+            kind = entry["kind"]
+            return decided(settings, entry["key"], kind) if kind else None
+    return Value(value="padded", key=tool.batching[0]["key"])
+
+
+def write_into(source: SourceText, context: Context, strategy: Strategy, tool: Tool) -> str:
+    """The file with the strategy's decisions; ExpressError where no key of it carries them."""
+    if not (is_json(source) or source.path.lower().endswith(FILES)):
+        message = "a command's options are for you to change; its YAML or JSON would be edited"
+        raise ExpressError(f"{source.path}: {message}")
+    before = read(source, tool)
+    section = section_of(before.settings)
+    lines = lines_of(section.table, context, strategy)
+    found = {
+        _path(tool, before.settings, key): _own_value(tool, key, value)
+        for key, value in changes(section.table, before.settings, lines).items()
+        if key in CARRIED
+    }
+    if is_json(source):
+        keyed = {tuple(map(str, path)): value for path, value in found.items()}
+        text = edited_json(source.path, source.text, keyed)
+    else:
+        text = edited_yaml(source.path, source.text, found)
+    reasons = [*_unsaid(read(SourceText(path=source.path, text=text), tool), strategy)]
+    if reasons:
+        found_lines = "\n".join(f"  {reason}" for reason in reasons)
+        raise ExpressError(f"{source.path} cannot carry the plan:\n{found_lines}")
+    return text
+
+
+def _path(tool: Tool, settings: Settings, key: str) -> Path:
+    """Where a key of TrainingArguments stands in the file, or would stand."""
+    own = {full: name for name, full in (*tool.arguments.items(), *tool.inverse.items())}
+    stated = settings.get(key)
+    name = stated.key if stated and stated.line else own.get(key, key)
+    return tuple(name.split("."))
+
+
+def _own_value(tool: Tool, key: str, value: object) -> object:
+    return (not value) if key in tool.inverse.values() and value is not REMOVED else value
+
+
+def _unsaid(reading: Reading, strategy: Strategy) -> Iterator[str]:
+    """What of a strategy the file, read again, does not say."""
+    yield from unlike_layers(strategy)
+    stated = {name: value.value for name, value in reading.decisions.items()}
+    for name in SEARCHED_FIELDS:
+        wanted = getattr(strategy, name)
+        usual = wanted if name in _FOLLOWS else FIELD_DEFAULTS[name]
+        if stated.get(name, usual) != wanted:
+            yield f"{name} {wanted}: no key of this file carries it, or another file does"
+    number = strategy.num_micro_batches
+    is_recomputed = "recompute_layers_per_stage" in stated
+    yield from holding(
+        (
+            stated.get("num_micro_batches", number) != number,
+            f"num_micro_batches {number}: no key of this file carries it",
+        ),
+        (
+            is_recomputed != (strategy.recompute == "full"),
+            f"recomputation {strategy.recompute}: no key of this file carries it",
+        ),
+    )
