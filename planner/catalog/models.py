@@ -18,7 +18,7 @@ positions, an untied head.
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from typing import Any
 from planner.catalog.figures import validate
 from planner.catalog.model_file import ModelFile, MoeSection
 from planner.catalog.model_rules import broken_rules
-from planner.catalog.paths import list_models, models_dir
-from planner.documents.file import is_file
+from planner.catalog.paths import list_models, models_dir, unknown_name
+from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import name_of
@@ -59,9 +59,7 @@ def model_file(name: str) -> Path:
     path = models_dir() / f"{name}.yaml"
     if Path(name).name == name and is_file(path):
         return path
-    known = list_models()
-    hint = did_you_mean(name, known) or f"{len(known)} are known; `planner show models` lists them"
-    raise InputError.single("models", name, f"unknown model; given {name!r}, {hint}")
+    raise unknown_name("model", name, list_models(), "models", name, "planner show models")
 
 
 def load_model(argument: str | Path) -> ModelSpec:
@@ -78,7 +76,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     """
     name = meant_name(argument)
     path = model_file(name) if name else given_path(argument)
-    if name is None and (path.suffix.lower() == _CONFIG_SUFFIX or _is_folder(path)):
+    if name is None and (path.suffix.lower() == _CONFIG_SUFFIX or is_folder(path)):
         return _of_config(path)
     file = _read(path, in_catalog=name is not None)
     read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
@@ -96,8 +94,12 @@ def meant_name(argument: str | Path) -> str | None:
     if argument in list_models():
         return argument
     path = Path(argument)
-    is_there = is_file(path) or _is_folder(path)
-    if is_there or path.suffix.lower() in _SUFFIXES or not _is_hub_name(argument):
+    if (
+        is_file(path)
+        or is_folder(path)
+        or path.suffix.lower() in _SUFFIXES
+        or not _is_hub_name(argument)
+    ):
         return None
     return catalog_name(argument)
 
@@ -119,7 +121,7 @@ def is_model_file(argument: str | Path) -> bool:
     if meant_name(argument):
         return False
     is_path = "/" in argument or "\\" in argument or argument.lower().endswith(_SUFFIXES)
-    return is_path or _is_folder(Path(argument))
+    return is_path or is_folder(Path(argument))
 
 
 def _is_hub_name(argument: str) -> bool:
@@ -132,7 +134,7 @@ def _in_hub_cache(argument: str) -> Path | None:
     """The file of ``owner/name`` in the hub's cache, None of paths; raises where it is nowhere."""
     path = Path(argument)
     is_name = "/" in argument and _is_hub_name(argument) and path.suffix.lower() not in _SUFFIXES
-    if not is_name or is_file(path) or _is_folder(path):
+    if not is_name or is_file(path) or is_folder(path):
         return None
     found = cached_config(argument)
     if found is None:
@@ -141,13 +143,6 @@ def _in_hub_cache(argument: str) -> Path | None:
         hint = did_you_mean(name, list_models()) or "or a name that `planner show models` lists"
         raise InputError.single(argument, "file", f"{message}; {hint}")
     return found
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def _of_config(path: Path) -> ModelDetails:
@@ -186,45 +181,24 @@ def _missing_in_catalog(raw: Mapping[str, Any], where: str) -> list[Problem]:
 
 
 def _to_spec(file: ModelFile, name: str) -> ModelSpec:
-    moe = _to_moe(file.moe) if file.moe else None
-    mla = MlaSpec(**file.mla.model_dump()) if file.mla else None
+    names = {field.name for field in fields(ModelSpec)} & ModelFile.model_fields.keys()
+    same: dict[str, Any] = {each: getattr(file, each) for each in names}
+    is_pair = file.architecture == "encoder-decoder"
     num_learned = file.num_learned_positions or file.max_seq_len
-    second_stack = file.num_decoder_layers or file.num_layers
-    return ModelSpec(
-        name=name,
-        family=file.family,
-        architecture=file.architecture,
-        num_layers=file.num_layers,
-        num_decoder_layers=second_stack if file.architecture == "encoder-decoder" else 0,
-        hidden_size=file.hidden_size,
-        num_heads=file.num_heads,
-        num_kv_heads=file.num_kv_heads or file.num_heads,
-        head_dim=file.head_dim or _default_head_dim(file),
-        ffn_size=file.ffn_size or 4 * file.hidden_size,
-        gated_mlp=file.gated_mlp,
-        activation=file.activation,
-        vocab_size=file.vocab_size,
-        max_seq_len=file.max_seq_len,
-        tied_embeddings=file.tied_embeddings,
-        biases=Biases(**file.biases.model_dump()),
-        norm=file.norm,
-        norms_per_layer=file.norms_per_layer,
-        final_norm=file.final_norm,
-        qk_norm=file.qk_norm,
-        parallel_block=file.parallel_block,
-        position=file.position,
-        scaled_rotary=file.scaled_rotary,
-        num_learned_positions=num_learned if file.position == "learned" else 0,
-        sliding_window=file.sliding_window,
-        full_attention_step=file.full_attention_step,
-        moe=moe,
-        mla=mla,
-        embedding_norm=file.embedding_norm,
-        special_blocks=file.special_blocks,
-        num_mtp_layers=file.num_mtp_layers,
-        extra_params=sum(extra.count for extra in file.extra_params),
-        extra_params_per_layer=sum(extra.count for extra in file.extra_params_per_layer),
-    )
+    other: dict[str, Any] = {
+        "name": name,
+        "num_decoder_layers": (file.num_decoder_layers or file.num_layers) if is_pair else 0,
+        "num_kv_heads": file.num_kv_heads or file.num_heads,
+        "head_dim": file.head_dim or _default_head_dim(file),
+        "ffn_size": file.ffn_size or 4 * file.hidden_size,
+        "biases": Biases(**file.biases.model_dump()),
+        "num_learned_positions": num_learned if file.position == "learned" else 0,
+        "moe": _to_moe(file.moe) if file.moe else None,
+        "mla": MlaSpec(**file.mla.model_dump()) if file.mla else None,
+        "extra_params": sum(extra.count for extra in file.extra_params),
+        "extra_params_per_layer": sum(extra.count for extra in file.extra_params_per_layer),
+    }
+    return ModelSpec(**(same | other))
 
 
 def _default_head_dim(file: ModelFile) -> int:

@@ -12,7 +12,7 @@ from planner.catalog.figures import Source, validation_problems
 from planner.catalog.hf.family import Family, Raw, families
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
-from planner.documents.file import is_file
+from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_json
 from planner.errors import InputError, Problem
 from planner.limits import name_of
@@ -90,10 +90,7 @@ class _Given:
 
 def config_path(path: Path) -> Path:
     """Return the file meant: of a folder, the config.json in it."""
-    try:
-        return path / NAME if path.is_dir() else path
-    except (OSError, ValueError):
-        return path
+    return path / NAME if is_folder(path) else path
 
 
 def read_config(path: Path) -> HfModel:
