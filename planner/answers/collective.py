@@ -61,19 +61,6 @@ class CollectiveQuestion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelRow:
-    """A level of the network as the ranks use it; rates are per rank and direction."""
-
-    name: str
-    topology: str
-    dims: tuple[int, ...]
-    units: int
-    bytes_per_s: float
-    latency_s: float
-    reduces_in_network: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class ShareRow:
     """What an algorithm takes on one level; rounds are messages one after another."""
 
@@ -123,7 +110,7 @@ class CollectiveAnswer:
     accelerators: int
     ranks: int
     note: str
-    levels: tuple[LevelRow, ...]
+    levels: tuple[GroupLevel, ...]
     algorithms: tuple[AlgorithmRow, ...]
     plan_s: float | None
     plan_busbw_bytes_per_s: float | None
@@ -201,18 +188,7 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         accelerators=cluster.num_accelerators,
         ranks=num_ranks,
         note=question.note,
-        levels=tuple(
-            LevelRow(
-                name=level.name,
-                topology=level.topology,
-                dims=tuple(level.dims),
-                units=level.members,
-                bytes_per_s=level.bytes_per_s,
-                latency_s=level.latency_s,
-                reduces_in_network=level.reduces_in_network,
-            )
-            for level in levels
-        ),
+        levels=levels,
         algorithms=tuple(_algorithm(question, cost) for cost in costs),
         plan_s=plan_s,
         plan_busbw_bytes_per_s=None if plan_s is None else _busbw(question, plan_s),

@@ -18,8 +18,10 @@ from planner.answers.plan_file import PlanFile
 from planner.answers.rows import (
     EvidenceRow,
     LayoutRow,
+    MemoryFigures,
     Row,
     SoftwareRow,
+    TimeFigures,
     Verdict,
     layout_row,
 )
@@ -86,7 +88,7 @@ class StageRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryDocument(Row):
+class MemoryDocument(MemoryFigures):
     """Where one layout's memory goes, by stage, and what would save how much."""
 
     model: str
@@ -96,18 +98,12 @@ class MemoryDocument(Row):
     assumptions: SoftwareRow
     strategy: Strategy
     """What was asked, completed."""
-    verdict: Verdict
-    """Tight is inside the uncertainty."""
-    peak_bytes: float
-    """Fullest stage."""
     hbm_bytes: float
     """What the driver offers."""
     headroom_bytes: float
     """Difference."""
     uncertainty_bytes: float
     """Error on published runs of the framework, or --margin."""
-    host_bytes: float
-    """Offloaded per rank."""
     host_limit_bytes: float | None
     """Null where nothing is offloaded."""
     stages: list[StageRow]
@@ -116,22 +112,20 @@ class MemoryDocument(Row):
     """Defaults that were assumed."""
 
     @classmethod
-    def of(cls, answer: MemoryAnswer) -> "MemoryDocument":
+    def of_answer(cls, answer: MemoryAnswer) -> "MemoryDocument":
         """Every stage's whole ledger."""
         memory, context = answer.estimate.memory, answer.context
-        return cls(
+        found: MemoryDocument = cls.of(
+            memory,
             model=context.model.name,
             cluster=context.cluster.name,
             framework=context.traits.name,
             profile=context.traits.profile,
             assumptions=SoftwareRow.of(context.traits),
             strategy=answer.strategy,
-            verdict=memory.verdict,
-            peak_bytes=memory.peak_bytes,
             hbm_bytes=memory.hbm_bytes,
             headroom_bytes=memory.hbm_bytes - memory.peak_bytes,
             uncertainty_bytes=memory.uncertainty_bytes,
-            host_bytes=memory.host_bytes,
             host_limit_bytes=memory.host_limit_bytes if memory.host_bytes else None,
             stages=[
                 StageRow(
@@ -147,6 +141,7 @@ class MemoryDocument(Row):
             savings=answer.savings,
             notes=[str(note) for note in answer.notes],
         )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,44 +157,31 @@ class MemoryItemRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryTreeRow(Row):
-    """Memory of the fullest stage."""
+class MemoryTreeRow(MemoryFigures):
+    """Memory of the fullest stage, item by item."""
 
-    verdict: Verdict
-    stage: int
-    """The fullest, from 0."""
-    moment: str
-    """When its peak occurs."""
-    peak_bytes: float
     hbm_bytes: float
     uncertainty_bytes: float
-    host_bytes: float
-    """Offloaded per rank."""
     host_missing_bytes: float
     """What the host lacks for it, per rank."""
-    stage_peak_bytes: list[float]
-    """Of every stage."""
     items: list[MemoryItemRow]
 
     @classmethod
-    def of(cls, estimate: Estimate) -> "MemoryTreeRow":
+    def of_estimate(cls, estimate: Estimate) -> "MemoryTreeRow":
         """The memory of an estimate."""
         memory = estimate.memory
-        return cls(
-            verdict=memory.verdict,
-            stage=memory.peak_stage,
-            moment=memory.moment,
-            peak_bytes=memory.peak_bytes,
+        items = [
+            MemoryItemRow(name=name, num_bytes=value, about=_about(f"memory.{name}"))
+            for name, value in memory.items.items()
+        ]
+        found: MemoryTreeRow = cls.of(
+            memory,
             hbm_bytes=memory.hbm_bytes,
             uncertainty_bytes=memory.uncertainty_bytes,
-            host_bytes=memory.host_bytes,
             host_missing_bytes=memory.host_missing_bytes,
-            stage_peak_bytes=list(memory.stage_peak_bytes),
-            items=[
-                MemoryItemRow(name=name, num_bytes=value, about=_about(f"memory.{name}"))
-                for name, value in memory.items.items()
-            ],
+            items=items,
         )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,18 +207,10 @@ class TimeItemRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeTreeRow(Row):
-    """Time of an iteration."""
+class TimeTreeRow(TimeFigures):
+    """Time of an iteration, item by item."""
 
     slowest_stage: int
-    iter_time_s: float
-    iter_time_s_lower: float
-    iter_time_s_upper: float
-    regime: str
-    iter_time_s_overlapped: float
-    """Communication hidden completely."""
-    iter_time_s_serial: float
-    """And not at all."""
     pipeline: PipelineRow | None
     """Null with one stage."""
     items: list[TimeItemRow]
@@ -250,12 +224,7 @@ class TimeTreeRow(Row):
             pipeline = PipelineRow(formula_s=pipeline_s(estimate), simulated_s=simulated_s)
         return cls(
             slowest_stage=estimate.slowest_stage,
-            iter_time_s=estimate.iter_time_s,
-            iter_time_s_lower=estimate.iter_time_s_lower,
-            iter_time_s_upper=estimate.iter_time_s_upper,
-            regime=estimate.regime,
-            iter_time_s_overlapped=estimate.iter_time_s_overlapped,
-            iter_time_s_serial=estimate.iter_time_s_serial,
+            **cls.figures(estimate),
             pipeline=pipeline,
             items=[
                 TimeItemRow(
@@ -394,7 +363,7 @@ class ExplainDocument(Row):
             framework=context.traits.name,
             profile=context.traits.profile,
             strategy=layout_row(strategy),
-            memory=MemoryTreeRow.of(estimate) if what in ("", "memory") else None,
+            memory=MemoryTreeRow.of_estimate(estimate) if what in ("", "memory") else None,
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
             item=None if what in TREES else ItemRow.of(what, context, strategy, estimate),
             evidence=EvidenceRow.of(context, strategy),

@@ -4,15 +4,16 @@ Rows hold plain values in base units. Where an answer prints or is serialised, n
 any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
 from planner.answers.base import Plan
 from planner.answers.evidence import PublishedRun, evidence
 from planner.answers.software import phrases
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate
+from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.frameworks.registry import profile_title
 from planner.notes import Note
 from planner.query.objectives import JobLimits, Limit
@@ -33,11 +34,17 @@ class Row:
     __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012
 
 
-def row_of(name: str, like: type, more: Mapping[str, type]) -> type:
+def row_of(
+    name: str,
+    like: type,
+    more: Mapping[str, type] = MappingProxyType({}),
+    *,
+    leave_out: Sequence[str] = (),
+) -> Any:  # noqa: ANN401 - a type made here
     """A row with the fields of a dataclass, and more; decisions of a layout with their words."""
     hints = get_type_hints(like, include_extras=True)
     made: list[Any] = []
-    for each in fields(like):
+    for each in (each for each in fields(like) if each.name not in leave_out):
         hint, about = hints[each.name], ""
         for decision in getattr(hint, "__metadata__", ()):
             if isinstance(decision, FieldSpec):
@@ -135,49 +142,64 @@ class EvidenceRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryRow(Row):
-    """Memory of the peak GPU."""
+class MemoryFigures(Row):
+    """Memory of the fullest stage."""
 
+    verdict: Verdict
+    """Tight is inside the margin by which published peaks exceeded the model."""
     peak_bytes: float
     """Everything included."""
+    host_bytes: float
+    """Offloaded per rank, largest stage."""
+    stage: int
+    """The fullest, from 0."""
+    moment: str
+    """When its peak occurs."""
+    stage_peak_bytes: list[float]
+    """Of every stage."""
+
+    @classmethod
+    def of(cls, memory: MemoryEstimate, **more: Any) -> Any:  # noqa: ANN401 - a row of the class
+        """The row of an estimate; ``more``: the fields that a class derived from this one adds."""
+        return cls(
+            verdict=memory.verdict,
+            peak_bytes=memory.peak_bytes,
+            host_bytes=memory.host_bytes,
+            stage=memory.peak_stage,
+            moment=memory.moment,
+            stage_peak_bytes=list(memory.stage_peak_bytes),
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRow(MemoryFigures):
+    """Memory of the peak GPU."""
+
     usable_bytes: float
     """What the driver offers less the margin."""
     headroom_bytes: float
     """Difference of the two."""
     free_bytes: float
     """HBM less the peak, the margin included."""
-    verdict: Verdict
-    """Tight is inside the margin by which published peaks exceeded the model."""
     allocated_bytes: float
     """Of the peak what tensors take."""
-    host_bytes: float
-    """Offloaded per rank, largest stage."""
-    stage: int
-    """Of the peak, from 0."""
-    moment: str
-    """When its peak occurs."""
-    stage_peak_bytes: list[float]
-    """Of every stage."""
     items: dict[str, float]
     """By dotted name; their sum is peak_bytes (bytes)."""
 
     @classmethod
-    def of(cls, plan: Plan) -> "MemoryRow":
+    def of_plan(cls, plan: Plan) -> "MemoryRow":
         """Of a plan's peak."""
         memory = plan.estimate.memory
-        return cls(
-            peak_bytes=memory.peak_bytes,
+        found: MemoryRow = cls.of(
+            memory,
             usable_bytes=memory.usable_bytes,
             headroom_bytes=plan.headroom_bytes,
             free_bytes=plan.free_bytes,
-            verdict=memory.verdict,
             allocated_bytes=memory.allocated_bytes,
-            host_bytes=memory.host_bytes,
-            stage=memory.peak_stage,
-            moment=memory.moment,
-            stage_peak_bytes=list(memory.stage_peak_bytes),
             items=memory.items,
         )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,26 +214,10 @@ class TimeRow(Row):
     """Their sum is iter_time_s."""
 
 
-def time_figures(estimate: Estimate) -> dict[str, Any]:
-    """An iteration's time: its range and regime, overlapped fully and not at all."""
-    return {
-        "iter_time_s": estimate.iter_time_s,
-        "iter_time_s_lower": estimate.iter_time_s_lower,
-        "iter_time_s_upper": estimate.iter_time_s_upper,
-        "regime": estimate.regime,
-        "iter_time_s_overlapped": estimate.iter_time_s_overlapped,
-        "iter_time_s_serial": estimate.iter_time_s_serial,
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
-class PlanRow(Row):
-    """A plan, in any document."""
+class TimeFigures(Row):
+    """Time of an iteration."""
 
-    gpus: int
-    """Dp·tp·pp·cp."""
-    framework: str
-    strategy: LayoutRow
     iter_time_s: float
     """One optimizer step."""
     iter_time_s_lower: float
@@ -223,6 +229,21 @@ class PlanRow(Row):
     """Communication overlapped completely."""
     iter_time_s_serial: float
     """And not at all."""
+
+    @staticmethod
+    def figures(estimate: Estimate) -> dict[str, Any]:
+        """Of an estimate."""
+        return {each.name: getattr(estimate, each.name) for each in fields(TimeFigures)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow(TimeFigures):
+    """A plan, in any document."""
+
+    gpus: int
+    """Dp·tp·pp·cp."""
+    framework: str
+    strategy: LayoutRow
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     mfu: float
@@ -261,7 +282,7 @@ class PlanRow(Row):
             gpus=plan.strategy.num_gpus,
             framework=plan.framework,
             strategy=layout_row(plan.strategy),
-            **time_figures(estimate),
+            **cls.figures(estimate),
             tokens_per_s=estimate.tokens_per_s,
             tokens_per_s_per_gpu=estimate.tokens_per_s_per_gpu,
             mfu=estimate.mfu,
@@ -270,7 +291,7 @@ class PlanRow(Row):
             mfu_full_square=estimate.mfu_full_square,
             model_flops=estimate.model_flops,
             model_flops_per_s_per_gpu=estimate.model_flops_per_s_per_gpu,
-            memory=MemoryRow.of(plan),
+            memory=MemoryRow.of_plan(plan),
             time={
                 name: TimeRow(busy_s=item.busy_s, exposed_s=item.exposed_s)
                 for name, item in estimate.time.items()

@@ -1,12 +1,12 @@
 """Entries of the catalog as rows: models, hardware, recipes and frameworks; base units."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from planner.answers.rows import row_of, told
 from planner.answers.software import differences, phrases
 from planner.catalog.clusters import is_counted, load_cluster
-from planner.catalog.detect import Machine, Override, Seen
+from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
     FigureRow,
     HardwareDetails,
@@ -37,7 +37,7 @@ from planner.layers.parameters import (
 from planner.limits import MAX_GPUS
 from planner.query.like import priced_problem, recipe_gpus
 from planner.query.traits import RECOMPUTE, profile_problem
-from planner.spec.cluster import ClusterSpec
+from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.model import ModelSpec
 
 
@@ -181,19 +181,11 @@ class Hardware:
     machines: tuple[NamedRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """A level of a network, per GPU and direction."""
-
-    name: str
-    topology: str
-    dims: tuple[int, ...]
-    gpus: int
-    bytes_per_s: float
-    efficiency_fraction: float
-    latency_s: float
-    oversubscription: float
-    reduces_in_network: bool
+if TYPE_CHECKING:
+    Level = LevelSpec
+else:
+    Level = row_of("Level", LevelSpec, leave_out=("ring_bytes_per_s", "kubernetes_resource"))
+"""A level of a network, per GPU and direction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,17 +217,9 @@ class Cluster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Detected:
+class Detected(Machine):
     """A machine as tools saw it, what differs from the catalog, and its cluster file."""
 
-    node: str
-    nodes: int
-    accelerator: str
-    gpus_per_node: int
-    seen: tuple[Seen, ...]
-    overrides: tuple[Override, ...]
-    from_catalog: tuple[str, ...]
-    notes: tuple[str, ...]
     cluster_file: str
     written: tuple[str, ...]
 
@@ -328,36 +312,7 @@ def _cluster(cluster: ClusterSpec) -> Cluster:
 
 
 def _levels(cluster: ClusterSpec) -> tuple[Level, ...]:
-    return tuple(
-        Level(
-            name=level.name,
-            topology=level.topology,
-            dims=tuple(level.dims),
-            gpus=level.num_accelerators,
-            bytes_per_s=level.bytes_per_s,
-            efficiency_fraction=level.efficiency_fraction,
-            latency_s=level.latency_s,
-            oversubscription=level.oversubscription,
-            reduces_in_network=level.reduces_in_network,
-        )
-        for level in cluster.levels
-    )
-
-
-def detected(machine: Machine, cluster_file: str, written: Sequence[str]) -> Detected:
-    """A machine as tools saw it."""
-    return Detected(
-        node=machine.node,
-        nodes=machine.num_nodes,
-        accelerator=machine.accelerator,
-        gpus_per_node=machine.num_gpus,
-        seen=machine.seen,
-        overrides=machine.overrides,
-        from_catalog=machine.kept,
-        notes=machine.notes,
-        cluster_file=cluster_file,
-        written=tuple(written),
-    )
+    return tuple(told(Level, level) for level in cluster.levels)
 
 
 @dataclass(frozen=True, kw_only=True)

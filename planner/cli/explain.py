@@ -167,7 +167,7 @@ def _print_memory(answer: "MemoryAnswer", *, show_all: bool, verbose: bool, as_j
     from planner.report.explain import print_memory_answer
 
     if as_json:
-        typer.echo(serialise("memory", MemoryDocument.of(answer)))
+        typer.echo(serialise("memory", MemoryDocument.of_answer(answer)))
         return
     whole = verbose or show_all
     print_memory_answer(answer, console(), show_all=show_all, verbose=whole)

@@ -284,7 +284,7 @@ def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
 
 def _write(machine: "Machine", out: Path | None, command: str, form: Format) -> None:
     """Write the file and show what was seen; without ``out``, the cluster file itself."""
-    from planner.answers.show import detected
+    from planner.answers.show import Detected
     from planner.catalog.detect import cluster_text
     from planner.report.files import write_atomically
     from planner.report.show import print_detected
@@ -295,7 +295,8 @@ def _write(machine: "Machine", out: Path | None, command: str, form: Format) -> 
     if out is None and form is Format.table:
         typer.echo(text, nl=False)
     else:
-        found = detected(machine, text, [] if out is None else [str(out)])
+        written = () if out is None else (str(out),)
+        found = Detected(**vars(machine), cluster_file=text, written=written)
         _shown("detected", found, form, print_detected, "seen")
     if out is not None:
         say(f"wrote {out}")

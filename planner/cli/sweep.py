@@ -207,13 +207,12 @@ def show(
     from planner.report.files import check_writable, write_atomically
     from planner.report.sweep import print_show, render_show_csv, render_show_json
     from planner.sweep.run import read_results
-    from planner.sweep.winners import read_question, winners
+    from planner.sweep.winners import winners
 
     if out is not None:
         check_writable(out, force=force, option="--out")
     found = read_results(results)
-    question = read_question(found, best, where or [], per, changes, top)
-    shown = winners(found, question)
+    shown = winners(found, best=best, where=where or [], per=per, changes=changes, top=top)
     if output_format is Shown.table:
         print_show(shown, console())
         return

@@ -6,19 +6,20 @@ from operator import attrgetter
 from rich.console import Console
 from rich.text import Text
 
-from planner.answers.collective import AlgorithmRow, CollectiveAnswer, LevelRow, WayRow
+from planner.answers.collective import AlgorithmRow, CollectiveAnswer, WayRow
+from planner.collectives.hierarchy import GroupLevel
 from planner.report.table import Column, Table, fits, show
 from planner.units import GB, format_bytes, format_seconds
 
 SHOWN_ALGORITHMS = 6
-LEVELS: list[Column[LevelRow]] = [
+LEVELS: list[Column[GroupLevel]] = [
     Column("level", attrgetter("name"), right=False),
     Column(
         "topology",
         lambda level: f"{level.topology} {'x'.join(map(str, level.dims))}".strip(),
         right=False,
     ),
-    Column("units", lambda level: str(level.units)),
+    Column("units", lambda level: str(level.members)),
     Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
     Column("latency", lambda level: format_seconds(level.latency_s)),
     Column(

@@ -201,7 +201,7 @@ def _print_levels(levels: Sequence[show.Level], console: Console, *, of_node: bo
     """The network levels; the outermost of a node joins as many GPUs as a cluster has."""
 
     def gpus(level: show.Level) -> str:
-        return "all" if of_node and level is levels[-1] else f"{level.gpus:,}"
+        return "all" if of_node and level is levels[-1] else f"{level.num_accelerators:,}"
 
     def topology(level: show.Level) -> str:
         return f"{level.topology.replace('_', ' ')} {' x '.join(map(str, level.dims))}".strip()
@@ -221,16 +221,16 @@ def _print_levels(levels: Sequence[show.Level], console: Console, *, of_node: bo
 
 def print_detected(found: show.Detected, console: Console) -> None:
     """What was seen and where, what differs from the catalog, and what is the catalog's."""
-    nodes = "node" if found.nodes == 1 else "nodes"
+    nodes = "node" if found.num_nodes == 1 else "nodes"
     console.print(
-        f"{found.nodes * found.gpus_per_node:,} x {found.accelerator}: {found.nodes:,} {nodes} of "
-        f"{found.gpus_per_node} (node {found.node} of the catalog)",
+        f"{found.num_nodes * found.num_gpus:,} x {found.accelerator}: {found.num_nodes:,} {nodes} "
+        f"of {found.num_gpus} (node {found.node} of the catalog)",
         style="bold",
     )
     console.print(rich_table(Table(found.seen, SEEN)))
     if found.overrides:
         console.print(rich_table(Table(found.overrides, OVERRIDES)))
-    kept = "; ".join(found.from_catalog)
+    kept = "; ".join(found.kept)
     console.print(f"From the catalog, told by nothing: {kept}.", markup=False)
     for note in found.notes:
         console.print(f"note: {note}", markup=False)

@@ -82,18 +82,17 @@ def render_outcome(made: SweepRow) -> str:
 
 def print_show(shown: Winners, out: Console) -> None:
     """Print the best cells, or where the best changes along an option."""
-    question = shown.question
-    kept = f" with {' and '.join(each.text for each in question.conditions)}"
-    per = f", for each {' and '.join(map(_plain, question.per))}" if question.per else ""
-    among = f"{kept if question.conditions else ''}{per}"
-    if question.along is not None:
-        out.print(f"{question.measure.title} along {_plain(question.along)}{among}:")
+    kept = f" with {' and '.join(each.text for each in shown.conditions)}"
+    per = f", for each {' and '.join(map(_plain, shown.per))}" if shown.per else ""
+    among = f"{kept if shown.conditions else ''}{per}"
+    if shown.along is not None:
+        out.print(f"{shown.measure.title} along {_plain(shown.along)}{among}:")
         for group, steps in shown.steps.items():
             out.print(_change_words(shown, group, steps))
             out.print(fitting_table(_table(shown, _step_cells(shown, steps)), out.width))
         return
     lacking = f" ({shown.num_unknown:,} without the figure)" if shown.num_unknown else ""
-    out.print(f"{question.measure.title} of {shown.num_plans:,} plans{lacking}{among}:")
+    out.print(f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{among}:")
     cells = [_best_cells(shown, group, row) for group, rows in shown.best.items() for row in rows]
     out.print(fitting_table(_table(shown, cells), out.width))
     first = next(iter(shown.best.values()))[0]
@@ -125,17 +124,17 @@ def _cell(title: str, row: Mapping[str, str]) -> str:
 
 
 def _best_cells(shown: Winners, group: Group, row: Row) -> dict[str, str]:
-    named = dict(zip(shown.question.per, group, strict=True))
+    named = dict(zip(shown.per, group, strict=True))
     named |= {name: row[name] for name in shown.choices}
     return {_plain(name): _text(value) for name, value in named.items()} | _figures(row)
 
 
 def _step_cells(shown: Winners, steps: Sequence[Step]) -> list[dict[str, str]]:
-    assert shown.question.along is not None
+    assert shown.along is not None
     return [
         {
             ">": ">" if step.is_change else "",
-            _plain(shown.question.along): _text(step.value),
+            _plain(shown.along): _text(step.value),
             **{_plain(name): _text(step.row[name]) for name in shown.choices if step.row},
             **(_figures(step.row) if step.row else {}),
             "ahead by": "-" if step.lead is None else f"{step.lead:.1%}",
@@ -171,11 +170,9 @@ def _change_words(shown: Winners, group: Group, steps: Sequence[Step]) -> str:
     for step in steps:
         if step.is_change:
             was, now = (", ".join(map(_text, each)) for each in (before, step.winner))
-            said.append(
-                f"at {_plain(shown.question.along or '')} {_text(step.value)}: {was} to {now}"
-            )
+            said.append(f"at {_plain(shown.along or '')} {_text(step.value)}: {was} to {now}")
         before = step.winner or before
-    named = zip(shown.question.per, group, strict=True)
+    named = zip(shown.per, group, strict=True)
     job = ", ".join(f"{_plain(name)} {_text(value)}" for name, value in named)
     same = f"one best all along, {', '.join(map(_text, before))}"
     return f"{f'{job}: ' if job else ''}{'; '.join(said) or same}"
@@ -193,7 +190,7 @@ def _text(value: object) -> str:
 
 def show_rows(shown: Winners) -> list[dict[str, Any]]:
     """Return the same as rows of data, with every column of the results."""
-    if shown.question.along is None:
+    if shown.along is None:
         return [
             {"rank": rank, **row}
             for rows in shown.best.values()
@@ -201,8 +198,8 @@ def show_rows(shown: Winners) -> list[dict[str, Any]]:
         ]
     return [
         {
-            **dict(zip(shown.question.per, group, strict=True)),
-            shown.question.along: step.value,
+            **dict(zip(shown.per, group, strict=True)),
+            shown.along: step.value,
             "is_change": step.is_change,
             "lead": step.lead,
             **(step.row or {}),
@@ -220,17 +217,17 @@ def render_show_csv(shown: Winners) -> str:
 
 def render_show_json(shown: Winners) -> str:
     """Return the document ``sweep-show``."""
-    question, results = shown.question, shown.results
+    results = shown.results
     row = SweepShowRow(
         results=results.path,
         cells=len(results.rows),
         axes={name: list(values) for name, values in results.axes.items()},
-        conditions=[each.text for each in question.conditions],
+        conditions=[each.text for each in shown.conditions],
         plans=shown.num_plans,
-        measure=question.measure.column,
-        per=list(question.per),
+        measure=shown.measure.column,
+        per=list(shown.per),
         choices=list(shown.choices),
-        along=question.along,
+        along=shown.along,
         rows=show_rows(shown),
     )
     return serialise("sweep-show", row) + "\n"

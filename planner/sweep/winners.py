@@ -66,17 +66,6 @@ class Condition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is asked of results."""
-
-    measure: Measure
-    conditions: tuple[Condition, ...]
-    per: tuple[str, ...]  # columns of what does not compete
-    along: str | None  # the option that is walked along
-    top: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Step:
     """The best at one value of the option that is walked along."""
 
@@ -92,44 +81,15 @@ class Winners:
     """Best rows of every group, and the steps along an option where one was asked."""
 
     results: Results
-    question: Question
+    measure: Measure
+    conditions: tuple[Condition, ...]
+    per: tuple[str, ...]  # columns of what does not compete
+    along: str | None  # the option that is walked along
     choices: tuple[str, ...]  # columns of the options that are chosen by being best
     best: Mapping[Group, Sequence[Row]]
     steps: Mapping[Group, Sequence[Step]]
     num_plans: int
     num_unknown: int  # plans without the figure, which cannot be best
-
-
-def read_question(
-    results: Results,
-    best: str,
-    where: Sequence[str],
-    per: str | None,
-    changes: str | None,
-    top: int,
-) -> Question:
-    """Read what is asked of results; InputError with every problem."""
-    problems = Problems()
-    if best not in MEASURES:
-        problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
-    columns = list(dict.fromkeys(name for row in results.rows for name in row))
-    conditions = [problems.read(partial(_condition, text, columns)) for text in where]
-    names = [name for name in (per or "").split(",") if name.strip() not in ("", "none")]
-    kept = [problems.read(partial(_column, name, "--per", columns)) for name in names]
-    along = None
-    if changes is not None:
-        walked = results.varying or list(results.axes)
-        along = problems.read(partial(_column, changes, "--changes", walked))
-    problems.finish()
-    job = tuple(name for name in results.varying if name in JOB)
-    chosen = job if per is None else tuple(name for name in kept if name)
-    return Question(
-        measure=MEASURES[best],
-        conditions=tuple(each for each in conditions if each),
-        per=tuple(name for name in chosen if name != along),
-        along=along,
-        top=top,
-    )
 
 
 def _column(name: str, option: str, allowed: Sequence[str]) -> str:
@@ -161,37 +121,74 @@ def _condition(text: str, columns: Sequence[str]) -> Condition:
     return Condition(text=text, column=column, sign=sign, value=value)
 
 
-def winners(results: Results, question: Question) -> Winners:
-    """Rank what is left; InputError without the figure, NothingFitsError without a plan."""
-    plans = [row for row in results.rows if row["status"] == PLAN]
-    rows = [row for row in plans if all(each.holds(row) for each in question.conditions)]
-    if not rows:
-        text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
-        raise NothingFitsError(text)
-    measure = question.measure
-    num_unknown = sum(row[measure.column] is None for row in rows)
-    if num_unknown == len(rows):
-        message = f"no plan has {measure.column} (days need tokens; hwdb may lack a price)"
-        raise InputError.single("command line", "--best", message)
+def winners(
+    results: Results,
+    *,
+    best: str,
+    where: Sequence[str] = (),
+    per: str | None = None,
+    changes: str | None = None,
+    top: int = 1,
+) -> Winners:
+    """The best ``top`` rows of every group, and the best along an option.
+
+    InputError with every problem of the question, NothingFitsError without a plan.
+    """
+    problems = Problems()
+    if best not in MEASURES:
+        problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
+    columns = list(dict.fromkeys(name for row in results.rows for name in row))
+    conditions = [problems.read(partial(_condition, text, columns)) for text in where]
+    names = [name for name in (per or "").split(",") if name.strip() not in ("", "none")]
+    kept = [problems.read(partial(_column, name, "--per", columns)) for name in names]
+    along = None
+    if changes is not None:
+        walked = results.varying or list(results.axes)
+        along = problems.read(partial(_column, changes, "--changes", walked))
+    problems.finish()
+    measure = MEASURES[best]
+    keeping = tuple(each for each in conditions if each)
+    rows, num_unknown = _plans(results, keeping, measure)
+    if per is None:
+        kept = [name for name in results.varying if name in JOB]
+    apart = tuple(name for name in kept if name and name != along)
     groups: dict[Group, list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in question.per), []).append(row)
-    left_out = (*question.per, *NOT_CHOSEN, question.along)
+        groups.setdefault(tuple(row[name] for name in apart), []).append(row)
+    left_out = (*apart, *NOT_CHOSEN, along)
     choices = tuple(name for name in results.varying if name not in left_out)
-    along = question.along
     steps: dict[Group, list[Step]] = {}
     if along is not None:
-        named = choices or ("dp", "tp", "pp")
-        steps = {group: _steps(results, those, question, named) for group, those in groups.items()}
+        walk = partial(_steps, results.axes[along], along, measure, choices or ("dp", "tp", "pp"))
+        steps = {group: walk(those) for group, those in groups.items()}
     return Winners(
         results=results,
-        question=question,
+        measure=measure,
+        conditions=keeping,
+        per=apart,
+        along=along,
         choices=choices,
-        best={group: _ranked(those, measure)[: question.top] for group, those in groups.items()},
+        best={group: _ranked(those, measure)[:top] for group, those in groups.items()},
         steps=steps,
         num_plans=len(rows),
         num_unknown=num_unknown,
     )
+
+
+def _plans(
+    results: Results, conditions: Sequence[Condition], measure: Measure
+) -> tuple[list[Row], int]:
+    """Plans that keep the conditions, and how many of them lack the figure."""
+    plans = [row for row in results.rows if row["status"] == PLAN]
+    rows = [row for row in plans if all(each.holds(row) for each in conditions)]
+    if not rows:
+        text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
+        raise NothingFitsError(text)
+    num_unknown = sum(row[measure.column] is None for row in rows)
+    if num_unknown == len(rows):
+        message = f"no plan has {measure.column} (days need tokens; hwdb may lack a price)"
+        raise InputError.single("command line", "--best", message)
+    return rows, num_unknown
 
 
 def _ranked(rows: Sequence[Row], measure: Measure) -> list[Row]:
@@ -202,26 +199,27 @@ def _ranked(rows: Sequence[Row], measure: Measure) -> list[Row]:
 
 
 def _steps(
-    results: Results, rows: Sequence[Row], question: Question, choices: Sequence[str]
+    values: Sequence[Any],
+    along: str,
+    measure: Measure,
+    choices: Sequence[str],
+    rows: Sequence[Row],
 ) -> list[Step]:
     """The best at every value of the option, and where it is another than before."""
-    assert question.along is not None
     steps: list[Step] = []
     before: Group | None = None
-    for value in results.axes[question.along]:
-        ranked = _ranked([row for row in rows if row[question.along] == value], question.measure)
-        names = [tuple(row[name] for name in choices) for row in ranked]
-        if not ranked:
-            step = Step(value=value, row=None, winner=(), lead=None, is_change=False)
-            steps.append(step)
+    for value in values:
+        by_choice: dict[Group, Row] = {}
+        for row in _ranked([row for row in rows if row[along] == value], measure):
+            by_choice.setdefault(tuple(row[name] for name in choices), row)
+        if not by_choice:
+            steps.append(Step(value=value, row=None, winner=(), lead=None, is_change=False))
             continue
-        others = (row for row, name in zip(ranked, names, strict=True) if name != names[0])
-        second = next(others, None)
-        lead = None if second is None else _lead(ranked[0], second, question.measure)
-        is_change = before is not None and names[0] != before
-        step = Step(value=value, row=ranked[0], winner=names[0], lead=lead, is_change=is_change)
-        steps.append(step)
-        before = names[0]
+        (winner, first), *others = by_choice.items()
+        lead = _lead(first, others[0][1], measure) if others else None
+        is_change = before not in (None, winner)
+        steps.append(Step(value=value, row=first, winner=winner, lead=lead, is_change=is_change))
+        before = winner
     return steps
 
 

@@ -69,13 +69,13 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
     found = answer([context_of()], top=2, narrowing=NARROWED)
     roomy = found.plans[0]
     assert tight_line(found.plans) == ""
-    assert MemoryRow.of(roomy).verdict == "fits"
+    assert MemoryRow.of_plan(roomy).verdict == "fits"
     memory = roomy.estimate.memory
     hbm = memory.peak_bytes + GIB
     margin = replace(memory, hbm_bytes=hbm, uncertainty_bytes=2.0 * GIB)
     tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
     assert is_tight(tight)
-    assert MemoryRow.of(tight).verdict == "tight"
+    assert MemoryRow.of_plan(tight).verdict == "tight"
     line = tight_line([roomy, tight])
     assert line == (
         "Plan 2 is tight: 1.00 GiB of HBM free, "

@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import InputError, NothingFitsError
 from planner.sweep.run import Results
-from planner.sweep.winners import read_question, winners
+from planner.sweep.winners import winners
 
 AXES = {"model": ("m",), "cluster": ("small", "large"), "seq_len": (1, 2, 4)}
 USD = {("small", 1): 5.0, ("small", 2): 9.0, ("small", 4): 20.0}
@@ -30,7 +30,7 @@ RESULTS = Results(path="x.jsonl", axes=AXES, rows=(*PLANS, NONE))
 
 
 def ask(best: str = "cost", *where: str, per: str | None = None, along: str | None = None) -> Any:
-    return winners(RESULTS, read_question(RESULTS, best, where, per, along, 1))
+    return winners(RESULTS, best=best, where=where, per=per, changes=along)
 
 
 def test_the_best_are_of_every_length_for_lengths_do_not_compete() -> None:
@@ -62,7 +62,7 @@ def test_a_change_is_where_another_choice_wins() -> None:
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InputError) as error:
-        read_question(RESULTS, "x", ["dys<3", "days<x", "days"], "mdel", "no", 1)
+        winners(RESULTS, best="x", where=["dys<3", "days<x", "days"], per="mdel", changes="no")
     keys = [problem.key for problem in error.value.problems]
     assert keys == ["--best", "--where", "--where", "--where", "--per", "--changes"]
     assert "did you mean days" in str(error.value)
@@ -72,4 +72,4 @@ def test_a_figure_that_no_plan_has_cannot_be_best() -> None:
     rows = tuple({**row, "days": None} for row in PLANS)
     bare = replace(RESULTS, rows=rows)
     with pytest.raises(InputError, match="no plan has days"):
-        winners(bare, read_question(bare, "days", (), None, None, 1))
+        winners(bare, best="days")
