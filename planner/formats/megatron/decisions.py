@@ -13,6 +13,7 @@ from planner.formats.decision import (
     decided_in,
     stated,
     unless,
+    which,
     wrong_profile,
 )
 from planner.formats.format import DECISIONS, Value
@@ -23,6 +24,7 @@ from planner.formats.megatron.options import (
     MICRO,
     PP,
     TP,
+    choices,
     chosen,
     degree,
     fraction,
@@ -68,6 +70,7 @@ FSDP_CHECKPOINTS = ("--ckpt-format", "fsdp_dtensor")
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on."""
 _SHARDED = {
+    0: "nothing",
     1: "optimizer states (ZeRO 1)",
     2: "optimizer states and gradients (ZeRO 2)",
     3: "optimizer states, gradients and weights (ZeRO 3)",
@@ -102,17 +105,23 @@ def optimizer_problems(context: Context) -> Iterator[str]:
 
 def _to_sharding(_: Context, strategy: Strategy) -> Iterator[Line]:
     stage = strategy.zero_stage
-    if stage:
-        why = f"sharded over the data-parallel ranks: {_SHARDED[stage]}"
-        yield chosen("--use-distributed-optimizer", why=why)
-    if stage > 1:
-        why = f"ZeRO {stage} is Megatron-FSDP"
-        yield chosen("--use-megatron-fsdp", why=why)
-        yield chosen(SHARDING, list(FSDP_STAGES)[stage], why=why)
-        yield chosen(*FSDP_CHECKPOINTS, why="the checkpoints Megatron-FSDP has")
-    if stage == 3:
-        why = "no rank holds the whole model, not even at the start"
-        yield chosen("--init-model-with-meta-device", why=why)
+    is_fsdp, why = stage > 1, f"ZeRO {stage} is Megatron-FSDP"
+    form, fsdp_dtensor = FSDP_CHECKPOINTS
+    options = {
+        "--use-distributed-optimizer": stage > 0,
+        "--use-megatron-fsdp": is_fsdp,
+        SHARDING: list(FSDP_STAGES)[stage] if is_fsdp else None,
+        form: fsdp_dtensor if is_fsdp else None,
+        "--init-model-with-meta-device": stage == 3,
+    }
+    whys = {
+        "--use-distributed-optimizer": f"sharded over the data-parallel ranks: {_SHARDED[stage]}",
+        "--use-megatron-fsdp": why,
+        SHARDING: why,
+        form: "the checkpoints Megatron-FSDP has",
+        "--init-model-with-meta-device": "no rank holds the whole model, not even at the start",
+    }
+    return choices(options, whys)
 
 
 def _of_sharding(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -127,13 +136,15 @@ def _of_sharding(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 
 def _to_offload(context: Context, strategy: Strategy) -> Iterator[Line]:
-    if strategy.offload == "none":
-        return
-    why = f"{strategy.offload_percent} % of the optimizer's states live on the host"
-    yield chosen("--optimizer-cpu-offload", why=why)
-    yield chosen("--optimizer-offload-fraction", strategy.offload_percent / 100, why=why)
-    if context.traits.optimizer.name == "adam":
-        yield chosen(AWARE, why="Megatron offloads the optimizer only together with it")
+    percent, is_used = strategy.offload_percent, strategy.offload != "none"
+    options = {
+        "--optimizer-cpu-offload": is_used,
+        "--optimizer-offload-fraction": percent / 100 if is_used else None,
+        AWARE: is_used and context.traits.optimizer.name == "adam",
+    }
+    why = dict.fromkeys(options, f"{percent} % of the optimizer's states live on the host")
+    why[AWARE] = "Megatron offloads the optimizer only together with it"
+    return choices(options, why)
 
 
 def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -145,11 +156,15 @@ def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 
 def _no_offload(context: Context, strategy: Strategy) -> Iterator[str]:
-    name = context.traits.optimizer.name
-    if strategy.offload not in OFFLOADS:
-        yield f"offload: {strategy.offload}; allowed are {', '.join(OFFLOADS)}"
-    if strategy.offload != "none" and ("--optimizer", "adam") not in OPTIMIZERS.get(name, ()):
-        yield f"offload: {strategy.offload} with optimizer {name}; only adam can be offloaded"
+    offload, name = strategy.offload, context.traits.optimizer.name
+    is_adam = ("--optimizer", "adam") in OPTIMIZERS.get(name, ())
+    only_adam = f"offload: {offload} with optimizer {name}; only adam can be offloaded"
+    return which(
+        {
+            f"offload: {offload}; allowed are {', '.join(OFFLOADS)}": offload not in OFFLOADS,
+            only_adam: offload != "none" and not is_adam,
+        }
+    )
 
 
 def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
@@ -158,17 +173,11 @@ def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
 
 
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
-    if given(settings, "--fp4-format"):
-        yield "precision", decided(settings, "--fp4-format", "fp4")
-    elif given(settings, "--fp8-format"):
-        recipe = word(settings, "--fp8-recipe", "delayed")
-        if recipe in _FP8_RECIPES:
-            yield "precision", decided(settings, "--fp8-format", _FP8_RECIPES[recipe])
-    else:
-        for precision in ("bf16", "fp16"):
-            if is_on(settings, f"--{precision}"):
-                yield "precision", decided(settings, f"--{precision}", precision)
-                break
+    recipe = _FP8_RECIPES.get(word(settings, "--fp8-recipe", "delayed"), "")
+    named = {"--fp4-format": "fp4", "--fp8-format": recipe, "--bf16": "bf16", "--fp16": "fp16"}
+    key = next((option for option in named if given(settings, option)), "")
+    if named.get(key):
+        yield "precision", decided(settings, key, named[key])
 
 
 STATES: Table = (
@@ -289,14 +298,19 @@ def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
 
 def _numbers(context: Context, strategy: Strategy) -> Iterator[str]:
     """Numbers that contradict each other, which no search makes."""
-    layers, counts = strategy.layers_per_stage, strategy.policy_counts
-    if any(len(each) != strategy.pp for each in (layers, *counts)):
-        yield f"layers_per_stage: {list(layers)} and policies need {strategy.pp} numbers each"
-    if sum(layers) != context.model.num_blocks:
-        yield f"layers_per_stage: {list(layers)} do not add up to {context.model.num_blocks}"
+    layers, counts, pp = strategy.layers_per_stage, strategy.policy_counts, strategy.pp
+    blocks, wanted = context.model.num_blocks, context.job.global_batch
     batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    if batch != context.job.global_batch:
-        yield f"global_batch: {context.job.global_batch}; the strategy makes {batch}"
+    of_layers = f"layers_per_stage: {list(layers)}"
+    return which(
+        {
+            f"{of_layers} and policies need {pp} numbers each": (
+                any(len(each) != pp for each in (layers, *counts))
+            ),
+            f"{of_layers} do not add up to {blocks}": sum(layers) != blocks,
+            f"global_batch: {wanted}; the strategy makes {batch}": batch != wanted,
+        }
+    )
 
 
 def left_open(settings: Settings) -> dict[str, Value]:

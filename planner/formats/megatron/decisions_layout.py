@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, Table, derived, says, stated, unless
+from planner.formats.decision import Line, Table, derived, says, stated, unless, which
 from planner.formats.format import ALL, PerChunk, Value
 from planner.formats.megatron.layout import (
     even_chunks,
@@ -33,6 +33,7 @@ from planner.formats.megatron.options import (
     PP,
     SP,
     TP,
+    choices,
     chosen,
     chunks_in,
     degree,
@@ -62,9 +63,9 @@ def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
 
 
 def _to_etp(_: Context, strategy: Strategy) -> Iterator[Line]:
-    if strategy.etp != strategy.tp:
-        why = "experts are whole" if strategy.etp == 1 else f"experts are split {strategy.etp} ways"
-        yield chosen(ETP, strategy.etp, why=why)
+    split = f"split {strategy.etp} ways" if strategy.etp > 1 else "whole"
+    stated = strategy.etp if strategy.etp != strategy.tp else None
+    return choices({ETP: stated}, {ETP: f"experts are {split}"})
 
 
 def _of_etp(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -80,13 +81,21 @@ def _of_stages(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 
 def _no_stages(context: Context, strategy: Strategy) -> Iterator[str]:
-    if strategy.schedule != SCHEDULE:
-        yield f"schedule: {strategy.schedule}; Megatron-LM runs {SCHEDULE}, with and without chunks"
-    overlap = context.traits.overlap.pipeline_p2p_overlap
-    if overlap == "none" and strategy.vpp > 1 and strategy.pp == 2:
-        yield "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages"
-    if exchanges_beside_batches(context, strategy) and strategy.pp > 1 and strategy.vpp == 1:
-        yield "vpp: 1 with stages and overlapped expert exchange, which needs chunks"
+    schedule, has_chunks = strategy.schedule, strategy.vpp > 1
+    is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
+    exchanges = exchanges_beside_batches(context, strategy)
+    runs = f"Megatron-LM runs {SCHEDULE}, with and without chunks"
+    return which(
+        {
+            f"schedule: {schedule}; {runs}": schedule != SCHEDULE,
+            "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages": (
+                is_bare and has_chunks and strategy.pp == 2
+            ),
+            "vpp: 1 with stages and overlapped expert exchange, which needs chunks": (
+                exchanges and strategy.pp > 1 and not has_chunks
+            ),
+        }
+    )
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[Line]:
@@ -132,21 +141,28 @@ def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
 
 def _to_policies(context: Context, strategy: Strategy) -> Iterator[Line]:
     selective, full, offloaded = strategy.policy_counts
-    if any(selective):
-        why = "the cheap, large activations are recomputed in backward"
-        yield chosen("--recompute-granularity", "selective", why=why)
-        yield chosen("--recompute-modules", *selected_modules(context, strategy), why=why)
-    if any(full):
-        is_all = full == strategy.layers_per_stage
-        size = 1 if is_all else uniform_block(chunks_of_strategy(strategy), full)
-        why = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
-        yield chosen("--recompute-granularity", "full", why=why)
-        yield chosen("--recompute-method", "uniform" if is_all else "block", why=why)
-        why = "layers per recomputed unit" if is_all else "of every model chunk, as many layers"
-        yield chosen("--recompute-num-layers", size, why=why)
-    if any(offloaded):
-        why = "layers whose saved activations go to the host"
-        yield chosen(HOST_LAYERS, offloaded[0], why=why)
+    is_all, is_full, is_selective = full == strategy.layers_per_stage, any(full), any(selective)
+    block = 1 if is_all else uniform_block(chunks_of_strategy(strategy), full)
+    method = "uniform" if is_all else "block"
+    modules = selected_modules(context, strategy)
+    how = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
+    cheap = "the cheap, large activations are recomputed in backward"
+    units = "layers per recomputed unit" if is_all else "of every model chunk, as many layers"
+    options = {
+        "--recompute-granularity": "full" if is_full else "selective" if is_selective else None,
+        "--recompute-modules": modules if is_selective else None,
+        "--recompute-method": method if is_full else None,
+        "--recompute-num-layers": block if is_full else None,
+        HOST_LAYERS: offloaded[0] or None,
+    }
+    why = {
+        "--recompute-granularity": how if is_full else cheap,
+        "--recompute-modules": cheap,
+        "--recompute-method": how,
+        "--recompute-num-layers": units,
+        HOST_LAYERS: "layers whose saved activations go to the host",
+    }
+    return choices(options, why)
 
 
 def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -190,45 +206,39 @@ def _policies(
 
 
 def _no_policies(context: Context, strategy: Strategy) -> Iterator[str]:
-    layers, (selective, full, _) = strategy.layers_per_stage, strategy.policy_counts
-    modules = selected_modules(context, strategy)
-    if any(selective) and any(full):
-        yield "recomputation: some layers in full, others selectively; one policy holds everywhere"
-    elif any(selective) and selective != layers:
-        yield (
-            f"selective_layers_per_stage: {list(selective)} of {list(layers)}; "
-            "selective recomputation takes all layers"
-        )
-    elif any(full) and full != layers:
-        chunks = chunks_of_strategy(strategy)
-        if uniform_block(chunks, full) is None:
-            yield (
-                f"recompute_layers_per_stage: {list(full)}; --recompute-num-layers is one number "
-                f"for every chunk, and chunks hold {list(chunks)}"
-            )
-    if any(selective) and not modules:
-        yield "recompute_modules: none; selective recomputation needs at least one"
-    yield from _no_activations(strategy)
-    if exchanges_beside_batches(context, strategy):
-        yield from _not_beside_exchange(strategy, modules)
-
-
-def _no_activations(strategy: Strategy) -> Iterator[str]:
     layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
-    if any(offloaded) and (any(selective) or any(full)):
-        yield "offloaded_layers_per_stage: beside recomputation; Megatron-LM does one or the other"
-    if any(offloaded) and strategy.pp > 1:
-        yield "offloaded_layers_per_stage: with pipeline stages; only without"
-    if any(offloaded) and offloaded == layers:
-        yield f"offloaded_layers_per_stage: all {sum(offloaded)} layers; one must stay"
-
-
-def _not_beside_exchange(strategy: Strategy, modules: tuple[str, ...]) -> Iterator[str]:
-    selective, full, _ = strategy.policy_counts
-    if any(full):
-        yield "recompute_layers_per_stage: beside overlapped expert exchange, which forbids it"
-    if any(selective) and "moe" in modules:
-        yield "recompute_modules: moe, beside overlapped expert exchange, which forbids it"
+    modules, chunks = selected_modules(context, strategy), chunks_of_strategy(strategy)
+    is_mixed, is_offloaded = any(selective) and any(full), any(offloaded)
+    is_part = any(selective) and selective != layers and not is_mixed
+    no_block = any(full) and full != layers and uniform_block(chunks, full) is None
+    exchanges = exchanges_beside_batches(context, strategy)
+    of_full = f"recompute_layers_per_stage: {list(full)}"
+    of_part = f"selective_layers_per_stage: {list(selective)} of {list(layers)}"
+    offload, forbids = "offloaded_layers_per_stage", "overlapped expert exchange, which forbids it"
+    one_number = "--recompute-num-layers is one number for every chunk"
+    return which(
+        {
+            "recomputation: some layers in full, others selectively; one policy holds everywhere": (
+                is_mixed
+            ),
+            f"{of_part}; selective recomputation takes all layers": is_part,
+            f"{of_full}; {one_number}, and chunks hold {list(chunks)}": no_block and not is_mixed,
+            "recompute_modules: none; selective recomputation needs at least one": (
+                any(selective) and not modules
+            ),
+            f"{offload}: beside recomputation; Megatron-LM does one or the other": (
+                is_offloaded and (any(selective) or any(full))
+            ),
+            f"{offload}: with pipeline stages; only without": is_offloaded and strategy.pp > 1,
+            f"{offload}: all {sum(offloaded)} layers; one must stay": (
+                is_offloaded and offloaded == layers
+            ),
+            f"recompute_layers_per_stage: beside {forbids}": exchanges and any(full),
+            f"recompute_modules: moe, beside {forbids}": (
+                exchanges and any(selective) and "moe" in modules
+            ),
+        }
+    )
 
 
 ROWS: Table = (
