@@ -255,13 +255,11 @@ def _count(part: str, text: str, option: str) -> int:
 
 def read_clusters(cluster: str, gpus: str, problems: Problems) -> tuple[ClusterSpec, ...]:
     """Return the cluster of every size, or note what is wrong with the first that has none."""
-    clusters: list[ClusterSpec] = []
-    for size in problems.read(partial(read_sizes, gpus)) or ():
-        sized = problems.read(partial(load_cluster_of, cluster, size))
-        if sized is None:
-            return ()
-        clusters.append(sized)
-    return tuple(clusters)
+
+    def read() -> tuple[ClusterSpec, ...]:
+        return tuple(load_cluster_of(cluster, size) for size in read_sizes(gpus))
+
+    return problems.read(read) or ()
 
 
 def read_largest(node: str, max_gpus: int, problems: Problems) -> ClusterSpec | None:

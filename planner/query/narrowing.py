@@ -14,7 +14,7 @@ from planner.formats.format import Format
 from planner.formats.registry import format_of
 from planner.limits import brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
-from planner.query.options import FIXED, OPTIONS
+from planner.query.options import FIXED, OPTIONS, word_of
 from planner.query.query import Query
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.offered import not_offered
@@ -29,14 +29,8 @@ OF_LAYOUT = tuple(name for name, option in OPTIONS.items() if option.of == "layo
 def fixed(query: Query) -> tuple[str, ...]:
     """Return what options of the layout fix, as ``--fix`` says it, before what that says."""
     said = [(name, query.get(name)) for name in FIXED]
-    own = [f"{name}={_word(value)}" for name, value in said if value is not None]
+    own = [f"{name}={word_of(value)}" for name, value in said if value is not None]
     return (*own, *query.get("fix"))
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
 
 
 def narrowing_of(query: Query, problems: Problems) -> Narrowing:

@@ -308,23 +308,16 @@ class JobLimits:
             np.zeros(len(num_gpus)) if cost is None else np.minimum(longest, self.budget_usd / cost)
         )
 
-    def missed(self, iteration_s: float, cost_usd: float | None, job: JobSpec) -> tuple[Limit, ...]:
-        """The limits that an iteration time (s) and a cost of the job (USD) do not keep.
-
-        A budget is not kept where there is no price.
-        """
-        budget = math.inf if self.budget_usd is None else self.budget_usd
-        cost = cost_usd if cost_usd is not None else 0.0 if self.budget_usd is None else math.inf
+    def missed_by(self, plan: Priced) -> tuple[Limit, ...]:
+        """The limits a plan does not keep; a budget is not kept where there is no price."""
+        job, cost = plan.context.job, plan.cost_usd()
+        iteration_s, budget = plan.estimate.iter_time_s, self.budget_usd
         missed: dict[Limit, bool] = {
             "deadline": iteration_s > self._by_deadline_s(job),
             "rate": iteration_s > self._by_rate_s(job),
-            "budget": cost > budget,
+            "budget": budget is not None and (cost is None or cost > budget),
         }
         return tuple(name for name, is_missed in missed.items() if is_missed)
-
-    def missed_by(self, plan: Priced) -> tuple[Limit, ...]:
-        """The limits a plan does not keep."""
-        return self.missed(plan.estimate.iter_time_s, plan.cost_usd(), plan.context.job)
 
     def meets(self, plan: Priced) -> bool:
         """Whether a plan keeps all limits."""

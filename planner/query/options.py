@@ -69,7 +69,7 @@ class Option:
         if not self.many:
             return self._in_range(self._read(given))
         if isinstance(given, Mapping):  # fix={"tp": 8}
-            return tuple(f"{name}={_word(value)}" for name, value in given.items())
+            return tuple(f"{name}={word_of(value)}" for name, value in given.items())
         several = given if isinstance(given, list | tuple) else [given]
         return tuple(self._read(each) for each in several)
 
@@ -79,7 +79,7 @@ class Option:
         if self.kind is bool:
             return _switch(given)
         if self.kind is str:
-            return _word(given)
+            return word_of(given)
         wanted = "a whole number" if self.kind is int else "a number"
         try:
             if isinstance(given, bool) or not isinstance(given, str | int | float):
@@ -113,12 +113,12 @@ class Option:
         return f"--no-{self.flag.removeprefix('--')}"
 
 
-def _word(value: object) -> str:
+def word_of(value: object) -> str:
     """A Python value as the command line has it: switches, and several with bars between."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list | tuple):
-        return "|".join(map(_word, value))
+        return "|".join(map(word_of, value))
     return str(value)
 
 

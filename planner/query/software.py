@@ -112,23 +112,26 @@ def _named(name: str, problems: Problems) -> tuple[str, ...]:
 def _having(names: tuple[str, ...], profile: str, problems: Problems) -> tuple[str, ...]:
     """Frameworks that have the profile; those of several that do not are noted."""
     having = tuple(name for name in names if profile in profile_names(name))
-    left = [name for name in names if name not in having]
-    if having and left:
-        text = f"left out, without profile {profile}: {', '.join(left)}"
-        problems.note(NoteKind.left_out, text, "profile")
-    if not having:
-        for name in left:
-            problems.add("--profile", profile_problem(name, profile))
+    _note_left(names, having, f", without profile {profile}", "profile", problems)
+    for name in () if having else names:
+        problems.add("--profile", profile_problem(name, profile))
     return having
 
 
 def _offering(names: tuple[str, ...], optimizer: str, problems: Problems) -> tuple[str, ...]:
     """Frameworks that offer the optimizer; all of them where none does, to say so."""
     offering = tuple(name for name in names if optimizer in optimizer_names(name))
-    left = ", ".join(name for name in names if name not in offering)
-    if offering and left:
-        problems.note(NoteKind.left_out, f"left out, without {optimizer}: {left}", "optimizer")
+    _note_left(names, offering, f", without {optimizer}", "optimizer", problems)
     return offering or names
+
+
+def _note_left(
+    chosen: Sequence[str], kept: Sequence[str], why: str, subject: str, problems: Problems
+) -> None:
+    """Note the frameworks that drop out, where others are kept."""
+    left = ", ".join(name for name in chosen if name not in kept)
+    if kept and left:
+        problems.note(NoteKind.left_out, f"left out{why}: {left}", subject)
 
 
 def _with_options(
@@ -202,10 +205,9 @@ def training_so(
     if not training.is_frozen:
         return tuple(chosen)
     able = [traits for traits in chosen if training.mode in traits.support.train]
-    left = ", ".join(traits.name for traits in chosen if traits not in able)
-    if able and left:
-        text = f"left out for --train {training.mode}: {left}"
-        problems.note(NoteKind.left_out, text, "train")
+    names = [traits.name for traits in chosen]
+    kept = [traits.name for traits in able]
+    _note_left(names, kept, f" for --train {training.mode}", "train", problems)
     refused = dict.fromkeys(
         each for traits in able for each in _refused(traits, training, model, precision)
     )
@@ -320,19 +322,16 @@ def unsupported_hardware(
             problems.note(NoteKind.default, text, "framework")
 
 
-def idle_modules(model: ModelSpec, traits: FrameworkTraits) -> tuple[str, ...]:
-    """Return the selected modules that alone would save no byte in any layer of the model."""
-    return tuple(
-        module for module in traits.recompute.selected if not _saves(model, traits, module)
-    )
-
-
-def _saves(model: ModelSpec, traits: FrameworkTraits, module: str) -> bool:
-    alone = replace(traits.recompute, selected=(module,))
+def idle_modules(model: ModelSpec, traits: FrameworkTraits) -> Iterator[str]:
+    """Yield the selected modules that alone would save no byte in any layer of the model."""
     # Every axis in use, so that every tensor a layer can keep is there.
     sharded = LayerShape.all_of(2.0, seq_len=8)
-    groups = layer_groups(model, sharded, replace(traits, recompute=alone))
-    return any((op.kept_bytes < op.saved_bytes).any() for group in groups for op in group.ops)
+    for module in traits.recompute.selected:
+        alone = replace(traits.recompute, selected=(module,))
+        groups = layer_groups(model, sharded, replace(traits, recompute=alone))
+        ops = [op for group in groups for op in group.ops]
+        if not any((op.kept_bytes < op.saved_bytes).any() for op in ops):
+            yield module
 
 
 def note_idle_modules(

@@ -7,13 +7,14 @@ from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import CURRENT, profile_names, trait_types
 from planner.frameworks.saved_tables import loss_names, table_names
+from planner.limits import short
+from planner.notes import COMMAND_LINE, Problems
 from planner.spec.job import Precision
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
 from planner.spelling import did_you_mean, nearest
 
-COMMAND_LINE = "command line"
 OPTION = "--set"
 ROOT = "traits"
 RECOMPUTE = "recompute"
@@ -144,16 +145,11 @@ def _converted(path: str, kind: object, value: object) -> TraitValue | None:
 
 
 def _listed(path: str, kind: object, value: object) -> TraitValue | None:
-    """Return a list of the kind, each element among the trait's choices; None otherwise."""
-    if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
+    """Return a list, each element as the trait takes it; None where one does not fit."""
+    if not isinstance(value, list | tuple) or not (value or path in _MAY_BE_EMPTY):
         return None
-    if not value and path not in _MAY_BE_EMPTY:
-        return None
-    if path in _CHOICES and not set(value) <= set(_CHOICES[path]()):
-        return None
-    if path in _RANGES and any(_number(path, item, is_whole=kind is int) is None for item in value):
-        return None
-    return tuple(value)
+    items: tuple[Any, ...] = tuple(_converted(path, kind, item) for item in value)
+    return None if None in items else items
 
 
 def _near(section: str, name: str) -> str:
@@ -166,7 +162,7 @@ def _near(section: str, name: str) -> str:
 
 def _read(section: str, name: str, value: object) -> TraitValue:
     """Return one trait's value; raises ValueError saying what is wrong with name or value."""
-    types, given = trait_types(), _shown(value)
+    types, given = trait_types(), short(repr(value) if isinstance(value, str) else str(value))
     if section == RECOMPUTE:
         raise ValueError("is chosen by recompute_modules (--recompute-modules), not as a trait")
     if section not in types:
@@ -181,13 +177,8 @@ def _read(section: str, name: str, value: object) -> TraitValue:
     return converted
 
 
-def _shown(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _parsed(text: str) -> tuple[str, str, object]:
-    """Split ``traits.SECTION.KEY=VALUE``; raises ValueError saying what is wrong."""
+def _parsed(text: str) -> Setting:
+    """Read ``traits.SECTION.KEY=VALUE``; raises ValueError saying what is wrong."""
     key, equals, value = text.partition("=")
     root, _, path = key.strip().partition(".")
     section, _, name = path.partition(".")
@@ -195,27 +186,26 @@ def _parsed(text: str) -> tuple[str, str, object]:
         hint = f"; did you mean {ROOT}.{text}?" if root in trait_types() else ""
         raise ValueError(f"must be {ROOT}.SECTION.KEY=VALUE; given {text!r}{hint}")
     try:
-        return section, name, parsed_yaml(COMMAND_LINE, value).value
+        given = parsed_yaml(COMMAND_LINE, value).value
     except InputError:
         raise ValueError(f"the value is not YAML; given {value!r}") from None
+    return path, _read(section, name, given)
 
 
 def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     """Read the ``--set`` options of a command; raises InputError with every problem."""
-    problems: list[Problem] = []
+    problems = Problems()
     found: dict[str, TraitValue] = {}
     for text in texts:
-        key = f"{OPTION} {text.partition('=')[0].strip()}"
-        try:
-            section, name, value = _parsed(text)
-            path, converted = f"{section}.{name}", _read(section, name, value)
-            if path in found:
-                raise ValueError(f"is set twice; given {found[path]} and {converted}")
-            found[path] = converted
-        except ValueError as error:
-            problems.append(Problem(where=COMMAND_LINE, key=key, message=str(error)))
-    if problems:
-        raise InputError(problems)
+        option = f"{OPTION} {text.partition('=')[0].strip()}"
+        setting = problems.parsed(option, text, _parsed)
+        if setting is None:
+            continue
+        path, value = setting
+        if path in found:
+            problems.add(option, f"is set twice; given {found[path]} and {value}")
+        found[path] = value
+    problems.finish()
     return tuple(found.items())
 
 

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,14 +129,22 @@ def test_an_iteration_of_the_longest_time_ends_at_the_deadline() -> None:
 
 
 def test_each_limit_is_missed_by_its_own() -> None:
+    def missed(limits: JobLimits, iter_time_s: float, cost_usd: float | None) -> tuple[str, ...]:
+        priced: Any = SimpleNamespace(
+            context=SimpleNamespace(job=JOB),
+            estimate=SimpleNamespace(iter_time_s=iter_time_s),
+            cost_usd=lambda: cost_usd,
+        )
+        return limits.missed_by(priced)
+
     limits = JobLimits(
         total_tokens=2**40, deadline_s=2.0**20, min_tokens_per_s=2.0**21, budget_usd=100.0
     )
-    assert limits.missed(2.0, 100.0, JOB) == ()
-    assert limits.missed(2.1, 100.0, JOB) == ("rate",)
-    assert limits.missed(4.1, 100.1, JOB) == ("deadline", "rate", "budget")
-    assert limits.missed(2.0, None, JOB) == ("budget",)
-    assert JobLimits(total_tokens=1).missed(1e9, None, JOB) == ()
+    assert missed(limits, 2.0, 100.0) == ()
+    assert missed(limits, 2.1, 100.0) == ("rate",)
+    assert missed(limits, 4.1, 100.1) == ("deadline", "rate", "budget")
+    assert missed(limits, 2.0, None) == ("budget",)
+    assert missed(JobLimits(total_tokens=1), 1e9, None) == ()
 
 
 def test_a_plan_meets_its_own_time_and_cost_and_nothing_less(plans: tuple[Plan, ...]) -> None:
