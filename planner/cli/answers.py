@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import console
-from planner.cli.progress import delayed_progress
+from planner.cli.output import console, delayed_progress
 from planner.cli.saved import is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
@@ -26,7 +25,7 @@ NARROWS = ("fix", "limit", "where", "forbid")
 def why(
     *,
     query: Query,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
     from planner.answers.base import Deadline
@@ -49,7 +48,7 @@ def why(
             deadline=Deadline(resolved.time_limit_s),
             progress=progress,
         )
-    if output_format is options.TableOrJson.json:
+    if output_format == "json":
         typer.echo(render_why_json(answer))
     else:
         print_why(answer, console())
@@ -78,7 +77,7 @@ def size(
         bool, typer.Option("--weak", help="With --gpus: let the batch grow with the GPUs.")
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
     from planner.notes import Problems
@@ -90,7 +89,7 @@ def size(
     )
     from planner.report.sizing_words import no_size
 
-    problems, as_json = Problems(), output_format is options.TableOrJson.json
+    problems, as_json = Problems(), output_format == "json"
     of_fewest = {
         "--max-gpus": max_gpus,
         "--budget": query.get("budget"),
@@ -213,13 +212,13 @@ def sensitivity(
     *,
     query: Query,
     verbose: options.Verbose = False,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Turn every figure of hardware and job, plan again: what moves time, where others win."""
     from planner.answers.base import Deadline, context_around
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
-    from planner.cli.following import measuring
+    from planner.cli.output import measuring
     from planner.errors import NothingFitsError
     from planner.notes import Note, Problems
     from planner.query.resolve import resolve
@@ -252,7 +251,7 @@ def sensitivity(
             raise deadline.nothing_found()
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
     following = measuring(result, query.cluster)
-    if output_format is options.TableOrJson.json:
+    if output_format == "json":
         typer.echo(render_sensitivity_json(result, notes, following))
     else:
         print_sensitivity(result, notes, console(), verbose=verbose, following=following)

@@ -11,20 +11,17 @@ from typer.core import TyperGroup
 from planner import __version__
 from planner.cli import (
     answers,
-    calibrate,
     check,
     collective,
-    compare,
-    emit,
     explain,
     export,
     job,
+    measure,
     plan,
     show,
     sweep,
 )
-from planner.cli.defaults import JOBS, own_defaults
-from planner.cli.options import QuestionCommand
+from planner.cli.options import JOBS, QuestionCommand, own_defaults
 from planner.cli.output import say
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
@@ -80,10 +77,10 @@ app = typer.Typer(
 )
 app.command("plan", cls=QuestionCommand)(plan.plan)
 app.command("collective")(collective.collective)
-app.command("emit")(emit.emit)
+app.command("emit")(export.emit)
 app.command("check")(check.check)
-app.command("compare")(compare.compare)
-app.command("calibrate")(calibrate.calibrate)
+app.command("compare")(measure.compare)
+app.command("calibrate")(measure.calibrate)
 app.command("explain", cls=QuestionCommand)(explain.explain)
 app.command(explain.ALIAS, cls=QuestionCommand, hidden=True)(explain.explain)
 app.command("size", cls=QuestionCommand)(answers.size)
@@ -176,19 +173,10 @@ def _run(entry: Callable[[], object]) -> None:
         sys.exit(70)
 
 
-def _planner() -> None:
-    """Run the command; raise where it is one that another answers now."""
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in DROPPED:
-        message = f"no command of its own any more; `{DROPPED[name]}` answers"
-        raise InputError.single("command line", name, message)
-    app()
-
-
 def main() -> None:
     """Entry point ``planner``."""
     _without_alias()
-    _run(_planner)
+    _run(app)
 
 
 def main_plan() -> None:

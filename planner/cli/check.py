@@ -1,38 +1,26 @@
-"""``planner check``: what is wrong with configuration files, for people and for CI."""
+"""``planner check``: what is wrong with configuration files, and the smallest repair."""
 
+import re
+import shlex
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from planner.cli import options
+from planner.cli.output import console, say
 
 if TYPE_CHECKING:
+    from planner.check.fix import FixedFile
     from planner.check.result import FileResult
+    from planner.formats.format import Severity
     from planner.query.from_file import Request
 
 DEFAULT_TIME_LIMIT_S = 30.0
-
-
-class Format(StrEnum):
-    """Forms of the findings."""
-
-    text = "text"
-    json = "json"
-    sarif = "sarif"
-    github = "github"
-    junit = "junit"
-
-
-class FailOn(StrEnum):
-    """Severities, worst first."""
-
-    error = "error"
-    warning = "warning"
-    note = "note"
+BOM = "\ufeff"
+Forms = Literal["text", "json", "sarif", "github", "junit"]
 
 
 def check(
@@ -40,10 +28,8 @@ def check(
         list[str],
         typer.Argument(metavar="FILE...", help="Configuration and plan files, or folders of them."),
     ],
-    model: Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help=f"{options.NODES_OF_A_KIND}, or a YAML file.")
-    ] = None,
+    model: options.ModelName = None,
+    cluster: options.ClusterName = None,
     framework: options.FileFormat = None,
     gpus: options.JobGpus = None,
     seq_len: options.FileSeqLen = None,
@@ -54,16 +40,10 @@ def check(
     profile: options.FileProfile = None,
     settings: options.Settings = None,
     fail_on: Annotated[
-        FailOn | None, typer.Option(help="Least severity that makes the exit code 1 [error].")
+        Literal["error", "warning", "note"] | None,
+        typer.Option(help="Least severity that makes the exit code 1 [error]."),
     ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="What a script or recipe decides: recompute=none|selective|full, optimizer, "
-            "precision, micro_batch, zero_stage, tp, pp, cp, ep; repeatable.",
-        ),
-    ] = None,
+    assume: options.Assume = None,
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Search for a faster plan.")
     ] = True,
@@ -72,8 +52,8 @@ def check(
     ] = False,
     time_limit: options.TimeLimit = None,
     output_format: Annotated[
-        Format, typer.Option("--format", help="Form of the findings.")
-    ] = Format.text,
+        Forms, typer.Option("--format", help="Form of the findings.")
+    ] = "text",
     fix: Annotated[
         bool,
         typer.Option("--fix", help="Find the fewest changes that make the file legal and fit."),
@@ -89,21 +69,18 @@ def check(
     from planner.check.check import check_file
     from planner.check.folder import check_folder
     from planner.check.result import exit_code
-    from planner.cli.fix import FixOptions, refuse
-    from planner.cli.fix import fix as fix_one
-    from planner.cli.progress import delayed_progress
+    from planner.cli.output import delayed_progress
     from planner.query.from_file import Request, read_assumed, read_software
     from planner.query.query import read_options
     from planner.report.files import check_writable, write_atomically
+    from planner.report.findings import print_findings
 
     read = read_options(time_limit=time_limit, imbalance=imbalance)
-    if apply and not fix:
+    if fix:
+        _check_fix(files, output_format)
+    elif apply:
         refuse("--apply", "is for --fix")
-    if fix and len(files) > 1:
-        refuse("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
-    if fix and output_format not in (Format.text, Format.json):
-        refuse("--format", f"{output_format.value} is of findings; with --fix it is text or json")
-    if out is not None and not fix:
+    elif out is not None:
         check_writable(out, force=force, option="--out")
     given = Request(
         model=model,
@@ -119,10 +96,10 @@ def check(
         time_limit_s=read.get("time_limit", DEFAULT_TIME_LIMIT_S),
     )
     request_for = partial(
-        _with_settings, given, framework=framework, host_memory=host_memory, fail_on=fail_on
+        with_settings, given, framework=framework, host_memory=host_memory, fail_on=fail_on
     )
     if fix:
-        said = {
+        of_job = {
             "--model": model,
             "--gpus": gpus,
             "--seq-len": seq_len,
@@ -133,15 +110,14 @@ def check(
             "--set": settings or None,
             "--assume": assume or None,
         }
-        how = FixOptions(
-            apply=apply,
-            out=out,
-            force=force,
-            as_json=output_format is Format.json,
-            of_job=tuple(option for option, value in said.items() if value is not None),
+        made = _fixed(
+            Path(files[0]),
+            request_for(files[0]),
+            [option for option, value in of_job.items() if value is not None],
+            as_json=output_format == "json",
+            target=_target(Path(files[0]), out, apply=apply, force=force),
         )
-        fix_one(files[0], request_for(files[0]), how)
-        return
+        raise typer.Exit(made)
     results = []
     with delayed_progress() as progress:
         for number, name in enumerate(files):
@@ -152,20 +128,30 @@ def check(
                 results.append(check_file(name, request_for(name)))
     if skip_unknown:
         results = [result for result in results if result.is_recognised]
-    if out is None:
-        _print(results, output_format)
-    else:
+    if out is not None:
         write_atomically(out, _text(results, output_format), option="--out")
+    elif output_format == "text":
+        print_findings(results, console())
+    else:
+        typer.echo(_text(results, output_format), nl=False)
     raise typer.Exit(exit_code(results))
 
 
-def _with_settings(
+def _check_fix(files: list[str], output_format: Forms) -> None:
+    """Raise InputError for what a repair cannot be of, or in."""
+    if len(files) > 1:
+        refuse("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
+    if output_format not in ("text", "json"):
+        refuse("--format", f"{output_format} is of findings; with --fix it is text or json")
+
+
+def with_settings(
     given: "Request",
     name: str,
     *,
     framework: str | None,
     host_memory: str | None,
-    fail_on: FailOn | None,
+    fail_on: "Severity | None" = None,
 ) -> "Request":
     """Options first, then the settings nearest to the file."""
     from planner.check.settings import settings_for
@@ -185,24 +171,108 @@ def _with_settings(
         num_gpus=given.num_gpus or project.gpus,
         seq_len=given.seq_len or project.seq_len,
         global_batch=given.global_batch or project.global_batch,
-        fail_on=fail_on.value if fail_on else project.fail_on or "error",
+        fail_on=fail_on or project.fail_on or "error",
         ignore=project.ignore,
     )
 
 
-def _print(results: "list[FileResult]", output_format: Format) -> None:
-    from planner.cli.output import console
-    from planner.report.findings import print_findings
-
-    if output_format is Format.text:
-        print_findings(results, console())
-    else:
-        typer.echo(_text(results, output_format), nl=False)
-
-
-def _text(results: "list[FileResult]", output_format: Format) -> str:
+def _text(results: "list[FileResult]", output_format: Forms) -> str:
     """The findings in a form that is the same on every terminal."""
     from planner.report.findings import RENDERERS
 
     text = RENDERERS[output_format](results)
     return f"{text}\n" if text else ""
+
+
+def _fixed(
+    path: Path, request: "Request", of_job: list[str], *, as_json: bool, target: Path | None
+) -> int:
+    """Print the smallest repair of a file, and write it where that is asked for.
+
+    ``of_job``: options given that say what the job is, which a plan file states itself. The exit
+    code is 1 where errors are left that no layout fixes, 3 where nothing fits; ExpressError is
+    raised where the format cannot express what fits.
+    """
+    from planner.check.fix import fix_file, fix_plan
+    from planner.check.plan import check_format_name, is_plan_file
+    from planner.cli.output import delayed_progress
+    from planner.formats.format import read_source
+    from planner.report.repair import print_repair, render_repair_json
+
+    check_format_name(request.framework)
+    if path.is_dir():
+        refuse("--fix", f"changes files, one at a time; {path} is a folder")
+    source = read_source(path)
+    is_plan = is_plan_file(source, request.framework)
+    if is_plan and of_job:
+        refuse(of_job[0], "is for configuration files; a plan file states its own")
+    with delayed_progress() as progress:
+        made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
+    command = _search_command(made)
+    if as_json:
+        typer.echo(render_repair_json(made, command))
+    else:
+        print_repair(made, console(), command)
+    if made.text is None:
+        return 3
+    if target is not None:
+        _write(made, made.text, target)
+    return int(bool(made.errors_left))
+
+
+def refuse(option: str, message: str) -> NoReturn:
+    """Raise InputError about an option."""
+    from planner.errors import InputError
+
+    raise InputError.single("command line", option, message)
+
+
+def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path | None:
+    """Where the repair is to be written; None: nowhere."""
+    from planner.report.files import check_replaceable, check_writable
+
+    if apply and out is not None:
+        refuse("--apply", "only one of --apply and --out can be given")
+    if apply:
+        check_replaceable(path, option="--apply")
+    elif out is not None:
+        check_writable(out, force=force, option="--out")
+    return path if apply else out
+
+
+def _search_command(made: "FixedFile") -> str:
+    """``planner plan`` with the same question."""
+    from planner.query.traits import software_options
+
+    context = made.answer.context
+    traits, job = context.traits, context.job
+    words = ["planner", "plan", made.model, made.cluster, "--framework", traits.name]
+    words += software_options(traits)
+    words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
+    words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
+    words += traits.training.options
+    return shlex.join([*words, "--margin", f"{100.0 * context.margin_fraction:g}"])
+
+
+def _write(made: "FixedFile", text: str, target: Path) -> None:
+    """Write a plan as a new one, a configuration as the file that it comes from.
+
+    That is with its byte order mark, line ends, permissions and owner.
+    """
+    from planner.check.plan import PLAN
+    from planner.report.files import write_atomically
+
+    source = Path(made.source.path)
+    is_own = target.exists() and target.samefile(source)
+    if is_own and made.is_sound:
+        say(f"{target} stays as it is")
+    elif made.format == PLAN:
+        write_atomically(target, text)
+        say(f"saved the plan to {target}")
+    else:
+        mark, before = BOM if source.read_bytes().startswith(BOM.encode()) else "", made.source.text
+        if before.count("\r\n") == before.count("\n") > 0:
+            text = re.sub(r"(?<!\r)\n", "\r\n", text)
+        text = mark + text
+        write_atomically(target, text, option="--apply" if is_own else "--out", like=source)
+        say(f"wrote the repair to {target}")

@@ -1,7 +1,6 @@
 """``planner collective``: one collective on one group, by algorithm and by level."""
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -13,21 +12,11 @@ if TYPE_CHECKING:
     from planner.spec.cluster import CollectiveKind
 
 ALL = "all"
-
-
-class KindName(StrEnum):
-    """Collectives as they are typed."""
-
-    all_reduce = "all-reduce"
-    reduce_scatter = "reduce-scatter"
-    all_gather = "all-gather"
-    broadcast = "broadcast"
-    all_to_all = "all-to-all"
-    p2p = "p2p"
+Kind = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "p2p"]
 
 
 def collective(
-    kind: Annotated[KindName, typer.Argument(help="The collective.", metavar="COLLECTIVE")],
+    kind: Annotated[Kind, typer.Argument(help="The collective.", metavar="COLLECTIVE")],
     size: Annotated[
         str,
         typer.Argument(help="Size such as 350GB or 64MiB: vector, gathered vector, send buffer."),
@@ -59,7 +48,7 @@ def collective(
         int | None, typer.Option(min=1, help="Gradients by so many parameter servers.")
     ] = None,
     verbose: options.Verbose = False,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Show what a collective takes by algorithm and level, and in plans."""
     from planner.answers.collective import collective_answer
@@ -72,13 +61,13 @@ def collective(
     ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
     ways |= {} if backward_s is None else {"backward_s": backward_s}
     ways |= _compression(problems, compress)
-    if kind is not KindName.all_reduce and (server or buckets or compress):
+    if kind != "all-reduce" and (server or buckets or compress):
         problems.add("COLLECTIVE", "buckets, compression and servers are of an all-reduce")
     if buckets is None and (priority or backward_s is not None):
         problems.add("--priority" if priority else "--backward-s", "needs --buckets")
-    question = _question(problems, kind.name, size, cluster, algorithm, group, ways)
+    question = _question(problems, kind.replace("-", "_"), size, cluster, algorithm, group, ways)
     answer = collective_answer(question)
-    if output_format is options.TableOrJson.json:
+    if output_format == "json":
         typer.echo(serialise("collective", answer))
     else:
         print_collective(answer, console(), verbose=verbose)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import options
-from planner.cli.defaults import is_given
+from planner.cli.options import is_given
 from planner.cli.saved import is_plan, plan_file, refuse_question, say_drift
 from planner.query.query import Query
 
@@ -56,15 +56,16 @@ def explain(
         bool, typer.Option("--all", help="Of a layout's memory: show every item.")
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.TreeFormat = options.TreeOrJson.tree,
+    output_format: options.TreeFormat = "tree",
 ) -> None:
     """Show where memory and time of a plan or a layout go, or one item with its formula."""
-    as_json = output_format is options.TreeOrJson.json
+    as_json = output_format == "json"
     if context.info_name == ALIAS:
         item = ALIAS
     elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
         item = "" if is_plan(context, query) else query.cluster
-        _refuse_of_a_layout(context)
+        given = (f"--{name.replace('_', '-')}" for name in OF_A_LAYOUT if is_given(context, name))
+        options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
         _explain_plan(query, item, as_json=as_json)
         return
     own = {
@@ -83,20 +84,6 @@ def explain(
         fits = _print(model_context, strategy, item, None, as_json=as_json)
     if not fits:
         raise typer.Exit(3)
-
-
-def _refuse_of_a_layout(context: typer.Context) -> None:
-    """Raise InputError with options that only a layout of options takes."""
-    from planner.errors import InputError, Problem
-
-    message = "belongs to a layout (MODEL CLUSTER); a plan has its own"
-    problems = [
-        Problem(where="command line", key=f"--{name.replace('_', '-')}", message=message)
-        for name in OF_A_LAYOUT
-        if is_given(context, name)
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 def _is_plan_file(name: str) -> bool:

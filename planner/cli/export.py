@@ -1,23 +1,138 @@
-"""``planner export``: a plan as a page, or one of its iterations as a trace."""
+"""``planner emit`` and ``planner export``: a plan as files of a framework, a page or a trace."""
 
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from planner.cli import options
-from planner.cli.defaults import is_given
+from planner.cli.options import is_given
 from planner.cli.output import say
-from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer, Plan
-    from planner.formats.format import Format
+    from planner.cost.context import Context
+    from planner.formats.format import Format, OutputFile
+    from planner.launchers.launcher import Launcher
     from planner.report.emitted import PlanText
+    from planner.spec.strategy import Strategy
+
+DEFAULT_LAUNCHER = "torchrun"
+
+
+def emit(
+    plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
+    to: Annotated[str, typer.Option("--to", help="Format, such as megatron or deepspeed.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write into [only the configuration, on standard output]."),
+    ] = None,
+    launcher: options.LauncherName = None,
+    force: options.Force = False,
+    output_format: options.FilesFormat = "files",
+) -> None:
+    """Write a plan as the configuration and launch script of a framework."""
+    from planner.answers.plan_file import load_plan
+    from planner.documents.file import read_text
+    from planner.report.document import serialise
+    from planner.report.emitted import PlanText, emit_document
+    from planner.report.files import check_folder
+
+    made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
+    if out is not None:
+        check_folder(out)
+    context, strategy, file = load_plan(plan)
+    as_json = output_format == "json"
+    if out is None:
+        if as_json:
+            files = made.emitted(context, strategy).files
+            typer.echo(serialise("emit", emit_document(made, files, context, strategy, None)))
+        else:
+            _print_config(made, context, strategy)
+        return
+    text = PlanText(
+        text=read_text(plan),
+        model=file.inputs.model,
+        cluster=file.inputs.cluster,
+    )
+    files = write(made, starter, context, strategy, text, out, force=force)
+    if as_json:
+        typer.echo(serialise("emit", emit_document(made, files, context, strategy, out)))
+
+
+def read_target(
+    to: str, launcher: str | None, *, option: str, needs_out: bool
+) -> tuple["Format", "Launcher"]:
+    """Return format and launcher by name; raises one InputError with all that is wrong."""
+    from planner.formats.registry import format_names, load_format, written_names
+    from planner.launchers.schedulers import load_launcher
+    from planner.notes import Problems
+    from planner.query.words import SEVERAL, meant_word
+    from planner.spelling import did_you_mean
+
+    problems = Problems()
+    known, written = format_names(), written_names()
+    given, to = to, meant_word(option, to, known)
+    if to != given:
+        say(f"{option} {given} is read as {to}")
+    if to not in known:
+        hint = SEVERAL.get(to.lower()) or did_you_mean(to, written)
+        message = f"unknown format {to!r}; allowed are {', '.join(written)}. {hint}"
+        problems.add(option, message.rstrip())
+    elif not load_format(to).is_written:
+        message = f"{to} is read, checked and repaired, not written; allowed are "
+        problems.add(option, message + ", ".join(written))
+    if launcher is not None and needs_out:
+        problems.add("--launcher", f"writes files, which needs --out; given {launcher}")
+    starter = problems.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))
+    problems.finish()
+    assert starter is not None
+    return load_format(to), starter
+
+
+def _print_config(made: "Format", context: "Context", strategy: "Strategy") -> None:
+    """The first file of the configuration on standard output; what else there is, in a note."""
+    from planner.report.emitted import mismatch
+
+    first, *others = made.emitted(context, strategy).files
+    typer.echo(first.text, nl=not first.text.endswith("\n"))
+    notes = [mismatch(made, context)]
+    if others:
+        names = ", ".join(file.name for file in others)
+        notes.append(f"this is {first.name}; --out writes {names} too")
+    for note in filter(None, notes):
+        say(f"note: {note}")
+
+
+def write(
+    made: "Format",
+    launcher: "Launcher",
+    context: "Context",
+    strategy: "Strategy",
+    plan: "PlanText",
+    out: Path,
+    *,
+    force: bool,
+) -> "tuple[OutputFile, ...]":
+    """Write all files of a plan into a folder, and return them.
+
+    Raises ExpressError and InputError.
+    """
+    from planner.report.emitted import mismatch, output_files
+    from planner.report.files import write_folder
+
+    files = output_files(made, launcher, context, strategy, plan)
+    write_folder(out, files, force=force)
+    say(f"wrote {', '.join(file.name for file in files)} to {out}")
+    note = mismatch(made, context)
+    if note:
+        say(f"note: {note}")
+    return files
+
 
 OPTION = "--out"
 FRONTIER = "time,gpus"
@@ -29,17 +144,7 @@ OF_THE_PAGE = {
 }
 """Options that other targets have no use for."""
 
-
-class Target(StrEnum):
-    """What a plan is exported to."""
-
-    HTML = "html"
-    PERFETTO = "perfetto"
-    CHAKRA = "chakra"
-    ASTRA_SIM = "astra-sim"
-
-
-FOLDERS = (Target.CHAKRA, Target.ASTRA_SIM)
+Target = Literal["html", "perfetto", "chakra", "astra-sim"]
 
 
 @options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
@@ -71,17 +176,18 @@ def export(
     force: options.Force = False,
 ) -> None:
     """Write a plan as one HTML page, or its iteration for Perfetto or ASTRA-sim."""
-    from planner.cli.emit import read_target
+    from planner.report.emitted import PlanText
     from planner.report.files import check_folder, check_writable
 
-    is_page = to is Target.HTML
-    if to in FOLDERS:
+    is_page = to == "html"
+    if to in ("chakra", "astra-sim"):
         check_folder(out)
     else:
         check_writable(out, force=force, option=OPTION)
     if not is_page:
-        _refuse_of_the_page(context)
-    target = emit and read_target(emit, launcher, option="--emit", needs_out=False)
+        given = (option for name, option in OF_THE_PAGE.items() if is_given(context, name))
+        options.refuse_all(given, "belongs to --to html")
+    target = read_target(emit, launcher, option="--emit", needs_out=False) if emit else None
     answer = None
     if is_plan(context, query):
         refuse_question(query, ("time_limit",) if is_page else ())
@@ -91,33 +197,25 @@ def export(
     else:
         if is_page and query.get("pareto") is None:
             query = query.with_(pareto=FRONTIER)
-        plan, text, answer = _asked(query, top, target[0] if target else None)
+        answer = best_of(query, top, target[0] if target else None)
+        plan = answer.plans[0]
+        text = PlanText.of(plan, query)
     if not is_page:
         _write_iteration(plan, query.model, to, out, force=force)
         return
+    from planner.query.software import format_meant
     from planner.report.files import write_atomically
     from planner.report.page import page_of, render_page
 
-    target = target or read_target(
-        _format_of(plan, query), launcher, option="--emit", needs_out=False
-    )
+    if target is None:
+        # A question may name a format where others name a framework.
+        framework = query.get("framework")
+        name = framework if format_meant(framework) else plan.framework
+        target = read_target(name, launcher, option="--emit", needs_out=False)
     origin = shlex.join(["planner", *sys.argv[1:]])
     page = page_of(plan, text, *target, origin=origin, answer=answer)
     write_atomically(out, render_page(page), option=OPTION)
     say(f"wrote the page to {out}")
-
-
-def _refuse_of_the_page(context: typer.Context) -> None:
-    """Raise InputError with the options that only a page has."""
-    from planner.errors import InputError, Problem
-
-    problems = [
-        Problem(where="command line", key=option, message="belongs to --to html")
-        for name, option in OF_THE_PAGE.items()
-        if is_given(context, name)
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 def _saved(path: Path) -> "tuple[Plan, PlanText]":
@@ -135,7 +233,7 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
     """What a search of the whole space finds for the plan's question; None where nothing fits."""
     from planner.answers.base import context_around
     from planner.answers.plan import answered
-    from planner.cli.progress import delayed_progress
+    from planner.cli.output import delayed_progress
     from planner.errors import InputError, NothingFitsError
     from planner.query.objectives import Aim
     from planner.query.resolve import Resolved
@@ -158,35 +256,6 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
         return None
 
 
-def _asked(query: Query, top: int, made: "Format | None") -> "tuple[Plan, PlanText, Answer]":
-    """The best plan of a question with its text, and the whole answer."""
-    from planner.answers.plan import answered
-    from planner.answers.plan_file import plan_text
-    from planner.cli.progress import delayed_progress
-    from planner.query.places import places_for_file
-    from planner.query.resolve import resolve
-    from planner.report.emitted import PlanText
-    from planner.report.sizing_words import unmet_limits
-
-    resolved = resolve(query, fmt=made)
-    with delayed_progress() as progress:
-        found = answered(resolved, top, progress)
-    if not found.plans:
-        raise unmet_limits(found)
-    model, cluster = places_for_file(query)
-    best = found.plans[0]
-    text = plan_text(best, model=model, cluster=cluster)
-    return best, PlanText(text=text, model=model, cluster=cluster), found
-
-
-def _format_of(plan: "Plan", query: Query) -> str:
-    """The format whose name the question has in place of a framework's, or the framework's own."""
-    from planner.query.software import format_meant
-
-    framework = query.get("framework")
-    return framework if format_meant(framework) else plan.framework
-
-
 def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
     from planner.answers.execution import iteration, too_long, why_no_execution
@@ -200,7 +269,7 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
     strategy = plan.strategy
     if problem := too_long(strategy):
         raise InputError.single(place, "strategy.num_micro_batches", problem)
-    if to is Target.PERFETTO:
+    if to == "perfetto":
         write_atomically(out, render_trace(plan, iteration(plan)), option=OPTION)
         say(f"wrote one iteration to {out}; open it at ui.perfetto.dev")
         return
@@ -209,7 +278,7 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
         raise InputError.single(place, "strategy", f"{problem}: not carried by --to {to}")
     drawn = timeline(price(plan.context, strategy))
     files = folder_files(plan, drawn, place)
-    if to is Target.CHAKRA:
+    if to == "chakra":
         write_folder(out, list(filter(is_trace, files)), force=force, replaces=TRACES)
         say(f"wrote {strategy.num_gpus} traces to {out}")
         return

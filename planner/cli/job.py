@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def job(
         typer.Option("--async-checkpoints", help="Only the copy to host memory stops training."),
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Say what a whole job takes: days with failures, money, energy, checkpoints, input."""
     from planner.cli.output import console
@@ -71,7 +71,7 @@ def job(
     else:
         made, notes = _asked(query, terms, problems)
     made.check()
-    if output_format is options.TableOrJson.json:
+    if output_format == "json":
         typer.echo(render_job_json(made, notes))
     else:
         print_job(made, notes, console(), verbose=verbose)
@@ -122,16 +122,8 @@ def _saved(
 def _asked(query: Query, terms: "Terms", problems: "Problems") -> "tuple[Job, tuple[Note, ...]]":
     """The job of the best plan of a question, and what was assumed."""
     from planner.answers.job import Job
-    from planner.answers.plan import answered
-    from planner.cli.progress import delayed_progress
-    from planner.query.resolve import resolve
-    from planner.report.sizing_words import unmet_limits
 
     if query.get("tokens") is None:
         problems.add("--tokens", "needed: tokens of the whole job, such as 15T")
-    resolved = resolve(query, problems=problems)
-    with delayed_progress() as progress:
-        found = answered(resolved, 1, progress)
-    if not found.plans:
-        raise unmet_limits(found)
+    found = best_of(query, problems=problems)
     return Job(plan=found.plans[0], terms=terms), found.notes

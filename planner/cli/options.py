@@ -1,24 +1,86 @@
 """Parameters of commands: those of a question from its table of options, and shared ones."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from planner.catalog.paths import EXAMPLE_NODE
-from planner.cli import completion
-from planner.cli.defaults import is_given
 from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
-from planner.query.options import FIXED, GROUPS, OPTIONS, PANELS, PLACES, Group, Option, options_of
+from planner.query.options import (
+    FIXED,
+    GROUPS,
+    OPTIONS,
+    OWN_DEFAULTS,
+    PANELS,
+    PLACES,
+    Group,
+    Option,
+    options_of,
+)
 from planner.query.query import Query
 from planner.query.words import length
 
-COMPLETED = {"framework": completion.frameworks}
-"""What the shell offers for a value."""
+PREFIX = "PLANNER_"
+JOBS = ("plan", "explain", "memory", "size", "why", "export", "job", "sensitivity")
+"""Commands that take a job; those that take files read the project's settings by themselves."""
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line says an option, and no default does."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def own_defaults() -> dict[str, Any]:
+    """Values by option: of ``PLANNER_FRAMEWORK`` and its like, else of the project's settings.
+
+    Raises InputError with every problem of the settings' file.
+    """
+    from planner.check.settings import settings_for
+
+    settings = settings_for(Path.cwd() / "here")
+    given = {name: getattr(settings, name) for name in OWN_DEFAULTS}
+    given |= {name: os.environ.get(PREFIX + name.upper()) or given[name] for name in OWN_DEFAULTS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def known_models(incomplete: str) -> list[str]:
+    """Models of the catalog that begin so."""
+    from planner.catalog.paths import list_models
+
+    return [name for name in list_models() if name.startswith(incomplete.lower())]
+
+
+def known_clusters(incomplete: str) -> list[str]:
+    """Machines that begin so, and nodes and accelerators behind a count: ``16xdgx``."""
+    from planner.catalog.hardware import list_names
+
+    count, times, name = re.match(r"^([0-9]*)(x?)(.*)$", incomplete, re.DOTALL).groups()  # type: ignore[union-attr]
+    if not count:
+        return [each for each in list_names("clusters") if each.startswith(incomplete)]
+    if not times:
+        return [f"{count}x"]
+    known = (*list_names("nodes"), *list_names("accelerators"))
+    return [f"{count}x{each}" for each in known if each.startswith(name.lower())]
+
+
+def known_frameworks(incomplete: str) -> list[str]:
+    """Frameworks and formats of files that begin so."""
+    from planner.formats.registry import format_names
+    from planner.frameworks.registry import FRAMEWORKS
+
+    known = dict.fromkeys((*FRAMEWORKS, *format_names(), "any"))
+    return [name for name in known if name.startswith(incomplete.lower())]
+
+
+FORMAT_HELP = "Output format."
 HELP_ALL = "help_all"
 OWN_PANEL = "Options"  # those of the command itself
 SHOWS_ALL = "planner.help_all"
@@ -30,21 +92,21 @@ NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
 Model = Annotated[
     str,
     typer.Argument(
-        autocompletion=completion.models,
+        autocompletion=known_models,
         help="Model name (see `planner show models`), YAML file or config.json.",
     ),
 ]
 Cluster = Annotated[
     str,
     typer.Argument(
-        autocompletion=completion.clusters,
+        autocompletion=known_clusters,
         help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.",
     ),
 ]
 BesideModel = Annotated[
     str | None,
     typer.Argument(
-        autocompletion=completion.clusters,
+        autocompletion=known_clusters,
         help="Beside a model: the cluster, as `planner plan` takes it.",
     ),
 ]
@@ -58,7 +120,7 @@ PlanOrModel = Annotated[
     str,
     typer.Argument(
         metavar="PLAN-OR-MODEL",
-        autocompletion=completion.models,
+        autocompletion=known_models,
         help="Plan file of --save, folder of --emit; or a model, as `planner plan` takes it.",
     ),
 ]
@@ -143,14 +205,17 @@ def query_of(context: typer.Context, places: Mapping[str, Any], said: Mapping[st
 
 def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
     """Raise InputError with every option that is of none of the groups."""
+    taken = {each.name for each in options_of(groups)}
+    refuse_all(
+        (OPTIONS[name].flag for name in query.given if name not in taken), f"not taken here: {why}"
+    )
+
+
+def refuse_all(flags: Iterable[str], why: str) -> None:
+    """Raise InputError with every option that is given and refused, where there is any."""
     from planner.errors import InputError, Problem
 
-    taken = {each.name for each in options_of(groups)}
-    problems = [
-        Problem(where="command line", key=OPTIONS[name].flag, message=f"not taken here: {why}")
-        for name in query.given
-        if name not in taken
-    ]
+    problems = [Problem(where="command line", key=flag, message=why) for flag in flags]
     if problems:
         raise InputError(problems)
 
@@ -173,7 +238,7 @@ def _parameter(option: Option, *, hidden: bool) -> inspect.Parameter:
         help=option.help,
         metavar=None if is_switch else metavar,
         hidden=hidden,
-        autocompletion=COMPLETED.get(option.name),
+        autocompletion=known_frameworks if option.name == "framework" else None,
         callback=_start_from if option.name == "like" else None,
         is_eager=option.name == "like",
     )
@@ -222,27 +287,6 @@ def length_of_file(text: str) -> int:
     return tokens
 
 
-class TableOrJson(StrEnum):
-    """Output formats of commands with one table form."""
-
-    table = "table"
-    json = "json"
-
-
-class TreeOrJson(StrEnum):
-    """Output formats of commands with trees."""
-
-    tree = "tree"
-    json = "json"
-
-
-class FilesOrJson(StrEnum):
-    """Output formats of commands that write files."""
-
-    files = "files"
-    json = "json"
-
-
 HostMemory = Annotated[str | None, typer.Option(metavar="SIZE", help=OPTIONS["host_memory"].help)]
 FileProfile = Annotated[
     str | None,
@@ -286,6 +330,17 @@ LauncherName = Annotated[
     str | None,
     typer.Option("--launcher", help="torchrun, slurm, kubernetes or skypilot [torchrun]."),
 ]
-OutputFormat = Annotated[TableOrJson, typer.Option("--format", help="Output format.")]
-TreeFormat = Annotated[TreeOrJson, typer.Option("--format", help="Output format.")]
-FilesFormat = Annotated[FilesOrJson, typer.Option("--format", help="Output format.")]
+OutputFormat = Annotated[Literal["table", "json"], typer.Option("--format", help=FORMAT_HELP)]
+CsvFormat = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help=FORMAT_HELP)]
+TreeFormat = Annotated[Literal["tree", "json"], typer.Option("--format", help=FORMAT_HELP)]
+FilesFormat = Annotated[Literal["files", "json"], typer.Option("--format", help=FORMAT_HELP)]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="What a script, log or file decides: recompute=none|selective|full, optimizer, "
+        "precision, micro_batch, zero_stage, tp, pp, cp, ep; repeatable.",
+    ),
+]
+ModelName = Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")]
+ClusterName = Annotated[str | None, typer.Option(help=f"{NODES_OF_A_KIND}, or a YAML file.")]

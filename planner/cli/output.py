@@ -1,23 +1,33 @@
-"""Where results and notes are written to."""
+"""What commands write beside their answers: the console, notes, progress, the next command."""
 
 import os
+import shlex
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
+from planner.cli.options import is_given
 from planner.limits import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from planner.answers.base import Plan
+    from planner.answers.sensitivity import Sensitivity
+    from planner.formats.format import Format
+    from planner.search.search import Progress
+
 PIPE_WIDTH = 160
 MIN_WIDTH = 80
+DELAY_S = 1.0  # before a bar appears
 
 
 def console() -> "Console":
     """Return a console on standard output: wide in a pipe without COLUMNS, never below 80."""
-    import sys
-
     from planner.report.table import Screen
 
     width = None
@@ -31,3 +41,89 @@ def console() -> "Console":
 def say(text: str) -> None:
     """Write a line to standard error; what files or paths hide in it stands escaped."""
     typer.echo(printable(text), err=True)
+
+
+@contextmanager
+def delayed_progress() -> "Iterator[Progress]":
+    """Yield a progress callback; nothing is shown in the first second or without a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _message, _fraction: None
+        return
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    from planner.report.table import Screen
+
+    text = TextColumn("{task.description}", markup=False)
+    screen = Screen(stderr=True)
+    bar = Bar(text, BarColumn(), TimeElapsedColumn(), console=screen, transient=True)
+    task = bar.add_task("starting", total=1.0)
+    timer = threading.Timer(DELAY_S, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda message, fraction: bar.update(task, description=message, completed=fraction)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
+"""Options that change what is shown, and no answer."""
+FOLDER = "run"
+ACROSS_NODES = ("nic_gbit_per_s", "fabric_latency_us")
+
+
+def typed(context: typer.Context, without: Collection[str] = ()) -> list[str]:
+    """The words of the command that runs, as its options were read; defaults are left out."""
+    given = [
+        parameter
+        for parameter in context.command.params
+        if parameter.name
+        and parameter.name not in (*OF_THE_SCREEN, *without)
+        and is_given(context, parameter.name)
+    ]
+    words, options = ["planner", context.command.name or ""], list[str]()
+    for parameter in given:
+        value = context.params[str(parameter.name)]
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif isinstance(value, bool):
+            options.append((parameter.opts if value else parameter.secondary_opts)[0])
+        else:
+            every = value if isinstance(value, list | tuple) else [value]
+            options += [word for each in every for word in (parameter.opts[0], str(each))]
+    return [*words, *options]
+
+
+def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
+    """Planning again with the files of the first plan written, or saved where no format has it."""
+    from planner.formats.registry import format_of
+
+    made = made if made and made.is_written else format_of(plan.context.traits)
+    if list(made.refused(plan.context)):
+        return shlex.join([*typed(context), "--save", "plan.yaml"])
+    return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])
+
+
+def measuring(result: "Sensitivity", cluster: str) -> str:
+    """`planner calibrate` of what is worth measuring on the cluster; empty where nothing is.
+
+    ``cluster``: as it was given, empty where a plan was. One node measures itself; between nodes
+    stands what nccl-tests printed there.
+    """
+    from planner.catalog.hardware import is_path
+    from planner.frameworks.registry import load_traits
+    from planner.spec.cluster import PROCESSOR
+
+    worth = {one.figure.key for one in result.worth_measuring}
+    own, vendors = result.best.context.cluster, load_traits("torchtitan").support.vendors
+    if not worth or own.accelerator.vendor not in (*vendors, PROCESSOR):
+        return ""
+    whole, count = (own.node.whole or own.node).name, own.node.num_accelerators
+    place = cluster if is_path(cluster) else f"{own.num_nodes}x{whole}"
+    start = ["torchrun", "--no-python", "--nproc-per-node", str(count)] if count > 1 else []
+    files = ["all_reduce_perf.txt"] if worth & set(ACROSS_NODES) else []
+    words = ["planner", "calibrate", "--measure", place, *files, "--out", "mine.yaml"]
+    return shlex.join([*start, *words])

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from planner.cli.defaults import is_given
+from planner.cli.options import is_given, refuse_all
 from planner.cli.output import say
 
 if TYPE_CHECKING:
-    from planner.answers.base import Plan
+    from planner.answers.base import Answer, Plan
     from planner.answers.plan_file import PlanFile
+    from planner.formats.format import Format
+    from planner.notes import Problems
     from planner.query.query import Query
 
 DRIFT = 1e-6
@@ -28,17 +30,10 @@ def is_plan(context: typer.Context, query: "Query") -> bool:
 
 def refuse_question(query: "Query", own: Container[str] = ()) -> None:
     """Raise InputError with every option that only a question has; ``own`` a plan takes too."""
-    from planner.errors import InputError, Problem
     from planner.query.options import OPTIONS
 
     message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
-    problems = [
-        Problem(where="command line", key=OPTIONS[name].flag, message=message)
-        for name in query.given
-        if name not in own
-    ]
-    if problems:
-        raise InputError(problems)
+    refuse_all((OPTIONS[name].flag for name in query.given if name not in own), message)
 
 
 def plan_file(path: Path) -> Path:
@@ -85,3 +80,20 @@ def say_drift(iteration_s: float, file: "PlanFile") -> None:
             f"note: the model now says {drift:+.1%} time against the saved estimate "
             f"(planner {file.planner_version})"
         )
+
+
+def best_of(
+    query: "Query", top: int = 1, fmt: "Format | None" = None, problems: "Problems | None" = None
+) -> "Answer":
+    """The best plans of a question; raises where nothing fits, or keeps the limits."""
+    from planner.answers.plan import answered
+    from planner.cli.output import delayed_progress
+    from planner.query.resolve import resolve
+    from planner.report.sizing_words import unmet_limits
+
+    resolved = resolve(query, fmt=fmt, problems=problems)
+    with delayed_progress() as progress:
+        found = answered(resolved, top, progress)
+    if not found.plans:
+        raise unmet_limits(found)
+    return found

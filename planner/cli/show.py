@@ -4,14 +4,13 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.catalog.paths import EXAMPLE_ACCELERATOR
-from planner.cli import completion, options
+from planner.cli import options
 from planner.cli.output import say
 
 if TYPE_CHECKING:
@@ -29,33 +28,24 @@ show_app = typer.Typer(
 )
 
 
-class Format(StrEnum):
-    """Output formats of lists."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-
-
-OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
 
 
 def _shown(
     kind: str,
     body: Any,  # noqa: ANN401 - any row of planner.answers.show
-    form: Format,
+    form: str,
     show: "Callable[[Any, Console], None]",
     rows: str = "",
 ) -> None:
     """An answer in the form asked for; as CSV its rows, or those of its field ``rows``."""
     from planner.cli.output import console
 
-    if form is Format.json:
+    if form == "json":
         from planner.report.document import serialise
 
         typer.echo(serialise(kind, body))
-    elif form is Format.csv:
+    elif form == "csv":
         from planner.report.table import csv_text
 
         found = asdict(body)
@@ -70,14 +60,14 @@ def models(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            autocompletion=completion.models,
+            autocompletion=options.known_models,
             help="Model, YAML file or config.json to show, or words such as moe qwen that all "
             "apply; all are listed without.",
             metavar="NAME|WORDS",
         ),
     ] = None,
     list_all: All = False,
-    output_format: OutputFormat = Format.table,
+    output_format: options.CsvFormat = "table",
 ) -> None:
     """List the known models, or show one with its parameter count and sources."""
     from planner.answers import show
@@ -90,7 +80,7 @@ def models(
     if name:
         _shown("model", show.model(name), output_format, print_model)
         return
-    most = MOST if output_format is Format.table and not list_all else None
+    most = MOST if output_format == "table" and not list_all else None
     _shown("models", show.models(given, most), output_format, print_models, "models")
 
 
@@ -105,7 +95,7 @@ def recipes(
         ),
     ] = None,
     list_all: All = False,
-    output_format: OutputFormat = Format.table,
+    output_format: options.CsvFormat = "table",
 ) -> None:
     """List tuned recipes that all words apply to; `plan --like RECIPE` starts from one."""
     from planner.answers import show
@@ -127,13 +117,13 @@ def frameworks(
     name: Annotated[
         str,
         typer.Argument(
-            autocompletion=completion.frameworks,
+            autocompletion=options.known_frameworks,
             help="FRAMEWORK or FRAMEWORK/PROFILE to show; all are listed without.",
             metavar="[NAME]",
         ),
     ] = "",
     list_all: All = False,
-    output_format: OutputFormat = Format.table,
+    output_format: options.CsvFormat = "table",
 ) -> None:
     """List frameworks and profiles, or show one profile with the source of every trait."""
     from planner.answers import show
@@ -202,7 +192,7 @@ def hardware(
     ] = "",
     partition: Annotated[str, typer.Option(help="Slurm partition to take nodes of.")] = "",
     list_all: All = False,
-    output_format: OutputFormat = Format.table,
+    output_format: options.CsvFormat = "table",
 ) -> None:
     """List the known hardware, show one entry with its sources, or detect a cluster."""
     if detect or from_files:
@@ -214,11 +204,14 @@ def hardware(
         machine = _merged([Path(file) for file in files], choice, detect=detect)
         _write(machine, out, _command(files, choice, detect=detect), output_format)
         return
-    _refuse_alone(out=out, accelerator=accelerator, partition=partition)
+    alone = {"--out": out, "--accelerator": accelerator, "--partition": partition}
+    options.refuse_all(
+        (name for name, value in alone.items() if value), "needs --detect or --from FILE"
+    )
     _catalog(tuple(names or ()), output_format, list_all=list_all)
 
 
-def _catalog(words: tuple[str, ...], form: Format, *, list_all: bool) -> None:
+def _catalog(words: tuple[str, ...], form: str, *, list_all: bool) -> None:
     from planner.answers import show
     from planner.catalog.words import is_hardware, one_name
     from planner.errors import InputError
@@ -230,40 +223,22 @@ def _catalog(words: tuple[str, ...], form: Format, *, list_all: bool) -> None:
         kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")
         _shown(kind, found, form, print_hardware_entry, rows)
         return
-    if form is Format.csv:
+    if form == "csv":
         message = "of one entry only: those of several kinds have different columns"
         raise InputError.single("command line", "--format csv", message)
-    most = MOST if form is Format.table and not list_all else None
+    most = MOST if form == "table" and not list_all else None
     _shown("hardware", show.hardware(words, most), form, print_hardware)
-
-
-def _refuse_alone(**given: object) -> None:
-    """Options that mean something only with --detect or --from."""
-    from planner.errors import InputError, Problem
-
-    problems = [
-        Problem(where="command line", key=f"--{name}", message="needs --detect or --from FILE")
-        for name, value in given.items()
-        if value
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 def _check_usage(names: list[str] | None, out: Path | None, *, force: bool) -> None:
     """Refuse what cannot work before any tool is run."""
     from planner.errors import InputError
-    from planner.report.files import check_writable
+    from planner.report.files import check_yaml
 
     if names:
         message = f"--detect takes no name; given {', '.join(names)}"
         raise InputError.single("command line", "NAME", message)
-    if out is None:
-        return
-    if out.suffix not in (".yaml", ".yml") or not out.name.isprintable():
-        message = f"must be a name that ends in .yaml; given {str(out)!r}"
-        raise InputError.single("command line", "--out", message)
-    check_writable(out, force=force, option="--out")
+    check_yaml(out, force=force)
 
 
 def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
@@ -282,7 +257,7 @@ def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
     return merge(sources, choice)
 
 
-def _write(machine: "Machine", out: Path | None, command: str, form: Format) -> None:
+def _write(machine: "Machine", out: Path | None, command: str, form: str) -> None:
     """Write the file and show what was seen; without ``out``, the cluster file itself."""
     from planner.answers.show import Detected
     from planner.catalog.detect import cluster_text
@@ -292,7 +267,7 @@ def _write(machine: "Machine", out: Path | None, command: str, form: Format) -> 
     text = cluster_text(machine, command)
     if out is not None:
         write_atomically(out, text, option="--out")
-    if out is None and form is Format.table:
+    if out is None and form == "table":
         typer.echo(text, nl=False)
     else:
         written = () if out is None else (str(out),)

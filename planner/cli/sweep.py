@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,14 +28,6 @@ class _RunIsMeant(TyperGroup):
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["run", *args]
         return super().parse_args(ctx, args)
-
-
-class Shown(StrEnum):
-    """Output formats of results."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
 
 
 sweep_app = typer.Typer(
@@ -75,7 +66,7 @@ def run(
         bool, typer.Option("--dry-run", help="Say how many cells there are, and stop.")
     ] = False,
     force: options.Force = False,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
     from planner.cli.output import console
@@ -113,7 +104,7 @@ def run(
     write_atomically(target, results_text(results), option="--out")
     target.with_suffix(".partial").unlink(missing_ok=True)
     made = outcome(results, num_known, where)
-    if output_format is options.TableOrJson.json:
+    if output_format == "json":
         typer.echo(render_outcome(made))
     else:
         print_outcome(made, results.rows, sweep.size, console())
@@ -158,7 +149,7 @@ def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
     """A bar in a terminal, else a line now and then."""
     import time
 
-    from planner.cli.progress import delayed_progress
+    from planner.cli.output import delayed_progress
 
     started_s = said_s = time.monotonic()
     with delayed_progress() as bar:
@@ -200,7 +191,7 @@ def show(
     top: Annotated[int, typer.Option(min=1, help="Cells to show of each.")] = 3,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write into this file.")] = None,
     force: options.Force = False,
-    output_format: Annotated[Shown, typer.Option("--format", help="Output format.")] = Shown.table,
+    output_format: options.CsvFormat = "table",
 ) -> None:
     """Show the best cells of a result, and where along an option the best changes."""
     from planner.cli.output import console
@@ -213,10 +204,10 @@ def show(
         check_writable(out, force=force, option="--out")
     found = read_results(results)
     shown = winners(found, best=best, where=where or [], per=per, changes=changes, top=top)
-    if output_format is Shown.table:
+    if output_format == "table":
         print_show(shown, console())
         return
-    render = render_show_json if output_format is Shown.json else render_show_csv
+    render = render_show_json if output_format == "json" else render_show_csv
     text = render(shown)
     if out is None:
         typer.echo(text, nl=False)

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner import __version__
+from planner.answers.base import Plan
+from planner.answers.plan_file import plan_text
 from planner.answers.rows import Row
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
-from planner.formats.format import Decided, Emitted, Format, OutputFile
+from planner.formats.format import Decided, Emitted, Format, OpenKey, OutputFile
 from planner.formats.registry import left_open
 from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
+from planner.query.places import places_for_file
+from planner.query.query import Query
 from planner.query.traits import software_options
 from planner.report.words import placement_line, range_line
 from planner.spec.job import USUAL_IMBALANCE_FRACTION
@@ -36,6 +40,13 @@ class PlanText:
     text: str
     model: str
     cluster: str
+
+    @classmethod
+    def of(cls, plan: Plan, query: Query) -> "PlanText":
+        """The file of a question's plan."""
+        model, cluster = places_for_file(query)
+        text = plan_text(plan, model=model, cluster=cluster)
+        return cls(text=text, model=model, cluster=cluster)
 
 
 def mismatch(made: Format, context: Context) -> str:
@@ -72,15 +83,6 @@ def output_files(
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenKeyRow(Row):
-    """A key to add."""
-
-    file: str
-    key: str
-    what: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class EmitDocument(Row):
     """A plan as files of a framework.
 
@@ -103,7 +105,7 @@ class EmitDocument(Row):
     """Variables that every process needs."""
     variables: dict[str, str]
     """Variables to set first, with what each is."""
-    open_keys: tuple[OpenKeyRow, ...]
+    open_keys: tuple[OpenKey, ...]
     decided: tuple[Decided, ...]
     left_open: dict[str, str]
     """What is left to the user, with the keys that say it."""
@@ -132,9 +134,7 @@ def emit_document(
         command=tuple(emitted.command),
         environment=dict(emitted.environment),
         variables=dict(user_variables(emitted.variables)),
-        open_keys=tuple(
-            OpenKeyRow(file=each.file, key=each.key, what=each.what) for each in emitted.open_keys
-        ),
+        open_keys=tuple(emitted.open_keys),
         decided=tuple(emitted.decided),
         left_open={**left_open(made.name), **emitted.left_open},
         notes=(note,) if note else (),
@@ -206,11 +206,6 @@ def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
     return _table(("what", "value"), rows) + f"\n{range_line(result)}\n"
 
 
-def _expert_dp(strategy: Strategy) -> int:
-    """Ranks that hold the same experts."""
-    return int(strategy.columns().expert_dp[0])
-
-
 def _ranks(context: Context, strategy: Strategy) -> str:
     """How ranks lie: on the nodes, and along every axis."""
     nodes = allocation_of(context, strategy)
@@ -223,7 +218,8 @@ def _ranks(context: Context, strategy: Strategy) -> str:
     order = ", then ".join(axes)
     inside = ""
     if strategy.ep > 1:
-        mesh = f"etp {strategy.etp}, then ep {strategy.ep}, then {_expert_dp(strategy)} replicas"
+        replicas = strategy.columns().expert_dp[0]
+        mesh = f"etp {strategy.etp}, then ep {strategy.ep}, then {replicas} replicas"
         ranks = f"{', '.join(STAGE_DEGREES[:-1])} and {STAGE_DEGREES[-1]}"
         inside = f" Experts lie on the ranks of {ranks} along {mesh}."
     return (
@@ -235,25 +231,21 @@ def _ranks(context: Context, strategy: Strategy) -> str:
 
 
 def _variables(emitted: Emitted) -> str:
-    variables = user_variables(emitted.variables)
-    rows = [(_code(name), what) for name, what in variables.items()]
+    rows = [(_code(name), what) for name, what in user_variables(emitted.variables).items()]
     rows += [(f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys]
-    if not rows:
-        return ""
     table = _table(("variable", "what it is"), rows)
-    return f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
+    intro = "Set these first; the scripts stop where one is missing."
+    return f"\n{intro}\n\n{table}" if rows else ""
 
 
 def _left_open(made: Format, emitted: Emitted) -> str:
     left = {**left_open(made.name), **emitted.left_open}
-    if not left:
-        return ""
-    rows = [(what, _code(keys)) for what, keys in left.items()]
-    table = _table(("what", "keys"), rows)
-    return (
-        "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
-        f"are: compare them before you train.\n\n{table}"
+    table = _table(("what", "keys"), [(what, _code(keys)) for what, keys in left.items()])
+    intro = (
+        "The framework's defaults hold for these, whatever the model's own are: compare them "
+        "before you train."
     )
+    return f"\n## Left to you\n\n{intro}\n\n{table}" if left else ""
 
 
 def _imbalance_options(context: Context) -> tuple[str, ...]:

@@ -36,6 +36,16 @@ def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
         )
 
 
+def check_yaml(path: Path | None, *, force: bool) -> None:
+    """Raise InputError where a cluster file cannot be written, or is named as none."""
+    if path is None:
+        return
+    if path.suffix not in (".yaml", ".yml") or not path.name.isprintable():
+        message = f"must be a name that ends in .yaml; given {str(path)!r}"
+        raise InputError.single("command line", OPTION, message)
+    check_writable(path, force=force, option=OPTION)
+
+
 def check_replaceable(path: Path, *, option: str) -> None:
     """Raise InputError for a file that is not to be edited, or that replacing would part."""
     check_writable(path, force=True, option=option)

@@ -11,7 +11,7 @@ from tables import synthetic
 
 from planner.calibrate.rows import table_text
 from planner.catalog.clusters import load_cluster
-from planner.cli import calibrate
+from planner.cli import measure as command
 
 TABLE = "m,n,k,dtype,tflops\n8192,8192,8192,bf16,600\n"
 
@@ -71,7 +71,7 @@ def test_a_cluster_that_is_no_whole_nodes_is_refused(
 
 @pytest.fixture
 def measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "_measured", lambda *_, **__: synthetic())
+    monkeypatch.setattr(command, "_measured", lambda *_, **__: synthetic())
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 

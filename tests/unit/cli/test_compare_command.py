@@ -43,7 +43,7 @@ def test_without_a_cluster_the_steps_alone_are_said(
     assert run.code == 0
     assert "Not priced" in run.out
     assert "1.617 s an iteration" in run.out
-    assert "--cluster not given" in run.out
+    assert "--cluster needed" in run.out
 
 
 def test_a_file_gives_the_layout_that_a_log_lacks(tmp_path: Path, planner: Any) -> None:

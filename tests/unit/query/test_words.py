@@ -7,8 +7,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from planner.cli.app import app
-from planner.cli.completion import clusters, frameworks, models
-from planner.cli.defaults import own_defaults
+from planner.cli.options import known_clusters, known_frameworks, known_models, own_defaults
 from planner.errors import InputError
 from planner.formats.registry import format_names
 from planner.frameworks.optimizers import optimizer_names
@@ -129,8 +128,8 @@ def test_defaults_are_of_the_environment_then_of_the_project(
 
 
 def test_the_shell_is_offered_names_and_counts() -> None:
-    assert models("llama3.1") == ["llama3.1-405b", "llama3.1-70b", "llama3.1-8b"]
-    assert clusters("16") == ["16x"]
-    assert "16xdgx-h100" in clusters("16xdgx")
-    assert clusters("fron") == ["frontera-rtx", "frontier"]
-    assert frameworks("acc") == ["accelerate"]
+    assert known_models("llama3.1") == ["llama3.1-405b", "llama3.1-70b", "llama3.1-8b"]
+    assert known_clusters("16") == ["16x"]
+    assert "16xdgx-h100" in known_clusters("16xdgx")
+    assert known_clusters("fron") == ["frontera-rtx", "frontier"]
+    assert known_frameworks("acc") == ["accelerate"]

@@ -1,4 +1,4 @@
-"""``planner calibrate``: a machine's own figures as a cluster file, from what was measured."""
+"""``planner compare`` and ``planner calibrate``: what runs and machines measured."""
 
 import os
 import shlex
@@ -15,7 +15,85 @@ if TYPE_CHECKING:
     from planner.calibrate.figures import Base
     from planner.calibrate.points import Point
     from planner.calibrate.rows import Machine, Table
+    from planner.compare.compare import Comparison
+    from planner.notes import Problems
     from planner.query.from_file import Request
+
+
+def compare(
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG...",
+            help="Logs of Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan or Trainer.",
+        ),
+    ],
+    model: options.ModelName = None,
+    cluster: options.ClusterName = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Configuration or plan file of the run [the log's own settings]."
+        ),
+    ] = None,
+    framework: options.FileFormat = None,
+    gpus: options.JobGpus = None,
+    seq_len: options.FileSeqLen = None,
+    global_batch: options.FileGlobalBatch = None,
+    imbalance: options.Imbalance = None,
+    host_memory: options.HostMemory = None,
+    profile: options.FileProfile = None,
+    settings: options.Settings = None,
+    assume: options.Assume = None,
+    output_format: options.OutputFormat = "table",
+) -> None:
+    """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
+    from planner.cli.check import with_settings
+    from planner.query.from_file import Request, read_assumed, read_software
+    from planner.query.query import read_options
+    from planner.report.measure import print_comparisons, render_comparisons_json
+
+    read_options(imbalance=imbalance)
+    given = Request(
+        model=model,
+        cluster=cluster,
+        num_gpus=gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        imbalance_fraction=None if imbalance is None else imbalance / 100,
+        software=read_software(profile, settings),
+        assumed=read_assumed(assume or ()),
+    )
+    request = with_settings(given, logs[0], framework=framework, host_memory=host_memory)
+    found, problems = _compared(logs, request, config)
+    if output_format != "json":
+        print_comparisons(found, console())
+    elif found:
+        typer.echo(render_comparisons_json(found))
+    problems.finish()
+
+
+def _compared(
+    logs: list[str], request: "Request", config: str | None
+) -> "tuple[list[Comparison], Problems]":
+    """Every log that can be read; what is wrong with others is said behind them."""
+    from functools import partial
+
+    from planner.cli.output import delayed_progress
+    from planner.compare.compare import compare as compared
+    from planner.compare.log import read_log
+    from planner.notes import Problems
+    from planner.query.from_file import named
+
+    named(request)
+    problems, found = Problems(), []
+    with delayed_progress() as progress:
+        for number, name in enumerate(logs):
+            progress(f"reading {name}", number / len(logs))
+            log = problems.read(partial(read_log, name))
+            one = problems.read(partial(compared, log, request, config)) if log else None
+            found += [one] if one else []
+    return found, problems
 
 
 def calibrate(
@@ -44,15 +122,15 @@ def calibrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show, and write nothing.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the cluster to this YAML file.")] = None,
     force: options.Force = False,
-    output_format: options.OutputFormat = options.TableOrJson.table,
+    output_format: options.OutputFormat = "table",
 ) -> None:
     """Fit a cluster's figures to measurements, held to the catalog's where these say little."""
     from planner.errors import InputError
     from planner.query.from_file import Request
-    from planner.report.files import write_atomically
+    from planner.report.files import check_yaml, write_atomically
 
     target, words = None if dry_run else out, list(given or [])
-    as_json = output_format is options.TableOrJson.json
+    as_json = output_format == "json"
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
     if table is not None and not measure:
         raise InputError.single("command line", "--table", "needs --measure")
@@ -61,7 +139,7 @@ def calibrate(
         csv = None if dry_run else table or (out and out.with_suffix(".csv"))
         taken = _measured_now(words, csv, target, force=force)
     else:
-        _check_out(target, force=force)
+        check_yaml(target, force=force)
         taken = _table_alone(words)
     if words:
         request = Request(model=model, cluster=words[0])
@@ -74,19 +152,6 @@ def calibrate(
         say(f"wrote {target}")
     elif not as_json:
         say("nothing written: --out FILE writes the cluster file")
-
-
-def _check_out(out: Path | None, *, force: bool) -> None:
-    """Raise InputError where the cluster file cannot be written, or is named as none."""
-    from planner.errors import InputError
-    from planner.report.files import check_writable
-
-    if out is None:
-        return
-    if out.suffix not in (".yaml", ".yml") or not out.name.isprintable():
-        message = f"must be a name that ends in .yaml; given {str(out)!r}"
-        raise InputError.single("command line", "--out", message)
-    check_writable(out, force=force, option="--out")
 
 
 def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
@@ -139,7 +204,7 @@ def _fitted(
     from planner.calibrate.fit import calibrate as fit
     from planner.calibrate.points import table_points
     from planner.calibrate.write import cluster_text
-    from planner.cli.progress import delayed_progress
+    from planner.cli.output import delayed_progress
     from planner.report.measure import print_calibration, render_calibration_json
 
     cluster, *files = words
@@ -189,12 +254,12 @@ def _measured_now(
     from planner.calibrate.figures import read_base
     from planner.calibrate.rows import table_text
     from planner.errors import PlannerError
-    from planner.report.files import check_writable, write_atomically
+    from planner.report.files import check_writable, check_yaml, write_atomically
 
     is_first = os.environ.get("RANK", "0") == "0"
     try:
         # before minutes are spent on measuring
-        _check_out(out, force=force)
+        check_yaml(out, force=force)
         if csv is not None:
             check_writable(csv, force=force, option="--table")
         found = _measured(read_base(words[0]) if words else None, is_first=is_first)
@@ -212,7 +277,7 @@ def _measured_now(
 
 def _measured(base: "Base | None", *, is_first: bool) -> "Table":
     from planner.calibrate.points import check_machine
-    from planner.cli.progress import delayed_progress
+    from planner.cli.output import delayed_progress
     from planner.errors import InputError
 
     try:
