@@ -10,7 +10,8 @@ import numpy as np
 
 from planner.catalog.cluster_file import OVERRIDES
 from planner.catalog.clusters import load_cluster, split_host_memory
-from planner.catalog.hardware import Kind, find_file, is_path
+from planner.catalog.hardware import find_file, is_path
+from planner.catalog.hardware_file import Kind
 from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError

@@ -10,7 +10,6 @@ from planner.catalog.cluster_file import ClusterFile, Overrides, Part, override_
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     File,
-    Kind,
     aliases,
     checked,
     find_file,
@@ -22,7 +21,7 @@ from planner.catalog.hardware import (
     resolve_alias,
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
-from planner.catalog.hardware_file import AcceleratorFile, FabricFile, NodeFile, PresetFile
+from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
 from planner.catalog.level_rules import level_problems
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name

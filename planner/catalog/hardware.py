@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from planner.catalog.figures import Figure, Figures, Flag, validate
 from planner.catalog.hardware_convert import (
@@ -22,9 +22,9 @@ from planner.catalog.hardware_file import (
     HardwareFile,
     HostMemoryFile,
     HostProcessorFile,
+    Kind,
     NodeFile,
     PresetFile,
-    RangeSection,
     RangesFile,
 )
 from planner.catalog.level_rules import level_problems, node_problems, rate_problems
@@ -35,7 +35,6 @@ from planner.errors import InputError, Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
 
-Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 File = TypeVar("File", bound=HardwareFile)
 _SCHEMAS: Mapping[Kind, type[HardwareFile]] = {
@@ -110,11 +109,9 @@ def usual_ranges() -> dict[str, tuple[float, float]]:
     """Return the factors by which figures differ among machines, by their key in cluster files."""
     path = hwdb_dir() / "ranges.yaml"
     file = validate(RangesFile, load_yaml(path), str(path))
-    sections = {name: getattr(file, name) for name in RangesFile.model_fields}
     return {
         name: (section.lowest_factor.value, section.highest_factor.value)
-        for name, section in sections.items()
-        if isinstance(section, RangeSection)
+        for name, section in file.ranges.items()
     }
 
 
@@ -156,8 +153,7 @@ def resolve_alias(kind: Kind, name: str) -> str:
 def aliases() -> Mapping[Kind, Mapping[str, str]]:
     """Return the other names of catalog entries, by kind."""
     path = hwdb_dir() / "aliases.yaml"
-    file = validate(AliasesFile, load_yaml(path), str(path))
-    return {kind: getattr(file, kind) for kind in KINDS}
+    return validate(AliasesFile, load_yaml(path), str(path)).root
 
 
 _RULES: Mapping[type[HardwareFile], Callable[[Mapping[str, Any], str], list[Problem]]] = {

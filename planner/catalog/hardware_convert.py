@@ -45,7 +45,6 @@ _RATE_KEYS: Mapping[Dtype, str] = {
     "fp8": "fp8_dense_tflops",
     "fp4": "fp4_dense_tflops",
 }
-LOW_PRECISIONS: tuple[Precision, ...] = ("fp8", "fp8_block", "mxfp8", "fp4")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +114,7 @@ def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
     offsets = {key: dense[key] for key in ("m0", "n0", "k0", "launch_s")}
     low: dict[Precision, LowPrecisionGemm] = {
         name: LowPrecisionGemm(**(offsets | _plain(given)))
-        for name in LOW_PRECISIONS
-        if (given := getattr(section.low_precision, name)) is not None
+        for name, given in section.low_precision.items()
     }
     gemm = GemmEfficiency(**dense, low_precision=low)
     if not gemm.slowest <= gemm.sustained_fraction <= gemm.fastest:
@@ -131,8 +129,7 @@ def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
 def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionEfficiency:
     low: dict[Precision, LowPrecisionAttention] = {
         name: LowPrecisionAttention(**_plain(given))
-        for name in LOW_PRECISIONS
-        if (given := getattr(section.low_precision, name, None)) is not None
+        for name, given in section.low_precision.items()
     }
     fit = AttentionEfficiency(**_plain(section), low_precision=low)
     lengths = {len(fit.head_dims), len(fit.forward_head_factors), len(fit.backward_head_factors)}
@@ -356,12 +353,16 @@ def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | 
     """Yield the key path and the figure of every figure of a file, in the file's order."""
     for key in type(section).model_fields:
         values = getattr(section, key)
-        for index, value in enumerate(values if isinstance(values, tuple) else (values,)):
-            at = f"{path}{key}[{index}]" if isinstance(values, tuple) else f"{path}{key}"
+        inner = {"": values}
+        if isinstance(values, tuple):
+            inner = {f"[{index}]": value for index, value in enumerate(values)}
+        elif isinstance(values, dict):
+            inner = {f".{name}": value for name, value in values.items()}
+        for name, value in inner.items():
             if isinstance(value, Figure | Figures | Flag):
-                yield at, value
+                yield f"{path}{key}{name}", value
             elif isinstance(value, Strict):
-                yield from figures_of(value, f"{at}.")
+                yield from figures_of(value, f"{path}{key}{name}.")
 
 
 def _assumed(file: HardwareFile, name: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from planner.catalog.figures import (
     Figure,
@@ -16,7 +16,7 @@ from planner.catalog.figures import (
 )
 from planner.spec.cluster import Topology
 
-Aliases = dict[str, str]
+Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 Ports = Literal["infiniband", "ethernet", "efa", "slingshot"]
 
 
@@ -38,15 +38,6 @@ class LowPrecisionSection(Strict):
     launch_us: Figure | None = None
 
 
-class LowPrecisionSections(Strict):
-    """By precision; see planner.spec.job.Precision."""
-
-    fp8: LowPrecisionSection | None = None
-    fp8_block: LowPrecisionSection | None = None
-    mxfp8: LowPrecisionSection | None = None
-    fp4: LowPrecisionSection | None = None
-
-
 class GemmSection(Strict):
     """Matrix products; see planner.spec.cluster.GemmEfficiency."""
 
@@ -62,7 +53,9 @@ class GemmSection(Strict):
     tile_k0: Figure | None = None
     tile_128x128_fraction: Figure | None = None
     tile_128x64_fraction: Figure | None = None
-    low_precision: LowPrecisionSections = LowPrecisionSections()
+    low_precision: dict[Literal["fp8", "fp8_block", "mxfp8", "fp4"], LowPrecisionSection] = Field(
+        default={}
+    )
 
 
 class LowPrecisionAttentionSection(Strict):
@@ -70,13 +63,6 @@ class LowPrecisionAttentionSection(Strict):
 
     forward_factors: Figures
     backward_factors: Figures
-
-
-class LowPrecisionAttentionSections(Strict):
-    """By precision."""
-
-    fp8: LowPrecisionAttentionSection | None = None
-    mxfp8: LowPrecisionAttentionSection | None = None
 
 
 class AttentionSection(Strict):
@@ -93,7 +79,7 @@ class AttentionSection(Strict):
     forward_head_factors: Figures | None = None
     backward_head_factors: Figures | None = None
     sustained_fraction: Figure | None = None
-    low_precision: LowPrecisionAttentionSections = LowPrecisionAttentionSections()
+    low_precision: dict[Literal["fp8", "mxfp8"], LowPrecisionAttentionSection] = Field(default={})
 
 
 class CollectiveSection(Strict):
@@ -231,13 +217,7 @@ class RangeSection(Strict):
 class RangesFile(HardwareFile):
     """``hwdb/ranges.yaml``: how far figures that nobody measured on a machine may be off."""
 
-    gemm_sustained_fraction: RangeSection
-    hbm_gb_per_s: RangeSection
-    scale_up_gb_per_s_per_direction: RangeSection
-    scale_up_latency_us: RangeSection
-    nic_gbit_per_s: RangeSection
-    fabric_latency_us: RangeSection
-    host_link_gb_per_s_per_direction: RangeSection
+    ranges: dict[str, RangeSection]  # by key of a cluster file
 
 
 class DetectionFile(HardwareFile):
@@ -281,10 +261,5 @@ class PresetFile(HardwareFile):
     fabric: str | None = None
 
 
-class AliasesFile(Strict):
+class AliasesFile(RootModel[dict[Kind, dict[str, str]]]):
     """``hwdb/aliases.yaml``: other names of catalog entries, by kind."""
-
-    accelerators: Aliases
-    nodes: Aliases
-    fabrics: Aliases
-    clusters: Aliases = Field(default_factory=dict)

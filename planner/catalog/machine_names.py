@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from planner.catalog.hardware import Kind, aliases, list_names, resolve_alias
+from planner.catalog.hardware import aliases, list_names, resolve_alias
+from planner.catalog.hardware_file import Kind
 
 _COUNT = r"([0-9][0-9_,]*)"
 _COUNT_FIRST = re.compile(rf"^{_COUNT}(?:\s*[xX*]\s*|\s+)(\S.*)$")

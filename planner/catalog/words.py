@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from planner.catalog.clusters import is_counted
-from planner.catalog.hardware import Kind, is_path, list_names, resolve_alias
+from planner.catalog.hardware import is_path, list_names, resolve_alias
+from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model
 from planner.catalog.paths import hwdb_dir, list_models
 from planner.documents.tree import load_yaml
