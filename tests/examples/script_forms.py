@@ -18,7 +18,7 @@ from planner.formats.megatron.decisions import OWNED
 from planner.formats.megatron.read import options_in
 from planner.formats.registry import load_format
 from planner.formats.shell.edit import Options
-from planner.formats.torchtitan.decisions import DECIDING
+from planner.formats.torchtitan.mapping import DECIDING
 from planner.formats.torchtitan.read import entries_in
 
 FOLDER = Path(__file__).parent / "scripts"

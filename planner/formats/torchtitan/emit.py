@@ -9,8 +9,8 @@ from planner.errors import ExpressError
 from planner.formats.decision import Line, changes, lines_of, reasons, refuse
 from planner.formats.format import Decided, Emitted, OutputFile, SourceText
 from planner.formats.shell.edit import edited
-from planner.formats.torchtitan.decisions import DECIDING, TABLE, unlike_modules, unlike_software
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, filled, policies, words_of
+from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software
 from planner.formats.torchtitan.model import Chosen, chosen_config, unlike_configs
 from planner.formats.torchtitan.old import OLD, is_old
 from planner.formats.torchtitan.read import entries_in, misplaced, read, refuse_processes

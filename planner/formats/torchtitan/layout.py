@@ -5,9 +5,10 @@ Sources: torchtitan/distributed/pipeline_parallel.py, torch/distributed/pipelini
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from planner.cost.context import Context
-from planner.formats.decision import Decision, Line, line
+from planner.formats.decision import Decision, Line, holding
 from planner.formats.format import Value
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
@@ -46,15 +47,12 @@ def schedule_of(strategy: Strategy) -> str:
 
 def parts_of(strategy: Strategy) -> list[list[str]]:
     """Names of the modules of every model part, from embedding to head."""
-    counts = _chunk_counts(strategy)
-    last = len(counts) - 1
-    parts: list[list[str]] = []
-    first = 0
-    for index, count in enumerate(counts):
-        layers = [f"layers.{layer}" for layer in range(first, first + count)]
-        embedding = ["tok_embeddings"] if index == 0 else []
-        parts.append([*embedding, *layers, *(["norm", "lm_head"] if index == last else [])])
-        first += count
+    numbers = count()
+    parts = [
+        [f"layers.{next(numbers)}" for _ in range(layers)] for layers in _chunk_counts(strategy)
+    ]
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
     return parts
 
 
@@ -111,12 +109,15 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
     why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
     is_free = strategy.pp == 1 and strategy.ep == 1
     yield Line(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
-    if strategy.pp == 1:
-        return
-    yield from line(option.SCHEDULE, schedule_of(strategy), f"schedule {strategy.schedule}")
-    yield from line(option.MICRO_BATCH, strategy.micro_batch, "sequences per micro-batch")
-    layers = ", ".join(map(str, strategy.layers_per_stage))
-    yield from line(option.PARTS, parts_of(strategy), f"layers per stage: {layers}")
+    if strategy.pp > 1:
+        layers = ", ".join(map(str, strategy.layers_per_stage))
+        values = {
+            option.SCHEDULE: (schedule_of(strategy), f"schedule {strategy.schedule}"),
+            option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
+            option.PARTS: (parts_of(strategy), f"layers per stage: {layers}"),
+        }
+        for key, (value, why) in values.items():
+            yield Line(key=key, value=value, why=why)
 
 
 def of_pipeline(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -159,25 +160,36 @@ def splits_backward(schedule: str) -> bool:
 
 
 def _unlike_pipeline(context: Context, strategy: Strategy) -> Iterator[str]:
-    schedule, number = strategy.schedule, strategy.num_micro_batches
-    if strategy.pp == 1:
-        if schedule != "1f1b" or strategy.vpp > 1:
-            yield f"schedule {schedule} with {strategy.vpp} chunks on one stage"
-        return
-    if context.model.tied_embeddings:
-        yield f"pp {strategy.pp}: torchtitan does not pipeline models with tied embeddings"
-    if schedule not in SCHEDULE_NAMES:
-        allowed = ", ".join(name for name in SCHEDULE_NAMES if name != "interleaved")
-        yield f"schedule {schedule}: torchtitan has {allowed}"
-    elif splits_backward(schedule) and context.traits.profile == "current":
-        yield f"schedule {schedule}: torch runs it without compiled blocks (profile eager)"
-    stages = strategy.pp * strategy.vpp
-    least = {"1f1b": strategy.pp if strategy.vpp == 1 else 1, "dualpipe-v": stages}
-    if number < least.get(schedule, 1):
-        yield f"{number} micro-batches: torch runs {schedule} with {stages} at least"
-    rounds = max(1, number // strategy.pp)
-    if (strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")) and number % rounds:
-        yield f"{number} micro-batches: torch runs interleaved ones in {rounds} equal rounds"
+    schedule, number, pp = strategy.schedule, strategy.num_micro_batches, strategy.pp
+    stages, is_single, is_known = pp * strategy.vpp, pp == 1, schedule in SCHEDULE_NAMES
+    least = {"1f1b": pp if strategy.vpp == 1 else 1, "dualpipe-v": stages}.get(schedule, 1)
+    rounds = max(1, number // pp)
+    has_rounds = strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")
+    is_split = splits_backward(schedule) and context.traits.profile == "current"
+    names = ", ".join(name for name in SCHEDULE_NAMES if name != "interleaved")
+    return holding(
+        (
+            is_single and (schedule != "1f1b" or strategy.vpp > 1),
+            f"schedule {schedule} with {strategy.vpp} chunks on one stage",
+        ),
+        (
+            not is_single and context.model.tied_embeddings,
+            f"pp {pp}: torchtitan does not pipeline models with tied embeddings",
+        ),
+        (not is_single and not is_known, f"schedule {schedule}: torchtitan has {names}"),
+        (
+            not is_single and is_known and is_split,
+            f"schedule {schedule}: torch runs it without compiled blocks (profile eager)",
+        ),
+        (
+            not is_single and number < least,
+            f"{number} micro-batches: torch runs {schedule} with {stages} at least",
+        ),
+        (
+            not is_single and has_rounds and number % rounds,
+            f"{number} micro-batches: torch runs interleaved ones in {rounds} equal rounds",
+        ),
+    )
 
 
 PIPELINE = Decision(

@@ -8,8 +8,9 @@ from string import Template
 from typing import Any
 
 from planner.cost.context import Context
+from planner.formats.decision import holding
 from planner.formats.torchtitan.keys import OWN_MODULE, Config, config_named, modules
-from planner.spec.model import Biases, MlaSpec, ModelSpec
+from planner.spec.model import MlaSpec, ModelSpec
 
 PRECISIONS = ("bf16", "mxfp8")
 VARIABLES = {
@@ -120,33 +121,36 @@ def _shape(model: ModelSpec) -> dict[str, Any]:
 
 def _foreign_parts(model: ModelSpec) -> Iterator[str]:
     """What the written module cannot build: it makes Llama- and Qwen-like decoders."""
-    if model.architecture != "decoder":
-        yield f"{model.architecture} architecture, only decoders can be written"
-    if model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm:
-        yield "its norms, only two rmsnorms per layer and a final one can be written"
-    if not model.gated_mlp or model.activation not in ("silu", "swiglu"):
-        yield "its MLP, only gated ones with silu can be written"
-    if any(getattr(model.biases, name) for name in vars(Biases()) if name != "norm"):
-        yield "biases of linear layers"
-    if model.qk_norm == "full":
-        yield "norms over all query heads at once"
-    if isinstance(model.mla, MlaSpec):
-        yield "latent attention"
-    if model.parallel_block or model.sliding_window or model.position != "rope":
-        yield "parallel blocks, windowed attention or positions that are not rotary"
-    if model.special_blocks:
-        yield model.special_blocks
-    if model.embedding_norm or model.extra_params or model.extra_params_per_layer:
-        yield "parameters outside the usual layers"
-    yield from _foreign_mixture(model)
-
-
-def _foreign_mixture(model: ModelSpec) -> Iterator[str]:
-    moe = model.moe
-    if moe and (moe.shared_ffn_size or moe.num_leading_dense_layers or moe.moe_layer_step > 1):
-        yield "shared experts or dense layers beside mixtures"
-    if moe and (moe.router_bias or moe.expert_bias):
-        yield "biases of router or experts"
+    moe, biases = model.moe, {name for name, has in vars(model.biases).items() if has}
+    has_other_norms = model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm
+    is_other_mlp = not model.gated_mlp or model.activation not in ("silu", "swiglu")
+    has_others = model.embedding_norm or model.extra_params or model.extra_params_per_layer
+    is_special = model.parallel_block or model.sliding_window or model.position != "rope"
+    is_mixed = moe and (
+        moe.shared_ffn_size or moe.num_leading_dense_layers or moe.moe_layer_step > 1
+    )
+    return holding(
+        (
+            model.architecture != "decoder",
+            f"{model.architecture} architecture, only decoders can be written",
+        ),
+        (
+            has_other_norms,
+            "its norms, only two rmsnorms per layer and a final one can be written",
+        ),
+        (is_other_mlp, "its MLP, only gated ones with silu can be written"),
+        (biases - {"norm"}, "biases of linear layers"),
+        (model.qk_norm == "full", "norms over all query heads at once"),
+        (isinstance(model.mla, MlaSpec), "latent attention"),
+        (
+            is_special,
+            "parallel blocks, windowed attention or positions that are not rotary",
+        ),
+        (model.special_blocks, str(model.special_blocks)),
+        (has_others, "parameters outside the usual layers"),
+        (is_mixed, "shared experts or dense layers beside mixtures"),
+        (moe and (moe.router_bias or moe.expert_bias), "biases of router or experts"),
+    )
 
 
 def _written(context: Context) -> Chosen:

@@ -15,7 +15,6 @@ from planner.formats.format import Finding, Reading, SourceText, Value
 from planner.formats.settings import Settings, finding_at
 from planner.formats.shell.launched import number_of
 from planner.formats.shell.word import Word
-from planner.formats.torchtitan.decisions import DECIDING, decisions_of
 from planner.formats.torchtitan.keys import (
     NAME,
     OWN_MODULE,
@@ -23,6 +22,7 @@ from planner.formats.torchtitan.keys import (
     config_named,
     option_of,
 )
+from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.limits import brief
 
 OLD = (

@@ -19,7 +19,6 @@ from planner.formats.shell.launched import (
 from planner.formats.shell.reading import WordsReader
 from planner.formats.shell.word import Word
 from planner.formats.shell.words import Lines, line_numbers, read_script, read_words
-from planner.formats.torchtitan.decisions import DECIDING, decisions_of
 from planner.formats.torchtitan.keys import (
     NAME,
     OWN_MODULE,
@@ -35,6 +34,7 @@ from planner.formats.torchtitan.keys import (
     value_of,
 )
 from planner.formats.torchtitan.layout import SCHEDULE_NAMES, schedule_named
+from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.formats.torchtitan.old import is_old, read_old, refuse_old
 from planner.spelling import did_you_mean
 

@@ -1,6 +1,7 @@
 """How the decisions of a plan stand in torchtitan's words: a row each, with keys and refusals."""
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 from planner.cost.context import Context
@@ -11,9 +12,11 @@ from planner.formats.decision import (
     Table,
     decided_in,
     derived,
-    line,
+    holding,
+    nothing,
     of_key,
     says,
+    several,
     stated,
     unless,
 )
@@ -31,16 +34,23 @@ MODULE_SETS = {
     "eager": "every_second_matmul_fused_qkv",
 }
 """What selective checkpointing repeats, compiled and not, by the profiles of the release."""
+_EXPERTS = (
+    "etp {s.etp} with ep {s.ep} and tp {s.tp}: torchtitan's experts are whole under expert "
+    "parallelism, else split as other layers are; needs "
+)
+_ONE_POLICY = "one policy for all layers, none, selective or full"
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
 Found = Iterator[tuple[str, Value]]
 
 
-def _degree(name: str, why: str, cannot: Cannot = lambda *_: (), *more: str) -> Decision:
+def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> Decision:
+    """A degree, which is 1 where the file says nothing of it."""
+    key = option.DEGREES[name]
+
     def read(settings: Settings) -> int | None:
         degree = whole(settings, key, 0)
         return degree if degree > 1 or (degree == 1 and settings[key].line) else None
 
-    key = option.DEGREES[name]
     return of_key(
         name,
         key,
@@ -53,16 +63,16 @@ def _degree(name: str, why: str, cannot: Cannot = lambda *_: (), *more: str) -> 
 
 
 def _batch_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
-    local, number = strategy.micro_batch, strategy.num_micro_batches
-    why = "sequences per micro-batch"
+    number, why = strategy.num_micro_batches, "sequences per micro-batch"
+    local, total = strategy.micro_batch, strategy.dp * strategy.micro_batch * number
     if strategy.pp > 1:
         local, why = local * number, f"{number} micro-batches for the pipeline"
-    yield from line(option.LOCAL_BATCH, local, why)
-    total = strategy.dp * strategy.micro_batch * number
-    yield from line(option.GLOBAL_BATCH, total, "sequences per iteration")
+    yield Line(key=option.LOCAL_BATCH, value=local, why=why)
+    yield Line(key=option.GLOBAL_BATCH, value=total, why="sequences per iteration")
 
 
 def _of_batch(settings: Settings) -> Found:
+    """A global batch below 1 is the local one of every rank."""
     local, total = whole(settings, option.LOCAL_BATCH, 0), whole(settings, option.GLOBAL_BATCH, 0)
     dp = max(0, whole(settings, option.SHARD, 0)) * option.degree(settings, "dp_replicate")
     key = option.MICRO_BATCH if option.degree(settings, "pp") > 1 else option.LOCAL_BATCH
@@ -70,15 +80,13 @@ def _of_batch(settings: Settings) -> Found:
     if micro < 1 or local < 1:
         return
     yield "micro_batch", decided(settings, key, micro)
-    if total < 0 and local % micro == 0:
-        yield "num_micro_batches", decided(settings, option.LOCAL_BATCH, local // micro)
-    if total > 0 and dp > 0 and total % (dp * micro) == 0:
-        yield "num_micro_batches", decided(settings, option.GLOBAL_BATCH, total // (dp * micro))
+    at = option.LOCAL_BATCH if total < 0 else option.GLOBAL_BATCH
+    batch, step = (local, micro) if total < 0 else (total, dp * micro)
+    if batch > 0 and step > 0 and batch % step == 0:
+        yield "num_micro_batches", decided(settings, at, batch // step)
     if total > 0 or dp > 0:
-        yield (
-            "global_batch",
-            decided(settings, option.GLOBAL_BATCH, total if total > 0 else local * dp),
-        )
+        batch = total if total > 0 else local * dp
+        yield "global_batch", decided(settings, option.GLOBAL_BATCH, batch)
 
 
 def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -88,28 +96,12 @@ def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
         yield f"tp {strategy.tp}: torchtitan splits the {kv_heads} key and value heads whole"
 
 
-def _unlike_experts(_: Context, strategy: Strategy) -> Iterator[str]:
-    usual = 1 if strategy.ep > 1 else strategy.tp
-    if strategy.etp != usual:
-        yield (
-            f"etp {strategy.etp} with ep {strategy.ep} and tp {strategy.tp}: torchtitan's experts "
-            f"are whole under expert parallelism, else split as other layers are; needs {usual}"
-        )
-
-
-def _of_experts(settings: Settings) -> Found:
-    if option.degree(settings, "ep") > 1 and option.degree(settings, "tp") > 1:
-        yield "etp", decided(settings, option.DEGREES["ep"], 1)
-
-
 def _of_shards(settings: Settings) -> Found:
     shards, replicas = whole(settings, option.SHARD, 0), option.degree(settings, "dp_replicate")
-    product = replicas
-    for name in ("tp", "pp", "cp"):
-        product *= option.degree(settings, name)
-    if shards > 0 and product > 0:
+    ranks = replicas * prod(option.degree(settings, name) for name in ("tp", "pp", "cp"))
+    if shards > 0 and ranks > 0:
         yield "dp", decided(settings, option.SHARD, shards * replicas)
-        yield "num_gpus", decided(settings, option.SHARD, shards * product)
+        yield "num_gpus", decided(settings, option.SHARD, shards * ranks)
 
 
 def _sequence(settings: Settings) -> bool:
@@ -121,20 +113,11 @@ def _stage(settings: Settings) -> int:
     return 2 if policy == "never" or (policy == "default" and is_piped) else 3
 
 
-def _unlike_offload(_: Context, strategy: Strategy) -> Iterator[str]:
-    if strategy.offload not in OFFLOADS:
-        yield f"offload {strategy.offload}: torchtitan offloads all states to the host, or none"
-    elif strategy.offload != "none" and strategy.offload_percent != 100:
-        yield f"offload of {strategy.offload_percent} %: torchtitan offloads all states"
-
-
 def _of_precision(settings: Settings) -> Found:
     precision = config_of(settings).precision
+    key = option.PRECISION if precision == "bf16" else "config"
     if word(settings, option.PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
-        yield (
-            "precision",
-            decided(settings, option.PRECISION if precision == "bf16" else "config", precision),
-        )
+        yield "precision", decided(settings, key, precision)
 
 
 def _optimizer(settings: Settings) -> str:
@@ -144,35 +127,34 @@ def _optimizer(settings: Settings) -> str:
 
 def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str]:
     """Why the words are not for a plan's profile, or cannot choose its optimizer."""
-    traits = context.traits
-    if traits.name != NAME or traits.profile not in MODULE_SETS:
-        allowed = " and ".join(MODULE_SETS)
-        yield f"profile {traits.name} {traits.profile}: release 0.3 is {allowed} of torchtitan"
-    if traits.optimizer.name not in IMPLEMENTATIONS:
-        allowed = ", ".join(IMPLEMENTATIONS)
-        yield f"optimizer {traits.optimizer.name}: words can choose {allowed}"
+    traits, optimizer = context.traits, context.traits.optimizer.name
+    is_other = traits.name != NAME or traits.profile not in MODULE_SETS
+    profiles, optimizers = " and ".join(MODULE_SETS), ", ".join(IMPLEMENTATIONS)
+    return holding(
+        (
+            is_other,
+            f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan",
+        ),
+        (
+            optimizer not in IMPLEMENTATIONS,
+            f"optimizer {optimizer}: words can choose {optimizers}",
+        ),
+    )
 
 
 def _software_lines(context: Context, strategy: Strategy) -> Iterator[Line]:
     is_on, profile = context.traits.profile == "current", f"profile {context.traits.profile}"
     is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
+    is_split = splits_backward(strategy.schedule)
+    async_why = "products in chunks beside the transfers of tensor parallelism"
+    mesh_why = "torch 2.13 cannot shard what the default backend makes"
     overlaps = is_on and is_ring and strategy.tp > 1
-    values = {
-        option.COMPILE: (is_on, profile),
-        option.COMPONENTS: (["model", "loss"], f"{profile}: blocks and loss"),
-        option.ASYNC_TP: (
-            overlaps,
-            "products in chunks beside the transfers of tensor parallelism",
-        ),
-        option.SPMD_BACKEND: (
-            "partial_dtensor",
-            "torch 2.13 cannot shard what the default backend makes",
-        ),
-    }
-    for key, (value, why) in values.items():
-        needs = key in (option.COMPILE, option.ASYNC_TP) and splits_backward(strategy.schedule)
-        if is_on or key != option.COMPONENTS:
-            yield Line(key=key, value=value, why=why, is_assumed=not needs)
+    yield Line(key=option.COMPILE, value=is_on, why=profile, is_assumed=not is_split)
+    if is_on:
+        value, why = ["model", "loss"], f"{profile}: blocks and loss"
+        yield Line(key=option.COMPONENTS, value=value, why=why, is_assumed=True)
+    yield Line(key=option.ASYNC_TP, value=overlaps, why=async_why, is_assumed=not is_split)
+    yield Line(key=option.SPMD_BACKEND, value="partial_dtensor", why=mesh_why, is_assumed=True)
 
 
 def policy_of(strategy: Strategy) -> str:
@@ -194,15 +176,16 @@ def _of_policy(settings: Settings) -> Found:
 
 
 def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
-    if any(strategy.offloaded_layers_per_stage):
-        yield "activations on the host: torchtitan 0.3 has no such policy"
-    elif not policy_of(strategy):
-        yield (
-            f"recomputation {strategy.recompute}: torchtitan has one policy for all layers, "
-            "none, selective or full"
-        )
+    offloads, modules = any(strategy.offloaded_layers_per_stage), strategy.recompute_modules
+    yield from holding(
+        (offloads, "activations on the host: torchtitan 0.3 has no such policy"),
+        (
+            not offloads and not policy_of(strategy),
+            f"recomputation {strategy.recompute}: torchtitan has {_ONE_POLICY}",
+        ),
+    )
     if any(strategy.selective_layers_per_stage):
-        yield from unlike_modules(context, strategy.recompute_modules)
+        yield from unlike_modules(context, modules)
 
 
 def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> Iterator[str]:
@@ -228,10 +211,21 @@ TABLE: Table = (
     _degree(
         "ep",
         "expert parallelism, over the ranks of tp, cp and the shards",
-        _unlike_experts,
+        several(
+            unless(lambda _, s: s.ep > 1 and s.etp != 1, f"{_EXPERTS}1"),
+            unless(lambda _, s: s.ep == 1 and s.etp != s.tp, f"{_EXPERTS}{{s.tp}}"),
+        ),
         option.CUDA_GRAPHS,
     ),
-    Decision(names=("etp",), keys=(), of=_of_experts),
+    Decision(
+        names=("etp",),
+        keys=(),
+        of=derived(
+            "etp",
+            option.DEGREES["ep"],
+            lambda found: 1 if min(option.degree(found, n) for n in ("ep", "tp")) > 1 else None,
+        ),
+    ),
     _degree("dp_replicate", "replicas of the sharding group"),
     Decision(
         names=("dp", "num_gpus"),
@@ -267,7 +261,16 @@ TABLE: Table = (
         lambda _, s: s.offload != "none",
         "offload: {s.offload}",
         of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADS[1] if is_on else None),
-        cannot=_unlike_offload,
+        cannot=several(
+            unless(
+                lambda _, s: s.offload not in OFFLOADS,
+                "offload {s.offload}: torchtitan offloads all states to the host, or none",
+            ),
+            unless(
+                lambda _, s: s.offload == OFFLOADS[1] and s.offload_percent != 100,
+                "offload of {s.offload_percent} %: torchtitan offloads all states",
+            ),
+        ),
     ),
     of_key(
         "precision",
@@ -301,7 +304,7 @@ TABLE: Table = (
     Decision(
         names=tuple(POLICIES.values()),
         keys=(POLICY,),
-        to=lambda _, s: line(POLICY, policy_of(s), f"activations of every layer: {s.recompute}"),
+        to=says(POLICY, lambda _, s: policy_of(s), "activations of every layer: {s.recompute}"),
         of=_of_policy,
         cannot=_unlike_policy,
     ),
