@@ -25,12 +25,12 @@ WHOLE_SLICES = 110
 """Of a stage: up to so many are drawn from end to end, of more the start and the end."""
 END_SLICES = 44
 """Drawn at either end, or more where a pipeline takes longer to fill."""
+# Of a timeline, of its labels, and between its start and its end, in SVG units.
 WIDTH, LEFT, GAP = 960.0, 46.0, 14.0
-"""Of a timeline, of its labels, and between its start and its end, in SVG units."""
-NUMBER_WIDTH = 15.0
-"""Room that a micro-batch's number takes."""
-PIECES_WIDTH = 5.0
-"""Narrower passes are drawn in their own colour alone."""
+# All rows of stages together, the least and the most of one row, and a panel of memory.
+ROWS_HEIGHT, LEAST_ROW, MOST_ROW, PANEL = 320.0, 5.0, 36.0, 170.0
+NUMBER_WIDTH = 15.0  # room that a micro-batch's number takes
+PIECES_WIDTH = 5.0  # narrower passes are drawn in their own colour alone
 MAX_TICKS = 9
 PIECES = {
     RECOMPUTE: "recompute",
@@ -111,12 +111,28 @@ class Window:
         return self.left + (inside_s - self.start_s) * self.units_per_s
 
 
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Where memory is drawn."""
+
+    floor: float
+    """Where nothing is held."""
+    most: float
+    """Bytes of the device, drawn near the top."""
+
+    def y(self, num_bytes: float) -> float:
+        """Where so many bytes are drawn."""
+        return self.floor - num_bytes * PANEL / (1.06 * self.most)
+
+    def frame(self, window: Window) -> Iterator[str]:
+        """The floor, and a dashed line at what the device has."""
+        left, right, top = window.x(window.start_s), window.x(window.end_s), self.y(self.most)
+        yield _line([(left, top), (right, top)], "stroke:var(--limit);stroke-dasharray:5 4")
+        yield _line([(left, self.floor), (right, self.floor)], "stroke:var(--rule)")
+
+
 def _svg(width: float, height: float, parts: Iterable[str], attributes: str) -> str:
     return f'<svg viewBox="0 0 {width:g} {height:g}" {attributes}>{"".join(parts)}</svg>'
-
-
-def _labelled(title: str) -> str:
-    return f'role="img" aria-label="{escape(title)}"'
 
 
 def _boxes(boxes: Iterable[Box], colour: str) -> str:
@@ -129,9 +145,19 @@ def _boxes(boxes: Iterable[Box], colour: str) -> str:
     return f'<path style="fill:var(--{colour})" d="{drawn}"/>' if drawn else ""
 
 
+def _points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+
+
 def _line(points: Iterable[tuple[float, float]], style: str) -> str:
-    drawn = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
-    return f'<polyline style="fill:none;{style}" points="{drawn}"/>'
+    return f'<polyline style="fill:none;{style}" points="{_points(points)}"/>'
+
+
+def _area(
+    above: Iterable[tuple[float, float]], below: Sequence[tuple[float, float]], style: str
+) -> str:
+    """What lies between two lines."""
+    return f'<polygon style="{style}" points="{_points((*above, *reversed(below)))}"/>'
 
 
 def _text(x: float, y: float, text: str, kind: str = "middle") -> str:
@@ -209,10 +235,6 @@ def time_bars(found: Iteration) -> Chart:
     """An iteration of every stage by what it does."""
     rows = [stage_seconds(found, stage) for stage in range(len(found.curves))]
     longest = max(sum(row.values()) for row in rows)
-    bars = [
-        _bar(f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row, longest, 0.0)
-        for stage, row in enumerate(rows)
-    ]
     caption = (
         "One iteration of every stage. Waiting is for other stages: the pipeline's bubble, stages "
         "of unequal work and the slowest tail."
@@ -221,24 +243,25 @@ def time_bars(found: Iteration) -> Chart:
         title="Seconds of an iteration by stage",
         caption=caption if len(rows) > 1 else "One iteration; all ranks do the same.",
         legend=_used(TIME_TITLES, rows),
-        bars=tuple(bars),
+        bars=tuple(
+            _bar(f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row, longest, 0.0)
+            for stage, row in enumerate(rows)
+        ),
     )
 
 
 def memory_bars(found: Iteration, hbm_bytes: float) -> Chart:
     """Every stage's fullest moment by group."""
-    rows = [peak_groups(curve) for curve in found.curves]
-    limit = hbm_bytes / GIB
+    rows, limit = [peak_groups(curve) for curve in found.curves], hbm_bytes / GIB
     longest = max(limit, *(sum(row.values()) for row in rows))
-    bars = [
-        _bar(f"stage {stage}", f"{sum(row.values()):,.1f} GiB", row, longest, limit)
-        for stage, row in enumerate(rows)
-    ]
     return Chart(
         title="GiB of a rank by stage",
         caption=f"A rank of every stage at its fullest moment; stroke: HBM of {limit:,.1f} GiB.",
         legend=_used(MEMORY_TITLES, rows),
-        bars=tuple(bars),
+        bars=tuple(
+            _bar(f"stage {stage}", f"{sum(row.values()):,.1f} GiB", row, longest, limit)
+            for stage, row in enumerate(rows)
+        ),
     )
 
 
@@ -289,88 +312,81 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
 
 
 def _steps(
-    curve: MemoryCurve, values: Sequence[float], window: Window
+    curve: MemoryCurve, values: Sequence[float], panel: Panel, window: Window
 ) -> list[tuple[float, float]]:
-    """Where a curve that holds each value up to the next moment is in a window: x and value."""
+    """A curve that holds each value up to the next moment, as points in a window."""
     first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
     last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
     return [
-        (window.x(time_s), values[position])
+        (window.x(time_s), panel.y(values[position]))
         for position in range(first, last)
         for time_s in curve.times_s[position : position + 2]
     ]
 
 
-def _memory_by_group(curve: MemoryCurve, window: Window, floor: float, scale: float) -> str:
-    """The groups of one stage above each other, standing on ``floor``."""
+def _memory_by_group(curve: MemoryCurve, panel: Panel, window: Window) -> Iterator[str]:
+    """The groups of one stage above each other."""
     below = [0.0] * (len(curve.times_s) - 1)
-    drawn = ""
     for group, colour in MEMORY_COLOURS.items():
         above = [low + own for low, own in zip(below, curve.bytes_by_group[group], strict=True)]
-        upper, lower = _steps(curve, above, window), _steps(curve, below, window)
-        points = [(x, floor - value * scale) for x, value in (*upper, *reversed(lower))]
         if any(curve.bytes_by_group[group]):
-            words = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
-            drawn += f'<polygon style="fill:var(--{colour})" points="{words}"/>'
+            upper, lower = (_steps(curve, each, panel, window) for each in (above, below))
+            yield _area(upper, lower, f"fill:var(--{colour})")
         below = above
-    return drawn
 
 
-def _memory_by_stage(
-    curves: Sequence[MemoryCurve], window: Window, floor: float, scale: float
-) -> Iterator[str]:
+def _memory_by_stage(curves: Sequence[MemoryCurve], panel: Panel, window: Window) -> Iterator[str]:
     """Every stage's total; the first stage darkest."""
     for curve in curves:
-        points = _steps(curve, curve.total_bytes, window)
         opacity = 1.0 - 0.75 * curve.stage / len(curves)
         style = f"stroke:var(--accent);opacity:{opacity:.2f}"
-        yield _line([(x, floor - value * scale) for x, value in points], style)
+        yield _line(_steps(curve, curve.total_bytes, panel, window), style)
 
 
 def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fullest: int) -> Chart:
     """Timeline of every stage; below it HBM of the fullest stage by group, and of all stages."""
-    shown = windows(found, strategy)
-    stages, curves = found.timeline.stages, found.curves
-    row = min(max(320.0 / len(stages), 5.0), 22.0)
-    panel = 110.0
-    scale = panel / (1.06 * hbm_bytes)
-    first_floor = row * len(stages) + 16.0 + panel
-    floors = [first_floor, first_floor + 16.0 + panel] if len(stages) > 1 else [first_floor]
+    shown, curves = windows(found, strategy), found.curves
+    stages = found.timeline.stages
+    row = min(max(ROWS_HEIGHT / len(stages), LEAST_ROW), MOST_ROW)
+    panels = [
+        Panel(floor=row * len(stages) + (16.0 + PANEL) * number, most=hbm_bytes)
+        for number in range(1, 1 + min(len(stages), 2))
+    ]
     step = max(1, math.ceil(14.0 / row))
     parts = [
         _text(LEFT - 6.0, (stage + 0.5) * row + 4.0, str(stage), "end")
         for stage in range(0, len(stages), step)
     ]
+    for panel in panels:
+        parts.append(_text(LEFT - 6.0, panel.floor, "0", "end"))
+        limit = panel.y(hbm_bytes) + 4.0
+        parts.append(_text(LEFT - 6.0, limit, f"{hbm_bytes / GIB:.0f} GiB", "end"))
     for window in _placed(shown):
-        left, right = window.x(window.start_s), window.x(window.end_s)
         parts += _timeline(stages, window, row)
-        parts.append(_memory_by_group(curves[fullest], window, first_floor, scale))
+        parts += _memory_by_group(curves[fullest], panels[0], window)
         if len(stages) > 1:
-            parts += _memory_by_stage(curves, window, floors[-1], scale)
-        for floor in floors:
-            limit = floor - hbm_bytes * scale
-            parts.append(
-                _line([(left, limit), (right, limit)], "stroke:var(--limit);stroke-dasharray:5 4")
-            )
-            parts.append(_line([(left, floor), (right, floor)], "stroke:var(--rule)"))
-        most = max(2, round((right - left) / 90.0))
-        for tick in _ticks(window.start_s, window.end_s, most):
-            if left + 8.0 <= window.x(tick) <= right - 8.0:
-                parts.append(_text(window.x(tick), floors[-1] + 16.0, f"{tick:g} s"))
-    for floor in floors:
-        parts.append(_text(LEFT - 6.0, floor, "0", "end"))
-        parts.append(
-            _text(LEFT - 6.0, floor - hbm_bytes * scale + 4, f"{hbm_bytes / GIB:.0f} GiB", "end")
-        )
+            parts += _memory_by_stage(curves, panels[-1], window)
+        for panel in panels:
+            parts += panel.frame(window)
+        parts += _time_axis(window, panels[-1].floor + 16.0)
     title = "What every pipeline stage does during one iteration, and its HBM"
     times = [stage_seconds(found, stage) for stage in range(len(stages))]
-    height = floors[-1] + 24.0
+    labelled = f'role="img" aria-label="{escape(title)}"'
     return Chart(
         title=title,
         caption=_schedule_caption(found, shown, fullest),
         legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
-        svg=_svg(WIDTH, height, parts, _labelled(title)),
+        svg=_svg(WIDTH, panels[-1].floor + 24.0, parts, labelled),
     )
+
+
+def _time_axis(window: Window, y: float) -> Iterator[str]:
+    """Seconds below a window, none so near its edges that it would be cut."""
+    left, right = window.x(window.start_s), window.x(window.end_s)
+    most = max(2, round((right - left) / 90.0))
+    for tick in _ticks(window.start_s, window.end_s, most):
+        if left + 8.0 <= window.x(tick) <= right - 8.0:
+            yield _text(window.x(tick), y, f"{tick:g} s")
 
 
 def _schedule_caption(found: Iteration, shown: Sequence[tuple[float, float]], fullest: int) -> str:
@@ -396,16 +412,6 @@ def _schedule_caption(found: Iteration, shown: Sequence[tuple[float, float]], fu
     )
 
 
-def short_number(value: float) -> str:
-    """Whole numbers in full up to five digits, else three digits and a prefix: 350G, 0.00125."""
-    if float(value).is_integer() and abs(value) < 1e5:
-        return f"{value:.0f}"
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g}{prefix}"
-    return f"{value:.3g}"
-
-
 def log_ticks(lowest: float, highest: float, digits: Sequence[int] = (1, 2, 5)) -> list[float]:
     """1, 2, 5, 10, ... among the values, thinned out; both ends where they are closer than that."""
     powers = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
@@ -429,33 +435,36 @@ def frontier_chart(points: Sequence[Plan], own: Plan) -> Chart:
         x = left + (right - left) * math.log(gpus_used / gpus[0]) / width
         return x, bottom - (bottom - top) * math.log(seconds / lowest) / height
 
+    def curve(bound: str) -> list[tuple[float, float]]:
+        return [
+            place(p.strategy.num_gpus, getattr(p.estimate, f"iter_time_s{bound}")) for p in points
+        ]
+
     parts = []
     for tick in log_ticks(lowest, highest):
         _, y = place(gpus[0], tick)
         parts.append(_line([(left, y), (right, y)], "stroke:var(--rule)"))
-        parts.append(_text(left - 6.0, y + 4.0, short_number(tick), "end"))
+        parts.append(_text(left - 6.0, y + 4.0, f"{tick:g}", "end"))
     powers = range(math.ceil(math.log2(gpus[0])), math.floor(math.log2(gpus[-1])) + 1)
     for power in powers[:: -(-len(powers) // MAX_TICKS) or 1]:
         x, _ = place(2.0**power, lowest)
         parts.append(_line([(x, top), (x, bottom)], "stroke:var(--rule)"))
-        parts.append(_text(x, bottom + 16.0, short_number(2.0**power)))
-    made = [plan.estimate for plan in points]
-    upper = [place(count, each.iter_time_s_upper) for count, each in zip(gpus, made, strict=True)]
-    lower = [place(count, each.iter_time_s_lower) for count, each in zip(gpus, made, strict=True)]
-    middle = [place(count, each.iter_time_s) for count, each in zip(gpus, made, strict=True)]
-    around = " ".join(f"{x:.2f},{y:.2f}" for x, y in (*upper, *reversed(lower)))
-    parts.append(f'<polygon style="fill:var(--accent);opacity:.15" points="{around}"/>')
-    parts.append(_line(middle, "stroke:var(--accent);stroke-width:1.5"))
-    parts += [_dot(*point, 2.5, "accent") for point in middle]
-    parts.append(_dot(*place(own.strategy.num_gpus, own.estimate.iter_time_s), 5.0, "recompute"))
-    parts.append(_text(right, bottom + 32.0, "GPUs", "end"))
-    parts.append(_text(left + 4.0, top - 2.0, "seconds per iteration", "start"))
+        parts.append(_text(x, bottom + 16.0, f"{2**power:,}"))
     title = "Seconds per iteration over the number of GPUs"
+    here = place(own.strategy.num_gpus, own.estimate.iter_time_s)
+    parts += [
+        _area(curve("_upper"), curve("_lower"), "fill:var(--accent);opacity:.15"),
+        _line(curve(""), "stroke:var(--accent);stroke-width:1.5"),
+        *(_dot(*point, 2.5, "accent") for point in curve("")),
+        _dot(*here, 5.0, "recompute"),
+        _text(right, bottom + 32.0, "GPUs", "end"),
+        _text(left + 4.0, top - 2.0, "seconds per iteration", "start"),
+    ]
     caption = (
         "The fastest plan of every useful number of GPUs for the same batch; shaded: where eight "
         "of ten runs like it would lie. The large point is the plan of this page."
     )
-    svg = _svg(480, 258, parts, _labelled(title))
+    svg = _svg(480, 258, parts, f'role="img" aria-label="{escape(title)}"')
     return Chart(title=title, caption=caption, legend={}, svg=svg)
 
 

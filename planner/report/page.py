@@ -1,8 +1,8 @@
 """A plan as one HTML page: what page.html.j2 shows of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 from planner import __version__
 from planner.answers.base import Answer, Plan
@@ -22,7 +22,6 @@ from planner.launchers.launcher import Launcher
 from planner.layers.parameters import describe_size
 from planner.limits import printable
 from planner.report.charts import (
-    Chart,
     frontier_chart,
     memory_bars,
     schedule_chart,
@@ -31,6 +30,7 @@ from planner.report.charts import (
 )
 from planner.report.emitted import README, PlanText, output_files
 from planner.report.sizing_words import time_text
+from planner.report.table import Table, text_table
 from planner.report.words import (
     degrees_words,
     layout_words,
@@ -66,50 +66,6 @@ USUAL = {
 """What goes without saying."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of text below their heads; the first columns are words, the others numbers."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    words: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """All that the page shows, in its order; None where there is no such part."""
-
-    title: str
-    headline: str
-    tiles: Sequence[tuple[str, str, str]]
-    """Value, unit or name, and what stands to it."""
-    decisions: Sequence[tuple[str, str]]
-    waiting: str
-    time_chart: Chart | None
-    time_items: Table
-    overlap: str
-    formulas: Table
-    schedule: Chart | None
-    not_drawn: str
-    memory_chart: Chart | None
-    stages: Table
-    fullest: int
-    ledger: Table
-    others_note: str
-    others: Table | None
-    frontier: Chart | None
-    frontier_points: Table | None
-    trust: Sequence[str]
-    runs: Table
-    mfu: str
-    assumed: str
-    notes: Sequence[str]
-    files: Sequence[tuple[str, str]]
-    refused: str
-    """Why there are no files, where there are none."""
-    made_by: str
-
-
 def page_of(
     plan: Plan,
     text: PlanText,
@@ -118,7 +74,7 @@ def page_of(
     *,
     origin: str,
     answer: Answer | None,
-) -> Page:
+) -> dict[str, Any]:
     """The page of a plan with the files that start it; the README is left out, as it says the same.
 
     ``origin`` is the command or call that made the page.
@@ -140,54 +96,54 @@ def describe(
     refused: str,
     origin: str,
     answer: Answer | None,
-) -> Page:
-    """The page of a plan beside files that were made of it."""
+) -> dict[str, Any]:
+    """What the template shows, by its names; None where there is no such part."""
     context, strategy, estimate = plan.context, plan.strategy, plan.estimate
-    memory = estimate.memory
+    hbm_bytes, fullest = estimate.memory.hbm_bytes, estimate.memory.peak_stage
     not_drawn = too_long(strategy)
     found = None if not_drawn else iteration(plan)
-    ledger = stage_ledger(price(context, strategy), memory.peak_stage)
     sources = evidence(context, strategy)
     points = (answer.frontier or answer.ladder) if answer else ()
     has_frontier = len(points) > 1
+    by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)
     others = _others(plan, answer) if answer else []
-    return Page(
-        title=f"{context.model.name} on {context.cluster.name}: plan",
-        headline=headline(plan),
-        tiles=tiles(plan),
-        decisions=_decisions(plan),
-        waiting=_waiting(found) if found else "",
-        time_chart=time_bars(found) if found else None,
-        time_items=_time_items(estimate),
-        overlap=(
+    return {
+        "title": f"{context.model.name} on {context.cluster.name}: plan",
+        "headline": _headline(plan),
+        "tiles": _tiles(plan),
+        "decisions": _decisions(plan),
+        "waiting": _waiting(found) if found else "",
+        "time_chart": time_bars(found) if found else None,
+        "time_items": _time_items(estimate),
+        "overlap": (
             f"With all communication overlapped: {format_seconds(estimate.iter_time_s_overlapped)};"
             f" with none: {format_seconds(estimate.iter_time_s_serial)}."
         ),
-        formulas=_formulas(estimate),
-        schedule=(
-            schedule_chart(found, strategy, memory.hbm_bytes, memory.peak_stage) if found else None
-        ),
-        not_drawn=not_drawn,
-        memory_chart=memory_bars(found, memory.hbm_bytes) if found else None,
-        stages=_stages(plan),
-        fullest=memory.peak_stage,
-        ledger=_ledger(ledger),
-        others_note=_others_note(answer, has_others=bool(others)) if answer else "",
-        others=_layouts(plan, [plan, *others]) if answer else None,
-        frontier=frontier_chart(points, plan) if has_frontier else None,
-        frontier_points=_layouts(plan, _by_gpus(points)) if has_frontier else None,
-        trust=[line for line in (range_line(estimate), sources.note) if line],
-        runs=_runs([near.run for near in sources.runs]),
-        mfu=mfu_line(plan),
-        assumed=assumptions_line(context, [strategy]),
-        notes=[str(note) for note in answer.notes] if answer else (),
-        files=[(f"{file.name} ({file.text.count(chr(10)):,} lines)", file.text) for file in files],
-        refused=refused,
-        made_by=f"Modelled by planner {__version__}, not measured. Made by: {origin}",
-    )
+        "formulas": _formulas(estimate),
+        "schedule": schedule_chart(found, strategy, hbm_bytes, fullest) if found else None,
+        "not_drawn": not_drawn,
+        "memory_chart": memory_bars(found, hbm_bytes) if found else None,
+        "stages": _stages(plan),
+        "fullest": fullest,
+        "ledger": _ledger(stage_ledger(price(context, strategy), fullest)),
+        "others_note": _others_note(answer, has_others=bool(others)) if answer else "",
+        "others": _layouts(plan, [plan, *others]) if answer else None,
+        "frontier": frontier_chart(points, plan) if has_frontier else None,
+        "frontier_points": _layouts(plan, by_gpus) if has_frontier else None,
+        "trust": [line for line in (range_line(estimate), sources.note) if line],
+        "runs": _runs([near.run for near in sources.runs]),
+        "mfu": mfu_line(plan),
+        "assumed": assumptions_line(context, [strategy]),
+        "notes": [str(note) for note in answer.notes] if answer else (),
+        "files": [
+            (f"{each.name} ({each.text.count(chr(10)):,} lines)", each.text) for each in files
+        ],
+        "refused": refused,
+        "made_by": f"Modelled by planner {__version__}, not measured. Made by: {origin}",
+    }
 
 
-def render_page(page: Page) -> str:
+def render_page(page: Mapping[str, Any]) -> str:
     """The whole page; every text is escaped, and shown without control characters."""
     import jinja2
 
@@ -205,23 +161,23 @@ def render_page(page: Page) -> str:
     return environment.from_string(source).render(page=page) + "\n"
 
 
-def software(context: Context) -> str:
+def _software(context: Context) -> str:
     """The framework as a command names it, with another profile than the current one."""
     traits = context.traits
     return traits.name if traits.profile == CURRENT else f"{traits.name} ({traits.profile})"
 
 
-def headline(plan: Plan) -> str:
+def _headline(plan: Plan) -> str:
     """What to run, in a sentence."""
     context = plan.context
     count, name = plan.strategy.num_gpus, context.cluster.accelerator.name
     return (
-        f"Train {context.model.name} on {count:,} {name} under {software(context)}: "
+        f"Train {context.model.name} on {count:,} {name} under {_software(context)}: "
         f"{layout_words(plan)}."
     )
 
 
-def tiles(plan: Plan) -> list[tuple[str, str, str]]:
+def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
     """Figures of the plan: value, unit or name, and what stands to it."""
     estimate, memory = plan.estimate, plan.estimate.memory
     free = f"{format_bytes(abs(plan.free_bytes))} {'free' if plan.free_bytes >= 0 else 'missing'}"
@@ -275,7 +231,7 @@ def _decisions(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("model", f"{context.model.name}, {describe_size(context.model)}"),
         ("cluster", f"{cluster.name}: {gpus}"),
-        ("framework", software(context)),
+        ("framework", _software(context)),
         ("batch", batch),
         ("layout", degrees_words(strategy) or "one GPU"),
         ("micro-batch", f"{strategy.micro_batch} × {strategy.num_micro_batches:,} an iteration"),
@@ -296,7 +252,7 @@ def _waiting(found: Iteration) -> str:
     return f"Stages wait {mean:.1%} of it in the mean, stage {most} most: {waits[most]:.1%}."
 
 
-def _time_items(estimate: Estimate) -> Table:
+def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     """Every item of time: what it adds, and how long it runs where part of it hides."""
     rows = []
     for name, item in sorted(estimate.time.items(), key=lambda each: -each[1].exposed_s):
@@ -312,18 +268,18 @@ def _time_items(estimate: Estimate) -> Table:
             )
         )
     rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
-    head = ("on the slowest stage", "item", "adds", "share", "hidden besides")
-    return Table(head=head, rows=rows, words=2)
+    head = ("on the slowest stage", "item", "adds", "share", "overlapped")
+    return text_table(head, rows, left=("item",))
 
 
-def _formulas(estimate: Estimate) -> Table:
+def _formulas(estimate: Estimate) -> Table[Sequence[str]]:
     """What each item of time is, in a sentence."""
     found = [item_of(f"time.{name}") for name in estimate.time]
     rows = {item.address: summary_of(item) for item in found if item is not None}
-    return Table(head=("item", "is"), rows=list(rows.items()), words=2)
+    return text_table(("item", "is"), rows.items(), left=("is",))
 
 
-def _stages(plan: Plan) -> Table:
+def _stages(plan: Plan) -> Table[Sequence[str]]:
     """Every stage's peak against the device."""
     memory, layers = plan.estimate.memory, plan.strategy.layers_per_stage
     rows = [
@@ -336,10 +292,10 @@ def _stages(plan: Plan) -> Table:
         )
         for stage, peak in enumerate(memory.stage_peak_bytes)
     ]
-    return Table(head=("stage", "layers", "peak GiB", "free GiB", ""), rows=rows)
+    return text_table(("stage", "layers", "peak GiB", "free GiB", ""), rows)
 
 
-def _ledger(ledger: StageLedger) -> Table:
+def _ledger(ledger: StageLedger) -> Table[Sequence[str]]:
     """The largest items of the fullest stage."""
     rest = sum(each.num_bytes for each in ledger.items[MAX_LEDGER:])
     rows: list[tuple[str, str, float]] = [
@@ -351,10 +307,10 @@ def _ledger(ledger: StageLedger) -> Table:
         (name, alive, format_bytes(size), f"{size / ledger.peak_bytes:.1%}")
         for name, alive, size in rows
     ]
-    return Table(head=("item", "alive", "bytes", "share"), rows=shown, words=2)
+    return text_table(("item", "alive", "bytes", "share"), shown, left=("alive",))
 
 
-def _layouts(own: Plan, plans: Sequence[Plan]) -> Table:
+def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
     """Plans beside the one of the page."""
     head = (
         *("layout", "GPUs", "iteration", "against it", "tokens/s", "MFU"),
@@ -376,7 +332,7 @@ def _layouts(own: Plan, plans: Sequence[Plan]) -> Table:
                 f"{plan.free_bytes / GIB:,.1f}",
             )
         )
-    return Table(head=head, rows=rows)
+    return text_table(head, rows)
 
 
 def _others(plan: Plan, answer: Answer) -> list[Plan]:
@@ -400,11 +356,7 @@ def _others_note(answer: Answer, *, has_others: bool) -> str:
     )
 
 
-def _by_gpus(points: Sequence[Plan]) -> list[Plan]:
-    return sorted(points, key=lambda each: -each.strategy.num_gpus)
-
-
-def _runs(runs: Sequence[PublishedRun]) -> Table:
+def _runs(runs: Sequence[PublishedRun]) -> Table[Sequence[str]]:
     """The nearest published runs, and how far the model is off them."""
     rows = []
     for run in runs:
@@ -424,4 +376,4 @@ def _runs(runs: Sequence[PublishedRun]) -> Table:
             )
         )
     head = ("published run", "on", "layout", "with", "time", "memory")
-    return Table(head=head, rows=rows, words=4)
+    return text_table(head, rows, left=("on", "layout", "with"))

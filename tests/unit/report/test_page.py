@@ -161,13 +161,6 @@ def test_legends_name_what_is_drawn(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(8, "8"), (65536, "65536"), (350e9, "350G"), (0.00125, "0.00125")]
-)
-def test_short_numbers(value: float, text: str) -> None:
-    assert charts.short_number(value) == text
-
-
-@pytest.mark.parametrize(
     ("ends", "ticks"), [((1.0, 25.0), [1, 2, 5, 10, 20]), ((1.1, 1.9), [1.1, 1.9])]
 )
 def test_logarithmic_ticks(ends: tuple[float, float], ticks: list[float]) -> None:
