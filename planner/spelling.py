@@ -37,3 +37,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean a, b?`` or, when nothing is close, an empty text."""
     close = nearest(name, known)
     return f"did you mean {', '.join(close)}?" if close else ""
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return ``did you mean a, b?`` or, when nothing is close, all names that are allowed."""
+    names = list(known)
+    return did_you_mean(name, names) or f"allowed are {', '.join(names) or 'none'}"

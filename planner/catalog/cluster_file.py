@@ -11,7 +11,7 @@ from planner.catalog.figures import Name, Strict, implausible
 from planner.errors import Problem
 from planner.limits import MAX_GPUS
 from planner.notes import Note, NoteKind
-from planner.spelling import did_you_mean
+from planner.spelling import hint
 
 Part = Literal["accelerator", "node", "fabric"]
 OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
@@ -151,8 +151,7 @@ def override_problems(overrides: object, where: str) -> list[Problem]:
 
 def _override_problem(key: str, value: object) -> str:
     if key not in OVERRIDES:
-        hint = did_you_mean(key, OVERRIDES) or f"allowed are {', '.join(OVERRIDES)}"
-        return f"unknown key; given {value!r}, {hint}"
+        return f"unknown key; given {value!r}, {hint(key, OVERRIDES)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"must be a number in the unit of its key; given {value!r}"
     if value <= 0 or (key in WHOLE and not isinstance(value, int)):

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from planner.errors import InputError, Problem
 from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, NAME, NAME_RULE, brief
-from planner.spelling import did_you_mean
+from planner.spelling import hint
 
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
 """How a value is known; ``given``: the user's cluster file states it."""
@@ -168,8 +168,7 @@ def figure_problems(data: Mapping[str, Any], where: str) -> list[Problem]:
     for path, figure in _figures(data):
         key, source = ".".join(path), figure.get("source")
         if isinstance(source, str) and source not in known:
-            hint = did_you_mean(source, known) or f"it has {', '.join(known) or 'none'}"
-            message = f"source {source!r} is not among the file's sources; {hint}"
+            message = f"source {source!r} is not among the file's sources; {hint(source, known)}"
             problems.append(Problem(where=where, key=f"{key}.source", message=message))
         value = figure["value"]
         for number in value if isinstance(value, list) else [value]:
@@ -210,8 +209,7 @@ def _problem(details: ErrorDetails, model_class: type[BaseModel], where: str) ->
     message = message_of(details)
     if details["type"] == "extra_forbidden":
         known = _known_keys(model_class, section)
-        hint = did_you_mean(str(key), known) or f"allowed are {', '.join(known)}"
-        message = f"unknown key; given {brief(details['input'])}, {hint}"
+        message = f"unknown key; given {brief(details['input'])}, {hint(str(key), known)}"
     return Problem(where=where, key=".".join(map(str, details["loc"])), message=message)
 
 

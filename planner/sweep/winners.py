@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import InputError, NothingFitsError
 from planner.notes import Problems
-from planner.spelling import did_you_mean
+from planner.spelling import hint
 from planner.sweep.run import ASKED, PLAN, Results, Row
 
 # Options that say what is trained: plans of different jobs do not compete.
@@ -98,8 +98,8 @@ def _column(name: str, option: str, allowed: Sequence[str]) -> str:
     for each in (f"{ASKED}{column}", column):
         if each in allowed:
             return each
-    hint = did_you_mean(column, tuple(allowed)) or f"allowed are {', '.join(allowed)}"
-    raise InputError.single("command line", option, f"no such column; given {name!r}; {hint}")
+    message = f"no such column; given {name!r}; {hint(column, allowed)}"
+    raise InputError.single("command line", option, message)
 
 
 def _condition(text: str, columns: Sequence[str]) -> Condition:

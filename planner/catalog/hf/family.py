@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
-from planner.catalog.figures import Strict, validation_problems
+from planner.catalog.figures import Strict, validate, validation_problems
 from planner.catalog.hf.expressions import (
     FULL,
     SLIDING,
@@ -34,7 +34,7 @@ from planner.catalog.model_file import (
 from planner.catalog.model_rules import Finding
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
-from planner.spelling import did_you_mean
+from planner.spelling import hint
 
 Raw: TypeAlias = dict[str, Any]
 """Keys of a model file (:class:`planner.catalog.model_file.ModelFile`)."""
@@ -82,7 +82,6 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "mla": MlaSection,
     "moe": MoeSection,
 }
-_PARTS = ("kinds", "bases", "types")
 _MERGED = ("keys", "values", "windows", "model")
 _OF_ONE_TYPE = ("read_as_this", "text_part_only")
 _SHOWN_ENTRIES = 20
@@ -229,6 +228,14 @@ class Family(Strict):
                 yield found["say"]
 
 
+class FamiliesFile(Strict):
+    """The file: which keys are of which kind, and blocks of a type or what types share."""
+
+    kinds: dict[str, list[str]]
+    bases: dict[str, Raw]
+    types: dict[str, Raw]
+
+
 @cache
 def families() -> Mapping[str, Family]:
     """Return the families by their type, sorted; every fault of the file is raised at once."""
@@ -238,15 +245,12 @@ def families() -> Mapping[str, Family]:
 def read_families(path: Path) -> Mapping[str, Family]:
     """Return the families of a file by their type, sorted."""
     where = str(path)
-    data = load_yaml(path)
-    problems = list(_wrong_parts(data, where))
-    if problems:
-        raise InputError(problems)
-    found = {}
-    for name in sorted(data["types"]):
+    file = validate(FamiliesFile, load_yaml(path), where)
+    found, problems = dict[str, Family](), list[Problem]()
+    for name in sorted(file.types):
         try:
-            block = _merged(name, {**data["bases"], **data["types"]})
-            block["keys"] = _with_kinds(block.get("keys"), data["kinds"])
+            block = _merged(name, {**file.bases, **file.types})
+            block["keys"] = _with_kinds(block.get("keys"), file.kinds)
             found[name] = Family.model_validate(block)
         except ValidationError as error:
             wrong = validation_problems(error, Family, f"types.{name}")
@@ -260,20 +264,6 @@ def read_families(path: Path) -> Mapping[str, Family]:
     return found
 
 
-def _wrong_parts(data: Raw, where: str) -> Iterator[Problem]:
-    """Parts of the file that are missing, unknown or no mappings of mappings."""
-    for part in sorted({*data, *_PARTS}):
-        if part not in _PARTS or not isinstance(data.get(part), Mapping):
-            message = f"must be a mapping; given parts are {', '.join(data)}, allowed are {_PARTS}"
-            yield Problem(where=where, key=part, message=message)
-            continue
-        kind, named = (list, "list") if part == "kinds" else (dict, "mapping")
-        for name, block in data[part].items():
-            if not isinstance(block, kind):
-                message = f"must be a {named}; given {str(block)[:60]!r}"
-                yield Problem(where=where, key=f"{part}.{name}", message=message)
-
-
 def _merged(name: str, blocks: Mapping[str, Raw], inner: tuple[str, ...] = ()) -> Raw:
     """A block with what it is ``like``: merged sections key by key, the others where left out."""
     own = dict(blocks[name])
@@ -282,8 +272,8 @@ def _merged(name: str, blocks: Mapping[str, Raw], inner: tuple[str, ...] = ()) -
         return own
     if parent not in blocks or parent in (*inner, name):
         others = blocks.keys() - {*inner, name}
-        hint = did_you_mean(str(parent), others) or f"allowed are {', '.join(sorted(others))}"
-        message = f"must be another base or type; given {parent!r}, {hint}"
+        allowed = hint(str(parent), sorted(others))
+        message = f"must be another base or type; given {parent!r}, {allowed}"
         raise InputError.single(f"types.{(*inner, name)[0]}", "like", message)
     inherited = _merged(str(parent), blocks, (*inner, name))
     kept = {key: value for key, value in inherited.items() if key not in _OF_ONE_TYPE}
@@ -339,8 +329,7 @@ def _problems(family: Family, where: str) -> Iterator[Problem]:
 def _unknown(given: Iterable[str], known: Collection[str], key: str) -> Iterator[tuple[str, str]]:
     for name in given:
         if name not in known:
-            hint = did_you_mean(name, known) or f"allowed are {', '.join(known)}"
-            yield key, f"unknown key; given {name!r}, {hint}"
+            yield key, f"unknown key; given {name!r}, {hint(name, known)}"
 
 
 def full_attention_step(kinds: Sequence[str]) -> int | None:
