@@ -43,3 +43,11 @@ def hint(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean a, b?`` or, when nothing is close, all names that are allowed."""
     names = list(known)
     return did_you_mean(name, names) or f"allowed are {', '.join(names) or 'none'}"
+
+
+def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> str:
+    """Return that a name is unknown, what is allowed, and the hint or what may be meant."""
+    names = tuple(known)
+    text = f"unknown {kind} {given!r}; allowed are {', '.join(names)}"
+    hint = hint or did_you_mean(given, names)
+    return f"{text}. {hint}" if hint else text

@@ -12,7 +12,7 @@ from planner.formats import registry as formats
 from planner.formats.format import Finding, SourceText, Value
 from planner.query.from_file import AUTO
 from planner.query.values import Places
-from planner.spelling import did_you_mean
+from planner.spelling import unknown
 
 if TYPE_CHECKING:
     from planner.query.layout import Layout
@@ -26,9 +26,7 @@ def check_format_name(name: str) -> None:
     """Raise InputError where there is no format of this name."""
     known = (AUTO, PLAN, *formats.format_names())
     if name not in known:
-        text = f"unknown format {name!r}; allowed are {', '.join(known)}. "
-        message = (text + did_you_mean(name, known)).strip()
-        raise InputError.single("command line", "--framework", message)
+        raise InputError.single("command line", "--framework", unknown("format", name, known))
 
 
 def is_plan_file(source: SourceText, framework: str = AUTO) -> bool:

@@ -1,18 +1,23 @@
 """One log beside its price."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median
 
 from planner.answers.evidence import published_runs
-from planner.check.priced import Priced, priced_file, priced_reading
+from planner.check.findings import BATCH, STAGES, legality_findings
+from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
+from planner.check.result import refusal
 from planner.compare.causes import Case, Cause, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.priced import price
 from planner.errors import InputError
-from planner.query.from_file import Request
-from planner.query.layout import Layout
+from planner.formats.format import Finding, Reading
+from planner.formats.registry import load_format
+from planner.query.from_file import Request, format_of, needed_job, read_for, source_of
+from planner.query.layout import Layout, complete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +87,12 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
     no error, and ``unpriced`` says what is missing.
     """
     try:
-        priced = _priced(log, request, config)
+        layout, assumed, is_plan = _layout_of(log, request, config)
+        # A run that was started has kept its framework's rules: what it broke is said, not judged,
+        # but where numbers do not add up there is nothing to price.
+        broken = list(legality_findings(layout, is_plan=is_plan))
+        if wrong := [one for one in broken if one.rule in (BATCH, STAGES)]:
+            raise _refused(wrong)
     except InputError as error:
         if config is not None:
             raise
@@ -90,18 +100,60 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         reasons = tuple(str(problem) for problem in error.problems)
         steps = tuple(steps_causes(found)) if found else ()
         return Comparison(log=log, measured=found, unpriced=reasons, steps=steps)
-    return _compared(log, priced)
+    unusual = tuple(one.message for one in broken)
+    return _compared(log, layout, assumed, unusual)
 
 
-def _priced(log: Log, request: Request, config: str | None) -> Priced:
+def _layout_of(
+    log: Log, request: Request, config: str | None
+) -> tuple[Layout, tuple[str, ...], bool]:
+    """The layout of a log or of its file, what was assumed of it, and whether it is a plan's.
+
+    Raises InputError where that cannot be read, or leaves the layout open.
+    """
     if config is not None:
-        return priced_file(config, _with_sizes(request, log.sizes))
+        request = _with_sizes(request, log.sizes)
+        check_format_name(request.framework)
+        source = source_of(config)
+        if not is_plan_file(source, request.framework):
+            return _completed(format_of(source, request.framework).read(source), request)
+        layout, findings, _, _ = read_plan_layout(source, request.cluster)
+        if layout is None:
+            raise _refused(findings)
+        return layout, (), True
     if log.dump is None:
         message = "says no layout that can be read: --config FILE gives it"
         raise InputError.single(log.path, "layout", message)
     stated = log.dump.reading.decisions
-    known = replace(log.sizes, **{each.name: None for each in fields(Sizes) if each.name in stated})
-    return priced_reading(log.dump.reading, _with_sizes(request, known), log.dump.framework)
+    known = replace(
+        log.sizes,
+        num_gpus=None if "num_gpus" in stated else log.sizes.num_gpus,
+        global_batch=None if "global_batch" in stated else log.sizes.global_batch,
+        seq_len=None if "seq_len" in stated else log.sizes.seq_len,
+    )
+    return _completed(log.dump.reading, _with_sizes(request, known), log.dump.framework)
+
+
+def _completed(
+    reading: Reading, request: Request, framework: str = ""
+) -> tuple[Layout, tuple[str, ...], bool]:
+    """The layout of settings, under the traits of their format's framework or of another."""
+    kind = load_format(reading.format)
+    reading = read_for(kind, reading, request)
+    completed = complete(
+        reading,
+        needed_job(request, reading),
+        framework or kind.framework_of(reading),
+        script_recomputes=kind.script_recomputes,
+    )
+    if completed.layout is None:
+        raise _refused((*reading.findings, *completed.findings))
+    return completed.layout, completed.assumed, False
+
+
+def _refused(findings: Sequence[Finding]) -> InputError:
+    """Why a layout cannot be made out: the errors, or all that was found."""
+    return refusal([one for one in findings if one.severity == "error"] or findings)
 
 
 def _stated(log: Log) -> Sizes:
@@ -124,8 +176,9 @@ def _with_sizes(request: Request, sizes: Sizes) -> Request:
     return replace(request, **known)
 
 
-def _compared(log: Log, priced: Priced) -> Comparison:
-    layout = priced.layout
+def _compared(
+    log: Log, layout: Layout, assumed: tuple[str, ...], unusual: tuple[str, ...]
+) -> Comparison:
     made = estimate(layout.context, layout.strategy)
     ledgers = stage_ledgers(price(layout.context, layout.strategy))
     predicted = Prediction(
@@ -135,8 +188,8 @@ def _compared(log: Log, priced: Priced) -> Comparison:
             allocated_bytes=max(ledger.allocated_bytes for ledger in ledgers),
             reserved_bytes=max(ledger.reserved_bytes for ledger in ledgers),
         ),
-        assumed=priced.assumed,
-        unusual=priced.unusual,
+        assumed=assumed,
+        unusual=unusual,
     )
     job = layout.context.job
     sizes = Sizes(

@@ -25,7 +25,7 @@ from planner.launchers.shell import (
     user_variables,
 )
 from planner.spec.strategy import Strategy
-from planner.spelling import did_you_mean
+from planner.spelling import unknown
 
 BATCH_SCRIPT = "launch.sbatch"
 RUNTIME = "torch-distributed"
@@ -267,7 +267,6 @@ LAUNCHERS: Mapping[str, Launcher] = {
 def load_launcher(name: str) -> Launcher:
     """Return a launcher by name; InputError where there is none."""
     if name not in LAUNCHERS:
-        message = f"unknown launcher {name!r}; allowed are {', '.join(LAUNCHERS)}. "
-        hint = did_you_mean(name, LAUNCHERS)
-        raise InputError.single("command line", "--launcher", (message + hint).strip())
+        message = unknown("launcher", name, LAUNCHERS)
+        raise InputError.single("command line", "--launcher", message)
     return LAUNCHERS[name]

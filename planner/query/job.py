@@ -25,6 +25,7 @@ from planner.spec.job import (
 )
 from planner.spec.model import ModelSpec
 from planner.spec.training import Training
+from planner.spelling import unknown
 from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
@@ -82,8 +83,7 @@ def read_precision(text: str | None, cluster: ClusterSpec | None, problems: Prob
         return usual
     text = meant("--precision", text, known, problems)
     if text not in known:
-        message = f"unknown precision {text!r}; allowed are {', '.join(known)}"
-        problems.add("--precision", message)
+        problems.add("--precision", unknown("precision", text, known))
         return "bf16"
     precision: Precision = text  # type: ignore[assignment]
     if cluster is not None:

@@ -82,12 +82,10 @@ class Option:
             return word_of(given)
         wanted = "a whole number" if self.kind is int else "a number"
         try:
-            if isinstance(given, bool) or not isinstance(given, str | int | float):
-                raise ValueError
-            value = self.kind(given)
-        except (ValueError, OverflowError):
-            raise ValueError(f"must be {wanted}; given {brief(given)}") from None
-        if value != given and not isinstance(given, str):
+            value = None if isinstance(given, bool) else self.kind(given)
+        except (TypeError, ValueError, OverflowError):
+            value = None
+        if value is None or (value != given and not isinstance(given, str)):
             raise ValueError(f"must be {wanted}; given {brief(given)}")
         return value
 
@@ -130,7 +128,7 @@ def _switch(given: object) -> bool:
     return found
 
 
-_FIRST: tuple[Option, ...] = (
+_OPTIONS: tuple[Option, ...] = (
     Option(
         name="like",
         of="job",
@@ -257,8 +255,6 @@ _FIRST: tuple[Option, ...] = (
         allowed=(0, MAX_MTP_LAYERS),
         help="Layers of multi-token prediction to train [the model's, where the framework can].",
     ),
-)
-_OF_LAYOUT: tuple[Option, ...] = (
     Option(
         name="placement",
         of="layout",
@@ -281,8 +277,6 @@ _OF_LAYOUT: tuple[Option, ...] = (
         usual=True,
         help=f"What layers recompute: {', '.join(RECOMPUTE_WORDS)}; a|b for either or both.",
     ),
-)
-_OF_SEARCH: tuple[Option, ...] = (
     Option(
         name="fix",
         of="narrowing",
@@ -366,9 +360,7 @@ _OF_SEARCH: tuple[Option, ...] = (
         help="USD the whole job may cost: 500k, 2M, $1.5M.",
     ),
 )
-OPTIONS: Mapping[str, Option] = {
-    option.name: option for option in (*_FIRST, *_OF_LAYOUT, *_OF_SEARCH)
-}
+OPTIONS: Mapping[str, Option] = {option.name: option for option in _OPTIONS}
 FIXED = tuple(
     name
     for name, option in OPTIONS.items()

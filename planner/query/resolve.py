@@ -6,14 +6,15 @@ formats of files cannot say.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model_details
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
+from planner.errors import InputError
 from planner.formats.format import Format
-from planner.notes import Note, NoteKind, Problems
-from planner.query.goal import read_aim
+from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
 from planner.query.like import started
 from planner.query.narrowing import (
@@ -23,7 +24,7 @@ from planner.query.narrowing import (
     offering,
     placed,
 )
-from planner.query.objectives import FASTEST, Aim
+from planner.query.objectives import FASTEST, OBJECTIVES, WORDS, Aim, JobLimits, check_known
 from planner.query.places import with_host_memory
 from planner.query.query import Query
 from planner.query.software import (
@@ -42,7 +43,11 @@ from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
-from planner.units import format_bytes
+from planner.spelling import unknown
+from planner.units import format_bytes, parse_duration, parse_usd
+
+MAX_TRADED = 3  # objectives of one frontier
+TIME_AND_GPUS = "time,gpus"  # what --frontier trades off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,3 +218,69 @@ def _note_margins(contexts: Sequence[Context], problems: Problems, *, is_given: 
         if context.margin_fraction:
             free = f"{context.margin_fraction:.1%} of HBM left free ({why})"
             problems.note(NoteKind.margin, f"{context.traits.name}: {free}", "margin")
+
+
+def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> Aim:
+    """Return what a question asks for; price and power that it needs must be known."""
+    tokens, deadline, rate, budget = (
+        query.get(name) for name in ("tokens", "deadline", "min_tokens_per_s", "budget")
+    )
+    if tokens is None:
+        for option, given in (("--deadline", deadline), ("--budget", budget)):
+            if given is not None:
+                problems.add(option, "needs --tokens, the tokens of the whole job, such as 15T")
+    limits = JobLimits(
+        # Wrong tokens are a problem already; one token stands for them.
+        total_tokens=None if tokens is None else problems.count("--tokens", tokens) or 1,
+        deadline_s=problems.parsed("--deadline", deadline, parse_duration),
+        min_tokens_per_s=problems.count("--min-tokens-per-s", rate),
+        budget_usd=problems.parsed("--budget", budget, parse_usd),
+    )
+    name = _objective("--objective", query.get("objective"), problems) or "iteration_s"
+    if OBJECTIVES[name].needs_limit and deadline is rate is budget is None:
+        message = (
+            f"{OBJECTIVES[name].word} needs a limit: --deadline, --min-tokens-per-s or --budget"
+        )
+        problems.add("--objective", message)
+    aim = Aim(objective=name, limits=limits, pareto=_pareto(query, problems))
+    if cluster is not None:
+        problems.read(partial(_check_figures, aim, cluster))
+    return aim
+
+
+def _objective(option: str, word: str, problems: Problems) -> str | None:
+    name = word.strip().lower()
+    if name not in WORDS:
+        problems.add(option, unknown("objective", word.strip(), WORDS))
+    return WORDS.get(name)
+
+
+def _pareto(query: Query, problems: Problems) -> tuple[str, ...]:
+    """Names of the objectives to trade off."""
+    text = query.get("pareto")
+    if text is None:
+        text = TIME_AND_GPUS if query.get("frontier") else ""
+    words = [word for word in text.split(",") if word.strip()]
+    traded = [_objective("--pareto", word, problems) for word in words]
+    known = tuple(dict.fromkeys(one for one in traded if one))
+    several = len(known) == len(traded) and 2 <= len(known) <= MAX_TRADED
+    if text and None not in traded and not several:
+        message = f"takes two or three different objectives of {', '.join(WORDS)}; given {text!r}"
+        problems.add("--pareto", message)
+    return known
+
+
+def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:
+    """Raise where the price or the power that an objective or a limit needs is not known."""
+    if aim.limits.budget_usd is not None and cluster.node.usd_per_hour is None:
+        message = (
+            f"{cluster.node.name} has no price; give one in its file, or as usd_per_hour under "
+            "overrides of a cluster file"
+        )
+        raise InputError.single(COMMAND_LINE, "--budget", message)
+    for option, names in (("--objective", (aim.objective,)), ("--pareto", aim.pareto)):
+        try:
+            check_known(cluster, names)
+        except InputError as error:
+            message = f"{error.problems[0].where} has {error.problems[0].message}"
+            raise InputError.single(COMMAND_LINE, option, message) from None

@@ -35,7 +35,7 @@ from planner.spec.training import (
     read_targets,
 )
 from planner.spec.traits import FrameworkTraits
-from planner.spelling import did_you_mean
+from planner.spelling import unknown
 
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
@@ -102,10 +102,8 @@ def _named(name: str, problems: Problems) -> tuple[str, ...]:
         return FRAMEWORKS
     if name in FRAMEWORKS:
         return (name,)
-    known = (*FRAMEWORKS, ANY_FRAMEWORK)
-    hint = SEVERAL.get(name.lower()) or did_you_mean(name, known)
-    message = f"unknown framework {name!r}; allowed are {', '.join(known)}. {hint}"
-    problems.add("--framework", message.rstrip())
+    known, hint = (*FRAMEWORKS, ANY_FRAMEWORK), SEVERAL.get(name.lower(), "")
+    problems.add("--framework", unknown("framework", name, known, hint))
     return ()
 
 
@@ -286,10 +284,7 @@ def read_schedules(
     for name in names:
         offering = [traits.name for traits in chosen if name in traits.support.schedules]
         if name not in SCHEDULES:
-            known = (*SCHEDULES, ALL_SCHEDULES)
-            hint = did_you_mean(name, known)
-            text = f"unknown schedule {name!r}; allowed are {', '.join(known)}. {hint}"
-            problems.add("--schedule", text.strip())
+            problems.add("--schedule", unknown("schedule", name, (*SCHEDULES, ALL_SCHEDULES)))
         elif not offering and chosen:
             offered = {name for traits in chosen for name in traits.support.schedules}
             allowed = ", ".join(name for name in SCHEDULES if name in offered)

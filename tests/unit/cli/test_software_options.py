@@ -22,7 +22,7 @@ did you mean traits.overlap.tensor_parallel_overlap?
 command line::--set traits.overlap.ring_achieved_fraction: wrong value; given 3, allowed: numbers \
 from 0 to 1
 command line::--precision: unknown precision 'fp7'; allowed are bf16, fp16, fp8, fp8_block, \
-mxfp8, fp4, fp32, tf32
+mxfp8, fp4, fp32, tf32. did you mean fp8, fp4?
 """.splitlines()
 SLOW = ("--set", "traits.overheads.step_overhead_s=10")
 
