@@ -1,5 +1,6 @@
 """Figures of a question that can be scaled: of the hardware, and of the job and model."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,7 +39,7 @@ class Parameter:
     def scaled(self, context: Context, factor: float) -> Context:
         """The context with the figure so many times as large, at most ``most``."""
         for path in self.paths:
-            context = _scaled(context, path.split("."), self.factor(factor))
+            context = scaled(context, path.split("."), self.factor(factor))
         if self.key != SUSTAINED:
             return context
         # As a user's own figure, that of other machines falls away.
@@ -61,17 +62,19 @@ class Parameter:
         return self.is_hardware and (factor > 1.0 if self.is_cost else factor < 1.0)
 
 
-def _scaled(part: Any, path: Sequence[str], factor: float) -> Any:  # noqa: ANN401 - any spec
-    """A part of a context with the numbers at a path so many times as large."""
+def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf) -> Any:  # noqa: ANN401 - any spec
+    """A spec with the numbers at a path so many times as large; those not known stay None."""
+    if part is None:
+        return None
     if not path:
-        return round(part * factor) if isinstance(part, int) else part * factor
+        return round(part * factor) if isinstance(part, int) else min(part * factor, most)
     name, *rest = path
     if isinstance(part, Mapping):
         names = list(part) if name == "*" else [name]
-        return {**part, **{each: _scaled(part[each], rest, factor) for each in names}}
+        return {**part, **{each: scaled(part[each], rest, factor, most) for each in names}}
     if isinstance(part, tuple):
-        return tuple(_scaled(each, rest, factor) for each in part)
-    return replace(part, **{name: _scaled(getattr(part, name), rest, factor)})
+        return tuple(scaled(each, rest, factor, most) for each in part)
+    return replace(part, **{name: scaled(getattr(part, name), rest, factor, most)})
 
 
 def _sustained_ends(gemm: GemmEfficiency) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.answers.parameters import scaled
 from planner.catalog.cluster_file import OVERRIDES
 from planner.catalog.clusters import load_cluster, split_host_memory
 from planner.catalog.hardware import find_file, is_path
@@ -126,22 +127,25 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "attention_flash2_forward_fraction": ("node.accelerator.attention_flash2.forward_fraction",),
     "attention_flash2_backward_fraction": ("node.accelerator.attention_flash2.backward_fraction",),
     "memory_bound_fraction": ("node.accelerator.memory_bound_fraction",),
-    "collectives_at_gb_per_s_per_direction": (),
+    "collectives_at_gb_per_s_per_direction": (
+        "node.accelerator.collectives.*.*.busbw_bytes_per_s.*",
+    ),
     "scale_up_efficiency_fraction": ("node.scale_up.efficiency_fraction",),
     "scale_up_latency_us": ("node.scale_up.latency_s",),
     "fabric_efficiency_fraction": (
         "fabric.efficiency_fraction",
-        "inner_fabric.efficiency_fraction",
+        "inner_fabric.*.efficiency_fraction",
     ),
-    "fabric_latency_us": ("fabric.latency_s", "inner_fabric.latency_s"),
+    "fabric_latency_us": ("fabric.latency_s", "inner_fabric.*.latency_s"),
     "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
     "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
     "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
     "nvme_read_gb_per_s": ("node.nvme_read_bytes_per_s",),
     "nvme_write_gb_per_s": ("node.nvme_write_bytes_per_s",),
 }
-"""Key of a cluster file to the fields of ClusterSpec that it states; of measured collectives none,
-see :func:`_with_collectives`."""
+"""Key of a cluster file to the fields of ClusterSpec that it states."""
+# Measured lines are scaled by the inverse: the rate of links that they were measured at.
+MEASURED_AT = "collectives_at_gb_per_s_per_direction"
 TORCHS_KERNEL = {
     "attention_forward_fraction": "attention_flash2_forward_fraction",
     "attention_backward_fraction": "attention_flash2_backward_fraction",
@@ -156,40 +160,11 @@ def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterS
         # torch's kernel is the vendor's where the file states no other
         if key in TORCHS_KERNEL and own.attention_flash2 == own.attention:
             paths += FIGURES[TORCHS_KERNEL[key]]
-        if not paths:
-            cluster = _with_collectives(cluster, factor)
         for path in paths:
-            cluster = _scaled(cluster, path.split("."), factor)
+            most = 1.0 if key.endswith("fraction") else math.inf
+            times = 1.0 / factor if key == MEASURED_AT else factor
+            cluster = scaled(cluster, path.split("."), times, most)
     return cluster
-
-
-def _scaled(part: Any, path: Sequence[str], factor: float) -> Any:  # noqa: ANN401 - any spec
-    """A spec with one field so many times as large; of several specs, the field of each."""
-    if isinstance(part, tuple):
-        return tuple(_scaled(each, path, factor) for each in part)
-    name, *rest = path
-    value = getattr(part, name)
-    if value is None:
-        return part
-    if rest:
-        value = _scaled(value, rest, factor)
-    else:
-        value = min(1.0, factor * value) if name.endswith("fraction") else factor * value
-    return replace(part, **{name: value})
-
-
-def _with_collectives(cluster: ClusterSpec, factor: float) -> ClusterSpec:
-    """Measured lines ``1 / factor`` times as fast: they were measured at another rate of links."""
-    own = cluster.accelerator
-    lines = {
-        kind: tuple(
-            replace(fit, busbw_bytes_per_s=tuple(rate / factor for rate in fit.busbw_bytes_per_s))
-            for fit in fits
-        )
-        for kind, fits in own.collectives.items()
-    }
-    accelerator = replace(own, collectives=lines)
-    return replace(cluster, node=replace(cluster.node, accelerator=accelerator))
 
 
 def with_fresh(base: Base, measured: Mapping[str, Sequence[float]]) -> Base:
