@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.documents.schema import wrongs
 from planner.errors import InputError
-from planner.formats.format import Finding, Reading, SourceText, Value
+from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import Settings, finding_at
 from planner.formats.shell.launched import number_of
 from planner.formats.shell.word import Word
@@ -80,16 +80,19 @@ def read_dumped(path: str, data: Mapping[str, Any], line: int) -> Reading:
 
 def _reading(path: str, given: Settings) -> Reading:
     """What settings of such a file decide."""
-    settings: dict[str, Value] = {}
-    findings: list[Finding] = []
-    for key, value in given.items():
-        name = _renamed(key)
-        for wrong in wrongs(option_of(name) or {}, value.value) if name else ():
-            message = f"{brief(value.value)} given; {wrong.allowed}"
-            findings.append(finding_at(f"{NAME}.bad_value", path, value, message))
-            break
-        else:
-            settings |= {name: value} if name else {}
+    named = {_renamed(key): value for key, value in given.items() if _renamed(key)}
+    bad = {name: wrongs(option_of(name) or {}, value.value) for name, value in named.items()}
+    settings = {name: value for name, value in named.items() if not bad[name]}
+    findings = [
+        finding_at(
+            f"{NAME}.bad_value",
+            path,
+            named[name],
+            f"{brief(named[name].value)} given; {found[0].allowed}",
+        )
+        for name, found in bad.items()
+        if found
+    ]
     settings |= _policy(given) | _release(given)
     shape = _shape(given)
     settings |= _config(given, shape)

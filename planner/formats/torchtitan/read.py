@@ -1,11 +1,11 @@
 """Reads torchtitan's command-line words: settings with their lines, and what is wrong."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import dropwhile, islice, pairwise
 
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Reading, Severity, SourceText, Value
 from planner.formats.settings import word
 from planner.formats.shell.edit import Arguments, Entry, Launch, among
 from planner.formats.shell.launched import (
@@ -43,6 +43,8 @@ OTHER_KINDS = (".yaml", ".yml", ".json", ".toml", ".md")
 _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
 """Behind this word of a command stand torchtitan's own."""
 _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
+_SECTIONS = r"(?:parallelism|training|activation[-_]checkpoint)"
+_OPTIONS = re.compile(rf"(?<!\S)--{_SECTIONS}\.[a-z]|(?<!\S)activation[-_]checkpoint:")
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 """What torchtitan's own run_train.sh takes from the environment."""
 _PROCESSES = "NGPU"
@@ -76,18 +78,19 @@ def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
     if starts:
         launched = (each for each in starts if any(launcher_values(each.launcher)))
         return next(launched, starts[0]), starts
-    most = max((each.words for each in script.commands), key=_num_options, default=())
-    at = next((i for i, word in enumerate(most) if _is_option(word.text)), 0)
-    return Arguments(words=most[at:], launcher=most[:at]), ()
+    found = [(each.words, _options_at(each.words)) for each in script.commands]
+    words, options = max(found, key=lambda each: len(each[1]), default=((), []))
+    at = options[0] if options else 0
+    return Arguments(words=words[at:], launcher=words[:at]), ()
+
+
+def _options_at(words: Sequence[Word]) -> list[int]:
+    return [at for at, word in enumerate(words) if _is_option(word.text)]
 
 
 def _is_option(text: str) -> bool:
     """Whether a word is an option, or the one that chooses a policy."""
     return text.startswith("--") or _POLICY_WORD.fullmatch(text) is not None
-
-
-def _num_options(words: Iterable[Word]) -> int:
-    return sum(_is_option(word.text) for word in words)
 
 
 def _is_wrapped(found: Arguments) -> bool:
@@ -118,7 +121,7 @@ def misplaced(entries: Sequence[Entry]) -> list[Entry]:
 
 def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Word]]:
     """Options with their values; and the words that belong to none."""
-    starts = [at for at, word in enumerate(words) if _is_option(word.text)]
+    starts = _options_at(words)
     found, strays = list[Entry](), [*words[: starts[0] if starts else None]]
     for at, end in pairwise([*starts, len(words)]):
         word, rest = words[at], words[at + 1 : end]
@@ -126,9 +129,9 @@ def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Wor
         name, equals, joined = word.text.partition("=")
         key = POLICY if policy else _key(name)[0]
         entry = option_of(key)
-        count = 1 if entry is not None and not (equals or policy) else 0
-        count = 0 if entry and entry.get("type") == "boolean" else count
-        count = len(rest) if not policy and (entry is None or takes_several(entry)) else count
+        is_complete = policy or equals or (entry or {}).get("type") == "boolean"
+        takes_all = not policy and (entry is None or takes_several(entry))
+        count = len(rest) if takes_all else 0 if is_complete else 1
         value = policy[1] if policy else joined if equals else None
         line, values = lines.at(word.start), tuple(rest[:count])
         found.append(Entry(name=key, word=word, values=values, joined=value, line=line))
@@ -152,18 +155,12 @@ def recognise(source: SourceText) -> bool:
         return True
     if source.path.endswith(OTHER_KINDS) or re.search(r"^\s*[\[{]", text):
         return False
-    if re.search(r"torchtitan[./]train\b|run_train\.sh|--job\.config[-_]file", text):
-        return _starts_torchtitan(source)
-    sections = r"(?:parallelism|training|activation[-_]checkpoint)"
-    return bool(
-        re.search(rf"(?<!\S)--{sections}\.[a-z]|(?<!\S)activation[-_]checkpoint:", text)
-        or (re.search(r"(?<!\S)--module\b", text) and re.search(r"(?<!\S)--config\b", text))
-    )
-
-
-def _starts_torchtitan(source: SourceText) -> bool:
-    """Whether a script starts torchtitan, not only names it; one that is broken may."""
+    if not re.search(r"torchtitan[./]train\b|run_train\.sh|--job\.config[-_]file", text):
+        return all(re.search(rf"(?<!\S)--{name}\b", text) for name in SELECTORS) or bool(
+            _OPTIONS.search(text)
+        )
     try:
+        # A script that only names it does not start it; one that is broken may.
         return arguments_in(source)[0].program is not None
     except InputError:
         return True
@@ -185,8 +182,7 @@ def read(source: SourceText) -> Reading:
             reader.report_at(_spelled(entry), entry.line, "misplaced_option", message)
     for stray in strays:
         if not stray.unknown:
-            line = lines.at(stray.start)
-            reader.report_at(stray.text, line, "bad_value", "belongs to no option")
+            reader.report_at(stray.text, lines.at(stray.start), "bad_value", "belongs to no option")
     _take_variables(reader, found, lines)
     if entries or found.program:
         _report_config(reader)
@@ -240,9 +236,7 @@ def _take(reader: WordsReader, option: Entry) -> None:
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
             reader.report_at(spelled, line, "open_variable", message, "note")
         return
-    texts = option.texts
-    if key == POLICY:
-        texts = [text.replace("-", "_") for text in texts]
+    texts = [text.replace("-", "_") if key == POLICY else text for text in option.texts]
     try:
         value = value_of(entry, texts, is_negated=_key(spelled)[1])
     except ValueError as error:
@@ -268,12 +262,11 @@ def _take_variables(reader: WordsReader, found: Arguments, lines: Lines) -> None
         place = variable or (found.program if _is_wrapped(found) else None)
         if key in reader.settings or place is None:
             continue
-        line, text = lines.at(place.start), ""
+        line = lines.at(place.start)
+        text = "" if variable is None or variable.unknown else variable.text
         if variable is None or variable.unknown:
             message = f"{name} is not set in this file, nor is --{key}"
             reader.report_at(name, line, "open_variable", message, "note")
-        else:
-            text = variable.text
         reader.settings[key] = Value(value=text, key=name, line=line)
 
 
@@ -283,23 +276,25 @@ def _report_config(reader: WordsReader) -> None:
     if not module or not name or config_named(module, name).is_known:
         return
     place, own = reader.settings["config"], modules().get(module.removeprefix("torchtitan.models."))
+    severity: Severity = "note"
+    rule, hint = "own_config", did_you_mean(module, modules())
+    message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
     if own is not None:
+        rule, severity = "unknown_config", "warning"
+        message = f"torchtitan {module} has no config {name} that is known here"
         hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
-        message = f"torchtitan {module} has no config {name} that is known here; {hint}"
-        reader.report_at(place.key, place.line, "unknown_config", message, "warning")
-    elif module != OWN_MODULE:
-        message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
-        hint = did_you_mean(module, modules())
-        message += f"; {hint}" if hint else ""
-        reader.report_at(place.key, place.line, "own_config", message, "note")
+    if own is not None or module != OWN_MODULE:
+        message = f"{message}; {hint}" if hint else message
+        reader.report_at(place.key, place.line, rule, message, severity)
 
 
 def _report_schedule(reader: WordsReader) -> None:
     """Schedules that torch has and the planner does not model."""
     for key in (SCHEDULE, SCHEDULE_CSV):
-        value = reader.settings.get(key)
-        is_other = key == SCHEDULE_CSV or (value and schedule_named(str(value.value)) == "other")
-        if value and value.value and is_other:
-            names = ", ".join(SCHEDULE_NAMES.values())
-            message = f"{value.value} is not modelled; modelled are {names}"
-            reader.report_at(value.key, value.line, "schedule_not_modelled", message, "note")
+        place = reader.settings.get(key, Value(value="", key=key))
+        is_other = key == SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
+        if place.value and is_other:
+            message = (
+                f"{place.value} is not modelled; modelled are {', '.join(SCHEDULE_NAMES.values())}"
+            )
+            reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")
