@@ -94,10 +94,10 @@ def read_adapters(source: SourceText) -> Training:
     lora = content.get("lora")
     lora = lora if isinstance(lora, dict) else {}
     rank, (targets, unknown) = lora.get("r"), _targets(lora.get("target_modules"))
+    of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
+    is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
     wrong = {
-        "lora.r": ""
-        if _is_rank(rank)
-        else f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}",
+        "lora.r": "" if is_rank else of_rank,
         "lora.target_modules": unknown,
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in BEYOND if lora.get(key)},
         "quantization": _unlike_nf4(content.get("quantization")),
@@ -109,13 +109,8 @@ def read_adapters(source: SourceText) -> Training:
     ]
     if problems:
         raise InputError(problems)
-    return Training(
-        mode="qlora" if content.get("quantization") else "lora", rank=rank or 0, targets=targets
-    )
-
-
-def _is_rank(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_RANK
+    is_small = bool(content.get("quantization"))
+    return Training(mode="qlora" if is_small else "lora", rank=rank or 0, targets=targets)
 
 
 def _targets(given: object) -> tuple[tuple[Target, ...], str]:

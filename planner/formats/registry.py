@@ -63,13 +63,7 @@ def recognised_beside(source: SourceText) -> tuple[Format, Beside] | None:
     return next(((kind, each) for kind, each in found if each.recognise(source)), None)
 
 
-_NEOX = (
-    "pipe.parallel.size|model.parallel.size|pos.emb|attention.config|data.impl|lr.decay.iters|"
-    "text.gen.type|mock.run"
-)
-_NEMO = "micro_batch_size|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes"
-_YAML = (".yaml", ".yml")
-_SHELL = (".sh", ".slurm", ".sbatch")
+_YAML, _SHELL = (".yaml", ".yml"), (".sh", ".slurm", ".sbatch")
 _PROGRAMS = (
     (
         "Megatron-LM in YAML (--yaml-cfg)",
@@ -81,12 +75,26 @@ _PROGRAMS = (
         r"^MODEL_ARGS:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)",
         _YAML,
     ),
-    ("GPT-NeoX", rf"""^\s*["']({_NEOX})["']\s*:""", (*_YAML, ".json")),
+    (
+        "GPT-NeoX",
+        (
+            r"^\s*[\"'](pipe.parallel.size|model.parallel.size|pos.emb|attention.config|data.impl"
+            r"|lr.decay.iters|text.gen.type|mock.run)[\"']\s*:"
+        ),
+        (*_YAML, ".json"),
+    ),
     ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
     ("NeMo-RL", r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)", _YAML),
     ("NeMo-Automodel", r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)", _YAML),
     ("NeMo 2", r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.", _YAML),
-    ("NeMo 1.x", rf"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+({_NEMO}):)", _YAML),
+    (
+        "NeMo 1.x",
+        (
+            r"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+(micro_batch_size"
+            r"|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes):)"
+        ),
+        _YAML,
+    ),
     ("verl", r"^[^#\n]*\b(verl[./](trainer|experimental|recipe)|recipe[./]\w+)[./]\w", _SHELL),
     ("verl", r"^actor_rollout_ref:", _YAML),
     ("OpenRLHF", r"^[^#\n]*\bopenrlhf[./]cli[./]train_", _SHELL),
@@ -94,15 +102,15 @@ _PROGRAMS = (
     ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),
 )
 """A program, what its files alone hold, and how their names end."""
-_FOUND = tuple((name, re.compile(text, re.MULTILINE), ends) for name, text, ends in _PROGRAMS)
 
 
 def program_of(source: SourceText) -> str:
     """The program whose configuration a file is; empty where that is not known."""
+    # Configurations of other programs are named and not taken for something else.
     found = (
         name
-        for name, pattern, ends in _FOUND
-        if source.path.lower().endswith(ends) and pattern.search(source.text)
+        for name, pattern, ends in _PROGRAMS
+        if source.path.lower().endswith(ends) and re.search(pattern, source.text, re.MULTILINE)
     )
     return next(found, "")
 

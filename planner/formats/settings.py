@@ -11,7 +11,6 @@ Settings = Mapping[str, Value]
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _FALSE = ("n", "no", "f", "false", "off", "0")
 """Words for a flag: accelerate/utils/environment.py str_to_bool."""
-_MAX_DIGITS = 18
 
 
 def as_flag(value: object) -> bool | None:
@@ -22,7 +21,8 @@ def as_flag(value: object) -> bool | None:
 
 def as_whole(value: object) -> int | None:
     """A whole number of at most 18 digits, as such, as ``5e8`` or in quotes; None for others."""
-    if isinstance(value, bool) or len(str(value)) > _MAX_DIGITS:
+    # Longer numbers are no setting, and a million digits would take minutes to read.
+    if isinstance(value, bool) or len(str(value)) > 18:
         return None
     if isinstance(value, float) and isfinite(value):
         return int(value) if value == int(value) else None

@@ -23,9 +23,6 @@ PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.
 KIND = "peft._target_"
 CHECKPOINT = "checkpoint.pretrained_checkpoint"
 PACKING, SPECS = "dataset.enable_offline_packing", "dataset.offline_packing_specs"
-PACKED = f"{SPECS}.packed_sequence_size"
-IN_RECIPE = "_peft_"
-"""In the name of a recipe that trains adapters."""
 CLASS = "megatron.bridge.peft.lora.LoRA"
 _NULL = ("null", "none", "")
 UNPRICED = {
@@ -56,7 +53,8 @@ def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[tuple[st
 def packing(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
     """How samples fill sequences: packed where micro-batches hold one, and what cp asks for."""
     if strategy.micro_batch == 1:
-        yield PACKED, f"{context.job.seq_len}", "samples are packed into whole sequences"
+        why = "samples are packed into whole sequences"
+        yield f"{SPECS}.packed_sequence_size", f"{context.job.seq_len}", why
         yield f"{SPECS}.pad_seq_to_mult", f"{2 * strategy.cp if strategy.cp > 1 else 1}", ""
     else:
         why = "packed samples need micro-batches of one sequence"
@@ -86,7 +84,7 @@ def read_adapters(recipe: str, settings: Mapping[str, Value]) -> tuple[Training 
     None where nothing speaks of adapters.
     """
     given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
-    if str(given.pop(PEFT, "given")).lower() in _NULL or not (given or IN_RECIPE in recipe):
+    if str(given.pop(PEFT, "given")).lower() in _NULL or not (given or "_peft_" in recipe):
         return None, ""
     unpriced = next(_unpriced(given), "")
     if unpriced:

@@ -17,7 +17,6 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.bridge.adapters import CHECKPOINT, PEFT, adapter_overrides, packing
 from planner.formats.bridge.keys import (
-    FP32_GRADIENTS,
     LAYOUT,
     NAMED,
     OPTIONS,
@@ -29,7 +28,7 @@ from planner.formats.bridge.keys import (
     translated,
 )
 from planner.formats.bridge.read import NAME, overrides_in, read, recognise
-from planner.formats.decision import Decision, Line, Table, lines_of, refuse, wrong_profile
+from planner.formats.decision import Decision, Line, Table, lines_of, refuse, which, wrong_profile
 from planner.formats.format import (
     Decided,
     Emitted,
@@ -50,6 +49,7 @@ from planner.formats.megatron.options import (
     CHUNKS,
     ETP,
     HOST_LAYERS,
+    MICRO,
     MTP,
     load_options,
     words_of,
@@ -110,13 +110,11 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
 
 def unbuilt(context: Context) -> Iterator[str]:
     """Why no recipe builds the model: there is none, and Megatron's GPT model is another."""
-    if not recipe_of(context.model):
-        for reason in shape_reasons(context):
-            yield f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it"
+    found = () if recipe_of(context.model) else shape_reasons(context)
+    return (f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it" for reason in found)
 
 
 TITLE = "Megatron-Bridge"
-FILE_NAME = "bridge.overrides"
 VARIABLES = {
     "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
     "LEARNING_RATE": "peak learning rate",
@@ -130,18 +128,21 @@ _EXCHANGE = Decision(
 )
 _CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
 TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
-RECOMPUTE = {"--recompute-granularity", "--recompute-modules"}
+RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
 GRAPHS = "model.cuda_graph_impl"
-BATCH = "--micro-batch-size"
 _BESIDE = (
     *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
     *(*_EXCHANGE.keys, *_CAPACITY.keys),
 )
 """Options that are stated only where a plan needs them."""
-_UNSAID = tuple(decisions.SIZES.values())
-"""What the recipe says of its model."""
-_OF_JOB = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange"}
-_OF_JOB |= {"mtp_layers"}
+_OF_JOB = {
+    "global_batch",
+    "seq_len",
+    "precision",
+    "optimizer",
+    "expert_exchange",
+    "mtp_layers",
+}
 """What no repair changes: where a file says nothing of it, it is the recipe's."""
 
 
@@ -150,11 +151,12 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from decisions.reasons(TABLE, context, strategy)
     yield from _unnamed(context)
     yield from gradient_reasons(context, strategy)
-    states = context.traits.states
-    if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
-        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
-    if strategy.zero_stage > 1 and strategy.placement != PLACEMENT_NAMES[0]:
-        yield f"placement: {strategy.placement} under Megatron-FSDP, which takes the usual order"
+    states, placement = context.traits.states, strategy.placement
+    if strategy.zero_stage > 1:
+        is_fp32 = (states.zero2_gradient_bytes or states.gradient_bytes) != 2
+        unnamed = "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+        usual = f"placement: {placement} under Megatron-FSDP, which takes the usual order"
+        yield from which({unnamed: is_fp32, usual: placement != PLACEMENT_NAMES[0]})
 
 
 def problems(context: Context) -> Iterator[str]:
@@ -168,11 +170,15 @@ def problems(context: Context) -> Iterator[str]:
 
 def _unnamed(context: Context) -> Iterator[str]:
     """What Megatron has an option for, and Bridge no name."""
-    precision = context.job.precision
-    if precision not in PRECISIONS:
-        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
-    if context.traits.optimizer.name == "adam-bf16":
-        yield "optimizer: adam-bf16; overrides cannot name the data types of its states"
+    precision, optimizer = context.job.precision, context.traits.optimizer.name
+    allowed = ", ".join(PRECISIONS)
+    states = f"optimizer: {optimizer}; overrides cannot name the data types of its states"
+    return which(
+        {
+            f"precision: {precision}; allowed are {allowed}": precision not in PRECISIONS,
+            states: optimizer == "adam-bf16",
+        }
+    )
 
 
 def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
@@ -180,8 +186,7 @@ def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
     lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
     lines.pop(CHUNK, None)
     if strategy.vpp > 1:
-        line = Line(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
-        lines[CHUNKS] = line
+        lines[CHUNKS] = Line(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
     return lines
 
 
@@ -191,17 +196,17 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     training = context.traits.training
     recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
+    of_model = set(decisions.SIZES.values())
     found = [
         (key, _text(key, option, lines.get(option), strategy), _why(option, lines.get(option)))
         for key, option in OPTIONS.items()
-        if option not in _UNSAID and (option not in _BESIDE or option in lines)
+        if option not in of_model and (option not in _BESIDE or option in lines)
     ]
     why = f"planned in {context.job.precision}"
     found.append((PRECISION, PRECISIONS[context.job.precision], why))
-    found += _beside_precision(context)
-    found += _beside_sharding(context, strategy)
-    found += _beside_offload(strategy)
-    found += _beside_recompute(context, strategy)
+    found += gradients_apart(context.job.precision, context.traits.states.gradient_bytes)
+    for overrides in _beside(context, strategy).values():
+        found += overrides
     found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
@@ -209,7 +214,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     words = [f"{_added(key)}{key}={value}" for key, value, _ in found]
     frozen = FROZEN if training.is_frozen else {}
     return Emitted(
-        files=(OutputFile(name=FILE_NAME, text="".join(f"{shlex.quote(w)}\n" for w in words)),),
+        files=(
+            OutputFile(name="bridge.overrides", text="".join(f"{shlex.quote(w)}\n" for w in words)),
+        ),
         command=(
             "${TRAIN_SCRIPT}",
             "--recipe",
@@ -233,24 +240,37 @@ def _added(key: str) -> str:
     return "++" if key.startswith((f"{PRECISION}.", f"{PEFT}.")) else ""
 
 
-def _beside_precision(context: Context) -> Iterator[tuple[str, str, str]]:
-    """A configuration in place of a name, where that means other gradients than planned."""
-    held = context.traits.states.gradient_bytes
-    for key, value in gradients_apart(context.job.precision, held):
-        yield key, value, f"gradients of {held:g} bytes" if key == FP32_GRADIENTS else ""
+def _beside(
+    context: Context, strategy: Strategy
+) -> Mapping[tuple[str, ...], Sequence[tuple[str, str, str]]]:
+    """What recipes set that a plan contradicts, by the options that bring it.
 
-
-def _beside_recompute(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
-    """What recipes set that recomputation contradicts: megatron/core/transformer of Megatron-Core.
-
-    The CUDA graphs of recipes hold single layers, or parts of them.
+    Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
+    and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
     """
-    is_selective = any(strategy.selective_layers_per_stage)
-    modules = selected_modules(context, strategy) if is_selective else ()
-    if "shared_experts" in modules:
-        yield "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
-    if "moe" in modules or any(strategy.recompute_layers_per_stage):
-        yield GRAPHS, "none", "no CUDA graph holds what is recomputed"
+    stage, exchanges = strategy.zero_stage, exchanges_beside_batches(context, strategy)
+    selective, full, offloaded = map(any, strategy.policy_counts)
+    modules = selected_modules(context, strategy) if selective else ()
+    apart = "saved activations go to the host, weights do not"
+    overlap = "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
+    sharding = (
+        ("ddp.fsdp_double_buffer", str(stage == 3 and not exchanges).lower(), ""),
+        ("ddp.average_in_collective", "false", ""),
+        ("ddp.keep_fp8_transpose_cache", "false", ""),
+        ("model.gradient_accumulation_fusion", "false", ""),
+    )
+    offload = (
+        ("model.cpu_offloading", "true", apart),
+        ("model.cpu_offloading_weights", "false", apart),
+        (GRAPHS, "none", "no CUDA graph holds what is offloaded"),
+    )
+    recomputed = (GRAPHS, "none", "no CUDA graph holds what is recomputed")
+    has_graphs = full or "moe" in modules
+    return {
+        (SHARDING,): sharding if stage > 1 else (),
+        (HOST_LAYERS,): offload if offloaded else (),
+        RECOMPUTE: (*[overlap] * ("shared_experts" in modules), *[recomputed] * has_graphs),
+    }
 
 
 def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
@@ -268,28 +288,8 @@ def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
 
 
 def _why(option: str, line: Line | None) -> str:
-    if line is None and option == ETP:
-        return "experts are split as the other layers are"
-    return line.why if line else ""
-
-
-def _beside_sharding(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
-    """What recipes set beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py."""
-    if strategy.zero_stage > 1:
-        beside = exchanges_beside_batches(context, strategy)
-        is_double = strategy.zero_stage == 3 and not beside
-        yield "ddp.fsdp_double_buffer", str(is_double).lower(), ""
-        yield "ddp.average_in_collective", "false", ""
-        yield "ddp.keep_fp8_transpose_cache", "false", ""
-        yield "model.gradient_accumulation_fusion", "false", ""
-
-
-def _beside_offload(strategy: Strategy) -> Iterator[tuple[str, str, str]]:
-    if any(strategy.offloaded_layers_per_stage):
-        why = "saved activations go to the host, weights do not"
-        yield "model.cpu_offloading", "true", why
-        yield "model.cpu_offloading_weights", "false", why
-        yield GRAPHS, "none", "no CUDA graph holds what is offloaded"
+    of_experts = "experts are split as the other layers are" if option == ETP else ""
+    return line.why if line else of_experts
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -310,13 +310,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     }
     if any(option not in OPTIONS.values() for option in found):
         texts[PRECISION] = PRECISIONS[context.job.precision]
-    is_frozen = context.traits.training.is_frozen
     beside = [
-        *(_beside_sharding(context, strategy) if SHARDING in found else ()),
-        *(_beside_offload(strategy) if HOST_LAYERS in found else ()),
-        *(_beside_recompute(context, strategy) if RECOMPUTE & found.keys() else ()),
-        *(packing(context, strategy) if is_frozen and BATCH in found else ()),
+        each
+        for options, overrides in _beside(context, strategy).items()
+        if found.keys() & set(options)
+        for each in overrides
     ]
+    if context.traits.training.is_frozen and MICRO in found:
+        beside += packing(context, strategy)
     texts |= {key: text for key, text, _ in beside}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
     return edited(source, overrides_in, wanted, strategy.num_gpus)

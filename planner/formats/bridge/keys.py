@@ -162,7 +162,7 @@ def translated(settings: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str, str]]:
+def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str, str, str]]:
     """Overrides behind the name of a precision whose configuration has other gradients.
 
     A name has no fields: in its place comes a configuration that says the same, and gradients.
@@ -171,15 +171,17 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str
         return
     kind = precision if precision == "fp16" else "bf16"
     dtype = f"{{_target_:torch.{_DTYPES[kind]},_call_:false}}"
-    module = "megatron.bridge.training.mixed_precision"
-    yield f"{PRECISION}._target_", f"{module}.MixedPrecisionConfig"
-    yield f"{PRECISION}.{kind}", "true"
-    for name in ("params_dtype", "pipeline_dtype"):
-        yield f"{PRECISION}.{name}", dtype
-    for field in _SCALING.get(precision, "").split():
-        name, _, value = field.partition("=")
-        yield f"{PRECISION}.{name}", value
-    yield FP32_GRADIENTS, "true" if gradient_bytes == 4 else "false"
+    scaling = (field.partition("=") for field in _SCALING.get(precision, "").split())
+    fields = {
+        "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
+        kind: "true",
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        **{name: value for name, _, value in scaling},
+    }
+    yield from ((f"{PRECISION}.{name}", value, "") for name, value in fields.items())
+    is_fp32 = str(gradient_bytes == 4).lower()
+    yield FP32_GRADIENTS, is_fp32, f"gradients of {gradient_bytes:g} bytes"
 
 
 def _gradients(settings: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:

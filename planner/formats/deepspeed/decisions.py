@@ -23,7 +23,6 @@ from planner.formats.format import Value
 from planner.formats.settings import Settings, as_number, as_whole, decided, given
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
-_SIXTEEN_BITS = "products in 16 bits, master weights in fp32"
 _DEVICES, _PATHS = (
     [f"{keys.ZERO}.{section}.{name}" for section in keys.OLD_SWITCHES]
     for name in ("device", "nvme_path")
@@ -129,7 +128,8 @@ def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
 def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
     if context.job.precision == "fp32":
         return told(dict.fromkeys(keys.ENABLED, (False, "products in fp32")))
-    return told({f"{context.job.precision}.enabled": (True, _SIXTEEN_BITS)})
+    why = "products in 16 bits, master weights in fp32"
+    return told({f"{context.job.precision}.enabled": (True, why)})
 
 
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:

@@ -122,11 +122,6 @@ def _finding(
 
 
 FILE = "ds_config.json"
-_HOSTS = (
-    "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, then "
-    "`deepspeed --hostfile hostfile` starts your script from one of them"
-)
-
 _RATE = OpenKey(
     file=FILE,
     key="lr",
@@ -144,30 +139,31 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     return Emitted(
         files=(
             OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
-            *hosts,
+            *(file for file, _ in hosts),
         ),
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": _script(strategy)},
         open_keys=(_RATE,),
         decided=(
             *explained(lines, json_text),
-            *map(_hosts_decided, hosts),
+            *(decided for _, decided in hosts),
             *liger_lines(context),
         ),
     )
 
 
-def _hosts(context: Context, strategy: Strategy) -> Iterator[OutputFile]:
-    """The hostfile of several whole nodes; one node needs none."""
+def _hosts(context: Context, strategy: Strategy) -> Iterator[tuple[OutputFile, Decided]]:
+    """The hostfile of several whole nodes, and what it is for; one node needs none."""
     slots = context.cluster.node.num_accelerators
     count, rest = divmod(strategy.num_gpus, slots)
     if count > 1 and not rest:
-        names = {f"worker-{node}": slots for node in range(count)}
-        yield OutputFile(name=HOSTFILE.name, text=write_hostfile(names))
-
-
-def _hosts_decided(hosts: OutputFile) -> Decided:
-    return Decided(key=hosts.name, value=f"{len(hosts.text.splitlines())} hosts", why=_HOSTS)
+        text = write_hostfile({f"worker-{node}": slots for node in range(count)})
+        why = (
+            "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, "
+            "then `deepspeed --hostfile hostfile` starts your script from one of them"
+        )
+        hosts = OutputFile(name=HOSTFILE.name, text=text)
+        yield hosts, Decided(key=hosts.name, value=f"{count} hosts", why=why)
 
 
 def _script(strategy: Strategy) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 
 from planner.cost.context import Context
-from planner.formats.decision import Line
+from planner.formats.decision import Line, which
 from planner.formats.format import OwnModel, Value
 from planner.formats.megatron.layout import pattern_text
 from planner.formats.megatron.options import MTP, choices, is_on, load_options, number
@@ -193,20 +193,10 @@ def _has_biases(model: ModelSpec) -> tuple[bool, bool, bool]:
     return model.biases.qkv, model.biases.attention_output, mlp
 
 
-def _sums_sigmoids(model: ModelSpec) -> bool:
-    """Megatron lets sigmoid scores of several experts add up to 1 (moe_utils.py)."""
-    moe = model.moe
-    return (
-        moe is not None
-        and moe.top_k > 1
-        and moe.router.score == "sigmoid"
-        and not moe.router.normalises
-    )
-
-
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's GPT model expresses."""
-    model, seq_len = context.model, context.job.seq_len
+    model, seq_len, moe = context.model, context.job.seq_len, context.model.moe
+    is_summed = moe is None or moe.top_k == 1 or moe.router.normalises
     refused = {
         f"architecture {model.architecture}: only decoders": model.architecture != "decoder",
         f"position {model.position}": model.position not in _POSITIONS,
@@ -229,14 +219,15 @@ def shape_reasons(context: Context) -> Iterator[str]:
         "further parameters in every layer": model.extra_params_per_layer > 0
         and not has_sinks(model),
         "scores of several experts that are sigmoids and do not add up to 1": (
-            _sums_sigmoids(model)
+            # Megatron lets sigmoid scores of several experts add up to 1 (moe_utils.py).
+            moe is not None and moe.router.score == "sigmoid" and not is_summed
         ),
         model.special_blocks: bool(model.special_blocks),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len
         ),
     }
-    yield from (f"model {model.name}: {what}" for what, is_so in refused.items() if is_so)
+    return (f"model {model.name}: {what}" for what in which(refused))
 
 
 def shape_choices(context: Context) -> Iterator[Line]:

@@ -75,27 +75,19 @@ def load_options() -> dict[str, Option]:
 def _option(name: str, attribute: str, entry: Schema) -> Option:
     is_list = "array" in entry.get("type", ())
     own = entry["items"] if is_list else entry
+    kinds = own.get("type", "")
+    kind = kinds if isinstance(kinds, str) else kinds[0]
+    values = set(entry["options"].values())
+    flag = "bool" if len(values) > 1 else "flag" if True in values else "off"
+    count = entry.get("maxItems", "+" if "minItems" in entry else "*")
     return Option(
         name=name,
-        kind=_kind(own, entry["options"]),
-        nargs=_nargs(entry) if is_list else "",
+        kind=flag if kind == "boolean" else _KINDS.get(kind, "str"),
+        nargs=str(count) if is_list else "",
         choices=tuple(str(each) for each in own.get("enum", ()) if each is not None),
         dest=attribute,
         default=str(entry.get("default", "")),
     )
-
-
-def _kind(entry: Schema, options: Mapping[str, bool | None]) -> str:
-    kinds = entry.get("type", ())
-    kind = kinds if isinstance(kinds, str) else next(iter(kinds), "")
-    if kind != "boolean":
-        return _KINDS.get(kind, "str")
-    values = set(options.values())
-    return "bool" if len(values) > 1 else "flag" if True in values else "off"
-
-
-def _nargs(entry: Schema) -> str:
-    return str(entry.get("maxItems", "+" if "minItems" in entry else "*"))
 
 
 @cache
@@ -140,11 +132,8 @@ def typed(option: Option, words: Sequence[str]) -> SettingValue:
 
 def _check_count(option: Option, words: Sequence[str]) -> None:
     wanted = {"": "1", "+": "1 or more", "*": "any number"}.get(option.nargs, option.nargs)
-    given = len(words)
-    is_right = {"": given == 1, "+": given >= 1, "*": True}.get(
-        option.nargs, option.nargs == str(given)
-    )
-    if not is_right:
+    is_right = {"": len(words) == 1, "+": bool(words), "*": True}
+    if not is_right.get(option.nargs, option.nargs == str(len(words))):
         raise ValueError(f"takes {wanted} of {option.kind}; given {_shown(words)}")
 
 

@@ -43,16 +43,7 @@ from planner.spelling import alike
 FORMAT = "megatron"
 SCRIPT = "script"
 """Key of the training script among the settings of a launch script."""
-ENOUGH = 2
-"""Options that make a file one of Megatron."""
-LEAST_SHARE = 0.25
-"""Of its options that are Megatron's; scripts of other trainers have names such as --seed too."""
-SCRIPT_ENDS = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
 RELEASE, ADDED = "release", "ModelOpt"
-FEW = 5
-"""More unknown options than these are one finding."""
-MAX_COMPARED = 100
-"""Options that are compared with the known ones."""
 
 
 def recognise(source: SourceText) -> bool:
@@ -65,7 +56,8 @@ def recognise(source: SourceText) -> bool:
     except InputError:
         words = text.split() if ".py" in text or _is_args_file(text) else []
     num_options = sum(word.startswith("--") for word in words)
-    return _num_known(words) >= max(ENOUGH, LEAST_SHARE * num_options)
+    # Scripts of other trainers have a few such names too, as --seed.
+    return _num_known(words) >= max(2, 0.25 * num_options)
 
 
 def options_in(source: SourceText) -> Launch:
@@ -125,7 +117,8 @@ def _of(commands: Iterable[Command]) -> Iterator[Arguments]:
 
 
 def _is_script(word: Word) -> bool:
-    return word.text.endswith(SCRIPT_ENDS) and len(split_words(word)) == 1
+    ends = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
+    return word.text.endswith(ends) and len(split_words(word)) == 1
 
 
 def _grouped(
@@ -163,10 +156,20 @@ def read(source: SourceText) -> Reading:
     options, strays = _grouped(arguments.words, lines.at)
     _take(reader, options, strays, branch_places(source.text))
     script = arguments.program.text if arguments.program else ""
-    foreign = [each for each in options if not _is_known(each)]
+    known = load_options()
+    foreign = [each for each in options if each.name not in known and not each.word.unknown]
     _report_unknown(reader, foreign, script)
     if fork := _made_for(foreign):
-        return _of_fork(reader, fork)
+        # Of a file for another Megatron nothing is said but that.
+        said = tuple(one for one in reader.findings if one.kind == "made_for")
+        return Reading(
+            format=FORMAT,
+            path=source.path,
+            settings={},
+            decisions={},
+            findings=said,
+            made_for=fork,
+        )
     launched = reader.take_launcher(arguments, lines)
     reader.settings |= launched | _environment(arguments, lines.at)
     run_by = word(reader.settings, SCRIPT, "")
@@ -182,19 +185,6 @@ def read(source: SourceText) -> Reading:
         own_model=described(reader.settings) if is_own else None,
         traits=tuple(traits_of(reader.settings)),
     )
-
-
-def _of_fork(reader: WordsReader, program: str) -> Reading:
-    """A file for another Megatron, of which nothing is said but that."""
-    said = tuple(one for one in reader.findings if one.kind == "made_for")
-    return Reading(
-        format=FORMAT, path=reader.path, settings={}, decisions={}, findings=said, made_for=program
-    )
-
-
-def _is_known(entry: Entry) -> bool:
-    """Whether it is an option of Megatron, or nobody knows."""
-    return entry.name in load_options() or bool(entry.word.unknown)
 
 
 def _take(
@@ -216,15 +206,13 @@ def _take(
 
 def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[str, Value]:
     """Variables of a launch script by their own names, and the training script."""
-    values = {name: word for name, word in arguments.environment.items() if not word.unknown}
-    found = {
+    words = {name: word for name, word in arguments.environment.items() if not word.unknown}
+    if arguments.program is not None:
+        words[SCRIPT] = arguments.program
+    return {
         name: Value(value=word.text, key=name, line=line_at(word.start))
-        for name, word in values.items()
+        for name, word in words.items()
     }
-    script = arguments.program
-    if script is None:
-        return found
-    return found | {SCRIPT: Value(value=script.text, key=SCRIPT, line=line_at(script.start))}
 
 
 @cache
@@ -237,65 +225,48 @@ def _elsewhere() -> dict[str, tuple[str, str]]:
 
 def _made_for(entries: Sequence[Entry]) -> str:
     """The Megatron whose options a file has where this release has none such; empty: this one."""
-    found = {_whose(entry) for entry in entries} - {"", ADDED}
+    known = _elsewhere()
+    found = {known[each.name][0] for each in entries if each.name in known} - {ADDED}
     forks = sorted(found - {RELEASE})
     return forks[0] if forks else f"another release of Megatron-LM than {VERSION}" * bool(found)
 
 
-def _whose(entry: Entry) -> str:
-    """Whose an option is that this release does not have; empty where that is not known."""
-    return _elsewhere().get(entry.name, ("", ""))[0]
-
-
 def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
     """What is not known: an error in Megatron-LM's own script, else one note for all."""
-    by_name: dict[str, Entry] = {}
-    for entry in entries:
-        if _whose(entry) != ADDED:
-            by_name.setdefault(entry.name, entry)
-    others = list(by_name.values())
+    elsewhere, known = _elsewhere(), load_options()
+    by_name = {entry.name: entry for entry in reversed(entries)}
+    names = dict.fromkeys(entry.name for entry in entries)
+    others = [by_name[name] for name in names if elsewhere.get(name, ("",))[0] != ADDED]
     if not others:
         return
     shown = listed([entry.name[:60] for entry in others])
     if fork := _made_for(others):
-        first = next(entry for entry in others if _whose(entry))
-        instead = [f"{one.name} is {new} today" for one in others if (new := _successor(one.name))]
+        there = [entry for entry in others if entry.name in elsewhere]
+        new = {entry.name: elsewhere[entry.name][1] for entry in there}
+        instead = [f"{name} is {option} today" for name, option in new.items() if option]
         hint = f" ({listed(instead)})" if instead else ""
         message = f"is for {fork}: {shown}{hint}; not judged by the rules of {VERSION}"
-        reader.report(first, "made_for", message, "note")
-        return
-    if not is_own_script(script):
+        reader.report(there[0], "made_for", message, "note")
+    elif not is_own_script(script):
         name = script.rpartition("/")[2][-60:]
         message = f"{shown}: not in Megatron-LM {VERSION}; {name} may add them"
         reader.report(others[0], "unknown_key", message, "note")
-        return
-    known = load_options()
-    near = [entry for entry in others[:MAX_COMPARED] if alike(entry.name, known, 0.9)]
-    far = [entry for entry in others if entry not in near]
-    if len(far) > FEW:
-        message = f"{len(far)} options that Megatron-LM {VERSION} does not have: "
-        message += listed([entry.name[:60] for entry in far])
-        reader.report(far[0], "unknown_key", message)
-        far = []
-    for entry in (*near, *far):
-        reader.report(entry, "unknown_key", unknown_option(entry.name))
+    else:
+        # Names are compared with all options: of a file full of strange ones, the first 100.
+        near = [entry for entry in others[:100] if alike(entry.name, known, 0.9)]
+        far = [entry for entry in others if entry not in near]
+        if len(far) > 5:
+            # More than a few are one finding.
+            message = f"{len(far)} options that Megatron-LM {VERSION} does not have: "
+            message += listed([entry.name[:60] for entry in far])
+            reader.report(far[0], "unknown_key", message)
+            far = []
+        for entry in (*near, *far):
+            reader.report(entry, "unknown_key", unknown_option(entry.name))
 
 
-def _successor(name: str) -> str:
-    return _elsewhere()[name][1] if name in _elsewhere() else ""
-
-
-FORMAT = "megatron"
 NEEDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size", "num_layers")
 _LIST = re.compile(r"[\[(](.*)[\])]")
-_FULL = {
-    "recompute_granularity": "full",
-    "recompute_method": "uniform",
-    "recompute_num_layers": "1",
-}
-"""What ``checkpoint_activations`` meant."""
-CLASSIC, FORK = "classic", ("megatron-bf16", "megatron")
-"""Profiles of releases before ``transformer_impl``; of Megatron-DeepSpeed in bf16 and fp16."""
 
 
 def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | None:
@@ -304,18 +275,23 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | 
         return None
     words = {name: each for name, each in given.items() if each.value not in ("None", "")}
     if _is_on(words, "checkpoint_activations"):
+        meant = {"granularity": "full", "method": "uniform", "num_layers": "1"}
         place = words["checkpoint_activations"]
-        words |= {name: replace(place, value=text) for name, text in _FULL.items()}
+        words |= {f"recompute_{name}": replace(place, value=text) for name, text in meant.items()}
     settings = settings_of(words)
-    _group_queries(settings)
+    if "--group-query-attention" not in settings:
+        # Groups are printed where nothing is grouped, too.
+        settings.pop("--num-query-groups", None)
     decisions = decisions_of(settings, _whole(words["world_size"]))
     is_fork = _is_on(words, "deepspeed")
     if is_fork:
-        decisions["profile"] = replace(words["deepspeed"], value=FORK[_is_on(words, "fp16")])
+        profile = "megatron" if _is_on(words, "fp16") else "megatron-bf16"
+        decisions["profile"] = replace(words["deepspeed"], value=profile)
         stage = words.get("zero_stage")
         decisions |= {"zero_stage": _whole(stage)} if stage else {}
     elif "transformer_impl" not in words:
-        decisions["profile"] = replace(words["world_size"], value=CLASSIC)
+        # Releases before Transformer Engine.
+        decisions["profile"] = replace(words["world_size"], value="classic")
     reading = Reading(
         format=FORMAT,
         path=path,
@@ -359,9 +335,3 @@ def _value(option: Option, place: Value) -> SettingValue | None:
         return typed(option, words)
     except ValueError:
         return None
-
-
-def _group_queries(settings: dict[str, Value]) -> None:
-    """Groups are printed where nothing is grouped, too."""
-    if "--group-query-attention" not in settings:
-        settings.pop("--num-query-groups", None)

@@ -24,14 +24,7 @@ EXCHANGES = {
 CAPACITY = "--moe-expert-capacity-factor"
 """Below 0: no capacity, as without it."""
 PADS = "--moe-pad-expert-input-to-capacity"
-ORDERED_FROM = 10.0
-"""Compute capability (Blackwell's) from which kernels keep their order over several queues.
-
-Source: get_device_arch_version in megatron/training/arguments.py.
-"""
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
-MANY_QUEUES = "32"
-"""Megatron-FSDP refuses 1: as recipes of Megatron-Bridge, perf_recipes/llama/gb200/llama3.py."""
 
 
 WHY = {
@@ -187,13 +180,15 @@ def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
 
 def keeps_order(compute_capability: float) -> bool:
     """Whether an accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
-    return compute_capability >= ORDERED_FROM
+    # Blackwell's and later: get_device_arch_version in megatron/training/arguments.py.
+    return compute_capability >= 10.0
 
 
 def environment(context: Context, strategy: Strategy) -> dict[str, str]:
     """Variables every process needs."""
     if strategy.zero_stage > 1:
-        return {CONNECTIONS: MANY_QUEUES}
+        # Megatron-FSDP refuses 1; 32 as in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py.
+        return {CONNECTIONS: "32"}
     needs_order = strategy.tp > 1 or strategy.cp > 1
     if not needs_order or keeps_order(context.cluster.accelerator.compute_capability):
         return {}

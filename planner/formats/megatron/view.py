@@ -9,8 +9,6 @@ from planner.formats.megatron.options import ETP, PP, TP, is_on, names, number, 
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
-DISPATCHER = "--moe-token-dispatcher-type"
-
 
 class Size:
     """A number from 1 on as the file states it, else as a decision; without both its default."""
@@ -131,7 +129,7 @@ class MegatronView(ConfigView):
     @property
     def dispatcher(self) -> str:
         """How tokens reach their experts."""
-        return self.word(DISPATCHER, "allgather")
+        return self.word("--moe-token-dispatcher-type", "allgather")
 
     @property
     def is_script(self) -> bool:
