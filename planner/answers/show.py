@@ -18,8 +18,8 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.models import load_model, load_model_details
 from planner.catalog.paths import unknown_name
-from planner.catalog.recipes import Recipe, check_words, matching
-from planner.catalog.words import SINGULAR, find_hardware, find_models
+from planner.catalog.recipes import Recipe
+from planner.catalog.words import SINGULAR, find_hardware, find_models, find_recipes
 from planner.errors import InputError
 from planner.frameworks.registry import (
     CURRENT,
@@ -333,14 +333,13 @@ class Recipes:
 
 def recipes(words: tuple[str, ...]) -> Recipes:
     """The recipes that all words apply to; raises InputError for words that apply to none."""
-    check_words(words)
     rows = [
         ListedRecipe(
             **{each.name: getattr(recipe, each.name) for each in fields(Recipe)},
             needed_gpus=recipe_gpus(recipe),
             not_priced=priced_problem(recipe) or None,
         )
-        for recipe in matching(words)
+        for recipe in find_recipes(words)
     ]
     return Recipes(words=words, recipes=tuple(rows))
 

@@ -224,22 +224,23 @@ def catalog_name(name: str) -> str | None:
     """
     known = _spellings()
     text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
-    while _plain(text) not in known:
+    while plain(text) not in known:
         shorter = _ENDINGS.sub("", text)
         if shorter == text:
             return None
         text = shorter
-    return known[_plain(text)]
+    return known[plain(text)]
 
 
 @cache
 def _spellings() -> Mapping[str, str]:
     path = models_dir() / "names" / "hugging_face.yaml"
-    named = {_plain(name): str(model) for name, model in load_yaml(path).items()}
-    return named | {_plain(each): each for each in list_models()}
+    named = {plain(name): str(model) for name, model in load_yaml(path).items()}
+    return named | {plain(each): each for each in list_models()}
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a name in lower case, without hyphens and blanks."""
     return re.sub(r"[-_ ]", "", name.lower())
 
 

@@ -2,10 +2,9 @@
 
 import csv
 import io
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +17,6 @@ from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.job import Precision
 from planner.spec.training import FULL, Target, Training, read_targets
-from planner.spelling import did_you_mean
 
 Task = Literal["pretrain", "sft", "peft"]
 Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
@@ -135,14 +133,6 @@ class Recipe:
         parts += [f"{self.offloaded_layers} layers offloaded"] if self.offloaded_layers else []
         return ", ".join(parts)
 
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """What ``planner show recipes WORDS`` looks for, in lower case."""
-        name = self.recipe.lower()
-        given = (self.model, self.task, self.accelerator, self.precision, self.sharding)
-        own = {name, *re.split(r"[^a-z0-9.]+", name), self.source.vendor.lower(), *given}
-        return frozenset({*own, f"{self.gpus}gpu", str(self.gpus or ""), self.node} - {""})
-
 
 COLUMNS = tuple(field.name for field in fields(Recipe) if field.name != "source")
 _ROW = TypeAdapter(Recipe)
@@ -206,31 +196,3 @@ def find_recipe(name: str, where: str = "command line", key: str = "--like") -> 
         return by_name[name.lower()]
     known = [recipe.recipe for recipe in by_name.values()]
     raise unknown_name("recipe", name, known, where, key, "planner show recipes")
-
-
-def _applies(word: str, recipe: Recipe) -> bool:
-    return word in recipe.words or recipe.model.startswith(word)
-
-
-def check_words(words: tuple[str, ...]) -> None:
-    """Raise InputError with every word that applies to no recipe at all."""
-    recipes = load_recipes()
-    problems: list[Problem] = []
-    for word in words:
-        if not any(_applies(word.lower(), recipe) for recipe in recipes):
-            known = sorted({own for recipe in recipes for own in recipe.words})
-            hint = did_you_mean(word, known)
-            message = f"{word!r} applies to no recipe. {hint}".strip()
-            problems.append(Problem(where="command line", key="WORDS", message=message))
-    if problems:
-        raise InputError(problems)
-
-
-def matching(words: tuple[str, ...]) -> Iterator[Recipe]:
-    """Recipes that every word (model, accelerator, GPUs, precision, vendor, ...) applies to.
-
-    A word applies where it is one of the recipe's own, or the beginning of its model's name.
-    """
-    for recipe in load_recipes():
-        if all(_applies(word.lower(), recipe) for word in words):
-            yield recipe

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar
 from planner.catalog.clusters import is_counted
 from planner.catalog.hardware import is_path, list_names, resolve_alias
 from planner.catalog.hardware_file import Kind
-from planner.catalog.models import load_model
+from planner.catalog.models import load_model, plain
 from planner.catalog.paths import hwdb_dir, list_models
+from planner.catalog.recipes import Recipe, load_recipes
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.spec.model import ModelSpec
@@ -40,6 +41,13 @@ def find_hardware(words: tuple[str, ...]) -> list[Entry]:
     return _matching(own, words, "planner show hardware")
 
 
+def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
+    """Recipes that all words apply to; InputError where a word applies to none."""
+    recipes = {recipe.recipe: recipe for recipe in load_recipes()}
+    own = {name: _recipe_words(recipe) for name, recipe in recipes.items()}
+    return [recipes[name] for name in _matching(own, words, "planner show recipes")]
+
+
 def one_name(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
     """The entry that a single word means: one that is known, or a word that is nobody's."""
     return words[0] if len(words) == 1 and words[0] and is_known(words[0]) else None
@@ -56,11 +64,7 @@ def _split(*texts: str) -> frozenset[str]:
     """Whole texts without hyphens and blanks, and the words in them."""
     lower = [text.lower() for text in texts]
     parts = [part for text in lower for part in re.split(r"[^a-z0-9.]+", text)]
-    return frozenset({*parts, *map(_plain, lower)} - {""})
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[-_ ]", "", text.lower())
+    return frozenset({*parts, *map(plain, lower)} - {""})
 
 
 def _attention(model: ModelSpec) -> str:
@@ -74,6 +78,12 @@ def _attention(model: ModelSpec) -> str:
 def _model_words(model: ModelSpec) -> frozenset[str]:
     kind = "moe mixture" if model.moe else "dense"
     return _split(model.name, model.family, model.architecture, kind, _attention(model))
+
+
+def _recipe_words(recipe: Recipe) -> frozenset[str]:
+    what = (recipe.recipe, recipe.source.vendor, recipe.model, recipe.task, recipe.precision)
+    gpus = f"{recipe.gpus}gpu" if recipe.gpus else ""
+    return _split(*what, recipe.sharding, recipe.accelerator, recipe.node, gpus)
 
 
 def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
@@ -99,7 +109,7 @@ def _stated(kind: Kind, name: str) -> dict[str, Any]:
 
 def _applies(word: str, own: frozenset[str]) -> bool:
     """A word applies where one of its own begins so; a number is not the beginning of another."""
-    start = re.compile(re.escape(_plain(word)) + (r"(?!\d)" if word[-1:].isdigit() else ""))
+    start = re.compile(re.escape(plain(word)) + (r"(?!\d)" if word[-1:].isdigit() else ""))
     return any(start.match(each) for each in own)
 
 

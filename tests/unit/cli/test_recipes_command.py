@@ -23,7 +23,7 @@ def test_the_list_as_json(planner: Any) -> None:
 def test_an_unknown_word_is_named(planner: Any) -> None:
     run = planner("show", "recipes", "h1000")
     assert run.code == 2
-    assert "WORDS: 'h1000' applies to no recipe" in run.err
+    assert "WORDS: 'h1000' is the name of nothing" in run.err
 
 
 def document(planner: Any, *options: str) -> dict[str, Any]:
