@@ -19,6 +19,8 @@ from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
 from planner.units import GB
 
+# Relative standard deviation of a figure of the catalog by how it is known; assumed, after the
+# ranges of tools/validation/constants.yaml: 5 % of measured products, 7 to 15 % of networks.
 BY_BASIS: Mapping[str, float] = {
     "measured": 0.05,
     "given": 0.05,
@@ -27,14 +29,10 @@ BY_BASIS: Mapping[str, float] = {
     "recalled": 0.15,
     "assumed": 0.25,
 }
-"""Relative standard deviation of a figure of the catalog by how it is known; assumed, after the
-ranges of tools/validation/constants.yaml: 5 % of measured products, 7 to 15 % of networks."""
-OF_LATENCY = 4.0
-"""Latencies vary so many times more than rates: drivers, switches, cables."""
-UNKNOWN = 1.0
-"""Of what the catalog has no figure of."""
+OF_LATENCY = 4.0  # latencies vary so many times more than rates: drivers, switches, cables
+UNKNOWN = 1.0  # of what the catalog has no figure of
+# Standard deviations between the slowest and the fastest machine that the catalog states.
 RANGE_DEVIATIONS = 4.0
-"""Standard deviations between the slowest and the fastest machine that the catalog states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +40,9 @@ class Base:
     """The cluster that is calibrated: as priced, and as its file says it."""
 
     cluster: ClusterSpec
-    raw: Mapping[str, Any]
-    """Of the cluster file that is written, before its own overrides change."""
+    raw: Mapping[str, Any]  # of the cluster file that is written, before its own overrides change
+    # Figures that the catalog has none of: what was measured of them stands in their place.
     fresh: "Mapping[str, Known]" = field(default_factory=dict)
-    """Figures that the catalog has none of: what was measured of them stands in their place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,7 @@ class Known:
     """A figure of the catalog, or of the cluster file in front of it."""
 
     value: float
-    deviation: float
-    """Relative."""
+    deviation: float  # relative
     basis: str
 
 
@@ -120,6 +116,7 @@ def _file(base: Base, part: str) -> Mapping[str, Any]:
     return load_yaml(find_file(kind, name, node_path, part))
 
 
+# Key of a cluster file to the fields of ClusterSpec that it states.
 FIGURES: Mapping[str, tuple[str, ...]] = {
     "gemm_sustained_fraction": ("node.accelerator.gemm.sustained_fraction",),
     "attention_forward_fraction": ("node.accelerator.attention.forward_fraction",),
@@ -143,7 +140,6 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "nvme_read_gb_per_s": ("node.nvme_read_bytes_per_s",),
     "nvme_write_gb_per_s": ("node.nvme_write_bytes_per_s",),
 }
-"""Key of a cluster file to the fields of ClusterSpec that it states."""
 # Measured lines are scaled by the inverse: the rate of links that they were measured at.
 MEASURED_AT = "collectives_at_gb_per_s_per_direction"
 TORCHS_KERNEL = {

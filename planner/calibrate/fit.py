@@ -13,23 +13,19 @@ from planner.spec.cluster import ClusterSpec
 from planner.units import Array
 
 ROUNDS = 6
-STEP = 1e-3
-"""Of a logarithm, for derivatives."""
-LEAST_EFFECT = 0.02
-"""A figure that no point follows by this share of its change is left as it is."""
+STEP = 1e-3  # of a logarithm, for derivatives
+LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its change is left as it is
+# Points of one file and kind that count as independent at most: they share node, day, settings.
 INDEPENDENT = 4.0
-"""Points of one file and kind that count as independent at most: they share node, day, settings."""
-FAR = 2.0
-"""Deviations from which a point counts less (Huber's weights)."""
+FAR = 2.0  # deviations from which a point counts less (Huber's weights)
+# Times by which machines of a kind do not differ in RATES; latencies of collectives may.
 STRANGE = 3.0
-"""Times by which machines of a kind do not differ in RATES; latencies of collectives may."""
 RATES = ("product", "attention", "memory-bound", "host link", "run")
 
 FORMULA_ROUNDS = 60
 FORMULA_STEP = 1e-4
 FIRST_DAMPING, DAMPING_FACTOR, LEAST_DAMPING, MOST_DAMPING = 1e-3, 10.0, 1e-9, 1e9
-LEAST_NOISE = 0.01
-"""No formula is taken to be nearer to a measurement than that."""
+LEAST_NOISE = 0.01  # no formula is taken to be nearer to a measurement than that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +35,8 @@ class Fitted:
     key: str
     catalog: Known
     value: float
-    deviation: float
-    """Relative, of what is written."""
-    num_points: int
-    """That depend on it."""
+    deviation: float  # relative, of what is written
+    num_points: int  # that depend on it
 
     @property
     def is_known(self) -> bool:
@@ -62,11 +56,9 @@ class OwnErrors:
     path: str
     kind: str
     num_points: int
-    before: float
-    """Mean of the absolute errors, predicted over measured minus one."""
+    before: float  # mean of the absolute errors, predicted over measured minus one
     after: float
-    ratio: float
-    """Predicted over measured before, the median."""
+    ratio: float  # predicted over measured before, the median
 
     @property
     def is_strange(self) -> bool:
@@ -200,8 +192,7 @@ class FormulaFit:
 
     values: Array
     deviations: Array
-    error: float
-    """Root mean square of ``ln predicted - ln measured``."""
+    error: float  # root mean square of `ln predicted - ln measured`
 
 
 def fit_formula(

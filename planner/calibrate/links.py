@@ -13,14 +13,11 @@ from planner.spec.cluster import Collective
 from planner.units import GB, GBIT_PER_S, KIB, US, Array
 
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+# Of links between ranks of a node where one process alone was measured.
 UNKNOWN_GB_PER_S, UNKNOWN_LATENCY_US = 1.0, 100.0
-"""Of links between ranks of a node where one process alone was measured."""
-LEAST_POINTS = 3
-"""Of a regime."""
-WORTH = 0.7
-"""A second regime is stated where it leaves less than this share of the error."""
-OPEN = 3.0
-"""Deviation of the logarithms of what nothing is known of."""
+LEAST_POINTS = 3  # of a regime
+WORTH = 0.7  # a second regime is stated where it leaves less than this share of the error
+OPEN = 3.0  # deviation of the logarithms of what nothing is known of
 DIGITS = 4
 ASSUMED = "assumed: "
 
@@ -29,13 +26,10 @@ ASSUMED = "assumed: "
 class StatedFigure:
     """A figure in the unit of its key, and where it stands in the cluster file."""
 
-    path: str
-    """Dotted."""
+    path: str  # dotted
     value: float | tuple[float, ...]
-    deviation: float = 0.0
-    """Relative."""
-    num_points: int = 0
-    """0: read from the system, or follows from others."""
+    deviation: float = 0.0  # relative
+    num_points: int = 0  # 0: read from the system, or follows from others
     note: str = ""
 
     @classmethod
@@ -84,10 +78,8 @@ class AlphaBetaFit:
     latency_s: tuple[float, ...]
     bytes_per_s: tuple[float, ...]
     switch_bytes: tuple[float, ...]
-    deviation: float
-    """Relative, of the last rate."""
-    error: float
-    """Root mean square, of logarithms."""
+    deviation: float  # relative, of the last rate
+    error: float  # root mean square, of logarithms
     num_points: int
 
 

@@ -29,14 +29,11 @@ NEEDED: tuple[What, ...] = (
     *("product", "copy", "norm", "launch"),
     *("attention_forward", "attention_backward", "host_adam"),
 )
+# Of the sides of a product: known to a factor of three until products say more.
 OFFSET, OFFSET_DEVIATION = 30.0, 1.1
-"""Of the sides of a product: known to a factor of three until products say more."""
-FRACTION_DEVIATION = 0.5
-"""Of a share of the peak."""
-RAMP = 100.0
-"""Length at which attention reaches half its rate, known as the offsets are."""
-LAUNCHES = 2.0
-"""Launches of a small kernel that a product's own overhead is taken to be at first."""
+FRACTION_DEVIATION = 0.5  # of a share of the peak
+RAMP = 100.0  # length at which attention reaches half its rate, known as the offsets are
+LAUNCHES = 2.0  # launches of a small kernel that a product's own overhead is taken to be at first
 RATE_KEYS = {
     "fp32": "fp32_tflops",
     "fp16": "fp16_dense_tflops",

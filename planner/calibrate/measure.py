@@ -31,34 +31,29 @@ from planner.units import KIB, MIB
 
 Tensors = tuple[torch.Tensor, ...]
 Progress = Callable[[str, float], None]
+# What is measured, and its row; None where it would take too long.
 Task = tuple[str, Callable[[], Measured | None]]
-"""What is measured, and its row; None where it would take too long."""
 
-LONGEST_S = {"cpu": 0.12, "cuda": 0.02, "rocm": 0.02}
-"""Of one kernel: larger sizes are left out."""
+LONGEST_S = {"cpu": 0.12, "cuda": 0.02, "rocm": 0.02}  # of one kernel: larger sizes are left out
 HIDDEN = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = (128, 512, 2048, 8192)
+# Outer and inner side of a weight over the hidden size: projections, the two of an MLP.
 WIDENED = ((1, 1), (4, 1), (1, 4))
-"""Outer and inner side of a weight over the hidden size: projections, the two of an MLP."""
-SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)
-"""Of precisions that are not the usual one."""
-FIRST_FLOPS = 2.0 * 128**3
-"""Of a product that is tried before anything is known of its rate."""
+SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)  # of precisions that are not the usual one
+FIRST_FLOPS = 2.0 * 128**3  # of a product that is tried before anything is known of its rate
 ROTATED_BYTES, MOST_SETS = 2**26, 8
 COPIED_BYTES = {"cpu": (2**22, 2**24, 2**26), "gpu": (2**28, 2**30)}
 NORM_WIDTH = 1024
 SEQ_LENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 HEAD_DIMS = (32, 64, 128)
 TOKENS_OF_ATTENTION, MOST_HEADS = 8192, 16
-SMALL = 64
-"""Elements of a kernel that does next to nothing."""
+SMALL = 64  # elements of a kernel that does next to nothing
 LAUNCHES, LAUNCH_REPEATS = 200, 9
 LINK_BYTES = 2**28
 ADAM_PARAMS = {"cpu": 2**23, "gpu": 2**26}
 COLLECTIVES: tuple[What, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 COLLECTIVE_BYTES = tuple(2**power for power in range(12, 31, 2))
-FIRST_BYTES = 2**16
-"""Of a collective that is tried before anything is known of its rate."""
+FIRST_BYTES = 2**16  # of a collective that is tried before anything is known of its rate
 
 
 def measure(world: World, progress: Progress, check: Callable[[Machine], None]) -> Table:

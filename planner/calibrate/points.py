@@ -26,6 +26,8 @@ from planner.spec.cluster import PROCESSOR, ClusterSpec, CollectiveKind
 from planner.spec.job import Precision
 from planner.units import GB, TERA, US
 
+# Relative standard deviation of one measurement against the model, on machines whose figures were
+# fitted: docs/communication.md, docs/kernels.md, docs/offload.md, docs/accuracy.md.
 NOISE = {
     "collective": 0.10,
     "product": 0.05,
@@ -36,18 +38,13 @@ NOISE = {
     "disk": 0.10,
     "run": 0.06,
 }
-"""Relative standard deviation of one measurement against the model, on machines whose figures were
-fitted: docs/communication.md, docs/kernels.md, docs/offload.md, docs/accuracy.md."""
 DISKS = ("nvme_write_gb_per_s", "nvme_read_gb_per_s")
-ROUNDING = 1.01
-"""By which a printed figure may lie above a limit."""
-BACKWARD_FLOPS = 2.5
-"""Of forward's, scores recomputed (arXiv 2307.08691, section 4)."""
-HOST_ADAM_BYTES = 28.0
-"""Read and written per parameter by a fused Adam (docs/offload.md)."""
+ROUNDING = 1.01  # by which a printed figure may lie above a limit
+BACKWARD_FLOPS = 2.5  # of forward's, scores recomputed (arXiv 2307.08691, section 4)
+HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/offload.md)
+# Of the memory's rate that all ranks' fused Adam reach together
+# (traits.offload.host_bandwidth_fraction of frameworks that use it).
 FUSED_HOST_FRACTION = 0.45
-"""Of the memory's rate that all ranks' fused Adam reach together
-(traits.offload.host_bandwidth_fraction of frameworks that use it)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +67,11 @@ class Place:
 class Point:
     """One measurement."""
 
-    kind: str
-    """Of NOISE."""
+    kind: str  # of NOISE
     place: Place
-    measured: float
-    """Seconds, or bytes/s of a link."""
-    predict: Callable[[ClusterSpec], float]
-    """The same by the model."""
-    key: str = ""
-    """Of DISKS: the figure that it says outright, also where the catalog has none."""
+    measured: float  # seconds, or bytes/s of a link
+    predict: Callable[[ClusterSpec], float]  # the same by the model
+    key: str = ""  # of DISKS: the figure that it says outright, also where the catalog has none
 
 
 def check_devices(path: str, names: Mapping[str, str], cluster: ClusterSpec) -> None:

@@ -45,8 +45,7 @@ FORMS = (
 SIDES = {"m", "n", "k"}
 ATTENTION = {"batch", "heads", "seq_len", "head_dim"}
 ADAM = {"params", "threads"}
-FLASH_WIDTH = 2048
-"""Heads times their size in flash-attention's benchmark, which runs in fp16."""
+FLASH_WIDTH = 2048  # heads times their size in flash-attention's benchmark, which runs in fp16
 _SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
 _FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
 _TIMES = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0}

@@ -34,10 +34,10 @@ _KINDS: dict[str, CollectiveKind] = {
     "all_to_all": "all_to_all",
     "sendrecv": "p2p",
 }
+# Ranks that the two bandwidths of a row, printed with two decimals, still tell apart.
 MOST_RANKS_TOLD = 64
-"""Ranks that the two bandwidths of a row, printed with two decimals, still tell apart."""
+# GB/s from which two decimals say a bandwidth well enough to be held against size and time.
 LEAST_TOLD = 1.0
-"""GB/s from which two decimals say a bandwidth well enough to be held against size and time."""
 AGREES = 0.02
 
 _SUM = re.compile(r"^\s*SUM (?:host_to_device|device_to_host)_memcpy_(?:ce|sm) [\d.]+", re.M)
@@ -53,8 +53,7 @@ class _Row:
     place: Place
     num_bytes: float
     time_s: float
-    algorithm: float
-    """GB/s, as ``bus`` is."""
+    algorithm: float  # GB/s, as `bus` is
     bus: float
 
 
@@ -177,8 +176,8 @@ def nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[P
         yield link_point(Place(path=path, line=line), rate * GB, cluster)
 
 
+# Names of GPUs with where they stand; rates in GB/s with their lines.
 Found = tuple[dict[str, str], list[tuple[int, float]]]
-"""Names of GPUs with where they stand; rates in GB/s with their lines."""
 
 
 def _of_text(path: str, lines: Sequence[str]) -> Found:

@@ -22,12 +22,9 @@ from planner.units import KIB
 Value = TypeVar("Value")
 Action = Callable[[], object]
 TIMEOUT = timedelta(minutes=10)
-LEAST_S = 1e-3
-"""Of one repeat: shorter actions are done several times in it, and shared out."""
-BUDGET_S = 0.25
-"""Of the repeats of one action together."""
-REPEATS = (5, 25)
-"""Fewest and most."""
+LEAST_S = 1e-3  # of one repeat: shorter actions are done several times in it, and shared out
+BUDGET_S = 0.25  # of the repeats of one action together
+REPEATS = (5, 25)  # fewest and most
 MOST_INNER = 1000
 
 
@@ -40,8 +37,7 @@ class World:
     per_node: int
     backend: str
     kind: Literal["cpu", "cuda", "rocm"]
-    name: str
-    """Of the GPU; without one, of the processor, whose threads are the device."""
+    name: str  # of the GPU; without one, of the processor, whose threads are the device
     device: torch.device
     memory_bytes: float
 
@@ -172,8 +168,7 @@ class Timed:
     """The median and spread of the repeats of all ranks."""
 
     time_s: float
-    spread_s: float
-    """Half the distance of the quartiles."""
+    spread_s: float  # half the distance of the quartiles
     repeats: int
 
 

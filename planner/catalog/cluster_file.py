@@ -14,6 +14,7 @@ from planner.notes import Note, NoteKind
 from planner.spelling import hint
 
 Part = Literal["accelerator", "node", "fabric"]
+# Key in a cluster file to the file and key it replaces; same units as there.
 OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "hbm_gib": ("accelerator", ("hbm_gib",)),
     "hbm_gb_per_s": ("accelerator", ("hbm_gb_per_s",)),
@@ -57,11 +58,10 @@ OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
     "fabric_latency_us": ("fabric", ("latency_us",)),
     "fabric_efficiency_fraction": ("fabric", ("efficiency_fraction",)),
 }
-"""Key in a cluster file to the file and key it replaces; same units as there."""
+# Figures beside an overridden one that hold of other machines, not of the user's.
 SETTLES: Mapping[str, tuple[str, ...]] = {
     "gemm_sustained_fraction": ("sustained_slowest_fraction", "sustained_fastest_fraction"),
 }
-"""Figures beside an overridden one that hold of other machines, not of the user's."""
 WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
 _PRICE = {"provider": "cluster file", "date": "as given"}
 
@@ -106,8 +106,7 @@ class Overrides:
 
     where: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
-    levels: tuple[ClusterLevel, ...] = ()
-    """Levels of the fabric in place of its own."""
+    levels: tuple[ClusterLevel, ...] = ()  # levels of the fabric in place of its own
 
     def apply(self, part: Part, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the raw file of one part with its overridden figures, sourced to the user."""

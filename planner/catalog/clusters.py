@@ -36,8 +36,8 @@ _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 _HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
 _NONE = Overrides()
+# Rate of a fabric that nothing uses: one scale-up domain and no known network ports.
 UNUSED_PORT_BYTES_PER_S = 1e9
-"""Rate of a fabric that nothing uses: one scale-up domain and no known network ports."""
 _SHAPE = (
     f"16x{EXAMPLE_NODE} (nodes), 512x{EXAMPLE_ACCELERATOR} (accelerators), "
     f"{EXAMPLE_MACHINE} (a machine) "

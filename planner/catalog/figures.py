@@ -15,8 +15,8 @@ from planner.errors import InputError, Problem
 from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, NAME, NAME_RULE, brief
 from planner.spelling import hint
 
+# How a value is known; `given`: the user's cluster file states it.
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
-"""How a value is known; ``given``: the user's cluster file states it."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -26,8 +26,8 @@ def _named(text: str) -> str:
     return text
 
 
+# Of a model, a machine or a part of one: it is shown, and written into files.
 Name = Annotated[str, AfterValidator(_named)]
-"""Of a model, a machine or a part of one: it is shown, and written into files."""
 FileModel = TypeVar("FileModel", bound=BaseModel)
 
 _LIMITS: Mapping[str, tuple[float, float]] = {
@@ -61,13 +61,13 @@ _SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {
     "_us": (0.01, 10_000),
     "_tb": (0.01, 10_000),
 }
+# Of figures that were measured: a core of a processor is that slow, and no unit was mistyped.
 _LEAST_MEASURED: Mapping[str, float] = {
     "_tflops": 1e-4,
     "gb_per_s": 1e-4,
     "gb_per_s_per_direction": 1e-4,
     "_fraction": 1e-4,
 }
-"""Of figures that were measured: a core of a processor is that slow, and no unit was mistyped."""
 
 
 class Strict(BaseModel):

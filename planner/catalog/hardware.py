@@ -180,8 +180,7 @@ class FigureRow:
     """One figure as its file gives it, with the citation of its source."""
 
     name: str
-    value: float | bool | tuple[float, ...]
-    """In ``unit``; of several figures a list, or a yes or no."""
+    value: float | bool | tuple[float, ...]  # in `unit`; of several figures a list, or a yes or no
     unit: str
     basis: str
     source: str
@@ -197,8 +196,7 @@ class HardwareDetails:
     title: str
     note: str
     path: Path
-    texts: Mapping[str, str]
-    """Keys that are no figures, such as a node's accelerator and fabric."""
+    texts: Mapping[str, str]  # keys that are no figures, such as a node's accelerator and fabric
     rows: tuple[FigureRow, ...]
 
 

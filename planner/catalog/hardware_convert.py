@@ -54,11 +54,9 @@ class FabricSpec:
     name: str
     latency_s: float
     efficiency_fraction: float
-    ring_bytes_per_s: float = math.inf
-    """Of the ports of a node that one ring uses."""
+    ring_bytes_per_s: float = math.inf  # of the ports of a node that one ring uses
     kubernetes_resource: str = ""
-    levels: tuple[FabricLevelSection, ...] = ()
-    """Smallest first; empty: one switch for all."""
+    levels: tuple[FabricLevelSection, ...] = ()  # smallest first; empty: one switch for all
 
 
 def to_accelerator(

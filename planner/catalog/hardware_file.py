@@ -86,8 +86,7 @@ class CollectiveSection(Strict):
     """One collective measured on a number of ranks of one scale-up domain, by regime."""
 
     num_ranks: Annotated[int, Field(gt=1)]
-    switch_kib: Figures | None = None
-    """Message sizes at which the next regime begins."""
+    switch_kib: Figures | None = None  # message sizes at which the next regime begins
     latency_us: Figures
     busbw_gb_per_s: Figures
 
@@ -223,10 +222,9 @@ class RangesFile(HardwareFile):
 class DetectionFile(HardwareFile):
     """``hwdb/detection.yaml``: how what tools print is taken."""
 
-    slots: dict[str, Figure]
-    """GB/s of 16 PCIe lanes by generation."""
+    slots: dict[str, Figure]  # GB/s of 16 PCIe lanes by generation
+    # Of names of GPUs; they tell none apart.
     brand_words: Annotated[tuple[str, ...], Field(strict=False)]
-    """Of names of GPUs; they tell none apart."""
 
 
 class FabricLevelSection(Strict):
@@ -234,8 +232,7 @@ class FabricLevelSection(Strict):
 
     name: Name
     num_nodes: WholeFigure | None = None
-    latency_us: Figure | None = None
-    """That of the fabric where not given."""
+    latency_us: Figure | None = None  # that of the fabric where not given
     oversubscription: Figure | None = None
     reduces_in_network: Flag | None = None
 
@@ -247,8 +244,8 @@ class FabricFile(HardwareFile):
     latency_us: Figure
     efficiency_fraction: Figure
     port_gbit_per_s: Figure | None = None
+    # Of a node, that one ring uses, however many ranks it has there; none: those of them all.
     ring_ports: Figure | None = None
-    """Of a node, that one ring uses, however many ranks it has there; none: those of them all."""
     kubernetes_resource: str = ""
     levels: Annotated[tuple[FabricLevelSection, ...], Field(strict=False)] = ()
 

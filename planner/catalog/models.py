@@ -37,10 +37,10 @@ from planner.spelling import did_you_mean
 _YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
+# Of a checkpoint's training and date, which leave the architecture as it is.
 _ENDINGS = re.compile(
     r"-(instruct|chat|base|hf|it|sft|dpo|v[01]\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
 )
-"""Of a checkpoint's training and date, which leave the architecture as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,7 @@ class ModelDetails:
     spec: ModelSpec
     path: Path
     file: ModelFile
-    notes: tuple[str, ...] = ()
-    """How a config of another program was understood."""
+    notes: tuple[str, ...] = ()  # how a config of another program was understood
 
 
 def model_file(name: str) -> Path:

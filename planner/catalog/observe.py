@@ -60,15 +60,13 @@ class Observation:
     """What one source tells about a node; None and empty: not told."""
 
     where: str
-    gpu: str = ""
-    """As the tool spells it."""
+    gpu: str = ""  # as the tool spells it
     num_gpus: int | None = None
     memory_mib: float | None = None
     slot: Slot | None = None
     host_memory_mib: float | None = None
     num_nodes: int | None = None
-    partitions: tuple[str, ...] = ()
-    """Of Slurm, that hold such nodes."""
+    partitions: tuple[str, ...] = ()  # of Slurm, that hold such nodes
     notes: tuple[str, ...] = ()
 
     @property
@@ -83,8 +81,7 @@ class SlurmNodes:
 
     where: str
     groups: tuple[Observation, ...]
-    notes: tuple[str, ...] = ()
-    """Nodes that were left out."""
+    notes: tuple[str, ...] = ()  # nodes that were left out
 
 
 Source = Observation | SlurmNodes

@@ -7,10 +7,10 @@ from pathlib import Path
 from planner.errors import InputError
 from planner.spelling import did_you_mean
 
+# What help and messages name, and tables of the documentation are made for.
 EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
-"""What help and messages name, and tables of the documentation are made for."""
+# What a description of a node names where its network plays no part, or is stated apart.
 PLAIN_FABRIC = "eth-25g"
-"""What a description of a node names where its network plays no part, or is stated apart."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 

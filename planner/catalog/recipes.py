@@ -33,8 +33,7 @@ class RecipeSource:
     where: str
     framework: str
     profile: str
-    nodes: Mapping[str, str]
-    """Node of the catalog by the source's name of an accelerator."""
+    nodes: Mapping[str, str]  # node of the catalog by the source's name of an accelerator
 
 
 def _split(text: str) -> list[str]:

@@ -16,20 +16,16 @@ from planner.query.layout import Layout
 from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_seconds
 
+# Of the prediction: a smaller difference is what published runs have, too (docs/accuracy.md).
 APART = 0.05
-"""Of the prediction: a smaller difference is what published runs have, too (docs/accuracy.md)."""
-CLOSES = 0.5
-"""Of the difference, what a cause has to explain to be named."""
-UNEVEN = 0.10
-"""Spread of steps from which they are uneven."""
-DRIFT = 0.03
-"""By which the last third of the steps is slower than the first."""
-STRAGGLERS = 0.02
-"""By which slow steps raise the mean."""
+CLOSES = 0.5  # of the difference, what a cause has to explain to be named
+UNEVEN = 0.10  # spread of steps from which they are uneven
+DRIFT = 0.03  # by which the last third of the steps is slower than the first
+STRAGGLERS = 0.02  # by which slow steps raise the mean
+# A network or host that would have to be slower than priced by more than this is not the cause.
 MOST_FACTOR = 3.0
-"""A network or host that would have to be slower than priced by more than this is not the cause."""
-MOST_IMBALANCE = 1.0
-"""Tokens beyond the mean on the busiest rank of experts, as a share."""
+MOST_IMBALANCE = 1.0  # tokens beyond the mean on the busiest rank of experts, as a share
+# Items of time on links.
 NETWORK = (
     "tensor_parallel",
     "data_parallel",
@@ -40,7 +36,6 @@ NETWORK = (
     "pipeline.p2p",
     "tied_embedding",
 )
-"""Items of time on links."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +61,10 @@ class Case:
 class Cause:
     """One probable cause."""
 
-    name: str
-    """A word for programs."""
+    name: str  # a word for programs
     message: str
+    # Of the difference between measured and predicted; None where it is none of that.
     explains_s: float | None = None
-    """Of the difference between measured and predicted; None where it is none of that."""
 
 
 Rule = Callable[[Case], Cause | None]
@@ -236,5 +230,5 @@ def beyond_peak(case: Case) -> Cause | None:
 
 
 RULES: tuple[Rule, ...] = (beyond_peak, recomputation)
+# Of runs that take longer than their price, by more than noise.
 OF_SLOWER: tuple[Rule, ...] = (no_overlap, network, imbalance, host_bound)
-"""Of runs that take longer than their price, by more than noise."""

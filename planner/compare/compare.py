@@ -26,11 +26,9 @@ class Prediction:
 
     layout: Layout
     estimate: Estimate
-    memory: Memory
-    """As the allocator counts it, of the fullest rank."""
+    memory: Memory  # as the allocator counts it, of the fullest rank
     assumed: tuple[str, ...]
-    unusual: tuple[str, ...]
-    """What the run does that plans would not."""
+    unusual: tuple[str, ...]  # what the run does that plans would not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +37,7 @@ class Published:
 
     kind: str
     num_runs: int
-    nearer: float
-    """Share of them on which the model was less far off."""
+    nearer: float  # share of them on which the model was less far off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +45,11 @@ class Comparison:
     """A log, what it measured, and its price where its layout is known."""
 
     log: Log
-    measured: Measured | None
-    """None where a rate needs a batch that nothing says."""
+    measured: Measured | None  # None where a rate needs a batch that nothing says
     predicted: Prediction | None = None
-    unpriced: tuple[str, ...] = ()
-    """Why there is no price."""
-    causes: tuple[Cause, ...] = ()
-    """Of the difference."""
-    steps: tuple[Cause, ...] = ()
-    """What the steps alone show."""
+    unpriced: tuple[str, ...] = ()  # why there is no price
+    causes: tuple[Cause, ...] = ()  # of the difference
+    steps: tuple[Cause, ...] = ()  # what the steps alone show
     published: Published | None = None
 
     @property

@@ -16,8 +16,7 @@ from planner.limits import MAX_FILE_BYTES
 
 _OPENS, _CLOSES = re.compile(r"-{5,} arguments -{5,}"), re.compile(r"-{5,} end of arguments -{5,}")
 _ATTRIBUTE = re.compile(r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updated))?\s*$")
-MAX_ATTRIBUTE = 1_000
-"""Characters of a line of arguments that are looked at."""
+MAX_ATTRIBUTE = 1_000  # characters of a line of arguments that are looked at
 _JSON = re.compile(r"\bjson = (\{.*)")
 _SUMMARY = re.compile(r"Configuration Summary \(Non-Default Values")
 _GROUP = re.compile(r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$")
@@ -32,8 +31,7 @@ class Dump:
     """The settings that a run printed at its start."""
 
     reading: Reading
-    framework: str
-    """Whose traits hold."""
+    framework: str  # whose traits hold
 
 
 def dump_in(path: str, lines: Sequence[str]) -> tuple[Dump | None, tuple[str, ...]]:

@@ -14,10 +14,10 @@ from typing import Literal
 
 from planner.units import GIB, MIB
 
+# In which a log prints how fast a step was.
 Unit = Literal["ms", "s", "samples/s", "tokens/s/GPU", "it/s"]
-"""In which a log prints how fast a step was."""
+# Seconds in the units that are times; the others are rates.
 TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0}
-"""Seconds in the units that are times; the others are rates."""
 _N = r"(?P<value>[0-9][0-9.,]*(?:[eE][+-]?\d+)?)"
 _BAR = r"(?:^|\s)(?:{name})\s*\d+%\|[^|]*\|\s*(?P<number>\d+)/(?P<total>\d+) \[[^\]]*?, *"
 
@@ -29,12 +29,11 @@ class StepForm:
     framework: str
     unit: Unit
     line: Pattern[str]
+    # Printed anew while the step runs, by every rank: the last of a number counts.
     is_bar: bool = False
-    """Printed anew while the step runs, by every rank: the last of a number counts."""
+    # Every rank prints it, and the lines of a step may stand among those of the next.
     by_all_ranks: bool = False
-    """Every rank prints it, and the lines of a step may stand among those of the next."""
-    is_summary: bool = False
-    """One figure for the whole run, taken where nothing better is there."""
+    is_summary: bool = False  # one figure for the whole run, taken where nothing better is there
 
 
 def _step(framework: str, unit: Unit, line: str, **more: bool) -> StepForm:
@@ -42,6 +41,7 @@ def _step(framework: str, unit: Unit, line: str, **more: bool) -> StepForm:
 
 
 _MEGATRON = r"iteration\s+(?P<number>\d+)\s*/\s*\d+ \|.*?elapsed time per iteration \({}\):\s*" + _N
+# Tried in this order on every line; the form with most lines is the log's.
 STEPS: tuple[StepForm, ...] = (
     _step("megatron", "ms", _MEGATRON.format("ms")),
     _step("megatron", "s", _MEGATRON.format("s")),
@@ -86,7 +86,6 @@ STEPS: tuple[StepForm, ...] = (
         is_summary=True,
     ),
 )
-"""Tried in this order on every line; the form with most lines is the log's."""
 # Peaks of memory: field of Memory, a line as printed, bytes of its unit.
 MEMORY: tuple[tuple[str, str, float], ...] = (
     ("allocated_bytes", r"memory \(MB\) \|.*?max allocated: ([\d.]+)", MIB),
@@ -101,6 +100,7 @@ MEMORY: tuple[tuple[str, str, float], ...] = (
 TFLOPS = re.compile(
     r"(?:throughput per GPU \(TFLOP/s/GPU\): *|\bTFLOPs: *|\btflops: *|GPU utilization: *)([\d.,]+)"
 )
+# Of the job; the last line that says one counts, as batches grow.
 SIZES: Mapping[str, tuple[Pattern[str], ...]] = {
     "global_batch": (
         re.compile(r"global batch size: *([\d,]+)"),
@@ -115,12 +115,12 @@ SIZES: Mapping[str, tuple[Pattern[str], ...]] = {
         re.compile(r"'world_size': (\d+)"),
     ),
 }
-"""Of the job; the last line that says one counts, as batches grow."""
 PER_DEVICE = re.compile(r"Instantaneous batch size per device = ([\d,]+)")
 ACCUMULATION = re.compile(r"Gradient Accumulation steps = ([\d,]+)")
 TOTAL_STEPS = re.compile(r"Total optimization steps = ([\d,]+)")
 MESH = re.compile(r"Building \d-D device mesh with \[[^\]]*\], \[([\d, ]+)\]")
 ELAPSED = re.compile(r"elapsed time per iteration \(([^)]*)\)")
+# Marks of a framework's log before it has finished a step.
 STARTS: Mapping[str, Pattern[str]] = {
     "megatron": re.compile(r"^\W*-{5,} arguments -{5,}|elapsed time per iteration"),
     "deepspeed": re.compile(r"\[(?:config|logging|timer)\.py:\d+:"),
@@ -128,10 +128,7 @@ STARTS: Mapping[str, Pattern[str]] = {
     "trainer": re.compile(r"\*{5} Running training \*{5}"),
     "nemo": re.compile(r"\[NeMo [IW] |train_step_timing"),
 }
-"""Marks of a framework's log before it has finished a step."""
-ONCE = re.compile(r"-{5,} end of arguments -{5,}")
-"""What one rank prints once in a run."""
+ONCE = re.compile(r"-{5,} end of arguments -{5,}")  # what one rank prints once in a run
+# Colours, their escape sometimes lost on the way.
 ANSI = re.compile(r"\x1b?\[(?:\d{1,3})(?:;\d{1,3})*m|\x1b\[[A-Z]")
-"""Colours, their escape sometimes lost on the way."""
-BLANKS = re.compile(r"[ \t]{2,}")
-"""Columns of blanks say nothing, and make patterns slow."""
+BLANKS = re.compile(r"[ \t]{2,}")  # columns of blanks say nothing, and make patterns slow

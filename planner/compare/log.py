@@ -33,24 +33,20 @@ from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 
 FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
-MOST = 1e15
-"""Of a step, in whatever unit."""
+MOST = 1e15  # of a step, in whatever unit
+# Characters of a line that are looked at; a dump on one line is longer and read apart.
 MAX_LINE = 4_000
-"""Characters of a line that are looked at; a dump on one line is longer and read apart."""
+# A step of so many medians is slow: at the start it warms up, later it is a straggler.
 SLOW_FACTOR = 1.2
-"""A step of so many medians is slow: at the start it warms up, later it is a straggler."""
-MOST_LEFT_OUT = 0.5
-"""Of all steps; a run that never settles is taken as it is."""
+MOST_LEFT_OUT = 0.5  # of all steps; a run that never settles is taken as it is
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One line of progress."""
 
-    number: int
-    """Of the iteration."""
-    value: float
-    """In the unit of the log."""
+    number: int  # of the iteration
+    value: float  # in the unit of the log
     line: int
 
 
@@ -76,15 +72,12 @@ class Log:
     """A log that was understood."""
 
     path: str
-    framework: str
-    """Whose lines these are: a framework of STEPS."""
+    framework: str  # whose lines these are: a framework of STEPS
     unit: Unit
-    steps: tuple[Step, ...]
-    """In the order of the run, each number once."""
+    steps: tuple[Step, ...]  # in the order of the run, each number once
     memory: Memory = field(default_factory=Memory)
     sizes: Sizes = field(default_factory=Sizes)
-    tflops: float | None = None
-    """Per GPU, the median of those printed."""
+    tflops: float | None = None  # per GPU, the median of those printed
     dump: Dump | None = None
     notes: tuple[str, ...] = ()
 
@@ -94,15 +87,11 @@ class Measured:
     """Seconds per iteration of a log."""
 
     median_s: float
-    low_s: float
-    """The tenth of the steps that are fastest lie below."""
-    high_s: float
-    """The tenth that are slowest lie above."""
+    low_s: float  # the tenth of the steps that are fastest lie below
+    high_s: float  # the tenth that are slowest lie above
     mean_s: float
-    steps_s: tuple[float, ...]
-    """Those that count, in the order of the run."""
-    left_out_s: tuple[float, ...]
-    """The first ones, which do not."""
+    steps_s: tuple[float, ...]  # those that count, in the order of the run
+    left_out_s: tuple[float, ...]  # the first ones, which do not
 
     @property
     def spread(self) -> float:
@@ -115,8 +104,8 @@ class _Lines:
     """A form of STEPS as it was met in a log."""
 
     form: StepForm
+    # Number, value, line, total of a bar or 0.
     rows: list[tuple[int, float, int, int]] = field(default_factory=list)
-    """Number, value, line, total of a bar or 0."""
 
 
 def read_log(path: str) -> Log:

@@ -14,21 +14,20 @@ from planner.documents.nodes import Node
 from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
-Plain: TypeAlias = Any
-"""What Python's json makes of a value."""
+Plain: TypeAlias = Any  # what Python's json makes of a value
+# White space and comments.
 SPACE = re.compile(r"(?:[ \t\r\n]+|(?://|#)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
-"""White space and comments."""
 _PLAIN_SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DECODER = JSONDecoder()
 _WORDS = {"true": True, "false": False, "null": None}
+# Python's json has these as well.
 _PLAIN_WORDS = {
     **_WORDS,
     "NaN": float("nan"),
     "Infinity": float("inf"),
     "-Infinity": float("-inf"),
 }
-"""Python's json has these as well."""
 
 
 def parse_json(where: str, text: str, *, is_plain: bool = False) -> Node:

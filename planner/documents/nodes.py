@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Path = tuple[str | int, ...]
-"""Of a value: the keys, and places in lists, that lead to it."""
+Path = tuple[str | int, ...]  # of a value: the keys, and places in lists, that lead to it
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -15,27 +14,19 @@ class Node:
     """
 
     kind: Literal["scalar", "mapping", "sequence", "alias"]
-    line: int
-    """From 1."""
-    column: int
-    """From 0."""
+    line: int  # from 1
+    column: int  # from 0
     start: int
+    # Behind the last character; of a block scalar or collection: where the next token starts.
     end: int
-    """Behind the last character; of a block scalar or collection: where the next token starts."""
-    value: Any = None
-    """Of a scalar."""
-    text: str = ""
-    """Of a scalar of YAML, or a key of JSON, unquoted."""
-    is_plain: bool = False
-    """A scalar of YAML without quotes."""
-    is_block: bool = False
-    """A collection or scalar that ends by its indentation."""
+    value: Any = None  # of a scalar
+    text: str = ""  # of a scalar of YAML, or a key of JSON, unquoted
+    is_plain: bool = False  # a scalar of YAML without quotes
+    is_block: bool = False  # a collection or scalar that ends by its indentation
     is_anchored: bool = False
-    pairs: tuple[tuple["Node", "Node"], ...] = ()
-    """Of a mapping, duplicates included."""
+    pairs: tuple[tuple["Node", "Node"], ...] = ()  # of a mapping, duplicates included
     items: tuple["Node", ...] = ()
-    target: "Node | None" = None
-    """Of an alias."""
+    target: "Node | None" = None  # of an alias
 
     @property
     def resolved(self) -> "Node":

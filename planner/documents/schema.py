@@ -19,8 +19,7 @@ _NAMES = {
     "object": "an object in braces",
 }
 _BOUNDS = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}
-_RANKS = ("type", "enum")
-"""What is said first of a value that is wrong in several ways."""
+_RANKS = ("type", "enum")  # what is said first of a value that is wrong in several ways
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +28,8 @@ class Wrong:
 
     path: Path
     value: Any
-    schema: Schema
-    """Of the value; of an unknown key: of the mapping it stands in."""
-    allowed: str = ""
-    """What is allowed, in words; empty of an unknown key."""
+    schema: Schema  # of the value; of an unknown key: of the mapping it stands in
+    allowed: str = ""  # what is allowed, in words; empty of an unknown key
 
 
 @cache

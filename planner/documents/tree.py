@@ -23,8 +23,7 @@ class Entry:
 
     value: Any
     line: int
-    inner: "Mapping[str | int, Entry]" = field(default_factory=dict)
-    """What a mapping or list holds."""
+    inner: "Mapping[str | int, Entry]" = field(default_factory=dict)  # what a mapping or list holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +76,7 @@ class _Walk:
     where: str
     duplicates: list[Duplicate] = field(default_factory=list)
     num_values: int = 0
-    num_merging: int = 0
-    """Merge keys at work, one inside the other."""
+    num_merging: int = 0  # merge keys at work, one inside the other
 
     def refuse(self, node: Node, message: str) -> InputError:
         return InputError.single(self.where, f"line {node.line}", message)

@@ -11,8 +11,8 @@ from planner.documents.tree import Tree, parsed_yaml
 from planner.documents.yaml_nodes import BREAK
 from planner.errors import InputError
 
+# Where a piece of a text begins and ends, and what stands there instead.
 Splice = tuple[int, int, str]
-"""Where a piece of a text begins and ends, and what stands there instead."""
 _NOTHING: Splice = (0, 0, "")
 
 

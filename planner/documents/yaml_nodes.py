@@ -15,14 +15,12 @@ from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
-Event: TypeAlias = Any
-"""An event of PyYAML's; its stubs leave open whether it has marks."""
+Event: TypeAlias = Any  # an event of PyYAML's; its stubs leave open whether it has marks
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# What PyYAML's constructors raise where a scalar is not what its tag says.
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
-"""What PyYAML's constructors raise where a scalar is not what its tag says."""
 _TOO_LARGE = 10**MAX_DIGITS
-_TOO_DEEP = "maximum nesting depth"
-"""How libyaml says that it stops before all brackets are open."""
+_TOO_DEEP = "maximum nesting depth"  # how libyaml says that it stops before all brackets are open
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _STRING = "tag:yaml.org,2002:str"
 _NOT_SPECIFIC = ("", "!", None)

@@ -13,11 +13,9 @@ from typing import Any, TypeAlias
 
 from planner.expr import Language, computed, faults, parsed
 
-Value: TypeAlias = Any
-"""What YAML or JSON holds, or is computed from it."""
+Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
-WHEN = "when"
-"""Of a mapping: the condition under which it is there."""
+WHEN = "when"  # of a mapping: the condition under which it is there
 _IN_BRACES = re.compile(r"\{(.+?)\}")
 _EXACT_GELU = ("gelu", "gelu_10", "gelu_python")
 _RENAMED = {"swish": "silu", "relu2": "squared-relu"}
@@ -63,8 +61,7 @@ def width(side: int | Sequence[int]) -> int:
 
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-Kinds = tuple[str, ...]
-"""Kind of attention per layer."""
+Kinds = tuple[str, ...]  # kind of attention per layer
 
 
 def every_nth_full(num_layers: int, step: int) -> Kinds:

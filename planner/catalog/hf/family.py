@@ -36,10 +36,11 @@ from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.spelling import hint
 
+# Keys of a model file (:class:`planner.catalog.model_file.ModelFile`).
 Raw: TypeAlias = dict[str, Any]
-"""Keys of a model file (:class:`planner.catalog.model_file.ModelFile`)."""
 FAMILIES_FILE = Path(__file__).with_name("families.yaml")
 Count = Annotated[int, Field(ge=0, le=10**9)]
+# The activations of transformers that a model file can name.
 Activation = Literal[
     "gelu",
     "gelu_10",
@@ -54,10 +55,10 @@ Activation = Literal[
     "relu",
     "relu2",
 ]
-"""The activations of transformers that a model file can name."""
 T5Activation = Literal[
     "relu", "gelu", "gelu_new", "silu", "gated-relu", "gated-gelu", "gated-gelu_new", "gated-silu"
 ]
+# What a key may hold.
 KINDS: Mapping[str, Any] = {
     "activation": Activation,
     "bool": bool,
@@ -73,7 +74,6 @@ KINDS: Mapping[str, Any] = {
     "width": Width,
     "words": Annotated[tuple[str, ...], Field(strict=False, max_length=10_000)],
 }
-"""What a key may hold."""
 _OR_NULL = " or null"
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "biases": BiasesSection,
@@ -150,24 +150,21 @@ class Family(Strict):
     Keys of no family (dropout, token ids, ...) are ignored.
     """
 
-    class_name: str = Field(alias="class")
-    """The class of transformers whose parameters are counted."""
+    class_name: str = Field(alias="class")  # the class of transformers whose parameters are counted
     keys: dict[str, Key]
-    aliases: dict[str, str] = Field(default={})
-    """Other spellings of keys."""
+    aliases: dict[str, str] = Field(default={})  # other spellings of keys
+    # Keys that are refused unless they have a value that is modelled.
     only: dict[str, Only] = Field(default={})
-    """Keys that are refused unless they have a value that is modelled."""
+    # Computed from the keys and the values before, for use below.
     values: dict[str, str] = Field(default={})
-    """Computed from the keys and the values before, for use below."""
     windows: Windows | None = None
     refuse: tuple[Refusal, ...] = Field(default=(), strict=False)
-    model: dict[str, Any]
-    """Keys of a model file."""
+    model: dict[str, Any]  # keys of a model file
     notes: tuple[Note, ...] = Field(default=(), strict=False)
+    # Types whose language model has these layers.
     read_as_this: tuple[str, ...] = Field(default=(), strict=False)
-    """Types whose language model has these layers."""
+    # Whether the keys stand in `text_config`, even where there is none.
     text_part_only: bool = False
-    """Whether the keys stand in ``text_config``, even where there is none."""
 
     @cached_property
     def config_class(self) -> type[BaseModel]:

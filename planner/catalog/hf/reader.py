@@ -19,21 +19,17 @@ from planner.limits import name_of
 from planner.spelling import did_you_mean
 
 NAME = "config.json"
-_LABELS = {"id2label", "num_labels"}
-"""Of heads for classes, which files of any family may have."""
+_LABELS = {"id2label", "num_labels"}  # of heads for classes, which files of any family may have
 _PART = "text_config"
-_OUTER_KEYS = ("tie_word_embeddings",)
-"""Keys that stand outside the part too."""
+_OUTER_KEYS = ("tie_word_embeddings",)  # keys that stand outside the part too
 _REQUIRED = "num_layers, hidden_size, num_heads, vocab_size, max_seq_len"
 
 
 class Part(NamedTuple):
     """The keys that give the shape, where they stand, and what they are read as."""
 
-    kind: str
-    """A type of families.yaml."""
-    name: str
-    """The part's key; empty: the whole file."""
+    kind: str  # a type of families.yaml
+    name: str  # the part's key; empty: the whole file
     keys: Mapping[str, Any]
     notes: tuple[str, ...]
 
@@ -55,8 +51,7 @@ class _Given:
     part: Part
     family: Family
     keys: Mapping[str, Any]
-    spelled: Mapping[str, str]
-    """The spelling in the file of keys that are given in another one."""
+    spelled: Mapping[str, str]  # the spelling in the file of keys that are given in another one
 
     @property
     def prefix(self) -> str:
