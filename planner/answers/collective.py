@@ -28,7 +28,6 @@ from planner.cost.network import collective_s, link_share, point_to_point_s
 from planner.cost.topology import Group
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelSpec
-from planner.units import Array
 
 SIZES = 2.0 ** np.arange(10.0, 34.25, 0.5)
 """Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling."""
@@ -173,7 +172,8 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     """Return costs and crossovers. Raises InputError for what cannot be done."""
     kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
     levels = _levels_of(question)
-    names = question.algorithms or _suitable(kind, levels)
+    suitable = (each.name for each in ALGORITHMS if not unsuitable(each.name, kind, levels))
+    names = question.algorithms or tuple(suitable)
     for name in names:
         if problem := unsuitable(name, kind, levels):
             raise InputError.single("command line", "--algorithm", f"{name} {problem}")
@@ -192,7 +192,8 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         algorithms=tuple(_algorithm(question, cost) for cost in costs),
         plan_s=plan_s,
         plan_busbw_bytes_per_s=None if plan_s is None else _busbw(question, plan_s),
-        plan_is_measured=kind in cluster.accelerator.collectives and _num_domains(question) == 1,
+        plan_is_measured=kind in cluster.accelerator.collectives
+        and num_ranks <= cluster.domain.num_accelerators,
         crossovers=_crossovers(kind, names, levels),
         ways=tuple(_ways(question, levels, float(costs[0].total.time_s))),
     )
@@ -281,27 +282,16 @@ def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
     return levels
 
 
-def _suitable(kind: CollectiveKind, levels: Sequence[GroupLevel]) -> tuple[str, ...]:
-    return tuple(a.name for a in ALGORITHMS if not unsuitable(a.name, kind, levels))
-
-
-def _times(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) -> Array:
-    return on_levels(name, kind, SIZES, levels).total.time_s
-
-
 def _crossovers(
     kind: CollectiveKind, names: Sequence[str], levels: Sequence[GroupLevel]
 ) -> tuple[Crossover, ...]:
     """Fastest algorithm from each size of SIZES on at which it changes."""
-    best = np.argmin([_times(name, kind, levels) for name in names], axis=0)
+    times = [on_levels(name, kind, SIZES, levels).total.time_s for name in names]
+    best = np.argmin(times, axis=0)
     changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
     return tuple(
         Crossover(from_bytes=float(SIZES[index]), algorithm=names[best[index]]) for index in changes
     )
-
-
-def _num_domains(question: CollectiveQuestion) -> int:
-    return -(-question.num_ranks // question.cluster.domain.num_accelerators)
 
 
 def planned_s(

@@ -1,8 +1,9 @@
 """Where the memory and time of one layout go, item by item: the rows of ``explain``."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from pydantic_core import to_jsonable_python
 
 from planner.answers.items import (
     formula_of,
@@ -298,7 +299,7 @@ class ItemRow(Row):
             inputs=[
                 InputRow(
                     path=path,
-                    value=_plain(input_value(path, context, strategy)),
+                    value=to_jsonable_python(input_value(path, context, strategy)),
                     source=trait_source(path, figures),
                 )
                 for path in (item.inputs if item else ())
@@ -380,14 +381,3 @@ def pipeline_s(estimate: Estimate) -> float:
 def _about(name: str) -> str:
     item = item_of(name)
     return summary_of(item) if item else ""
-
-
-def _plain(value: object) -> object:
-    """A number, text, list or mapping that JSON has."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return value
-    return [_plain(inner) for inner in value]

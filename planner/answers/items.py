@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from planner.cost.context import Context
@@ -58,11 +59,8 @@ def input_value(path: str, context: Context, strategy: Strategy) -> object:
         "accelerator": context.cluster.accelerator,
         "traits": context.traits,
     }
-    root, *names = path.split(".")
-    value = roots[root]
-    for name in names:
-        value = getattr(value, name)
-    return value
+    root, _, names = path.partition(".")
+    return attrgetter(names)(roots[root]) if names else roots[root]
 
 
 def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:

@@ -82,23 +82,48 @@ def _zero_stage(context: Context, pp: int) -> int:
 
 def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
     """What is wrong with single options, whatever the model and the cluster."""
+    policy, recomputed, offloaded = (
+        request.recompute,
+        request.recompute_layers,
+        request.offloaded_layers,
+    )
+    offload, percent = request.layout["offload"], request.layout["offload_percent"]
+    has_no_states = offload in OFFLOAD_CODES and "optimizer" not in offload
+    allowed = ", ".join(RECOMPUTE_WORDS)
+    # Whether it is wrong, the option, and what is to be said.
+    checks = (
+        (
+            policy == "none" and recomputed is not None,
+            "--recompute-layers",
+            f"needs --recompute {' or '.join(RECOMPUTED)}",
+        ),
+        (
+            policy not in RECOMPUTE_WORDS,
+            "--recompute",
+            f"unknown policy {policy!r}; allowed are {allowed}",
+        ),
+        (
+            recomputed is not None and recomputed < 1,
+            "--recompute-layers",
+            f"must be at least 1; given {recomputed}",
+        ),
+        (
+            1 <= percent < 100 and has_no_states,
+            "--offload-percent",
+            f"needs --offload with the optimizer's states; given {offload}",
+        ),
+        (
+            isinstance(offloaded, int) and offloaded < 1,
+            "--offload-activations",
+            f"must be all, or at least 1; given {offloaded}",
+        ),
+    )
     problems = [
         (f"--{name.replace('_', '-')}", text)
         for name, value in request.given.items()
         if (text := _value_problem(name, value))
     ]
-    if request.recompute == "none" and request.recompute_layers is not None:
-        problems.append(("--recompute-layers", f"needs --recompute {' or '.join(RECOMPUTED)}"))
-    if request.recompute not in RECOMPUTE_WORDS:
-        allowed = ", ".join(RECOMPUTE_WORDS)
-        problems.append(
-            ("--recompute", f"unknown policy {request.recompute!r}; allowed are {allowed}")
-        )
-    if request.recompute_layers is not None and request.recompute_layers < 1:
-        problems.append(
-            ("--recompute-layers", f"must be at least 1; given {request.recompute_layers}")
-        )
-    return problems + _offload_problems(request)
+    return problems + [(option, text) for is_wrong, option, text in checks if is_wrong]
 
 
 def _value_problem(name: str, value: int | str) -> str | None:
@@ -113,45 +138,39 @@ def _value_problem(name: str, value: int | str) -> str | None:
     return f"must be from {decision.least} to {decision.most:,}; given {value}"
 
 
-def _offload_problems(request: LayoutRequest) -> list[tuple[str, str]]:
-    """What is wrong with how much is offloaded."""
-    problems, layers = [], request.offloaded_layers
-    offload, percent = request.layout["offload"], request.layout["offload_percent"]
-    if 1 <= percent < 100 and offload in OFFLOAD_CODES and "optimizer" not in offload:
-        text = f"needs --offload with the optimizer's states; given {offload}"
-        problems.append(("--offload-percent", text))
-    if isinstance(layers, int) and layers < 1:
-        problems.append(("--offload-activations", f"must be all, or at least 1; given {layers}"))
-    return problems
-
-
 def _problems_with(context: Context, request: LayoutRequest) -> list[tuple[str, str]]:
     """What would break filling the layout in."""
-    problems, num_layers = [], context.model.num_blocks
-    traits, pp = context.traits, request.layout["pp"]
-    stages = traits.support.zero_stages_with_pp if pp > 1 else traits.support.zero_stages
-    if not set(stages) & set(traits.optimizer.zero_stages):
-        given = ", ".join(map(str, stages)) or "none"
-        text = (
-            f"{traits.optimizer.name} runs under no ZeRO stage {traits.name} offers here ({given})"
-        )
-        problems.append(("--optimizer", text))
-    if pp > num_layers:
-        problems.append(("--pp", f"must be at most {num_layers}, the layers; given {pp}"))
-    most = request.recompute_layers or 1
-    even = default_layers(num_layers, min(pp, num_layers), 1)
-    longest = max(request.layers_per_stage or even)
-    text = f"no stage has more than {longest} layers; given "
-    if most > longest:
-        problems.append(("--recompute-layers", f"{text}{most}"))
-    offloaded = request.offloaded_layers
-    if isinstance(offloaded, int) and offloaded > longest:
-        problems.append(("--offload-activations", f"{text}{offloaded}"))
-    support = context.traits.support.sequence_parallel
-    if request.layout["sequence_parallel"] and not support:
-        text = f"{context.traits.name} offers no sequence parallelism"
-        problems.append(("--sequence-parallel", text))
-    return problems
+    num_layers, traits, pp = context.model.num_blocks, context.traits, request.layout["pp"]
+    support, optimizer = traits.support, traits.optimizer
+    stages = support.zero_stages_with_pp if pp > 1 else support.zero_stages
+    offered = ", ".join(map(str, stages)) or "none"
+    longest = max(request.layers_per_stage or default_layers(num_layers, min(pp, num_layers), 1))
+    recomputed, offloaded = request.recompute_layers or 1, request.offloaded_layers
+    # Whether it is wrong, the option, and what is to be said.
+    checks = (
+        (
+            not set(stages) & set(optimizer.zero_stages),
+            "--optimizer",
+            f"{optimizer.name} runs under no ZeRO stage {traits.name} offers here ({offered})",
+        ),
+        (pp > num_layers, "--pp", f"must be at most {num_layers}, the layers; given {pp}"),
+        (
+            recomputed > longest,
+            "--recompute-layers",
+            f"no stage has more than {longest} layers; given {recomputed}",
+        ),
+        (
+            isinstance(offloaded, int) and offloaded > longest,
+            "--offload-activations",
+            f"no stage has more than {longest} layers; given {offloaded}",
+        ),
+        (
+            request.layout["sequence_parallel"] and not support.sequence_parallel,
+            "--sequence-parallel",
+            f"{traits.name} offers no sequence parallelism",
+        ),
+    )
+    return [(option, text) for is_wrong, option, text in checks if is_wrong]
 
 
 def _raise(problems: Sequence[tuple[str, str]]) -> None:

@@ -1,6 +1,7 @@
 """When nothing fits: which limits are in conflict, what is missing, and what would fit."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.answers.base import Answer, Deadline, Plan
@@ -15,7 +16,6 @@ from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
 from planner.search.conflicts import ConflictingRules, conflicting_rules
 from planner.search.feasible import SearchTimeoutError
-from planner.search.space.rule import Rule
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
@@ -142,27 +142,22 @@ def explain_nothing(
         )
     found = Remedies(asked=case, deadline=until, unconstrained=unconstrained).found(known)
     is_complete = not until.is_over
-    conflict = _conflict(case.of(context), Deadline(share * limits.CONFLICT_S))
-    in_words = Limits(context=context, narrowing=case.narrowing).in_words
+    until = Deadline(share * limits.CONFLICT_S)
+    limits_kept = Limits(context=context, narrowing=case.narrowing, deadline=until)
+    conflict: tuple[str, ...] = ()
+    with suppress(SearchTimeoutError):
+        least = limits_kept.conflict()
+        conflict = least.limits if least else ()
     return NothingFits(
         case=case.of(context),
         forbidding=None if missing else conflicting_rules(context, case.narrowing),
         conflict=conflict,
-        limits=tuple(map(in_words, conflict)),
+        limits=tuple(map(limits_kept.in_words, conflict)),
         missing=missing,
         unconstrained=unconstrained,
         remedies=tuple(found),
         is_complete=is_complete,
     )
-
-
-def _conflict(case: Case, deadline: Deadline) -> tuple[str, ...]:
-    limits = Limits(context=case.context, narrowing=case.narrowing, deadline=deadline)
-    try:
-        found = limits.conflict()
-    except SearchTimeoutError:
-        return ()
-    return found.limits if found else ()
 
 
 def nothing_fits(
@@ -214,11 +209,8 @@ def _forbidden(nothing: NothingFits) -> Iterator[str]:
     for rule in found.rules:
         said = found.violations.get(rule.name, ())
         more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
-        yield f"  {rule.name}: {'; '.join(said[:MOST_SAID]) or _general(rule)}{more}"
-
-
-def _general(rule: Rule) -> str:
-    return rule.message.splitlines()[0].rstrip(".")
+        words = "; ".join(said[:MOST_SAID]) or rule.message.splitlines()[0].rstrip(".")
+        yield f"  {rule.name}: {words}{more}"
 
 
 def _in_conflict(nothing: NothingFits) -> Iterator[str]:

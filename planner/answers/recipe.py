@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from planner.answers.base import Answer, Plan
@@ -211,11 +212,6 @@ def _beyond_hbm(context: Context, made: Estimate) -> float:
     return made.memory.peak_bytes - context.cluster.accelerator.hbm_bytes
 
 
-def _is_layout_of(plan: Plan, context: Context, strategy: Strategy) -> bool:
-    same = all(getattr(plan.strategy, name) == getattr(strategy, name) for name in LAYOUT)
-    return same and plan.framework == context.traits.name
-
-
 def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Placed:
     """Price the recipe's layout for the question of ``context``, beside ranked plans."""
     gpus = context.cluster.num_accelerators
@@ -228,7 +224,12 @@ def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Place
         return Placed(recipe=recipe, context=context, strategy=strategy, problem=broken.message)
     made = estimate(context, strategy)
     own = estimate(replace(context, traits=recipe_traits(recipe)), strategy)
-    rows = (n for n, p in enumerate(plans, start=1) if _is_layout_of(p, context, strategy))
+    named = attrgetter(*LAYOUT)
+    rows = (
+        number
+        for number, plan in enumerate(plans, start=1)
+        if plan.framework == context.traits.name and named(plan.strategy) == named(strategy)
+    )
     return Placed(
         recipe=recipe,
         context=context,

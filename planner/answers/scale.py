@@ -8,7 +8,7 @@ from typing import Literal
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.rows import InputsRow, PlanRow, Row
-from planner.answers.whatif import Case, best
+from planner.answers.whatif import Case, Found, best
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError
@@ -162,27 +162,21 @@ class Scaling:
         return next((p for p in plans if (total := p.total_s()) and total <= seconds), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnAll:
-    """The fastest plan on all GPUs of a cluster."""
-
-    plan: Plan | None
-    why_none: str
-    seconds: float
-    """Search time."""
-
-
-def fastest_on_all(case: Case, deadline: Deadline | None = None) -> OnAll:
-    """The fastest plan on all GPUs over the frameworks, or why there is none."""
+def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:
+    """The fastest plan on all GPUs over the frameworks, where there is one."""
     found = best(case, deadline or Deadline(), uses_all=True)
-    seconds = sum(result.seconds for result in found.searches)
-    if found.plans:
-        plan = min(found.plans, key=lambda plan: plan.estimate.iter_time_s)
-        plan = replace(plan, is_optimal=plan.is_optimal and found.is_complete)
-        return OnAll(plan=plan, why_none="", seconds=seconds)
+    fastest = sorted(found.plans, key=lambda plan: plan.estimate.iter_time_s)[:1]
+    plans = (replace(plan, is_optimal=plan.is_optimal and found.is_complete) for plan in fastest)
+    return replace(found, plans=tuple(plans))
+
+
+def _why_none(found: Found) -> str:
+    """Why there is no plan on all GPUs; empty where there is one."""
+    if found.plan is not None:
+        return ""
     is_legal = any(result.num_shapes for result in found.searches)
     why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
-    return OnAll(plan=None, why_none=why if found.is_complete else TOO_LATE, seconds=seconds)
+    return why if found.is_complete else TOO_LATE
 
 
 def scaling(
@@ -211,11 +205,9 @@ def scaling(
             for each in case.contexts
         ]
         found = fastest_on_all(replace(case, contexts=tuple(sized)), deadline)
-        seconds += found.seconds
-        point = Point(
-            num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=found.why_none
-        )
-        points.append(point)
+        seconds += sum(result.seconds for result in found.searches)
+        why = _why_none(found)
+        points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why))
     return Scaling(
         case=case,
         points=tuple(points),

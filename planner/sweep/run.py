@@ -239,7 +239,11 @@ def _pooled(
     queue: Iterator[Task], first: list[Task], workers: int, answer: Callable[[Task], Row]
 ) -> "Any":  # noqa: ANN401 - a generator of answers that returns the tasks that were lost
     """Yield answers of a pool until its tasks or a process end; return the tasks lost with it."""
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_interrupts)
+    # ^C is left to the parent, which ends the pool.
+    ignored = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=signal.signal, initargs=ignored
+    )
     flying: dict[Future[Row], Task] = {pool.submit(answer, task): task for task in first}
     lost: list[Task] = []
     try:
@@ -259,11 +263,6 @@ def _pooled(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     return lost
-
-
-def _leave_interrupts() -> None:
-    """Leave ^C to the parent, which ends the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def num_cores() -> int:
