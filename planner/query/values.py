@@ -9,16 +9,27 @@ from functools import partial
 from operator import contains
 from typing import Any
 
-from planner.formats.format import ALL, Finding, OwnModel, PerChunk, Reading, Severity, Value
+from planner.formats.format import ALL, Finding, PerChunk, Reading, Severity, Value
 from planner.limits import MAX_BATCH, MAX_GPUS, brief
 from planner.query.rules import OWN
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, FieldSpec, gpus_of_replica
 
 NOWHERE = Value(value=None, key="")
-SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
+# Fields of the model by the decisions that state them.
+SIZES = {
+    "model.num_layers": "num_layers",
+    "model.hidden_size": "hidden_size",
+    "model.num_heads": "num_heads",
+    "model.num_kv_heads": "num_kv_heads",
+    "model.ffn_size": "ffn_size",
+    "model.vocab_size": "vocab_size",
+    "model.num_experts": "moe.num_experts",
+}
+# What tells models apart where a file names one as a whole.
+NAMED_SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
 # Frameworks pad a vocabulary to a multiple of 128 times tensor parallelism.
-VOCAB_MULTIPLE, MOST_PADDING = 128, 128 * 64
+VOCAB_MULTIPLE, MOST_TP = 128, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,58 +235,65 @@ def known_of(
 
 def shape_of(model: ModelSpec) -> dict[str, int]:
     """The sizes that a file may state, by the names of DECISIONS."""
-    sizes = {f"model.{name}": getattr(model, name) for name in SIZES}
-    return {**sizes, "model.num_experts": model.moe.num_experts if model.moe else 0}
+    return {decision: _part(model, name) or 0 for decision, name in SIZES.items()}
 
 
 def check_model(values: Values, model: ModelSpec) -> None:
-    """Note every size that is not the model's, those that one word of the file chooses at once."""
-    own = values.reading.own_model
-    if own is not None:
-        mismatches = model_mismatches(own, model)
-        values.findings += [values.places.at(at, "job.model", text) for at, text in mismatches]
-        values.assumed += own.assumed if own.spec is model else ()
-        return
-    wrong: dict[tuple[str, int], dict[str, str]] = {}
-    for name, size in shape_of(model).items():
-        given = values.whole(name, least=0, most=10**9)
-        if given is not None and not _is_size(values, model, name, given, size):
-            place, words = values.places.of[name], _words(name)
-            text = f"{words} of {model.name} is {size}; given {given}"
-            wrong.setdefault((place.key, place.line), {})[name] = text
-    for texts in wrong.values():
-        name, text = next(iter(texts.items()))
-        more = f" (and {len(texts) - 1} other sizes)" if len(texts) > 1 else ""
-        values.add("job.model", text + more, name)
+    """Note what is not the model's; what one word of the file chooses is one finding."""
+    own, wrong = values.reading.own_model, dict[tuple[str, int], list[str]]()
+    for place, text in model_mismatches(values, model):
+        wrong.setdefault((place.key, place.line), []).append(text)
+    for (key, line), (text, *others) in wrong.items():
+        more = f" (and {len(others)} other sizes)" if others else ""
+        place = Value(value=None, key=key, line=line)
+        values.findings.append(values.places.at(place, "job.model", text + more))
+    if own is not None and own.spec is model:
+        values.assumed += own.assumed
 
 
-def _is_size(values: Values, model: ModelSpec, name: str, given: int, size: int) -> bool:
-    """Whether a size is the model's; a vocabulary may be padded."""
-    if name == "model.ffn_size" and model.moe and given == model.moe.expert_ffn_size:
-        return True
-    if name == "model.num_experts" and {given, size} == {0, 1}:
-        return True
-    tp = values.given("tp")
-    padding = VOCAB_MULTIPLE * (tp if isinstance(tp, int) and tp > 0 else 1)
-    return given == size or (name == "model.vocab_size" and size < given < size + padding)
-
-
-def model_mismatches(own: OwnModel, model: ModelSpec) -> Iterator[tuple[Value, str]]:
+def model_mismatches(values: Values, model: ModelSpec) -> Iterator[tuple[Value, str]]:
     """What a file says of its model that is not the model's, each with its place."""
-    if "" in own.places:
-        sizes = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
-        fields = [name for name in sizes if getattr(own.spec, name) != getattr(model, name)]
-        if fields:
-            shown = ", ".join(f"{_words(name)} {getattr(own.spec, name)}" for name in fields)
+    own = values.reading.own_model
+    if own is not None and "" in own.places:
+        named = [name for name in NAMED_SIZES if _part(own.spec, name) != _part(model, name)]
+        if named:
+            shown = ", ".join(f"{_words(name)} {_part(own.spec, name)}" for name in named)
             yield own.places[""], f"names {own.spec.name} ({shown}); checked for {model.name}"
         return
-    for name, place in own.places.items():
-        given, wanted = _part(own.spec, name), _part(model, name)
+    for name, place, given in _stated_of_model(values):
+        wanted = _part(model, name)
         if name == "biases.mlp" and model.moe:  # files say one word of both
             wanted = model.moe.expert_bias
-        if given != wanted and not _is_as_good(own.spec, model, name):
+        if given != wanted and not _is_as_good(values, model, name, given):
             text = f"{_words(name)} of {model.name} is {_shown(wanted)}; given {_shown(given)}"
             yield place, text
+
+
+def _stated_of_model(values: Values) -> Iterator[tuple[str, Value, Any]]:
+    """Fields of the model that the file says, with place and value; sizes where it says no more."""
+    own = values.reading.own_model
+    if own is not None:
+        for name, place in own.places.items():
+            yield name, place, _part(own.spec, name)
+        return
+    for decision, name in SIZES.items():
+        size = values.whole(decision, least=0, most=10**9)
+        if size is not None:
+            yield name, values.places.of[decision], size
+
+
+def _is_as_good(values: Values, model: ModelSpec, name: str, given: Any) -> bool:  # noqa: ANN401
+    """Whether another value builds the model all the same."""
+    moe, is_described = model.moe, values.reading.own_model is not None
+    if name == "vocab_size":
+        tp = values.given("tp")
+        degree = MOST_TP if is_described else tp if isinstance(tp, int) and tp > 0 else 1
+        return bool(model.vocab_size < given < model.vocab_size + VOCAB_MULTIPLE * degree)
+    if name == "ffn_size" and moe:
+        return bool(given == moe.expert_ffn_size)
+    if name == "moe.num_experts":  # one expert is none
+        return bool(given <= 1 and (moe is None or moe.num_experts <= 1))
+    return name in ("qk_norm", "head_dim") and model.mla is not None
 
 
 def _part(model: ModelSpec, name: str) -> Any:  # noqa: ANN401 - of any field
@@ -286,18 +304,11 @@ def _part(model: ModelSpec, name: str) -> Any:  # noqa: ANN401 - of any field
     return part
 
 
-def _is_as_good(own: ModelSpec, model: ModelSpec, name: str) -> bool:
-    """Whether another value builds the model all the same."""
-    if name == "vocab_size":
-        return model.vocab_size < own.vocab_size < model.vocab_size + MOST_PADDING
-    if name == "ffn_size" and model.moe:
-        return own.ffn_size == model.moe.expert_ffn_size
-    return name in ("qk_norm", "head_dim") and model.mla is not None
-
-
 def _words(name: str) -> str:
     return name.rpartition(".")[2].replace("_", " ")
 
 
 def _shown(value: object) -> str:
-    return {True: "yes", False: "no", None: "none"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)

@@ -14,7 +14,7 @@ from planner.formats.format import SourceText
 from planner.formats.megatron.model import described
 from planner.formats.megatron.read import read
 from planner.query.from_file import Request
-from planner.query.values import model_mismatches
+from planner.query.values import Values, model_mismatches
 
 LLAMA = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
@@ -77,9 +77,10 @@ def test_another_top_k_is_found() -> None:
         f"--num-layers {mixtral.num_layers} --hidden-size {mixtral.hidden_size} "
         f"--num-attention-heads {mixtral.num_heads} --num-experts 8 --moe-router-topk 3"
     )
-    own = read(SourceText(path="a.args", text=words)).own_model
-    assert own is not None
-    assert "--moe-router-topk" in [place.key for place, _ in model_mismatches(own, mixtral)]
+    reading = read(SourceText(path="a.args", text=words))
+    assert reading.own_model is not None
+    found = [place.key for place, _ in model_mismatches(Values(reading), mixtral)]
+    assert "--moe-router-topk" in found
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,9 @@ def test_what_is_emitted_describes_the_model(name: str) -> None:
         pytest.skip("Megatron's GPT model is none of this shape")
     lines = [(each.key, each.value) for each in shape.shape_choices(context)]
     words = " ".join(key if value is True else f"{key} {value}" for key, value in lines)
-    own = read(SourceText(path="a.args", text=words)).own_model
-    assert own is not None
-    assert list(model_mismatches(own, model)) == []
+    reading = read(SourceText(path="a.args", text=words))
+    assert reading.own_model is not None
+    assert list(model_mismatches(Values(reading), model)) == []
 
 
 def test_a_fork_is_one_note(check: Check) -> None:
