@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from planner.collectives import flat, gradients, in_network
+from planner.collectives import flat, gradients
 from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
 from planner.spec.cluster import CollectiveKind
 
@@ -124,9 +124,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         name="in-network",
         placement="chunks",
         flat={
-            "all_reduce": in_network.nvls_all_reduce,
-            "reduce_scatter": in_network.nvls_reduce_scatter,
-            "all_gather": in_network.nvls_all_gather,
+            "all_reduce": flat.nvls_all_reduce,
+            "reduce_scatter": flat.nvls_reduce_scatter,
+            "all_gather": flat.nvls_all_gather,
         },
     ),
     Algorithm(

@@ -12,8 +12,8 @@ import numpy as np
 
 from planner.collectives.algorithms import BY_NAME, Flat, Placement
 from planner.collectives.cost import CollectiveCost, Link, Number
+from planner.collectives.flat import nvls_tree_all_reduce, sharp_all_reduce
 from planner.collectives.grid import exchange_detour, grid_collective
-from planner.collectives.in_network import nvls_tree_all_reduce, sharp_all_reduce
 from planner.spec.cluster import CollectiveKind, Topology
 from planner.units import Array
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from planner.collectives.cost import Link, busbw_factor
 from planner.collectives.fitted import fitted_s
-from planner.collectives.flat import ring_s, tree_all_reduce_s
+from planner.collectives.flat import nvls_all_reduce, ring_s, tree_all_reduce_s
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
-from planner.collectives.in_network import nvls_all_reduce
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
 from planner.units import Array, Mask
@@ -118,7 +117,7 @@ def domain_s(collective: Collective, num_bytes: Array, group: Group, cluster: Cl
     """A collective over the members inside one domain: the measured fit, or a ring without one.
 
     Without a fit, an all-reduce that the domain's switches add up takes ``2 α + (n+1)/n · S/B``
-    where that is less (planner.collectives.in_network.nvls_all_reduce).
+    where that is less (planner.collectives.flat.nvls_all_reduce).
     """
     fits = cluster.accelerator.collectives.get(collective, ())
     level, size = cluster.domain, group.local

@@ -11,22 +11,20 @@ from planner.collectives.flat import (
     direct_exchange,
     double_tree_all_reduce,
     double_tree_broadcast,
+    nvls_all_gather,
+    nvls_all_reduce,
+    nvls_reduce_scatter,
     pairwise_all_to_all,
     ring_all_reduce,
     scatter_all_gather_broadcast,
     send,
+    sharp_all_reduce,
 )
 from planner.collectives.grid import (
     grid_collective,
     mesh_2d_all_reduce,
     torus_2d_all_reduce,
     torus_3d_all_reduce,
-)
-from planner.collectives.in_network import (
-    nvls_all_gather,
-    nvls_all_reduce,
-    nvls_reduce_scatter,
-    sharp_all_reduce,
 )
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
