@@ -171,13 +171,16 @@ def main_process_port_is_a_number(file: AccelerateView) -> bool:
     return not file.starts_one and isinstance(given, str) and as_whole(given) is not None
 
 
-@rule(f"{LAUNCH_ENV}: num_processes // num_machines", enforced=False)
-def num_machines_divides(file: AccelerateView) -> Violations:
+@rule(
+    f"{LAUNCH_ENV}: num_processes // num_machines",
+    key=keys.MACHINES,
+    says="given {given} for {file.processes} processes; a divisor of {file.processes}",
+    enforced=False,
+)
+def num_machines_divides(file: AccelerateView) -> bool:
     """Every node starts num_processes // num_machines; the rest is dropped."""
-    processes, machines = file.processes, file.whole(keys.MACHINES)
-    if processes > 0 and machines > 1 and processes % machines:
-        message = f"given {machines} for {processes} processes; a divisor of {processes}"
-        yield keys.MACHINES, message
+    machines = file.whole(keys.MACHINES)
+    return machines > 1 and file.processes > 0 and file.processes % machines != 0
 
 
 @rule(LAUNCH, key="gpu_ids", says="given {given!r}; 'all', or two or more separated by commas")
@@ -302,14 +305,15 @@ def tp_divides_heads(file: AccelerateView) -> Violations:
             yield keys.size_key("tp"), f"given tp {tp}; a divisor of {heads} {what}"
 
 
-@rule(STATE)
-def cp_needs_fsdp2(file: AccelerateView) -> Violations:
+@rule(
+    STATE,
+    key=keys.size_key("cp"),
+    says="given cp {given} under {file.kind}; FSDP with fsdp_version 2",
+)
+def cp_needs_fsdp2(file: AccelerateView) -> bool:
     """Context parallelism runs under FSDP2 only."""
     is_other = file.kind.startswith(("MULTI", "FSDP")) and not file.is_fsdp2
-    if is_other and file.sizes["cp"] > 1:
-        given = "FSDP1" if file.is_fsdp else file.kind
-        message = f"given cp {file.sizes['cp']} under {given}; FSDP with fsdp_version 2"
-        yield keys.size_key("cp"), message
+    return is_other and file.sizes["cp"] > 1
 
 
 @rule(

@@ -14,13 +14,15 @@ _PEFT = "axolotl src/axolotl/utils/schemas/peft.py"
 _SFT = "ms-swift swift/arguments/sft_args.py"
 
 
-@llamafactory(f"{_PARSER} _verify_model_args")
-def quantised_weights_have_adapters(file: ConfigView) -> Violations:
+@llamafactory(
+    f"{_PARSER} _verify_model_args",
+    key="quantization_bit",
+    says="given {given} with finetuning_type {file[finetuning_type]}; lora or oft",
+)
+def quantised_weights_have_adapters(file: ConfigView) -> bool:
     """Weights in 4 or 8 bits are not trained themselves."""
-    kind = file.word("finetuning_type", "lora")
-    bits = file["quantization_bit"]
-    if bits is not None and kind not in ("lora", "oft"):
-        yield "quantization_bit", f"given {bits} with finetuning_type {kind}; lora or oft"
+    is_whole = file.word("finetuning_type", "lora") not in ("lora", "oft")
+    return is_whole and file["quantization_bit"] is not None
 
 
 @llamafactory(_FINETUNING)
@@ -87,13 +89,15 @@ def one_engine_shards(file: ConfigView) -> bool:
     return keys.is_on(file.settings, keys.FSDP) and keys.is_on(file.settings, keys.DEEPSPEED)
 
 
-@swift(f"{_SFT} _init_deepspeed")
-def tensor_parallelism_has_deepspeed(file: ConfigView) -> Violations:
+@swift(
+    f"{_SFT} _init_deepspeed",
+    key="deepspeed_autotp_size",
+    says="given {given} without deepspeed; deepspeed as well",
+)
+def tensor_parallelism_has_deepspeed(file: ConfigView) -> bool:
     """DeepSpeed splits the weights."""
-    key = "deepspeed_autotp_size"
-    size = file.whole(key, 1)
-    if size > 1 and not keys.is_on(file.settings, keys.DEEPSPEED):
-        yield key, f"given {size} without deepspeed; deepspeed as well"
+    is_split = file.whole("deepspeed_autotp_size") > 1
+    return is_split and not keys.is_on(file.settings, keys.DEEPSPEED)
 
 
 @trl(

@@ -107,13 +107,15 @@ def _text_of(line: Line) -> str:
     return " ".join(word if word.startswith("${") else shlex.quote(word) for word in words)
 
 
-def _head(chosen: Chosen) -> Iterator[Line]:
+def _head(chosen: Chosen) -> tuple[Line, ...]:
     where = "its own" if not chosen.text else "written for this plan, found in the working folder"
-    yield Line(key="module", value=chosen.module)
-    yield Line(key="config", value=chosen.config, why=f"config with the model's sizes, {where}")
-    yield Line(key="hf_assets_path", value="${HF_ASSETS_PATH}")
-    yield Line(key="dataloader.dataset", value="${DATASET}")
-    yield Line(key="training.steps", value="${STEPS}")
+    return (
+        Line(key="module", value=chosen.module),
+        Line(key="config", value=chosen.config, why=f"config with the model's sizes, {where}"),
+        Line(key="hf_assets_path", value="${HF_ASSETS_PATH}"),
+        Line(key="dataloader.dataset", value="${DATASET}"),
+        Line(key="training.steps", value="${STEPS}"),
+    )
 
 
 FORMAT = Format(

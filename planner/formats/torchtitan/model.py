@@ -56,20 +56,25 @@ def chosen_config(context: Context) -> Chosen | None:
 
 def unlike_configs(context: Context) -> Iterator[str]:
     """Why no config can be chosen."""
-    model, precision = context.model, context.job.precision
-    if precision not in PRECISIONS:
-        yield f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config"
-    elif precision != "bf16":
-        yield f"precision {precision}: torchtitan has no such config of {model.name}"
-    named = _named(context)
-    if named and context.job.seq_len > named.max_seq_len:
-        yield (
-            f"seq_len {context.job.seq_len}: torchtitan's config {named.name} allows "
-            f"{named.max_seq_len}"
-        )
-    elif precision == "bf16":
-        for part in _foreign_parts(model):
-            yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
+    model, precision, length = context.model, context.job.precision, context.job.seq_len
+    named, has_config = _named(context), precision in PRECISIONS
+    most = named.max_seq_len if named else length
+    yield from holding(
+        (
+            not has_config,
+            f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config",
+        ),
+        (
+            has_config and precision != "bf16",
+            f"precision {precision}: torchtitan has no such config of {model.name}",
+        ),
+        (
+            length > most,
+            f"seq_len {length}: torchtitan's config {named and named.name} allows {most}",
+        ),
+    )
+    for part in _foreign_parts(model) if precision == "bf16" and length <= most else ():
+        yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
 
 
 def _own_config(context: Context) -> Chosen | None:
@@ -101,13 +106,14 @@ def _named(context: Context) -> Config | None:
 
 
 def _kind(model: ModelSpec) -> str:
-    if model.mla:
-        return "mla"
-    if model.family == "gpt-oss":
-        return "sinks"
-    if list(_foreign_parts(model)):
-        return "foreign"
-    return "qk_norm" if model.qk_norm == "head" else "plain" if not model.moe else "foreign"
+    kinds = holding(
+        (model.mla, "mla"),
+        (model.family == "gpt-oss", "sinks"),
+        (list(_foreign_parts(model)), "foreign"),
+        (model.qk_norm == "head", "qk_norm"),
+        (not model.moe, "plain"),
+    )
+    return next(kinds, "foreign")
 
 
 def _shape(model: ModelSpec) -> dict[str, Any]:

@@ -5,7 +5,8 @@ Source: torchtitan/config/job_config.py of v0.1 to v0.2.2, torchtitan/config_man
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,22 +65,24 @@ def read_old(source: SourceText) -> Reading:
         data = tomllib.loads(source.text)
     except (ValueError, RecursionError) as error:
         raise InputError.single(source.path, "file", f"is no TOML: {error}") from None
-    return _reading(source.path, dict(_given(data, source.text)))
+    return _reading(source.path, data, _lines_of(source.text))
 
 
 def read_dumped(path: str, data: Mapping[str, Any], line: int) -> Reading:
     """Read the settings that a run prints at its start, one mapping on one line."""
+    return _reading(path, data, defaultdict(lambda: line))
+
+
+def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Reading:
+    """What settings of such a file decide; ``lines`` holds their places by ``section.key``."""
     given = {
-        f"{section}.{name}": Value(value=value, key=f"{section}.{name}", line=line)
+        f"{section}.{name}": Value(
+            value=value, key=f"{section}.{name}", line=lines[f"{section}.{name}"]
+        )
         for section, values in data.items()
         if isinstance(values, Mapping)
         for name, value in values.items()
     }
-    return _reading(path, given)
-
-
-def _reading(path: str, given: Settings) -> Reading:
-    """What settings of such a file decide."""
     named = {_renamed(key): value for key, value in given.items() if _renamed(key)}
     bad = {name: wrongs(option_of(name) or {}, value.value) for name, value in named.items()}
     settings = {name: value for name, value in named.items() if not bad[name]}
@@ -111,18 +114,15 @@ def _reading(path: str, given: Settings) -> Reading:
     )
 
 
-def _given(data: Mapping[str, Any], text: str) -> Iterator[tuple[str, Value]]:
-    """Every key of a section, by ``section.key``, with its line."""
-    lines, section = dict[str, int](), ""
+def _lines_of(text: str) -> Mapping[str, int]:
+    """Lines by ``section.key``; 0 where a key is written in another way."""
+    lines, section = defaultdict[str, int](int), ""
     for number, line in enumerate(text.splitlines(), 1):
         if opened := re.match(r"\s*\[([\w.]+)\]", line):
             section = opened[1]
         elif assigned := re.match(r"\s*(\w+)\s*=", line):
             lines[f"{section}.{assigned[1]}"] = number
-    for section, values in data.items():
-        for name, value in values.items() if isinstance(values, Mapping) else ():
-            key = f"{section}.{name}"
-            yield key, Value(value=value, key=key, line=lines.get(key, 0))
+    return lines
 
 
 def _renamed(key: str) -> str:

@@ -256,15 +256,14 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 
 def _in_script(context: Context, strategy: Strategy) -> Iterator[Decided]:
-    why = "TrainingArguments have no key for it"
-    length = str(context.job.seq_len)
-    yield Decided(key="training script: tokens per sequence", value=length, why=why)
-    documents = context.job.documents
+    documents, length = context.job.documents, str(context.job.seq_len)
+    no_key, prefix = "TrainingArguments have no key for it", "training script: "
+    yield Decided(key=f"{prefix}tokens per sequence", value=length, why=no_key)
     if documents is not None and documents.batching != "grouped":
-        key = f"training script: documents {documents.batching}"
-        yield Decided(key=key, value=f"{documents.mean:g} tokens on average", why=why)
+        mean = f"{documents.mean:g} tokens on average"
+        yield Decided(key=f"{prefix}documents {documents.batching}", value=mean, why=no_key)
     if strategy.tp > 1:
-        key = "training script: from_pretrained(..., distributed_config=DistributedConfig(...))"
+        key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
         why = "transformers splits the weights"
         yield Decided(key=key, value=f"tp_size {strategy.tp}", why=why)
 
