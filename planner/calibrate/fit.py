@@ -95,7 +95,10 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     effects = {key: _effect(base.cluster, points, {}, key, residual) for key in priors}
     used = [key for key, effect in effects.items() if np.max(np.abs(effect)) > LEAST_EFFECT]
     theta, scales = np.zeros(len(used)), np.array([priors[key].deviation for key in used])
-    most = np.array([_most(key, priors[key]) for key in used])
+    # a fraction ends at 1
+    most = np.array(
+        [1.0 / priors[key].value if key.endswith("fraction") else np.inf for key in used]
+    )
     normal = np.diag(1.0 / scales**2)
     for _ in range(ROUNDS if used else 0):
         factors = _factors(used, theta)
@@ -106,7 +109,7 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         weights = _weights(points, residual)
         normal = slopes.T @ (weights[:, None] * slopes) + np.diag(1.0 / scales**2)
         pull = slopes.T @ (weights * residual) + theta / scales**2
-        theta = np.minimum(theta - np.linalg.solve(normal, pull), most)
+        theta = np.minimum(theta - np.linalg.solve(normal, pull), np.log(most))
     spread = np.sqrt(np.diag(np.linalg.inv(normal))) if used else np.zeros(0)
     fitted = tuple(
         Fitted(
@@ -120,11 +123,6 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     )
     own = own_errors(base, points, _factors(used, theta))
     return Calibration(base=base, fitted=fitted, own=own)
-
-
-def _most(key: str, prior: Known) -> float:
-    """Largest θ: a fraction ends at 1."""
-    return -math.log(prior.value) if key.endswith("fraction") else math.inf
 
 
 def _factors(keys: Sequence[str], theta: Array) -> dict[str, float]:

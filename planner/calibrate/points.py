@@ -39,6 +39,7 @@ NOISE = {
     "run": 0.06,
 }
 DISKS = ("nvme_write_gb_per_s", "nvme_read_gb_per_s")
+FLOPS = (float(TERA), "TFLOP/s")
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
 BACKWARD_FLOPS = 2.5  # of forward's, scores recomputed (arXiv 2307.08691, section 4)
 HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/offload.md)
@@ -103,11 +104,17 @@ def _another(path: str, key: str, what: str, cluster: ClusterSpec) -> Problem:
 
 
 def _check_rate(
-    place: Place, what: str, bytes_per_s: float, limit: str, most_bytes_per_s: float
+    place: Place,
+    what: str,
+    rate: float,
+    limit: str,
+    most: float,
+    unit: tuple[float, str] = (GB, "GB/s"),
 ) -> None:
-    if bytes_per_s > ROUNDING * most_bytes_per_s:
-        most = f"{limit} moves {most_bytes_per_s / GB:,.0f} GB/s"
-        raise place.too_fast(what, f"{bytes_per_s / GB:,.0f} GB/s", most)
+    if rate > ROUNDING * most:
+        scale, word = unit
+        given = f"{rate / scale:,.0f} {word}"
+        raise place.too_fast(what, given, f"{limit} {most / scale:,.0f} {word}")
 
 
 def collective_point(
@@ -159,9 +166,7 @@ def product_point(
     if peak is None:
         raise place.refuse(f"{cluster.accelerator.name} has no peak in {precision}")
     rate = 2.0 * m * n * k / measured_s
-    if rate > ROUNDING * peak:
-        given, most = f"{rate / TERA:,.0f} TFLOP/s", f"the peak is {peak / TERA:,.0f} TFLOP/s"
-        raise place.too_fast(f"{precision} product", given, most)
+    _check_rate(place, f"{precision} product", rate, "the peak is", peak, FLOPS)
     gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
 
     def predict(machine: ClusterSpec) -> float:
@@ -209,10 +214,8 @@ def attention_point(
         peak = attention_peak_flops_per_s(cluster.accelerator, precision)
     except ValueError as error:
         raise place.refuse(str(error)) from None
-    flops = attention_flops(work, is_backward=is_backward)
-    if flops > ROUNDING * peak * measured_s:
-        given = f"{flops / measured_s / TERA:,.3g} TFLOP/s"
-        raise place.too_fast("attention", given, f"the peak is {peak / TERA:,.3g} TFLOP/s")
+    rate = attention_flops(work, is_backward=is_backward) / measured_s
+    _check_rate(place, "attention", rate, "the peak is", peak, FLOPS)
     seconds = flash_attention_backward_s if is_backward else flash_attention_forward_s
 
     def predict(machine: ClusterSpec) -> float:
@@ -224,7 +227,7 @@ def attention_point(
 def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: ClusterSpec) -> Point:
     """An element-wise kernel; raises InputError where it is faster than the memory."""
     most = cluster.accelerator.hbm_bytes_per_s
-    _check_rate(place, "memory traffic", num_bytes / measured_s, "memory", most)
+    _check_rate(place, "memory traffic", num_bytes / measured_s, "memory moves", most)
 
     def predict(machine: ClusterSpec) -> float:
         return float(element_wise_s(np.asarray(num_bytes), machine.accelerator))
@@ -235,7 +238,7 @@ def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: Clu
 def link_point(place: Place, bytes_per_s: float, cluster: ClusterSpec) -> Point:
     """A host link's rate; raises InputError where it is above that of the memory it ends in."""
     most = cluster.accelerator.hbm_bytes_per_s
-    _check_rate(place, "a host link", bytes_per_s, "the memory", most)
+    _check_rate(place, "a host link", bytes_per_s, "the memory moves", most)
 
     def predict(machine: ClusterSpec) -> float:
         return machine.node.host_link_bytes_per_s or bytes_per_s
@@ -253,7 +256,7 @@ def host_adam_point(
     than the host's memory moves.
     """
     moved, most = HOST_ADAM_BYTES * params * ranks, cluster.node.host_memory_bytes_per_s
-    _check_rate(place, "traffic of Adam", moved / measured_s, "the host's memory", most)
+    _check_rate(place, "traffic of Adam", moved / measured_s, "the host's memory moves", most)
 
     def predict(machine: ClusterSpec) -> float:
         node = machine.node
@@ -266,7 +269,7 @@ def host_adam_point(
 def disk_point(place: Place, bytes_per_s: float, cluster: ClusterSpec, *, is_write: bool) -> Point:
     """What a disk of the node wrote or read; raises InputError where memory was, not a disk."""
     most = cluster.node.host_memory_bytes_per_s
-    _check_rate(place, "a disk's rate", bytes_per_s, "the host's memory", most)
+    _check_rate(place, "a disk's rate", bytes_per_s, "the host's memory moves", most)
 
     def predict(machine: ClusterSpec) -> float:
         node = machine.node

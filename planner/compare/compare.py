@@ -118,12 +118,7 @@ def _layout_of(
         message = "says no layout that can be read: --config FILE gives it"
         raise InputError.single(log.path, "layout", message)
     stated = log.dump.reading.decisions
-    known = replace(
-        log.sizes,
-        num_gpus=None if "num_gpus" in stated else log.sizes.num_gpus,
-        global_batch=None if "global_batch" in stated else log.sizes.global_batch,
-        seq_len=None if "seq_len" in stated else log.sizes.seq_len,
-    )
+    known = replace(log.sizes, **{each.name: None for each in fields(Sizes) if each.name in stated})
     return _completed(log.dump.reading, _with_sizes(request, known), log.dump.framework)
 
 

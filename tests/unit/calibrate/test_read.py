@@ -74,7 +74,7 @@ def test_flash_attentions_benchmark_is_read_by_its_own_kernel_alone(
     assert forward.predict(h100.cluster) == pytest.approx(forward.measured, rel=0.1)
     assert "faster" not in refused(h100, tmp_path, FLASH.replace("Flash2", "Flash9"), "f.txt")
     fast = refused(h100, tmp_path, FLASH.replace("330.00", "3300.00"), "flash.txt")
-    assert "::line 2: attention of 3.3e+03 TFLOP/s is more than there is: the peak is 989" in fast
+    assert "::line 2: attention of 3,300 TFLOP/s is more than there is: the peak is 989" in fast
 
 
 def test_attention_is_read_by_time_or_rate(h100: Base, tmp_path: Path) -> None:
