@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.answers.base import Deadline
 from planner.answers.changes import UNLIMITED, more_nodes, with_memory, with_nodes
-from planner.answers.rows import Row
+from planner.answers.row import Row
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
 from planner.cost.estimate import estimate

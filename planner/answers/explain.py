@@ -16,11 +16,11 @@ from planner.answers.items import (
     trait_source,
 )
 from planner.answers.plan_file import PlanFile
+from planner.answers.row import Row
 from planner.answers.rows import (
     EvidenceRow,
     LayoutRow,
     MemoryFigures,
-    Row,
     SoftwareRow,
     TimeFigures,
     Verdict,

@@ -9,7 +9,7 @@ from planner.answers.changes import UNLIMITED, more_nodes, with_memory
 from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
 from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy, best_within
-from planner.answers.rows import Row
+from planner.answers.row import Row
 from planner.answers.whatif import Case
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks

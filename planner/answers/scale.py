@@ -7,7 +7,8 @@ from itertools import takewhile
 from typing import Literal
 
 from planner.answers.base import Deadline, Plan
-from planner.answers.rows import InputsRow, PlanRow, Row
+from planner.answers.row import Row
+from planner.answers.rows import InputsRow, PlanRow
 from planner.answers.whatif import Case, Found, best
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate

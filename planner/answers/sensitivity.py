@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from planner.answers.base import Deadline, Plan
 from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter, parameters
-from planner.answers.rows import InputsRow, LayoutRow, PlanRow, Row, layout_row
+from planner.answers.row import Row
+from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
 from planner.answers.whatif import Case, crossing, first_plan, price
 from planner.cost.context import Context
 from planner.notes import Note

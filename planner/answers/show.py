@@ -3,8 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from planner.answers.rows import row_of, told
-from planner.answers.software import differences, phrases
+from planner.answers.row import row_of, told
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
@@ -35,7 +34,6 @@ from planner.layers.parameters import (
     count_parameters,
 )
 from planner.limits import MAX_GPUS
-from planner.query.like import priced_problem, recipe_gpus
 from planner.query.traits import RECOMPUTE, profile_problem
 from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.model import ModelSpec
@@ -333,6 +331,8 @@ class Recipes:
 
 def recipes(words: tuple[str, ...]) -> Recipes:
     """The recipes that all words apply to; raises InputError for words that apply to none."""
+    from planner.query.like import priced_problem, recipe_gpus
+
     rows = [
         ListedRecipe(
             **{each.name: getattr(recipe, each.name) for each in fields(Recipe)},
@@ -394,6 +394,9 @@ def frameworks() -> Frameworks:
 
 def framework(name: str) -> Framework:
     """The profile that ``FRAMEWORK`` or ``FRAMEWORK/PROFILE`` names; raises InputError."""
+    # Software is described of a whole question, which lists of models and hardware have not.
+    from planner.answers.software import phrases
+
     named, _, profile = name.partition("/")
     profile = profile or CURRENT
     if named not in FRAMEWORKS:
@@ -422,6 +425,8 @@ def framework(name: str) -> Framework:
 
 
 def _profile(framework: str, profile: str) -> dict[str, Any]:
+    from planner.answers.software import differences
+
     about = profile_title(framework, profile)
     return {
         "framework": framework,

@@ -9,7 +9,8 @@ import numpy as np
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
 from planner.answers.nothing_fits import nothing_fits
-from planner.answers.rows import InputsRow, LayoutRow, PlanRow, Row, layout_row
+from planner.answers.row import Row
+from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
 from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
 from planner.errors import NothingFitsError

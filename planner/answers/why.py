@@ -9,7 +9,8 @@ from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.evidence import RatioError, kinds_of_difference, ratio_error
 from planner.answers.layout import differences
 from planner.answers.nothing_fits import NothingFits, NothingFitsRow, explain_nothing
-from planner.answers.rows import PlanRow, Ratio, Row, told, told_by
+from planner.answers.row import Row, told, told_by
+from planner.answers.rows import PlanRow, Ratio
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
 from planner.notes import Note

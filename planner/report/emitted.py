@@ -9,7 +9,7 @@ from pathlib import Path
 from planner import __version__
 from planner.answers.base import Plan
 from planner.answers.plan_file import plan_text
-from planner.answers.rows import Row
+from planner.answers.row import Row
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError

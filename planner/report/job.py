@@ -1,16 +1,16 @@
 """What a whole job takes, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, make_dataclass
-from functools import cached_property
-from typing import Any, get_type_hints
+from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from planner.answers.job import Job, Terms
 from planner.answers.job_formulas import FAILING_GPUS, FAILURES
-from planner.answers.rows import InputsRow, PlanRow, Row
+from planner.answers.row import Row, told, told_by
+from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.document import serialise
@@ -179,30 +179,11 @@ class _Around(Row):
     plan: PlanRow
 
 
-def _figures() -> Iterator[tuple[str, Any, Any]]:
-    """Name, type and meaning of every figure of a job, as its properties state them."""
-    for name, each in vars(Job).items():
-        getter = (
-            each.fget
-            if isinstance(each, property)
-            else each.func
-            if isinstance(each, cached_property)
-            else None
-        )
-        if getter is not None and name != "node" and not name.startswith("_"):
-            about = field(metadata={"description": getter.__doc__})
-            yield name, get_type_hints(getter)["return"], about
-
-
-JobDocument: Any = make_dataclass(
-    "JobDocument", _figures(), bases=(_Around,), frozen=True, kw_only=True
-)
+JobDocument: Any = told_by(Job, _Around, leave_out=("node",))
 """What a whole job takes."""
 
 
 def render_job_json(job: Job, notes: Sequence[Note]) -> str:
     """Everything in base units."""
-    figures = {name: getattr(job, name) for name, _, _ in _figures()}
     inputs = InputsRow.of((job.plan.context,), EVERYTHING, tuple(notes))
-    body = JobDocument(inputs=inputs, terms=job.terms, plan=PlanRow.of(job.plan), **figures)
-    return serialise("job", body)
+    return serialise("job", told(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan)))

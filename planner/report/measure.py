@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers.layout import short_layout
-from planner.answers.rows import Row
+from planner.answers.row import Row
 from planner.calibrate.fit import Calibration, Fitted, OwnErrors
 from planner.calibrate.machine import MeasuredMachine
 from planner.compare.causes import APART, Cause

@@ -17,7 +17,7 @@ from planner.answers.repair import (
     Repaired,
     Value,
 )
-from planner.answers.rows import Row
+from planner.answers.row import Row
 from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
 from planner.check.result import Figures
