@@ -169,17 +169,17 @@ class TimeRow(Row):
 class TimeFigures(Row):
     """Time of an iteration."""
 
-    iter_time_s: float
-    """One optimizer step."""
-    iter_time_s_lower: float
-    """Between this and the next lie 80 % of the published runs of its regime."""
+    # Docstrings are read of a class's own fields only: these are inherited.
+    iter_time_s: float = field(metadata={"description": "One optimizer step."})
+    iter_time_s_lower: float = field(
+        metadata={"description": "Of 80 % of the published runs of its regime, to the next."}
+    )
     iter_time_s_upper: float
-    regime: str
-    """Those runs in words."""
-    iter_time_s_overlapped: float
-    """Communication overlapped completely."""
-    iter_time_s_serial: float
-    """And not at all."""
+    regime: str = field(metadata={"description": "Those runs in words."})
+    iter_time_s_overlapped: float = field(
+        metadata={"description": "Communication overlapped completely."}
+    )
+    iter_time_s_serial: float = field(metadata={"description": "And not at all."})
 
     @staticmethod
     def figures(estimate: Estimate) -> dict[str, Any]:
