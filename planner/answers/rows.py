@@ -4,7 +4,7 @@ Rows hold plain values in base units. Where an answer prints or is serialised, n
 any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from planner.answers.base import Plan
