@@ -1,10 +1,10 @@
 """From a ``config.json`` to a model file: which family, its keys, every problem at once."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,15 +25,6 @@ _OUTER_KEYS = ("tie_word_embeddings",)  # keys that stand outside the part too
 _REQUIRED = "num_layers, hidden_size, num_heads, vocab_size, max_seq_len"
 
 
-class Part(NamedTuple):
-    """The keys that give the shape, where they stand, and what they are read as."""
-
-    kind: str  # a type of families.yaml
-    name: str  # the part's key; empty: the whole file
-    keys: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class HfModel:
     """A config as a model file, the file it came from, and how it was understood."""
@@ -48,15 +39,13 @@ class _Given:
     """The keys of one family as they stand in a file."""
 
     where: str
-    part: Part
+    kind: str  # a type of families.yaml
     family: Family
-    keys: Mapping[str, Any]
+    prefix: str  # what stands before a key, where a part of the file gives the shape
+    written: Mapping[str, Any]
+    keys: Mapping[str, Any]  # the same in the family's main spelling
     spelled: Mapping[str, str]  # the spelling in the file of keys that are given in another one
-
-    @property
-    def prefix(self) -> str:
-        """What stands before a key of the part."""
-        return f"{self.part.name}." if self.part.name else ""
+    notes: tuple[str, ...]  # how the type was understood
 
     def problem(self, problem: Problem) -> Problem:
         """Return the problem with the key as it stands in the file."""
@@ -79,7 +68,7 @@ class _Given:
             message = message.replace(" and head_dim is left out", "")
             message = message.replace(", or give head_dim", "")
         if key in self.family.keys and key not in self.keys:
-            message += f"; left out, taken as {self.part.kind} has it"
+            message += f"; left out, taken as {self.kind} has it"
         return self.problem(Problem(where=self.where, key=key, message=message))
 
 
@@ -98,7 +87,7 @@ def read_config(path: Path) -> HfModel:
         message = f"no such file; the folder {path} holds no {NAME}"
         raise InputError.single(str(source), "file", message)
     data = load_json(source)
-    given = _given(data, str(source))
+    given = _found(data, str(source))
     problems = [*_clashes(given), *_refused(given)]
     names, wrong = _validated(given)
     problems += wrong
@@ -117,7 +106,7 @@ def read_config(path: Path) -> HfModel:
         note="; ".join((f"as transformers' {given.family.class_name}", *notes)),
         sources=(Source(path=str(source)),),
     )
-    named = {"name": _name(source), "family": given.part.kind, "provenance": provenance}
+    named = {"name": _name(source), "family": given.kind, "provenance": provenance}
     return HfModel(file=file.model_copy(update=named), path=source, notes=notes)
 
 
@@ -127,22 +116,31 @@ def _name(path: Path) -> str:
     return name_of(folder or path.stem)
 
 
-def _given(data: Mapping[str, Any], where: str) -> _Given:
-    """The family of a file and its keys in the family's main spelling."""
-    part = find_part(data, where)
-    family = families()[part.kind]
+def _given(
+    where: str, kind: str, written: Mapping[str, Any], prefix: str, notes: Sequence[str]
+) -> _Given:
+    family = families()[kind]
     keys, spelled = {}, {}
-    for key, value in part.keys.items():
+    for key, value in written.items():
         main = family.aliases.get(key, key)
         if main not in keys or key == main:
             keys[main] = value
             spelled[main] = key
-    return _Given(where=where, part=part, family=family, keys=keys, spelled=spelled)
+    return _Given(
+        where=where,
+        kind=kind,
+        family=family,
+        prefix=prefix,
+        written=written,
+        keys=keys,
+        spelled=spelled,
+        notes=tuple(notes),
+    )
 
 
 def _clashes(given: _Given) -> Iterator[Problem]:
     """Keys given in two spellings with two values."""
-    for key, value in given.part.keys.items():
+    for key, value in given.written.items():
         main = given.family.aliases.get(key)
         if main and key != given.spelled[main] and value != given.keys[main]:
             message = f"is {given.spelled[main]} in other words; given {str(value)[:60]!r}"
@@ -193,7 +191,7 @@ def _as_model_file(names: Raw, given: _Given) -> tuple[ModelFile | None, list[Pr
 def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
     """How the file was understood, where that is not plain from its keys."""
     family = given.family
-    yield from given.part.notes
+    yield from given.notes
     yield from family.noted(names)
     if data.get("auto_map"):
         yield f"auto_map: code of its own is not read; taken as {family.class_name}"
@@ -204,28 +202,27 @@ def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
         yield f"{family.class_name} does not read {', '.join(unread)}"
 
 
-def find_part(data: Mapping[str, Any], where: str) -> Part:
-    """Return the part of a file that is of a known family; raises InputError without one."""
+def _found(data: Mapping[str, Any], where: str) -> _Given:
+    """The part of a file that is of a known family; raises InputError without one."""
     model_type, inner = data.get("model_type"), data.get(_PART)
-    family = families().get(model_type) if isinstance(model_type, str) else None
-    if family and family.text_part_only:
+    kind = model_type if isinstance(model_type, str) and model_type in families() else None
+    if kind and families()[kind].text_part_only:
         inner = {} if inner is None else inner
         if not isinstance(inner, dict):
             raise InputError.single(where, _PART, f"must be an object; given {str(inner)[:60]!r}")
-        return _nested(data, inner, str(model_type))
-    if not family and isinstance(inner, dict) and (kind := _kind(inner)):
-        return _nested(data, inner, kind)
+    elif kind is None and isinstance(inner, dict):
+        kind = _kind(inner)
+    else:
+        inner = None
+    if kind and isinstance(inner, dict):
+        outer = {key: data[key] for key in _OUTER_KEYS if key in data}
+        note = f"{_PART}.* only: the text part of {_word(model_type)}"
+        notes = () if model_type == kind else _read_as(inner, kind)
+        return _given(where, kind, {**outer, **inner}, f"{_PART}.", (note, *notes))
     kind = _kind(data)
     if kind is None:
         raise InputError.single(where, "model_type", _unknown(data))
-    return Part(kind, "", data, _read_as(data, kind))
-
-
-def _nested(data: Mapping[str, Any], inner: Mapping[str, Any], kind: str) -> Part:
-    outer = {key: data[key] for key in _OUTER_KEYS if key in data}
-    note = f"{_PART}.* only: the text part of {_word(data.get('model_type'))}"
-    notes = () if data.get("model_type") == kind else _read_as(inner, kind)
-    return Part(kind, _PART, {**outer, **inner}, (note, *notes))
+    return _given(where, kind, data, "", _read_as(data, kind))
 
 
 def _kind(keys: Mapping[str, Any]) -> str | None:
