@@ -20,16 +20,18 @@ from planner.formats.accelerate.mapping import (
     FSDP1,
     SECTIONS,
     SUPPORT,
-    Section,
-    carrier,
     engine,
-    num_machines,
-    others,
     part,
     problems,
-    recomputes_all,
     section_of,
     top,
+)
+from planner.formats.accelerate.rows import (
+    Section,
+    carrier,
+    num_machines,
+    others,
+    recomputes_all,
 )
 from planner.formats.accelerate.rules import RULES
 from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
@@ -71,6 +73,7 @@ _WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _EXCHANGE = re.compile(rf"^{COMMENT}.*\bgradient_exchange=(\S+)", re.MULTILINE)
 _TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
+# Values of keys that stand for something else than such a file.
 _REFUSED = (
     (
         "compute_environment",
@@ -83,7 +86,6 @@ _REFUSED = (
         "is not covered; scripts with Megatron-LM's own options are",
     ),
 )
-"""Values of keys that stand for something else than such a file."""
 _NODES = {
     "NODE_RANK": "rank of the node, from 0",
     "MASTER_ADDR": "address of the first node",
@@ -246,7 +248,7 @@ def said_in(text: str) -> dict[str, Value]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where no section carries the strategy."""
-    section = carrier(context, strategy)
+    section = carrier(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     values: dict[Path, object] = {tuple(line.key.split(".")): line.value for line in lines}
     comment = comment_of(context, strategy, section)
@@ -328,7 +330,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     settings, named = reading.settings, word(reading.settings, keys.STRATEGY)
     own = section_of(settings)
-    section = carrier(context, strategy, own)
+    section = carrier(context, strategy, SECTIONS, own)
     if section is FSDP1 and "HYBRID" in named.upper():
         raise ExpressError(f"{reading.path}: {named} of FSDP1 is not edited; FSDP2's mesh is")
     if section.distributed_type == "DEEPSPEED" and keys.FILE in settings:

@@ -19,13 +19,14 @@ CLIPPING, INIT = f"{DEEPSPEED}gradient_clipping", f"{DEEPSPEED}zero3_init_flag"
 NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
 MESH = "parallelism_config.parallelism_config_"
 SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+# Keys of sections that Accelerate reads with ``int`` from their text, which ``2.0`` ends.
 WHOLE = frozenset(
     (
         *(VERSION, f"{FSDP}min_num_params", STAGE, STEPS),
         *(f"{MESH}{name}_size" for name in SIZES),
     )
 )
-"""Keys of sections that Accelerate reads with ``int`` from their text, which ``2.0`` ends."""
+# The class of a layer that FSDP wraps (transformers 5), by family of the model.
 CLASSES = {
     "bert": "BertLayer",
     "bloom": "BloomBlock",
@@ -53,7 +54,6 @@ CLASSES = {
     "pythia": "GPTNeoXLayer",
     "qwen2.5": "Qwen2DecoderLayer",
 }
-"""The class of a layer that FSDP wraps (transformers 5), by family of the model."""
 
 
 def schema() -> Schema:

@@ -21,6 +21,7 @@ ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
 OBSOLETE = ("sharding_strategy", "backward_prefetch", "forward_prefetch", "use_orig_params")
+# What DeepSpeed's own file decides.
 REPEATED = (
     "deepspeed_config.gradient_accumulation_steps",
     "deepspeed_config.gradient_clipping",
@@ -32,7 +33,6 @@ REPEATED = (
     "deepspeed_config.zero3_save_16bit_model",
     "mixed_precision",
 )
-"""What DeepSpeed's own file decides."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,14 +21,14 @@ from planner.formats.shell.words import Lines, line_numbers, read_script
 from planner.formats.trainer.format import is_json, places_in
 
 FILES = (".yaml", ".yml", ".json")
+# Variables that say how many processes a program's own launcher starts.
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
-"""Variables that say how many processes a program's own launcher starts."""
 ACCELERATE = "--config_file"
 MAX_LENGTH = 1000
+# Folders above a file from which its program may have been started.
 ABOVE = 6
-"""Folders above a file from which its program may have been started."""
+# The folder that has one of them is the outermost one.
 MARKS = (".git", "pyproject.toml", "setup.py")
-"""The folder that has one of them is the outermost one."""
 
 
 class OutsideError(InputError):

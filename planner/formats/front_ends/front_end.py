@@ -41,24 +41,24 @@ from planner.frameworks.optimizers import optimizer_names
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 from planner.spec.training import FULL, MODES, Training
 
+# The profile of weights, gradients and states in 16 bits, where nothing shards them.
 IN_16_BITS = "pure-bf16"
-"""The profile of weights, gradients and states in 16 bits, where nothing shards them."""
+# Options of a command that a note lists.
 OPEN = 6
-"""Options of a command that a note lists."""
+# Keys of TrainingArguments that a repair may change; what shards is left as it is.
 CARRIED = (
     *(keys.BATCH, keys.STEPS, keys.CHECKPOINTING),
     *(keys.BLOCKS, keys.RESHARD, keys.OFFLOAD),
 )
-"""Keys of TrainingArguments that a repair may change; what shards is left as it is."""
+# Rules of TrainingArguments of which a front end takes care itself.
 NOT_HERE = (
     "mesh_is_no_mapping",
     "checkpointing_by_its_new_name",
     "fsdp_config_is_used",
     "fsdp2_is_used",
 )
-"""Rules of TrainingArguments of which a front end takes care itself."""
+# What no key needs to say.
 _FOLLOWS = ("dp", "etp", "placement")
-"""What no key needs to say."""
 
 
 def front_end(name: str) -> Format:

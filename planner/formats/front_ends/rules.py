@@ -112,10 +112,10 @@ def one_loss(file: ConfigView) -> bool:
     return is_chunked and any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))
 
 
+# By the program's table.
 RULES: Mapping[str, tuple[FormatRule, ...]] = {
     "llamafactory": tuple(llamafactory),
     "axolotl": tuple(axolotl),
     "ms-swift": tuple(swift),
     "trl": tuple(trl),
 }
-"""By the program's table."""

@@ -11,8 +11,8 @@ from planner.formats.settings import Settings, as_flag, as_whole, given
 from planner.spec.training import FULL, MAX_RANK, TARGETS, Mode, Target, Training, read_targets
 from planner.spec.traits import Setting
 
+# Of the name of a model whose weights are quantised already.
 _QUANTISED = re.compile(r"(?i)\b(gptq|awq|aqlm|int4|int8|[48]bit|bnb|mxfp4|hqq|eetq)\b|-fp8")
-"""Of the name of a model whose weights are quantised already."""
 
 
 def is_one_of(value: object, wanted: list[Any]) -> bool:

@@ -17,13 +17,13 @@ from planner.formats.trainer import keys
 from planner.formats.trainer.format import as_number
 from planner.spelling import alike, did_you_mean
 
+# How alike a key is to the one that was meant.
 MISSPELT = 0.9
-"""How alike a key is to the one that was meant."""
 FSDP_CONFIG = "fsdp_config"
+# By the type of a file of Accelerate's.
 _ENGINES = {"DEEPSPEED": keys.DEEPSPEED, "FSDP": keys.FSDP}
-"""By the type of a file of Accelerate's."""
+# What such a file decides; precision and batch are the trainer's.
 _LAUNCHED = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
-"""What such a file decides; precision and batch are the trainer's."""
 NUMBERS = ("micro_batch_size", "sequence_len", "cutoff_len", "max_length", "lora_r", "lora_rank")
 NAMES = (*NUMBERS, "gradient_accumulation_steps", "per_device_train_batch_size")
 

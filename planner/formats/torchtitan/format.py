@@ -24,8 +24,8 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.strategy import Strategy
 
 ARGS_FILE = "torchtitan.args"
+# As torchtitan's run_train.sh sets it.
 ENVIRONMENT = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-"""As torchtitan's run_train.sh sets it."""
 VARIABLES = {
     "HF_ASSETS_PATH": "folder with the tokenizer's files, as scripts/download_hf_assets.py of "
     "torchtitan makes it",

@@ -19,8 +19,8 @@ from planner.formats.settings import Settings, whole, word
 NAME = "torchtitan"
 POLICY = "activation_checkpoint"
 SELECTORS = ("module", "config")
+# The Python module that is written for models torchtitan has no config of.
 OWN_MODULE = "planner_config"
-"""The Python module that is written for models torchtitan has no config of."""
 
 DEGREES = {
     "tp": "parallelism.tensor_parallel_degree",

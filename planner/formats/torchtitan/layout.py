@@ -17,6 +17,7 @@ from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 
 INTERLEAVED = "Interleaved1F1B"
+# By the planner's name; interleaved is 1f1b with several chunks per stage.
 SCHEDULE_NAMES = {
     "1f1b": "1F1B",
     "interleaved": INTERLEAVED,
@@ -25,10 +26,9 @@ SCHEDULE_NAMES = {
     "zb-v": "ZBVZeroBubble",
     "dualpipe-v": "DualPipeV",
 }
-"""By the planner's name; interleaved is 1f1b with several chunks per stage."""
 OTHER_SCHEDULES = ("LoopedBFS", "PipelineScheduleSingle", "PipelineScheduleMulti")
+# Schedules with one chunk per stage.
 SINGLE = ("1f1b", "gpipe")
-"""Schedules with one chunk per stage."""
 MAX_PARTS = 100_000
 
 

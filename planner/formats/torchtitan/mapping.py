@@ -29,11 +29,11 @@ from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 OFFLOADS = ("none", "optimizer+parameters:host")
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
+# What selective checkpointing repeats, compiled and not, by the profiles of the release.
 MODULE_SETS = {
     "current": "every_second_matmul_fused_qkv_compiled",
     "eager": "every_second_matmul_fused_qkv",
 }
-"""What selective checkpointing repeats, compiled and not, by the profiles of the release."""
 _EXPERTS = (
     "etp {s.etp} with ep {s.ep} and tp {s.tp}: torchtitan's experts are whole under expert "
     "parallelism, else split as other layers are; needs "
@@ -197,6 +197,7 @@ def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> 
         yield f"recomputation of {names}: its selective policy repeats {allowed}"
 
 
+# In the order of the lines: the policy's word ends torchtitan's own options.
 TABLE: Table = (
     Decision(
         names=("micro_batch", "num_micro_batches", "global_batch"),
@@ -309,9 +310,8 @@ TABLE: Table = (
         cannot=_unlike_policy,
     ),
 )
-"""In the order of the lines: the policy's word ends torchtitan's own options."""
+# Options whose value must be known for what the file decides to be known.
 DECIDING = {*SELECTORS, *(key for row in TABLE for key in row.keys)}
-"""Options whose value must be known for what the file decides to be known."""
 
 
 def decisions_of(

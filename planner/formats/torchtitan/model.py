@@ -13,13 +13,13 @@ from planner.formats.torchtitan.keys import OWN_MODULE, Config, config_named, mo
 from planner.spec.model import MlaSpec, ModelSpec
 
 PRECISIONS = ("bf16", "mxfp8")
+# Of a written module, whose model's sizes do not say them.
 VARIABLES = {
     "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
     "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
     "NORM_EPS": "epsilon of its norms, rms_norm_eps",
     "LEARNING_RATE": "highest learning rate",
 }
-"""Of a written module, whose model's sizes do not say them."""
 LEFT_OPEN = {
     "learning rate and its schedule": "--optimizer.param_groups.0.optimizer_kwargs.lr "
     "--lr_scheduler.warmup_steps --lr_scheduler.decay_type",

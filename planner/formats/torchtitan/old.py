@@ -30,17 +30,17 @@ OLD = (
     "is for torchtitan before 0.3, which took its settings from a TOML file; "
     "0.3 takes --module and --config, and options for what differs"
 )
+# A setting that only such a file has: the profile of its release.
 RELEASE = "release"
-"""A setting that only such a file has: the profile of its release."""
 SECTIONS = ("parallelism", "training", "experimental")
+# What the present release calls otherwise; other names moved between sections only.
 ALIASES = {
     "activation_checkpoint.mode": POLICY,
     "training.batch_size": "training.local_batch_size",
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
 }
-"""What the present release calls otherwise; other names moved between sections only."""
+# Policies that plans have; of every n-th layer they have none.
 KNOWN = ("none", "selective", "full")
-"""Policies that plans have; of every n-th layer they have none."""
 _MODEL = ("model.name", "model.flavor")
 _OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 

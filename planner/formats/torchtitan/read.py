@@ -38,17 +38,17 @@ from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.formats.torchtitan.old import is_old, read_old, refuse_old
 from planner.spelling import did_you_mean
 
+# Files that may hold a command of torchtitan among other things.
 OTHER_KINDS = (".yaml", ".yml", ".json", ".toml", ".md")
-"""Files that may hold a command of torchtitan among other things."""
+# Behind this word of a command stand torchtitan's own.
 _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
-"""Behind this word of a command stand torchtitan's own."""
 _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
 _SECTIONS = r"(?:parallelism|training|activation[-_]checkpoint)"
 _OPTIONS = re.compile(rf"(?<!\S)--{_SECTIONS}\.[a-z]|(?<!\S)activation[-_]checkpoint:")
+# What torchtitan's own run_train.sh takes from the environment.
 _SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
-"""What torchtitan's own run_train.sh takes from the environment."""
+# So does it the number of processes of a node.
 _PROCESSES = "NGPU"
-"""So does it the number of processes of a node."""
 
 
 def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:

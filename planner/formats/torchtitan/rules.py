@@ -28,8 +28,8 @@ TYPE_CHECKS = "debug.spmd_typechecking"
 PP, EP, CP = (key.DEGREES[name] for name in ("pp", "ep", "cp"))
 SYNCHRONOUS = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
 BALANCERS = ("headtail", "ptrr")
+# Degrees that make the processes with that of the shards.
 _OTHERS = ("dp_replicate", "cp", "tp", "pp")
-"""Degrees that make the processes with that of the shards."""
 _CONFIGS = "torchtitan/config/configs.py"
 _DIMS = "torchtitan/distributed/parallel_dims.py"
 _TRAINER = "torchtitan/trainer.py"

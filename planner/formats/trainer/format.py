@@ -10,7 +10,7 @@ from planner.documents.json_nodes import parse_json
 from planner.documents.schema import Path, wrongs
 from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
 from planner.errors import ExpressError, InputError
-from planner.formats.accelerate.mapping import carrier, others
+from planner.formats.accelerate.rows import carrier, others
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
 from planner.formats.decision import changes, decided_in, explained, holding, lines_of
 from planner.formats.format import (
@@ -57,6 +57,7 @@ from planner.spelling import alike, did_you_mean
 FILE = "training_arguments.json"
 VARIABLE = "PARALLELISM_CONFIG_"
 MODELS = ("model_name_or_path", "model_name", "model_id", "model")
+# Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
 PEFT: Mapping[str, tuple[object, ...]] = {
     "use_peft": (True,),
     "finetuning_type": ("lora", "freeze", "oft"),
@@ -65,12 +66,11 @@ PEFT: Mapping[str, tuple[object, ...]] = {
     "load_in_4bit": (True,),
     "load_in_8bit": (True,),
 }
-"""Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained."""
 _EXPONENT = re.compile(r"\d{1,9}e[+-]?\d{1,3}")
 _TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
+# How alike a key is to the one that was meant. Others may be of the dataclasses that a script reads
+# from the same file, as HfArgumentParser does.
 _MISSPELT = 0.87
-"""How alike a key is to the one that was meant. Others may be of the dataclasses that a script
-reads from the same file, as HfArgumentParser does."""
 
 
 def is_json(source: SourceText) -> bool:
@@ -235,7 +235,7 @@ def _wrong(path: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    section = carrier(context, strategy, among=SECTIONS)
+    section = carrier(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     environment = section.environment(context, strategy)
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
@@ -277,7 +277,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """
     reading = read(source)
     settings, own = reading.settings, section_of(reading.settings)
-    section = carrier(context, strategy, own, SECTIONS)
+    section = carrier(context, strategy, SECTIONS, own)
     environment = section.environment(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
     has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)

@@ -23,11 +23,11 @@ WRAP = "fsdp_config.auto_wrap_policy"
 STAGE = "deepspeed.zero_optimization.stage"
 OPTIMIZER_DEVICE = "deepspeed.zero_optimization.offload_optimizer.device"
 PARAM_DEVICE = "deepspeed.zero_optimization.offload_param.device"
+# Whole numbers that HfArgumentParser leaves as ``8.0``, and with that no training starts.
 WHOLE = (
     *(BATCH, STEPS, "max_steps", "dataloader_num_workers", "seed", "data_seed"),
     "torch_empty_cache_steps",
 )
-"""Whole numbers that HfArgumentParser leaves as ``8.0``, and with that no training starts."""
 AUTO = tuple(
     f"deepspeed.{name}"
     for name in (

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.formats.accelerate.mapping import (
+from planner.formats.accelerate.mapping import to_mesh
+from planner.formats.accelerate.rows import (
     DEEPSPEED_SUPPORT,
     OFFLOADED,
     RESHARDING,
@@ -16,7 +17,6 @@ from planner.formats.accelerate.mapping import (
     recomputes_all,
     stage_row,
     steps_row,
-    to_mesh,
     wrap_row,
 )
 from planner.formats.adapters import unnamed_targets
@@ -42,6 +42,7 @@ from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
 _TF32 = "tf32"
+# ``optim`` and ``optim_args`` by the names of optimizers.yaml.
 OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adam": ("adamw_torch_fused", None),
     "adam-8bit": ("adamw_torch_8bit", None),
@@ -52,11 +53,11 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "lion-8bit": ("lion_8bit", None),
     "adafactor": ("adafactor", None),
 }
-"""``optim`` and ``optim_args`` by the names of optimizers.yaml."""
 _NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
     "adamw_torch": "adam",
     "adamw_bnb_8bit": "adam-8bit-bitsandbytes",
 }
+# By framework what the arguments can say of it: a mesh reaches it in the environment only.
 SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
     "accelerate": {"tp": False, "cp": False, "hybrid_sharding": False},
     "deepspeed": {
@@ -64,7 +65,6 @@ SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
         "offload": tuple(code for code in OFFLOAD_CODES if "nvme" not in code),
     },
 }
-"""By framework what the arguments can say of it: a mesh reaches it in the environment only."""
 
 
 def problems(context: Context) -> Iterator[str]:
@@ -169,6 +169,7 @@ def _sampling(context: Context, _: Strategy) -> str | None:
     return GROUPED if documents and documents.batching == "grouped" else None
 
 
+# What stands in a file whatever shards.
 COMMON: Table = (
     of_key(
         "micro_batch",
@@ -234,7 +235,6 @@ COMMON: Table = (
         off=KEPT,
     ),
 )
-"""What stands in a file whatever shards."""
 _MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)
 FSDP = Section(
     title="fsdp_config",

@@ -14,11 +14,11 @@ from planner.spelling import did_you_mean
 ARGUMENTS = "transformers/training_args.py"
 TRAINER = "transformers/trainer.py"
 DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"
+# Numbers that stand in both places, with the defaults of TrainingArguments.
 AGREE = {
     "train_micro_batch_size_per_gpu": (keys.BATCH, 8),
     "gradient_accumulation_steps": (keys.STEPS, 1),
 }
-"""Numbers that stand in both places, with the defaults of TrainingArguments."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.formats.accelerate import mapping as accelerate
-from planner.formats.accelerate.mapping import Section
+from planner.formats.accelerate.rows import Section
 from planner.formats.decision import KEPT
 from planner.formats.registry import load_format
 from planner.formats.trainer import mapping as trainer

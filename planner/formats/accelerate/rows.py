@@ -1,0 +1,264 @@
+"""Rows and refusals that Accelerate and TrainingArguments share, each under keys of its own."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.cost.context import Context
+from planner.errors import ExpressError
+from planner.formats.decision import (
+    KEPT,
+    Cannot,
+    Decision,
+    Line,
+    Of,
+    Table,
+    beyond,
+    derived,
+    holding,
+    of_key,
+    reasons,
+    says,
+    several,
+    unlike_layers,
+)
+from planner.formats.deepspeed.keys import CODES, DEVICES
+from planner.formats.format import Value
+from planner.formats.settings import Settings, decided, given, whole, word
+from planner.spec.cluster import PROCESSOR
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.traits import TraitValue
+
+assert tuple(DEVICES) == OFFLOAD_CODES
+_NO_REPLICAS = "the section has no key for hierarchical partitions"
+_NO_PIPELINE = ("pp", "vpp", "schedule")
+_CANNOT = {
+    **dict.fromkeys(_NO_PIPELINE, "ParallelismConfig trains no pipeline"),
+    "ep": "ParallelismConfig has no expert parallelism",
+    "sequence_parallel": "transformers' tensor-parallel plans split no norms",
+    "offload_percent": "offloading takes all states or none",
+}
+_NOT_REPLICATED = {
+    **_CANNOT,
+    "cp": "Accelerate runs context parallelism under FSDP2 only",
+    "offload": "without a section nothing is offloaded",
+}
+_NOT_DEEPSPEED = {
+    **dict.fromkeys(_NO_PIPELINE, "the section has no pipeline"),
+    "tp": "the section has no key for AutoTP",
+    "cp": "the section runs no context parallelism",
+    "ep": "the section has no expert parallelism",
+    "dp_replicate": _NO_REPLICAS,
+    "sequence_parallel": "the section has no sequence parallelism",
+    "offload_percent": "the section has no key for a part",
+}
+# What the section can say of DeepSpeed.
+DEEPSPEED_SUPPORT: Mapping[str, TraitValue] = {
+    "tp": False,
+    "pp": False,
+    "cp": False,
+    "ep": False,
+    "offload_percents": (100,),
+    "partial_offload_zero_stages": (),
+}
+OFFLOADED = "optimizer+parameters:host"
+# What becomes of gathered weights.
+RESHARDING = {
+    True: "zero_stage {s.zero_stage}: freed after forward and gathered again",
+    False: "zero_stage {s.zero_stage}: kept until backward",
+}
+# What a plan calls tensor parallelism alone: the lowest stage of this framework's traits. With one
+# rank per shard of the model all stages are one.
+SPLIT_STAGE = 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Section:
+    """A way Accelerate runs a layout, by its ``distributed_type``."""
+
+    title: str
+    distributed_type: str
+    table: Table
+    environment: Callable[[Context, Strategy], dict[str, str]]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def recomputes_all(strategy: Strategy) -> bool:
+    """Every layer is recomputed in full."""
+    return strategy.recompute == "full"
+
+
+def num_machines(context: Context, strategy: Strategy) -> int:
+    """Nodes of a plan."""
+    return -(-strategy.num_gpus // context.cluster.node.num_accelerators)
+
+
+def no_profile(context: Context) -> Iterator[str]:
+    """What DeepSpeed's section has no key for whatever the layout."""
+    if context.traits.name == "deepspeed" and context.traits.states.zero3_secondary_weight_bytes:
+        yield f"profile {context.traits.profile}: {_NO_REPLICAS}"
+
+
+def _no_processors(context: Context, _: Strategy) -> Iterator[str]:
+    """Where accelerators are processors AcceleratorState keeps to whole replicas."""
+    if context.cluster.accelerator.vendor == PROCESSOR:
+        yield "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
+
+
+def _no_fsdp(_: Context, strategy: Strategy) -> Iterator[str]:
+    stage, offload, replicas = strategy.zero_stage, strategy.offload, strategy.dp_replicate
+    shard = strategy.dp // replicas
+    is_alone = strategy.num_gpus > 1 and shard * strategy.cp == 1
+    yield from beyond(strategy, _CANNOT)
+    yield from unlike_layers(strategy)
+    yield from holding(
+        (
+            stage not in (2, 3),
+            f"zero_stage {stage}: FSDP2 keeps gathered weights (2) or frees them (3)",
+        ),
+        (
+            offload not in ("none", OFFLOADED),
+            f"offload {offload}: FSDP2 offloads parameters with their states, or nothing",
+        ),
+        (is_alone, f"dp_shard {shard}, cp {strategy.cp}: FSDP2 needs ranks to shard over"),
+        (
+            not is_alone and replicas > 1 and shard == 1,
+            f"dp_replicate {replicas}: with tp or cp, dp_shard must be above 1",
+        ),
+    )
+
+
+# Why FSDP2 cannot carry a layout.
+no_fsdp: Cannot = several(_no_processors, _no_fsdp)
+
+
+def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
+    """Why plain replicas, or tensor parallelism alone, cannot carry a layout, whatever the job."""
+    tp, dp, stage, replicas = strategy.tp, strategy.dp, strategy.zero_stage, strategy.dp_replicate
+    is_mixed = tp > 1 and dp > 1
+    yield from beyond(strategy, _NOT_REPLICATED)
+    yield from unlike_layers(strategy)
+    yield from holding(
+        (
+            replicas not in (1, dp),
+            f"dp_replicate {replicas}: without a section nothing is sharded",
+        ),
+        (is_mixed, f"tp {tp} with dp {dp}: replicas of a split model need FSDP2"),
+        (
+            not is_mixed and stage != (SPLIT_STAGE if tp > 1 else 0),
+            f"zero_stage {stage}: without a section nothing is sharded",
+        ),
+    )
+
+
+def _no_deepspeed(_: Context, strategy: Strategy) -> Iterator[str]:
+    offload, (optimizer, parameters) = strategy.offload, DEVICES[strategy.offload]
+    keeps = parameters != "none" and strategy.zero_stage < 3
+    yield from beyond(strategy, _NOT_DEEPSPEED)
+    yield from unlike_layers(strategy)
+    yield from holding(
+        (keeps, f"offload {offload}: parameters need zero_stage 3"),
+        (
+            not keeps and optimizer != "none" and strategy.zero_stage < 1,
+            f"offload {offload}: needs zero_stage 1 or more",
+        ),
+    )
+
+
+# Why DeepSpeed's section cannot carry a layout.
+no_deepspeed: Cannot = several(_no_processors, _no_deepspeed)
+
+
+def steps_row(key: str, *elsewhere: str) -> Decision:
+    """Micro-batches per iteration, where no key ``elsewhere`` names a file that says them.
+
+    Where the key is missing, script or job say it: one step is stated too.
+    """
+
+    def read(settings: Settings) -> int | None:
+        is_own = key in settings and not settings.keys() & {*elsewhere}
+        return whole(settings, key, 1) if is_own else None
+
+    return of_key(
+        "num_micro_batches",
+        key,
+        lambda _, s: s.num_micro_batches,
+        "{s.num_micro_batches} micro-batches per iteration",
+        of=several(
+            derived("_steps", key, lambda settings: given(settings, key)),
+            derived("num_micro_batches", key, read),
+        ),
+    )
+
+
+def stage_row(key: str, of: Of, cannot: Cannot) -> Decision:
+    """DeepSpeed's stage."""
+    why = "zero_stage {s.zero_stage}"
+    return of_key("zero_stage", key, lambda _, s: s.zero_stage, why, of=of, cannot=cannot)
+
+
+def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], int]) -> Decision:
+    """Where DeepSpeed moves states; what a stage does not split stays, whatever the file says."""
+
+    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
+        stage = stage_of(settings)
+        states = word(settings, optimizer, "none").lower() if stage > 0 else "none"
+        weights = word(settings, parameters, "none").lower() if stage > 2 else "none"
+        code = CODES.get((states, weights))
+        if code is None:
+            yield "_unknown", decided(settings, optimizer, (states, weights))
+        elif code != "none":
+            yield "offload", decided(settings, optimizer, code)
+
+    why = "offload {s.offload}"
+    return Decision(
+        names=("offload",),
+        keys=(optimizer, parameters),
+        to=several(
+            says(optimizer, lambda _, s: DEVICES[s.offload][0], why),
+            says(parameters, lambda _, s: DEVICES[s.offload][1], why),
+        ),
+        of=of,
+    )
+
+
+def wrap_row(key: str) -> Decision:
+    """Needed beside FSDP, and no decision: without it the model is one unit."""
+    why = "one unit per transformer block"
+    return of_key("", key, lambda *_: "TRANSFORMER_BASED_WRAP", why, is_default=True)
+
+
+def others(sections: Sequence[Section], lines: Iterable[Line]) -> Decision:
+    """Keys that carry decisions in some sections, not all, and that the lines do not have: they go.
+
+    What stands in every section is its own rows' to change.
+    """
+    tables = [{key for row in each.table for key in row.keys} for each in sections]
+    rows = [row for each in sections for row in each.table]
+    kept = {key for row in rows for key in row.off if row.off[key] is KEPT}
+    kept |= set.intersection(*tables) | {line.key for line in lines}
+    return Decision(names=(), keys=tuple(sorted(set.union(*tables) - kept)))
+
+
+def carrier(
+    context: Context,
+    strategy: Strategy,
+    among: Sequence[Section],
+    own: Section | None = None,
+) -> Section:
+    """The first section that expresses a strategy: ``own``, the plan's framework's, then all.
+
+    ExpressError with the reasons of every section where none does.
+    """
+    gpus, per_node = strategy.num_gpus, context.cluster.node.num_accelerators
+    is_uneven = gpus > per_node and gpus % per_node
+    found = [f"num_gpus {gpus}: every node starts as many, here {per_node}"] if is_uneven else []
+    is_deepspeed = context.traits.name == "deepspeed"
+    named = [each for each in among if is_deepspeed and each.distributed_type == "DEEPSPEED"]
+    for section in dict.fromkeys(each for each in (own, *named, *among) if each):
+        refusals = reasons(section.table, context, strategy)
+        if not refusals and not is_uneven:
+            return section
+        if refusals:
+            found.append(f"{section.title}: {'; '.join(refusals)}")
+    lines = "\n".join(f"  {reason}" for reason in found)
+    raise ExpressError(f"Accelerate cannot express the plan:\n{lines}")
