@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from planner.layers.weights import LayoutName, Part, Weight, layer_kinds, weight_shapes
+from planner.layers.parameters import LayerKind
+from planner.layers.weights import Part, Weight, weight_shapes
 from planner.spec.model import ModelSpec
 from planner.units import Array, ceil_div
 
@@ -42,7 +43,7 @@ class RankBytes:
 
 
 def _sizes(weights: Sequence[Weight]) -> list[int]:
-    return [prod(weight.shape) for weight in weights for _ in range(weight.count)]
+    return [prod(weight.shape) for weight in weights]
 
 
 # --- FSDP2 -------------------------------------------------------------------------------------
@@ -98,9 +99,9 @@ def fsdp_bytes(
     padded: Array = np.zeros(())
     own: Array = np.zeros(())
     for weight in weights:
-        dim = expert_dim if weight.is_expert else 0
-        padded = padded + weight.count * fsdp_shard_elements(weight.shape, num_shards, dim)
-        own = own + weight.count * fsdp_own_elements(weight.shape, num_shards, rank, dim)
+        dim = expert_dim if "routed" in weight.name else 0
+        padded = padded + fsdp_shard_elements(weight.shape, num_shards, dim)
+        own = own + fsdp_own_elements(weight.shape, num_shards, rank, dim)
     return RankBytes(
         parameters=FP32 * padded,
         accumulated=FP32 * padded,
@@ -241,7 +242,7 @@ def zero3_bytes(
     partition: Array = np.zeros(())
     gathered: Array = np.zeros(())
     for weight in weights:
-        part = weight.count * zero3_partition_elements(prod(weight.shape), shards)
+        part = zero3_partition_elements(prod(weight.shape), shards)
         partition = partition + part
         gathered = gathered + part * shards * (prod(weight.shape) <= persistence_threshold)
     gradients = (FP32 if fp32_accumulation else BF16) * partition
@@ -253,20 +254,44 @@ def zero3_bytes(
     )
 
 
-def model_weights(model: ModelSpec, layout: LayoutName = "transformers") -> tuple[Weight, ...]:
+def layer_kinds(model: ModelSpec) -> list[LayerKind]:
+    """Kind of every layer in order; with a step of n, every n-th layer is a mixture.
+
+    Source: transformers/models/llama4/configuration_llama4.py (``moe_layers``).
+    """
+    kinds: list[LayerKind] = ["dense"] * model.num_layers
+    if model.moe:
+        first, step = model.moe.num_leading_dense_layers, model.moe.moe_layer_step
+        for index in range(first + step - 1, model.num_layers, step):
+            kinds[index] = "moe"
+    return kinds + ["cross"] * model.num_decoder_layers
+
+
+def as_gpt2(layer: Iterable[Weight]) -> Iterable[Weight]:
+    """A layer as GPT-2 registers it: norms first, q, k and v as one, matrices (in, out).
+
+    Source: transformers/models/gpt2/modeling_gpt2.py with Conv1D of transformers/pytorch_utils.py.
+    """
+    tensors = {weight.name: weight.shape for weight in layer}
+    for kind in ("weight", "bias"):
+        rows, *columns = zip(*(tensors[f"{name}.{kind}"] for name in "qkv"), strict=True)
+        tensors[f"qkv.{kind}"] = (sum(rows), *(column[0] for column in columns))
+    for name in ("norm_0", "qkv", "attention_output", "norm_1", "mlp_up", "mlp_down"):
+        for kind in ("weight", "bias"):
+            yield Weight(f"{name}.{kind}", tensors[f"{name}.{kind}"][::-1])
+
+
+def model_weights(model: ModelSpec, *, is_gpt2: bool = False) -> tuple[Weight, ...]:
     """All tensors of the model in the order of its parameters: embedding, layers, norm, head."""
 
-    def named(prefix: str, part: Part) -> Iterable[Weight]:
-        return (
-            replace(weight, name=f"{prefix}.{weight.name}")
-            for weight in weight_shapes(model, part, layout)
-        )
+    def named(prefix: str, weights: Iterable[Weight]) -> Iterable[Weight]:
+        return (replace(weight, name=f"{prefix}.{weight.name}") for weight in weights)
 
-    layers = [
-        weight
-        for index, kind in enumerate(layer_kinds(model))
-        for weight in named(f"layers.{index}", kind)
-    ]
-    before = named("embedding", "embedding")
+    weights = [*named("embedding", weight_shapes(model, "embedding"))]
+    for index, kind in enumerate(layer_kinds(model)):
+        layer: Iterable[Weight] = weight_shapes(model, kind)
+        weights += named(f"layers.{index}", as_gpt2(layer) if is_gpt2 else layer)
     ends: tuple[Part, ...] = ("final_norm", "head", "extra")
-    return (*before, *layers, *(weight for part in ends for weight in named(part, part)))
+    for end in ends:
+        weights += named(end, weight_shapes(model, end))
+    return tuple(weights)

@@ -28,7 +28,7 @@ from shards import (
     zero_bytes,
 )
 
-from planner.layers.weights import LayoutName, Weight
+from planner.layers.weights import Weight
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
 from planner.units import Array
 
@@ -87,7 +87,6 @@ DEEPSEEK = replace(
         num_leading_dense_layers=1,
     ),
 )
-LAYOUTS: dict[str, LayoutName] = {"gpt2": "gpt2"}
 MODELS = {"llama": LLAMA, "gpt2": GPT2}
 """Models that are trained; of the other two only the shapes are compared."""
 ALL_MODELS = {**MODELS, "mixtral": MIXTRAL, "deepseek": DEEPSEEK}
@@ -192,7 +191,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def weights_of(name: str) -> tuple[Weight, ...]:
-    return model_weights(ALL_MODELS[name], LAYOUTS.get(name, "transformers"))
+    return model_weights(ALL_MODELS[name], is_gpt2=name == "gpt2")
 
 
 def groups_of(name: str) -> list[list[Weight]]:
