@@ -46,21 +46,13 @@ def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -
     return np.where(uneven, legal, num_layers % (pp * vpp) == 0)
 
 
-def layer_range(
-    strategy: StrategyColumns, num_layers: int, num_stages: int, *, uneven_stages: bool
-) -> tuple[Array, Array]:
-    """Fewest and most layers of every stage, whatever the others hold; C x P.
-
-    Rows may have fewer stages than columns; what is beyond holds none.
-    """
-    stages = np.arange(float(num_stages))[None, :]
-    return range_at(strategy, num_layers, stages, uneven_stages=uneven_stages)
-
-
 def range_at(
     strategy: StrategyColumns, num_layers: int, stages: Array, *, uneven_stages: bool
 ) -> tuple[Array, Array]:
-    """The same for the given stages, 1 x P or C x P."""
+    """Fewest and most layers of the given stages, whatever the others hold; 1 x P or C x P.
+
+    Rows may have fewer stages than columns; what is beyond holds none.
+    """
     pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
     full, size = tallest(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     is_end = (stages == 0) | (stages == pp - 1)
