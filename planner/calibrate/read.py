@@ -65,26 +65,23 @@ def points_of(
     text = read_printed(path, MAX_LOG_BYTES)
     lines = text.split("\n")
     columns = {name.strip().lower() for name in lines[0].split(",")}
-    points: Iterator[Point]
     if is_table(text):
-        points = table_points(path, read_table(path, text), cluster)
-    elif is_nccl(lines):
-        points = nccl_points(path, lines, cluster)
-    elif columns >= SIDES:
-        points = _products(path, lines, cluster)
-    elif columns >= ATTENTION:
-        points = _attention(path, lines, cluster)
-    elif columns >= ADAM:
-        points = _adam(path, lines, cluster)
-    elif any(_SHAPE.search(line) for line in lines):
-        points = _flash(path, lines, cluster)
-    elif text.lstrip().startswith("{") and '"fio version"' in text:
-        points = _fio(path, cluster)
-    elif is_nvbandwidth(text):
-        points = nvbandwidth_points(path, text, cluster)
-    else:
-        points = _run(path, text, cluster, request, config)
-    return tuple(points)
+        return tuple(table_points(path, read_table(path, text), cluster))
+    if is_nccl(lines):
+        return tuple(nccl_points(path, lines, cluster))
+    if columns >= SIDES:
+        return tuple(_products(path, lines, cluster))
+    if columns >= ATTENTION:
+        return tuple(_attention(path, lines, cluster))
+    if columns >= ADAM:
+        return tuple(_adam(path, lines, cluster))
+    if any(_SHAPE.search(line) for line in lines):
+        return tuple(_flash(path, lines, cluster))
+    if text.lstrip().startswith("{") and '"fio version"' in text:
+        return tuple(_fio(path, cluster))
+    if is_nvbandwidth(text):
+        return tuple(nvbandwidth_points(path, text, cluster))
+    return tuple(_run(path, text, cluster, request, config))
 
 
 def _run(
