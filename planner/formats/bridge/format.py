@@ -129,7 +129,6 @@ _EXCHANGE = Decision(
 _CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
 TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
 RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
-GRAPHS = "model.cuda_graph_impl"
 _BESIDE = (
     *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
     *(*_EXCHANGE.keys, *_CAPACITY.keys),
@@ -262,9 +261,9 @@ def _beside(
     offload = (
         ("model.cpu_offloading", "true", apart),
         ("model.cpu_offloading_weights", "false", apart),
-        (GRAPHS, "none", "no CUDA graph holds what is offloaded"),
+        ("model.cuda_graph_impl", "none", "no CUDA graph holds what is offloaded"),
     )
-    recomputed = (GRAPHS, "none", "no CUDA graph holds what is recomputed")
+    recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
     has_graphs = full or "moe" in modules
     return {
         (SHARDING,): sharding if stage > 1 else (),

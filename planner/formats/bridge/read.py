@@ -195,7 +195,6 @@ PRINTED = ("model", "train", "optimizer", "ddp")
 """Groups whose fields have the names of Megatron's arguments."""
 GROUPED, HEADS = "model.num_query_groups", "model.num_attention_heads"
 NEEDED = ("model.num_layers", HEADS, "train.micro_batch_size")
-REDUCED = "ddp.grad_reduce_in_fp32"
 _OTHERS = {"dataset.seq_length": "--seq-length"}
 _DTYPE = re.compile(r"torch\.(float32|bfloat16|float16|uint8)")
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
@@ -217,9 +216,11 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> Reading | None:
     groups = given.get(GROUPED)
     if groups and groups.value != given[HEADS].value:
         settings["--group-query-attention"] = replace(groups, value=True)
-    held = given.get(REDUCED)
+    held = given.get("ddp.grad_reduce_in_fp32")
     reduced = ACCUMULATED if held and held.value == "True" else BF16_GRADIENTS
-    settings[reduced] = Value(value=True, key=REDUCED, line=held.line if held else 0)
+    settings[reduced] = Value(
+        value=True, key="ddp.grad_reduce_in_fp32", line=held.line if held else 0
+    )
     return Reading(
         format=NAME,
         path=path,

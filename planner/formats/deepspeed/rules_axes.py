@@ -5,17 +5,11 @@ from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.rules import Refused, Rules, Violations
 
 rule = Rules(DeepspeedView)
-_PIPE = "deepspeed/runtime/pipe/engine.py"
-_AUTOTP = "deepspeed/runtime/engine.py"
-_SEQUENCE = "deepspeed/runtime/sequence_parallel"
-_ULYSSES = f"{_SEQUENCE}/ulysses_sp.py"
-_FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
-_CHECKPOINTS = "deepspeed/runtime/activation_checkpointing/checkpointing.py"
-_CONTIGUOUS = "activation_checkpointing.contiguous_memory_optimization"
+_ULYSSES = "deepspeed/runtime/sequence_parallel/ulysses_sp.py"
 
 
 @rule(
-    f"{_PIPE} asserts it at start",
+    "deepspeed/runtime/pipe/engine.py asserts it at start",
     key=keys.STAGE,
     says="a pipeline runs under stage 0 or 1; given {file.stage}",
     enforced=False,
@@ -54,7 +48,7 @@ def stages_have_layers(file: DeepspeedView) -> Refused:
 
 
 @rule(
-    f"{_PIPE} asserts equal data-parallel sizes at start",
+    "deepspeed/runtime/pipe/engine.py asserts equal data-parallel sizes at start",
     key=keys.TP,
     says=(
         "AutoTP builds groups without stages; layers of a pipeline split themselves; given "
@@ -94,7 +88,7 @@ def autotp_divides_kv_heads(file: DeepspeedView) -> bool:
 
 
 @rule(
-    f"{_AUTOTP} only warns",
+    "deepspeed/runtime/engine.py only warns",
     key=keys.TP,
     says=(
         "ranks beyond the {file.kv_heads} key-value heads do no attention; given {file.autotp}, "
@@ -109,7 +103,7 @@ def autotp_fits_kv_heads(file: DeepspeedView) -> bool:
 
 
 @rule(
-    f"{_AUTOTP} raises at start",
+    "deepspeed/runtime/engine.py raises at start",
     says="must be autotp_size {file.autotp}; given {given}",
     enforced=False,
 )
@@ -122,7 +116,7 @@ def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
 
 
 @rule(
-    f"{_FOLDING}: mutually exclusive",
+    "deepspeed/module_inject/auto_ep_folding.py: mutually exclusive",
     key=keys.SP,
     says="Ulysses goes with neither AutoTP nor a pipeline; allowed is 1",
     enforced=False,
@@ -133,7 +127,7 @@ def sequence_parallel_without_autotp(file: DeepspeedView) -> bool:
 
 
 @rule(
-    f"{_SEQUENCE}/parallel_state_sp.py raises",
+    "deepspeed/runtime/sequence_parallel/parallel_state_sp.py raises",
     key=keys.SP,
     says="must divide the ranks; given {file.sequence} of {file.num_gpus}",
     enforced=False,
@@ -171,7 +165,7 @@ def mesh_fills_ranks(file: DeepspeedView) -> Refused:
     return {text: count * sequence not in (0, file.num_gpus)}
 
 
-@rule(f"{_FOLDING} raises at start", key=keys.EP, enforced=False)
+@rule("deepspeed/module_inject/auto_ep_folding.py raises at start", key=keys.EP, enforced=False)
 def experts_divide(file: DeepspeedView) -> Refused:
     """autoep_size divides the experts and the ranks."""
     ranks, experts = file.autoep, file.decided("model.num_experts")
@@ -192,7 +186,11 @@ def expert_balance_is_not_set(file: DeepspeedView) -> bool:
     return file["expert_parallel.load_balance_coeff"] is not None
 
 
-@rule(f"{_CHECKPOINTS} asserts it when configured", key=_CONTIGUOUS, enforced=False)
+@rule(
+    "deepspeed/runtime/activation_checkpointing/checkpointing.py asserts it when configured",
+    key="activation_checkpointing.contiguous_memory_optimization",
+    enforced=False,
+)
 def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:
     """Contiguous checkpoints are partitioned, and their number is given."""
     is_split = file["activation_checkpointing.partition_activations"] is True
@@ -201,4 +199,6 @@ def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:
         "needs partition_activations true; given without": not is_split,
         "needs number_checkpoints; given without": number is None,
     }
-    return refused if file[_CONTIGUOUS] is True else {}
+    return (
+        refused if file["activation_checkpointing.contiguous_memory_optimization"] is True else {}
+    )

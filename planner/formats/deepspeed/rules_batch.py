@@ -28,7 +28,6 @@ _REPLACED = {
 """Of the removed keys, those that another stands for."""
 _ONE_BIT = {"onebitadam": "AdamW", "onebitlamb": "Lamb", "zerooneadam": "AdamW"}
 """Optimizers of older releases, with what is nearest to them."""
-_CLIPPING = "optimizer.params.max_grad_norm"
 _OPERATION, _TAGS = "gradient_allreduce_op", "checkpoint.tag_validation"
 _MANAGED = "managed_gradient_accumulation"
 
@@ -156,13 +155,13 @@ def checkpoint_tags_known(file: DeepspeedView) -> bool:
 
 @rule(
     f"{_ENGINE} raises when it makes the optimizer",
-    key=_CLIPPING,
+    key="optimizer.params.max_grad_norm",
     says="the engine refuses it; allowed is gradient_clipping at the top",
     enforced=False,
 )
 def clipping_is_no_optimizer_parameter(file: DeepspeedView) -> bool:
     """Clipping is set at the top, not under optimizer.params."""
-    return _CLIPPING in file.settings
+    return "optimizer.params.max_grad_norm" in file.settings
 
 
 @rule(f"{_ENGINE} makes it, or PyTorch", enforced=False)

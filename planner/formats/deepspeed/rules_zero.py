@@ -8,9 +8,6 @@ from planner.formats.settings import as_number
 rule = Rules(DeepspeedView)
 _CONFIG = "deepspeed/runtime/zero/config.py"
 _STAGE_3 = "deepspeed/runtime/zero/stage3.py"
-_STAGE_12 = "deepspeed/runtime/zero/stage_1_and_2.py"
-_OFFLOAD = "deepspeed/runtime/zero/offload_config.py"
-_HPZ_GROUPS = "deepspeed/utils/groups.py _create_zero_param_parallel_group"
 _NORM = f"{keys.ZERO}.compute_grad_norm"
 _SCATTER = f"{keys.ZERO}.reduce_scatter"
 
@@ -56,7 +53,11 @@ def partial_offload_needs_adam(file: DeepspeedView) -> bool:
     return file.ratio < 1 and file.stage == 3 and is_other and file.offloads
 
 
-@rule(f"{_OFFLOAD}; nothing tests it", key=f"{keys.ZERO}.offload_optimizer", enforced=False)
+@rule(
+    "deepspeed/runtime/zero/offload_config.py; nothing tests it",
+    key=f"{keys.ZERO}.offload_optimizer",
+    enforced=False,
+)
 def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
     """offload_optimizer needs stage 1, 2 or 3."""
     where = file.device("offload_optimizer")
@@ -64,7 +65,11 @@ def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
     return {text: file.offloads and file.stage == 0}
 
 
-@rule(f"{_OFFLOAD}; nothing tests it", key=f"{keys.ZERO}.offload_param", enforced=False)
+@rule(
+    "deepspeed/runtime/zero/offload_config.py; nothing tests it",
+    key=f"{keys.ZERO}.offload_param",
+    enforced=False,
+)
 def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     """offload_param needs stage 3."""
     where = file.device("offload_param")
@@ -73,7 +78,7 @@ def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
 
 
 @rule(
-    f"{_STAGE_12} takes any device for the host",
+    "deepspeed/runtime/zero/stage_1_and_2.py takes any device for the host",
     key=f"{keys.ZERO}.offload_optimizer.device",
     says="below stage 3 the states go to the host; given nvme, allowed are cpu and none",
     enforced=False,
@@ -114,7 +119,7 @@ def norm_left_out_below_stage_3(file: DeepspeedView) -> bool:
 
 
 @rule(
-    f"{_STAGE_12} raises at start",
+    "deepspeed/runtime/zero/stage_1_and_2.py raises at start",
     key=_NORM,
     says="false does not go with offload_optimizer; allowed is true",
     enforced=False,
@@ -171,7 +176,7 @@ def secondary_copy_needs_stage_3(file: DeepspeedView) -> bool:
 
 
 @rule(
-    f"{_HPZ_GROUPS} asserts it at start",
+    "deepspeed/utils/groups.py _create_zero_param_parallel_group asserts it at start",
     key=keys.HPZ,
     says="must divide the ranks; given {file.secondary} of {file.num_gpus}",
     enforced=False,
@@ -183,7 +188,10 @@ def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
 
 
 @rule(
-    f"{_HPZ_GROUPS} numbers ranks without regard to AutoTP",
+    (
+        "deepspeed/utils/groups.py _create_zero_param_parallel_group numbers ranks without regard "
+        "to AutoTP"
+    ),
     key=keys.HPZ,
     says=(
         "its groups of {file.secondary} neighbours would mix shards of different layers' parts; "

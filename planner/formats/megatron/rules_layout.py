@@ -18,36 +18,34 @@ from planner.formats.megatron.options import (
     accounted,
     names,
 )
-from planner.formats.megatron.view import MegatronView
+from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
 
-CP = "--context-parallel-size"
-EP = "--expert-model-parallel-size"
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 HIERARCHY = "--hierarchical-context-parallel-sizes"
-GROUP = "--microbatch-group-size-per-virtual-pipeline-stage"
-_ARGUMENTS = "megatron/training/arguments.py"
-_CONFIG = "megatron/core/transformer/transformer_config.py"
 _STATE = "megatron/core/parallel_state.py"
-_LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
-_EXCHANGE = "Transformer Engine's attention with context parallelism, in the first layer"
 
 rule = Rules(MegatronView)
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def degrees_divide_processes(file: MegatronView) -> Violations:
     """All degrees together, tp x pp x cp, divide the number of processes."""
     inner = file.tp * file.pp * file.cp
     if file.num_gpus % inner:
-        _, option = max((file.tp, TP), (file.pp, PP), (file.cp, CP), key=lambda each: each[0])
+        _, option = max(
+            (file.tp, TP),
+            (file.pp, PP),
+            (file.cp, "--context-parallel-size"),
+            key=lambda each: each[0],
+        )
         yield option, f"tp x pp x cp = {inner} must divide the processes; given {file.num_gpus}"
 
 
 @rule(
     _STATE,
-    key=EP,
+    key="--expert-model-parallel-size",
     says=(
         "expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp} must divide the "
         "processes; given {file.num_gpus}"
@@ -59,14 +57,14 @@ def expert_degrees_divide_processes(file: MegatronView) -> bool:
     return bool(file.num_experts and file.num_gpus % inner)
 
 
-@rule(_CONFIG, key=TP, says="must divide the {file.num_heads} attention heads; given {file.tp}")
+@rule(CONFIG, key=TP, says="must divide the {file.num_heads} attention heads; given {file.tp}")
 def tp_divides_heads(file: MegatronView) -> bool:
     """Attention heads are split whole."""
     return file.num_heads % file.tp > 0
 
 
 @rule(
-    _CONFIG,
+    CONFIG,
     key=TP,
     says="must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}",
 )
@@ -88,7 +86,7 @@ def tp_divides_ffn(file: MegatronView) -> bool:
 
 
 @rule(
-    _ARGUMENTS,
+    ARGUMENTS,
     key="--num-attention-heads",
     says=(
         "must divide --hidden-size {file.hidden_size} or come with --kv-channels; "
@@ -106,7 +104,7 @@ def _counted_layers(file: MegatronView) -> int:
     return file.num_layers and file.num_layers + sum(accounted(file.settings))
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def pp_divides_layers(file: MegatronView) -> Violations:
     """Stages are equal unless a layout or the ends are given."""
     layers = _counted_layers(file)
@@ -115,7 +113,7 @@ def pp_divides_layers(file: MegatronView) -> Violations:
         yield PP, f"{counted}; given {file.pp}, uneven stages need {LAYOUT}"
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def chunk_divides_stage(file: MegatronView) -> Violations:
     """Chunks of the size given fill every stage."""
     size, layers = file.number(CHUNK), _counted_layers(file)
@@ -133,7 +131,7 @@ def chunks_divide_stage(file: MegatronView) -> Violations:
         yield CHUNKS, f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}"
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def one_way_to_interleave(file: MegatronView) -> Violations:
     """Chunk size, number of chunks, and layout exclude each other."""
     found = file.having(CHUNK, CHUNKS, LAYOUT)
@@ -141,7 +139,7 @@ def one_way_to_interleave(file: MegatronView) -> Violations:
         yield found[-1], f"at most one of {CHUNK}, {CHUNKS}, {LAYOUT}; given {', '.join(found)}"
 
 
-@rule(_LAYOUT, key=LAYOUT)
+@rule("megatron/core/transformer/pipeline_parallel_layer_layout.py", key=LAYOUT)
 def layout_fits(file: MegatronView) -> Refused:
     """A layout names every layer once, in order, in a multiple of pp parts."""
     layout = file.word(LAYOUT)
@@ -156,7 +154,7 @@ def layout_fits(file: MegatronView) -> Refused:
     return {parts: len(stages) % file.pp, problem or "": problem}
 
 
-@rule(_LAYOUT)
+@rule("megatron/core/transformer/pipeline_parallel_layer_layout.py")
 def layout_holds_mtp(file: MegatronView) -> Violations:
     """A layout names the layers of multi-token prediction, in one part behind all others."""
     try:
@@ -176,7 +174,7 @@ def layout_holds_mtp(file: MegatronView) -> Violations:
         yield LAYOUT, "has layers m before a stage's last part; allowed is the last"
 
 
-@rule(_CONFIG)
+@rule(CONFIG)
 def layout_stands_alone(file: MegatronView) -> Violations:
     """A layout leaves nothing to the other options of uneven stages."""
     found = file.having(FIRST, LAST, EMBEDDING, LOSS)
@@ -184,19 +182,19 @@ def layout_stands_alone(file: MegatronView) -> Violations:
         yield LAYOUT, f"cannot stand beside {', '.join(found)}"
 
 
-@rule(_CONFIG, says=f"cannot stand beside {EMBEDDING} or {LOSS}")
+@rule(CONFIG, says=f"cannot stand beside {EMBEDDING} or {LOSS}")
 def ends_or_accounted(file: MegatronView) -> list[str]:
     """Layers of the ends, and embedding and loss as layers, exclude each other."""
     return file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else []
 
 
-@rule(_ARGUMENTS, key=CHUNK, says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}")
+@rule(ARGUMENTS, key=CHUNK, says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}")
 def ends_take_number_of_chunks(file: MegatronView) -> bool:
     """With layers of the ends, chunks are given by number."""
     return file.has(CHUNK) and bool(file.having(FIRST, LAST))
 
 
-@rule(_CONFIG)
+@rule(CONFIG)
 def ends_leave_even_middle(file: MegatronView) -> Violations:
     """What the ends leave is split evenly, and all stages split into the chunks."""
     given = file.having(FIRST, LAST)
@@ -213,7 +211,7 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
         yield given[0], f"every stage must split into {vpp} chunks; given {ends}"
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def chunks_need_stages(file: MegatronView) -> Violations:
     """Interleaving needs two stages, without overlapped transfers three."""
     least = 3 if file.on("--no-overlap-p2p-communication") else 2
@@ -227,14 +225,14 @@ def micro_batches_fill_chunks(file: MegatronView) -> Violations:
     count, rest = divmod(file.global_batch, file.micro_batch * file.dp or 1)
     if file.vpp == 1 or not file.micro_batch * file.global_batch * file.dp or rest:
         return
-    group = file.number(GROUP) or file.pp
+    group = file.number("--microbatch-group-size-per-virtual-pipeline-stage") or file.pp
     if not file.pp <= group <= count:
         yield BATCH, f"needs {group} micro-batches or more, groups of at least pp; given {count}"
     elif 0 < count % group < file.pp:
         yield BATCH, f"{count} micro-batches leave {count % group} in the last group of {group}"
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def batch_divides(file: MegatronView) -> Violations:
     """Micro-batches of equal size make up the batch on every replica."""
     each = file.micro_batch * file.dp
@@ -244,8 +242,8 @@ def batch_divides(file: MegatronView) -> Violations:
 
 
 @rule(
-    _ARGUMENTS,
-    key=CP,
+    ARGUMENTS,
+    key="--context-parallel-size",
     says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}",
 )
 def cp_divides_sequence(file: MegatronView) -> bool:
@@ -253,7 +251,7 @@ def cp_divides_sequence(file: MegatronView) -> bool:
     return file.cp > 1 and file.seq_len % (2 * file.cp) > 0
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def positions_cover_sequence(file: MegatronView) -> Violations:
     """No sequence is longer than the positions."""
     given = "--encoder-seq-length" if file.has("--encoder-seq-length") else "--seq-length"
@@ -262,7 +260,7 @@ def positions_cover_sequence(file: MegatronView) -> Violations:
         yield "--max-position-embeddings", f"must be at least {given} {length}; given {most}"
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
     """Two-level context parallelism needs its sizes, and they make up cp."""
     sizes = names(file.settings, HIERARCHY)
@@ -272,7 +270,11 @@ def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
         yield CP_TYPE, f"a2a+p2p needs {HIERARCHY}"
 
 
-@rule(_EXCHANGE, key=CP_TYPE, enforced=False)
+@rule(
+    "Transformer Engine's attention with context parallelism, in the first layer",
+    key=CP_TYPE,
+    enforced=False,
+)
 def heads_divide_exchange(file: MegatronView) -> Refused:
     """Context parallelism that exchanges heads splits the heads of a rank."""
     if "a2a" not in file.words(CP_TYPE):
@@ -286,7 +288,11 @@ def heads_divide_exchange(file: MegatronView) -> Refused:
     }
 
 
-@rule(_EXCHANGE, key=CP_TYPE, enforced=False)
+@rule(
+    "Transformer Engine's attention with context parallelism, in the first layer",
+    key=CP_TYPE,
+    enforced=False,
+)
 def exchange_is_known(file: MegatronView) -> Refused:
     """Keys and values pass between context-parallel ranks in a way that attention has."""
     is_used = file.cp > 1 and not file.has("--experimental-attention-variant")
@@ -296,7 +302,7 @@ def exchange_is_known(file: MegatronView) -> Refused:
     }
 
 
-@rule(_CONFIG)
+@rule(CONFIG)
 def exchange_fits_layers(file: MegatronView) -> Violations:
     """One way of context parallelism serves all layers, or every layer names its own."""
     count = len(file.words(CP_TYPE))
@@ -304,7 +310,7 @@ def exchange_fits_layers(file: MegatronView) -> Violations:
         yield CP_TYPE, f"must name 1 way or {file.num_layers}, one per layer; given {count}"
 
 
-@rule(_ARGUMENTS, key=EP)
+@rule(ARGUMENTS, key="--expert-model-parallel-size")
 def ep_divides_experts(file: MegatronView) -> Refused:
     """Experts are shared out evenly."""
     ep, experts = file.ep, file.num_experts

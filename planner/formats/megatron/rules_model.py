@@ -2,7 +2,7 @@
 
 from planner.formats.megatron.options import MTP, SP, TP, is_own_script
 from planner.formats.megatron.runtime import CAPACITY, PADS
-from planner.formats.megatron.view import MegatronView
+from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_number
 
@@ -29,16 +29,11 @@ _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
 """Ways of balancing that go with dropped tokens."""
 SCORE = "--moe-router-score-function"
 BALANCING = "--moe-router-load-balancing-type"
-OFFSETS = "--moe-router-enable-expert-bias"
-UNIT = "--recompute-num-layers"
-_ARGUMENTS = "megatron/training/arguments.py"
-_CONFIG = "megatron/core/transformer/transformer_config.py"
-_LAYER = "megatron/core/transformer/moe/moe_layer.py, in the first layer"
 
 rule = Rules(MegatronView)
 
 
-@rule(_ARGUMENTS, says="is missing; Megatron has no default for it")
+@rule(ARGUMENTS, says="is missing; Megatron has no default for it")
 def required_options(file: MegatronView) -> list[str]:
     """A model that is described is described in full; other scripts may have defaults."""
     if not file.having(*list(REQUIRED)[:3]) or not is_own_script(file.word("script")):
@@ -46,7 +41,7 @@ def required_options(file: MegatronView) -> list[str]:
     return [each for each, others in REQUIRED.items() if not file.settings.keys() & {each, *others}]
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def removed_options(file: MegatronView) -> Violations:
     """Options that are still parsed but refused."""
     for option in file.having(*REMOVED):
@@ -54,7 +49,7 @@ def removed_options(file: MegatronView) -> Violations:
 
 
 @rule(
-    _ARGUMENTS,
+    ARGUMENTS,
     key="--train-samples",
     says="cannot stand beside --train-iters; allowed is one of them",
 )
@@ -64,7 +59,7 @@ def train_length_given_once(file: MegatronView) -> bool:
 
 
 @rule(
-    f"{_ARGUMENTS} switches it off with a warning",
+    f"{ARGUMENTS} switches it off with a warning",
     key=SP,
     says=f"is switched off silently: {TP} is 1",
     enforced=False,
@@ -76,7 +71,7 @@ def sequence_parallel_needs_tp(file: MegatronView) -> bool:
 
 
 @rule(
-    _LAYER,
+    "megatron/core/transformer/moe/moe_layer.py, in the first layer",
     key=TP,
     says=f"{{file.tp}} with experts needs {SP} in training",
     enforced=False,
@@ -87,7 +82,7 @@ def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
 
 
 @rule(
-    _ARGUMENTS,
+    ARGUMENTS,
     key="--tp-comm-overlap",
     says=f"needs {SP} and tensor parallelism; given tp {{file.tp}}",
 )
@@ -97,7 +92,7 @@ def tp_overlap_needs_sequence_parallel(file: MegatronView) -> bool:
 
 
 @rule(
-    _CONFIG,
+    CONFIG,
     key="--num-experts",
     says=(
         "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear; "
@@ -109,7 +104,7 @@ def expert_bias_needs_whole_experts(file: MegatronView) -> bool:
     return file.has("--num-experts") and not file.on("--disable-bias-linear") and file.etp > 1
 
 
-@rule(_CONFIG, key="--moe-router-topk", says="1 needs --moe-router-pre-softmax")
+@rule(CONFIG, key="--moe-router-topk", says="1 needs --moe-router-pre-softmax")
 def single_expert_needs_pre_softmax(file: MegatronView) -> bool:
     """The softmax over one chosen expert has no gradient."""
     is_softmax = file.word(SCORE, "softmax") == "softmax"
@@ -117,7 +112,7 @@ def single_expert_needs_pre_softmax(file: MegatronView) -> bool:
     return file.number("--moe-router-topk") == 1 and is_softmax and not is_free
 
 
-@rule(_CONFIG)
+@rule(CONFIG)
 def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
     """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
     factor = as_number(file[CAPACITY])
@@ -129,16 +124,19 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
         yield CAPACITY, f"needs {BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
 
 
-@rule(_CONFIG, key=OFFSETS)
+@rule(CONFIG, key="--moe-router-enable-expert-bias")
 def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
     """Offsets that balance the experts go with sigmoid scores."""
     score = file.word(SCORE, "softmax")
-    is_other = file.on(OFFSETS) and score not in ("sigmoid", "sqrtsoftplus")
+    is_other = file.on("--moe-router-enable-expert-bias") and score not in (
+        "sigmoid",
+        "sqrtsoftplus",
+    )
     return {f"needs {SCORE} sigmoid or sqrtsoftplus; given {score}": is_other}
 
 
 @rule(
-    _CONFIG,
+    CONFIG,
     key="--moe-shared-expert-overlap",
     says="needs --moe-token-dispatcher-type alltoall or flex; given allgather",
 )
@@ -149,22 +147,20 @@ def shared_expert_overlap_needs_exchange(file: MegatronView) -> bool:
     return file.dispatcher == "allgather" and overlaps
 
 
-@rule(
-    _ARGUMENTS, key="--group-query-attention", says="cannot stand beside --multi-latent-attention"
-)
+@rule(ARGUMENTS, key="--group-query-attention", says="cannot stand beside --multi-latent-attention")
 def latent_attention_excludes_groups(file: MegatronView) -> bool:
     """Latent attention has no query groups."""
     return file.on("--group-query-attention") and file.on("--multi-latent-attention")
 
 
-@rule(_CONFIG, key="--squared-relu", says="needs --no-bias-gelu-fusion or --disable-bias-linear")
+@rule(CONFIG, key="--squared-relu", says="needs --no-bias-gelu-fusion or --disable-bias-linear")
 def squared_relu_excludes_fusion(file: MegatronView) -> bool:
     """The fused bias knows gelu and swiglu."""
     is_apart = file.on("--no-bias-gelu-fusion") or file.on("--disable-bias-linear")
     return file.on("--squared-relu") and not is_apart
 
 
-@rule(_ARGUMENTS, key=MTP)
+@rule(ARGUMENTS, key=MTP)
 def mtp_shifts_positions(file: MegatronView) -> Refused:
     """Further tokens are shifted: positions are rotary, or there are none."""
     kind, count = file.word("--position-embedding-type", "learned_absolute"), file.number(MTP)
@@ -175,12 +171,12 @@ def mtp_shifts_positions(file: MegatronView) -> Refused:
 
 @rule(
     "megatron/core/transformer/multi_token_prediction.py, in the first step",
-    key=UNIT,
+    key="--recompute-num-layers",
     says=f"must be 1 beside {MTP}; given {{given}}",
     enforced=False,
 )
 def mtp_recomputes_single_layers(file: MegatronView) -> bool:
     """Layers of multi-token prediction are recomputed one by one."""
     how = file.word("--recompute-granularity"), file.word("--recompute-method")
-    is_large = how == ("full", "uniform") and file.number(UNIT) not in (None, 1)
+    is_large = how == ("full", "uniform") and file.number("--recompute-num-layers") not in (None, 1)
     return bool(file.number(MTP)) and is_large

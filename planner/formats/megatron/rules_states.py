@@ -3,14 +3,13 @@
 from planner.formats.megatron.decisions import AWARE, LAYER_WISE
 from planner.formats.megatron.options import HOST_LAYERS, MTP, SP
 from planner.formats.megatron.runtime import CONNECTIONS, keeps_order
-from planner.formats.megatron.view import MegatronView
+from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
 
 METHOD, UNIT = "--recompute-method", "--recompute-num-layers"
 GRANULARITY = "--recompute-granularity"
 MODULES = "--recompute-modules"
 OFFLOADING = "--fine-grained-activation-offloading"
-OFFLOAD = "--optimizer-cpu-offload"
 SHARDED = "--use-distributed-optimizer"
 FSDP = "--use-megatron-fsdp"
 FSDP2 = "--use-torch-fsdp2"
@@ -26,17 +25,11 @@ KNOWN_MODULES = (
     "shared_experts",
     "gdn_norm_out",
 )
-_OFFLOADED = "core_attn attn_proj expert_fc1 fused_group_mlp moe_act attn_norm mlp_norm qkv_linear"
-_ARGUMENTS = "megatron/training/arguments.py"
-_CONFIG = "megatron/core/transformer/transformer_config.py"
-_ADAPTER = "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py"
-_PARALLEL = "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
-_OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
 
 rule = Rules(MegatronView)
 
 
-@rule(_CONFIG)
+@rule(CONFIG)
 def full_recompute_is_complete(file: MegatronView) -> Violations:
     """Full recomputation is told how and how many layers."""
     missing = [option for option in (METHOD, UNIT) if option not in file.settings]
@@ -45,7 +38,7 @@ def full_recompute_is_complete(file: MegatronView) -> Violations:
 
 
 @rule(
-    f"{_CONFIG}: the layers ask for recompute_granularity alone",
+    f"{CONFIG}: the layers ask for recompute_granularity alone",
     says=f"nothing is recomputed without {GRANULARITY} full or selective",
     enforced=False,
 )
@@ -57,7 +50,7 @@ def recompute_has_a_granularity(file: MegatronView) -> list[str]:
 
 
 @rule(
-    f"{_ARGUMENTS}, {_CONFIG}",
+    f"{ARGUMENTS}, {CONFIG}",
     says="belongs to full recomputation; selective takes --recompute-modules",
 )
 def selective_recompute_takes_modules(file: MegatronView) -> list[str]:
@@ -65,7 +58,7 @@ def selective_recompute_takes_modules(file: MegatronView) -> list[str]:
     return file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else []
 
 
-@rule(_CONFIG, key=MODULES)
+@rule(CONFIG, key=MODULES)
 def recompute_modules_exist(file: MegatronView) -> Refused:
     """Only what the model has and the recipe allows can be recomputed."""
     modules = file.words(MODULES) if file.granularity == "selective" else ()
@@ -87,7 +80,7 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
 
 
 @rule(
-    f"{_ARGUMENTS}, {_CONFIG}",
+    f"{ARGUMENTS}, {CONFIG}",
     key="--distribute-saved-activations",
     says=f"needs tensor parallelism without {SP} and {GRANULARITY} full",
 )
@@ -97,7 +90,7 @@ def distributed_activations_need_full(file: MegatronView) -> bool:
     return file.on("--distribute-saved-activations") and not is_shared
 
 
-@rule(_CONFIG, key=HOST_LAYERS)
+@rule(CONFIG, key=HOST_LAYERS)
 def host_layers_stand_alone(file: MegatronView) -> Refused:
     """Activations go to the host without stages and without recomputation."""
     count, layers = file.number(HOST_LAYERS) or 0, file.num_layers
@@ -109,7 +102,7 @@ def host_layers_stand_alone(file: MegatronView) -> Refused:
     return refused if count else {}
 
 
-@rule(f"{_ARGUMENTS}, {_CONFIG}", key=OFFLOADING)
+@rule(f"{ARGUMENTS}, {CONFIG}", key=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
     is_set = not file.is_script or file.variable("NVTE_CPU_OFFLOAD_V1") == "1"
@@ -120,11 +113,20 @@ def fine_grained_offload_setup(file: MegatronView) -> Refused:
     return refused if file.on(OFFLOADING) else {}
 
 
-@rule(_CONFIG, key="--offload-modules")
+@rule(CONFIG, key="--offload-modules")
 def offload_modules_exist(file: MegatronView) -> Refused:
     """Only modules that can be offloaded are, and attention's projection with its core."""
     modules = file.words("--offload-modules") if file.on(OFFLOADING) else ()
-    known = _OFFLOADED.split()
+    known = [
+        "core_attn",
+        "attn_proj",
+        "expert_fc1",
+        "fused_group_mlp",
+        "moe_act",
+        "attn_norm",
+        "mlp_norm",
+        "qkv_linear",
+    ]
     allowed = ", ".join(known)
     lacks_core = "attn_proj" in modules and "core_attn" not in modules
     return {
@@ -133,21 +135,21 @@ def offload_modules_exist(file: MegatronView) -> Refused:
     }
 
 
-@rule(_ARGUMENTS, key=OFFLOAD)
+@rule(ARGUMENTS, key="--optimizer-cpu-offload")
 def optimizer_offload_setup(file: MegatronView) -> Refused:
     """The offloaded optimizer is the precision-aware one."""
     recipe = file.word("--fp8-recipe", "delayed")
     is_scaled_else = file.on("--fp8-param-gather") and recipe != "delayed"
     with_gather = f"with --fp8-param-gather needs --fp8-recipe delayed; given {recipe}"
     refused = {f"needs {AWARE}": not file.on(AWARE), with_gather: is_scaled_else}
-    return refused if file.on(OFFLOAD) else {}
+    return refused if file.on("--optimizer-cpu-offload") else {}
 
 
 def _is_sharded(file: MegatronView) -> bool:
     return file.on(SHARDED) or file.on(FSDP)
 
 
-@rule(_OPTIMIZER, key=AWARE)
+@rule("megatron/core/optimizer/optimizer_config.py", key=AWARE)
 def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
     """The precision-aware optimizer is Adam under the distributed optimizer."""
     name = file.optimizer
@@ -158,7 +160,7 @@ def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
     return refused if file.on(AWARE) else {}
 
 
-@rule(_OPTIMIZER, says=f"needs {AWARE}; given {{given}}")
+@rule("megatron/core/optimizer/optimizer_config.py", says=f"needs {AWARE}; given {{given}}")
 def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     """Other states than fp32 belong to the precision-aware optimizer."""
     options = ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
@@ -167,7 +169,10 @@ def small_states_need_precision_aware(file: MegatronView) -> list[str]:
 
 
 @rule(
-    f"{_PARALLEL}when the model is wrapped",
+    (
+        "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
+        "when the model is wrapped"
+    ),
     key="--num-distributed-optimizer-instances",
     enforced=False,
 )
@@ -181,7 +186,7 @@ def instances_need_sharding(file: MegatronView) -> Refused:
     return refused if count > 1 else {}
 
 
-@rule(_ARGUMENTS, key=GATHER)
+@rule(ARGUMENTS, key=GATHER)
 def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     """Gathered weights are overlapped where sharded gradients are."""
     refused = {
@@ -192,7 +197,7 @@ def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
 
 
 @rule(
-    _ARGUMENTS,
+    ARGUMENTS,
     key="--overlap-param-gather-with-optimizer-step",
     says=f"needs {SHARDED}, {GATHER} and several chunks per stage; given {{file.vpp}}",
 )
@@ -202,7 +207,7 @@ def step_overlap_needs_chunks(file: MegatronView) -> bool:
     return file.on("--overlap-param-gather-with-optimizer-step") and not goes_by_chunks
 
 
-@rule(_ARGUMENTS, key=FSDP)
+@rule(ARGUMENTS, key=FSDP)
 def megatron_fsdp_setup(file: MegatronView) -> Refused:
     """Megatron-FSDP has its own checkpoints and wants several device queues."""
     form, connections = file.word("--ckpt-format", "torch_dist"), file.variable(CONNECTIONS)
@@ -214,7 +219,7 @@ def megatron_fsdp_setup(file: MegatronView) -> Refused:
 
 
 @rule(
-    f"{_ADAPTER}, when the model is wrapped",
+    "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped",
     key=FSDP,
     says="needs --pipeline-model-parallel-size 1; given {file.pp}",
 )
@@ -223,14 +228,14 @@ def megatron_fsdp_takes_all_processes(file: MegatronView) -> bool:
     return file.on(FSDP) and file.pp > 1
 
 
-@rule(_ARGUMENTS, key=FSDP, says="needs --optimizer adam or sgd; given {file.optimizer}")
+@rule(ARGUMENTS, key=FSDP, says="needs --optimizer adam or sgd; given {file.optimizer}")
 def megatron_fsdp_optimizer(file: MegatronView) -> bool:
     """Megatron-FSDP updates its shards with Adam or SGD."""
     return file.on(FSDP) and file.optimizer not in ("adam", "sgd")
 
 
 @rule(
-    f"{_ADAPTER}, when the model is wrapped",
+    "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped",
     key="--fsdp-double-buffer",
     says=f"cannot stand beside {EXCHANGE}",
     enforced=False,
@@ -246,7 +251,7 @@ def _needs(missing: Refused) -> Refused:
     return {f"needs {found}": found}
 
 
-@rule(_ARGUMENTS, key=FSDP2)
+@rule(ARGUMENTS, key=FSDP2)
 def torch_fsdp_setup(file: MegatronView) -> Refused:
     """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
     fused, tied = "--no-gradient-accumulation-fusion", "--untie-embeddings-and-output-weights"
@@ -267,7 +272,7 @@ def _needs_one_queue(file: MegatronView) -> bool:
     return file.is_script and not is_free and file.tp * file.cp > 1
 
 
-@rule(_ARGUMENTS)
+@rule(ARGUMENTS)
 def connections_keep_order(file: MegatronView) -> Violations:
     """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
     given = file.variable(CONNECTIONS)
@@ -277,7 +282,7 @@ def connections_keep_order(file: MegatronView) -> Violations:
 
 
 @rule(
-    _ARGUMENTS,
+    ARGUMENTS,
     key=CONNECTIONS,
     says=(
         "must be 1 with tensor or context parallelism before Blackwell; not set in this "
@@ -290,7 +295,7 @@ def connections_are_set(file: MegatronView) -> bool:
     return _needs_one_queue(file) and file.variable(CONNECTIONS) is None
 
 
-@rule(_CONFIG, key=EXCHANGE)
+@rule(CONFIG, key=EXCHANGE)
 def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
     missing = {
@@ -306,13 +311,13 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
     return _needs(missing) if file.on(EXCHANGE) else {}
 
 
-@rule(_CONFIG, key="--delay-wgrad-compute", says=f"needs {EXCHANGE}")
+@rule(CONFIG, key="--delay-wgrad-compute", says=f"needs {EXCHANGE}")
 def delayed_gradients_need_exchange(file: MegatronView) -> bool:
     """Weight gradients are put off to give expert exchange something to run beside."""
     return file.on("--delay-wgrad-compute") and not file.on(EXCHANGE)
 
 
-@rule(f"{_ARGUMENTS}, {_CONFIG}")
+@rule(f"{ARGUMENTS}, {CONFIG}")
 def one_precision(file: MegatronView) -> Violations:
     """Weights and products have one precision each."""
     for option, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):

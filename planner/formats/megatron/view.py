@@ -9,6 +9,9 @@ from planner.formats.megatron.options import ETP, PP, TP, is_on, names, number, 
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
+ARGUMENTS = "megatron/training/arguments.py"
+CONFIG = "megatron/core/transformer/transformer_config.py"
+
 
 class Size:
     """A number from 1 on as the file states it, else as a decision; without both its default."""
