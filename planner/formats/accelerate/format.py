@@ -258,12 +258,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     variables = {
         "TRAIN_SCRIPT": f"your training script: {batch}",
         "LEARNING_RATE": "peak learning rate, which your script gives to its optimizer",
-        **{
-            name: what
-            for name, what in section.variables.items()
-            if any(f"${{{name}}}" in value for value in environment.values())
-        },
     }
+    if "${NVME_PATH}" in environment.values():
+        variables["NVME_PATH"] = "folder on a local NVMe drive that DeepSpeed offloads to"
     launcher = ["accelerate", "launch", "--config_file", FILE]
     if num_machines(context, strategy) > 1:
         variables |= _NODES

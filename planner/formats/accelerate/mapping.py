@@ -322,7 +322,6 @@ DEEPSPEED = Section(
         replace(MESH, to=lambda *_: ()),
     ),
     environment=_nvme_paths,
-    variables={"NVME_PATH": "folder on a local NVMe drive that DeepSpeed offloads to"},
 )
 # In the order they are tried: FSDP2 is what plans for this framework assume.
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)

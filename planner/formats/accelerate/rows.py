@@ -1,7 +1,7 @@
 """Rows and refusals that Accelerate and TrainingArguments share, each under keys of its own."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
@@ -79,7 +79,6 @@ class Section:
     distributed_type: str
     table: Table
     environment: Callable[[Context, Strategy], dict[str, str]]
-    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def recomputes_all(strategy: Strategy) -> bool:

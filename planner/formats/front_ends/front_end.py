@@ -12,7 +12,14 @@ from planner.documents.nodes import Path
 from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.documents.yaml_edit import edited as edited_yaml
 from planner.errors import ExpressError, InputError
-from planner.formats.decision import changes, decided_in, holding, lines_of, unlike_layers
+from planner.formats.decision import (
+    changes,
+    decided_in,
+    holding,
+    lines_of,
+    refuse,
+    unlike_layers,
+)
 from planner.formats.format import Format, Reading, SourceText, Value, listed
 from planner.formats.front_ends.content import FILES, content_of, is_script
 from planner.formats.front_ends.rules import RULES
@@ -180,7 +187,10 @@ def _beyond_plans(
 def _degrees(tool: Tool, settings: Settings) -> Iterator[tuple[str, Value]]:
     """Degrees by their keys; of several keys of one degree the larger holds."""
     sizes = {
-        name: max((decided(settings, key, whole(settings, key, 1)) for key in names), key=_size)
+        name: max(
+            (decided(settings, key, whole(settings, key, 1)) for key in names),
+            key=lambda each: int(each.value),
+        )
         for name, names in tool.degrees.items()
     }
     for name, size in sizes.items():
@@ -189,10 +199,6 @@ def _degrees(tool: Tool, settings: Settings) -> Iterator[tuple[str, Value]]:
     if "dp_shard" in sizes and sizes["dp_shard"].value > 1:
         replicas = max(1, sizes["dp_replicate"].value) if "dp_replicate" in sizes else 1
         yield "dp", replace(sizes["dp_shard"], value=sizes["dp_shard"].value * replicas)
-
-
-def _size(value: Value) -> int:
-    return int(value.value)
 
 
 def _longest(tool: Tool, settings: Settings) -> Value | None:
@@ -234,10 +240,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: T
         text = edited_json(source.path, source.text, keyed)
     else:
         text = edited_yaml(source.path, source.text, found)
-    reasons = [*_unsaid(read(SourceText(path=source.path, text=text), tool), strategy)]
-    if reasons:
-        found_lines = "\n".join(f"  {reason}" for reason in reasons)
-        raise ExpressError(f"{source.path} cannot carry the plan:\n{found_lines}")
+    after = read(SourceText(path=source.path, text=text), tool)
+    refuse(source.path, [*_unsaid(after, strategy)])
     return text
 
 

@@ -9,10 +9,10 @@ from planner.documents.json_edit import edited, written
 from planner.documents.json_nodes import parse_json
 from planner.documents.schema import Path, wrongs
 from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
-from planner.errors import ExpressError, InputError
+from planner.errors import InputError
 from planner.formats.accelerate.rows import carrier, others
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
-from planner.formats.decision import changes, decided_in, explained, holding, lines_of
+from planner.formats.decision import changes, decided_in, explained, holding, lines_of, refuse
 from planner.formats.format import (
     Decided,
     Emitted,
@@ -203,24 +203,22 @@ def _wrong(path: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
         if isinstance(value := content.get(key), float) and value.is_integer():
             message = f"given {value!r}, which stays so; a whole number is allowed"
             yield finding_at("trainer.bad_value", path, places[(key,)], message)
-    old, foreign = list[str](), list[str]()
-    for wrong in wrongs(keys.schema(), whole):
-        place, name, known = spelled[wrong.path], wrong.path[-1], tuple(keys.known())
+    found, known = wrongs(keys.schema(), whole), tuple(keys.known())
+    unknown = [each.path[0] for each in found if not each.allowed and len(each.path) == 1]
+    old = [name for name in unknown if name in keys.replaced()]
+    others = [name for name in unknown if name not in old]
+    foreign = [name for name in others if not alike(name, known, _MISSPELT)]
+    for wrong in found:
+        place, name = spelled[wrong.path], wrong.path[-1]
         if wrong.allowed:
             message = f"given {repr(place.value)[:60]}; {wrong.allowed}"
             yield finding_at("trainer.bad_value", path, place, message)
-        elif len(wrong.path) > 1:
+        elif len(wrong.path) > 1 or name not in (*old, *foreign):
             inner = list(wrong.schema["properties"])
             hint = did_you_mean(name, inner) or f"{len(inner)} keys are known"
-            message = f"unknown key of {wrong.path[0]}; {hint}"
+            of = wrong.path[0] if len(wrong.path) > 1 else "TrainingArguments"
+            message = f"unknown key of {of}; {hint}"
             yield finding_at("trainer.unknown_key", path, place, message)
-        elif name in keys.replaced():
-            old.append(name)
-        elif alike(name, known, _MISSPELT):
-            message = f"unknown key of TrainingArguments; {did_you_mean(name, known)}"
-            yield finding_at("trainer.unknown_key", path, place, message)
-        else:
-            foreign.append(name)
     shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
     what = "no key" if len(foreign) == 1 else "no keys"
     rest = f"{what} of TrainingArguments; sound where the script's own have them"
@@ -281,15 +279,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     environment = section.environment(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
     has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
-    elsewhere = [
-        *holding(
-            (environment, f"tp, cp, dp_replicate: no key carries them; set {mesh}"),
-            (has_file, "deepspeed names a file, which carries the plan; write into that one"),
-        )
-    ]
-    if elsewhere:
-        reasons = "\n".join(f"  {reason}" for reason in elsewhere)
-        raise ExpressError(f"{reading.path} cannot carry the plan:\n{reasons}")
+    reasons = holding(
+        (environment, f"tp, cp, dp_replicate: no key carries them; set {mesh}"),
+        (has_file, "deepspeed names a file, which carries the plan; write into that one"),
+    )
+    refuse(reading.path, [*reasons])
     lines = lines_of(section.table, context, strategy)
     table = section.table if section is own else (*section.table, others(SECTIONS, lines))
     found = changes(table, settings, lines)

@@ -55,7 +55,7 @@ def test_a_word_for_the_opposite_is_turned_round(context: Context) -> None:
     [{"zero_stage": 3}, {"tp": 2, "dp": 4}, {"pp": 2, "dp": 4, "layers_per_stage": (2, 2)}],
 )
 def test_what_no_key_carries_is_refused(context: Context, changes: dict[str, Any]) -> None:
-    with pytest.raises(ExpressError, match="cannot carry the plan"):
+    with pytest.raises(ExpressError, match="cannot express this plan"):
         written("axolotl", AXOLOTL, context, replace(PLAN, **changes))
 
 
