@@ -14,8 +14,8 @@ from planner.search.near import Accepts
 from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_bytes, format_stage
 
+# Where a deficit is shown: the first of them that the file states.
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
-"""Where a deficit is shown: the first of them that the file states."""
 
 
 def memory_findings(
@@ -62,8 +62,8 @@ def memory_findings(
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
 
+# Nobody trains on less.
 LEAST_SEQ_LEN = 512
-"""Nobody trains on less."""
 _ASSUMED = {
     "zero_stage": "no launcher shards the states",
     "recompute": "nothing is recomputed",

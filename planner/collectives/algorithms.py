@@ -11,8 +11,8 @@ from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
 from planner.spec.cluster import CollectiveKind
 
 Flat: TypeAlias = Callable[[Number, Number, Link], CollectiveCost]
+# How an algorithm uses several levels; see planner.collectives.hierarchy.
 Placement: TypeAlias = Literal["around", "tree", "shards", "chunks", "whole", "peers", "all_peers"]
-"""How an algorithm uses several levels; see planner.collectives.hierarchy."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
 from planner.collectives.flat import ring_all_gather
 from planner.units import Array
 
+# Of a gradient that is sent alone: its place in the tensor, in 32 bits.
 INDEX_BYTES = 4.0
-"""Of a gradient that is sent alone: its place in the tensor, in 32 bits."""
 INT8_BYTES = 1.0
 
 

@@ -9,8 +9,8 @@ from planner.collectives.cost import CollectiveCost, Link, Number
 from planner.spec.cluster import CollectiveKind
 from planner.units import Array
 
+# Members from which a dimension of a torus closes into a ring (Google, TPU v4 and v5p pages).
 SHORTEST_CLOSED_DIMENSION = 4
-"""Members from which a dimension of a torus closes into a ring (Google, TPU v4 and v5p pages)."""
 
 
 def exchange_detour(dims: Sequence[int], closes: Sequence[bool]) -> float:

@@ -194,8 +194,8 @@ _BY_TOPOLOGY: Mapping[Topology, str] = {
 }
 
 
+# Algorithms in which every rank sends to every other.
 _EXCHANGES = frozenset({"direct", "pairwise", "naive"})
-"""Algorithms in which every rank sends to every other."""
 
 
 def _on_grid(kind: CollectiveKind, level: GroupLevel) -> Flat:

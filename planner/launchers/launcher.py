@@ -8,10 +8,10 @@ from planner.cost.context import Context
 from planner.formats.format import Emitted, OutputFile
 from planner.spec.strategy import Strategy
 
+# Accelerators behind one operating system, in all nodes of the catalog but whole racks.
 MOST_PER_HOST = 16
-"""Accelerators behind one operating system, in all nodes of the catalog but whole racks."""
+# Kubernetes allows 63 characters and adds to a job's name those of its pods.
 MAX_NAME = 40
-"""Kubernetes allows 63 characters and adds to a job's name those of its pods."""
 
 
 @dataclass(frozen=True, kw_only=True)

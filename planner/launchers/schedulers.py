@@ -29,10 +29,10 @@ from planner.spelling import unknown
 
 BATCH_SCRIPT = "launch.sbatch"
 RUNTIME = "torch-distributed"
+# Of that runtime, its job and its container.
 _NODE = "node"
-"""Of that runtime, its job and its container."""
+# MaxLength of one argument in the type of a trainer.
 MAX_SCRIPT_BYTES = 65536
-"""MaxLength of one argument in the type of a trainer."""
 END = "END_OF_FILE"
 SKYPILOT_RUN = f"""\
 export NODE_RANK="${{SKYPILOT_NODE_RANK}}"

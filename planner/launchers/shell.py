@@ -13,8 +13,8 @@ from planner.formats.format import Emitted, OpenKey, OutputFile
 from planner.launchers.launcher import Launcher, allocation_of, host_problems
 from planner.spec.strategy import Strategy
 
+# What every script sets before it starts the processes; words may use them in braces.
 LAUNCH_VARIABLES = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What every script sets before it starts the processes; words may use them in braces."""
 SCRIPT = "launch.sh"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 TORCHRUN = (

@@ -29,16 +29,16 @@ from planner.spelling import unknown
 from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
+# Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
 ADAPTER_BATCH_TOKENS = 2**17
-"""Adapters are trained on smaller ones: 16 to 128 sequences in published recipes."""
+# Clusters beyond 4,096 accelerators get a larger default batch, as their runs have.
 DEFAULT_TOKENS_PER_ACCELERATOR = 1024
-"""Clusters beyond 4,096 accelerators get a larger default batch, as their runs have."""
+# Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators.
 WEAK_TOKENS_PER_ACCELERATOR = 65536
-"""Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators."""
+# Batches that are no multiple of about this get a hint.
 SMOOTH_BATCH = 64
-"""Batches that are no multiple of about this get a hint."""
+# Each cluster over the one before, where the size that is enough is looked for.
 GROWTH = 8
-"""Each cluster over the one before, where the size that is enough is looked for."""
 SIZES_ALLOWED = "a range such as 8..1024 (doubling) or numbers such as 8,24,64"
 
 

@@ -193,6 +193,9 @@ _ENERGY = Amount(
     includes=ENERGY_INCLUDES,
     basis=_power_basis,
 )
+# By the name in files. Amounts are GPU seconds times a constant of the cluster and the job;
+# headroom is what is left of the usable HBM, the margin taken off, on the stage that is fullest at
+# its peak, and the fastest plans that leave the most of it are found by bisection.
 OBJECTIVES: Mapping[str, Objective] = {
     "iteration_s": Objective(
         word="time",
@@ -239,9 +242,6 @@ OBJECTIVES: Mapping[str, Objective] = {
         sign=-1.0,
     ),
 }
-"""By the name in files. Amounts are GPU seconds times a constant of the cluster and the job;
-headroom is what is left of the usable HBM, the margin taken off, on the stage that is fullest at
-its peak, and the fastest plans that leave the most of it are found by bisection."""
 WORDS = {one.word: name for name, one in OBJECTIVES.items()}
 AMOUNTS = {name: one.amount for name, one in OBJECTIVES.items() if one.amount}
 
@@ -344,5 +344,5 @@ class Aim:
     """Empty: a ladder of GPU counts instead."""
 
 
+# The fastest plans.
 FASTEST = Aim()
-"""The fastest plans."""

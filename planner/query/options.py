@@ -361,17 +361,17 @@ _OPTIONS: tuple[Option, ...] = (
     ),
 )
 OPTIONS: Mapping[str, Option] = {option.name: option for option in _OPTIONS}
+# Options that say what ``--fix NAME=VALUE`` says.
 FIXED = tuple(
     name
     for name, option in OPTIONS.items()
     if option.of == "layout" and name not in ("placement", "schedule")
 )
-"""Options that say what ``--fix NAME=VALUE`` says."""
+# What a project's planner.toml or a machine's environment may say where nothing is given.
 OWN_DEFAULTS = (
     *PLACES,
     *("framework", "profile", "seq_len", "global_batch", "precision", "optimizer"),
 )
-"""What a project's planner.toml or a machine's environment may say where nothing is given."""
 
 
 def options_of(groups: Iterable[str], without: Iterable[str] = ()) -> tuple[Option, ...]:

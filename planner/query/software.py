@@ -42,12 +42,12 @@ ALL_SCHEDULES = "all"
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
 TRANSFORMER_ENGINE_FROM = 8.0  # compute capability that it asks for
 WITH_A_REFERENCE = ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
+# What can be asked in place of preference tuning and reinforcement learning.
 SEVERAL_MODELS = (
     "Several models at once are not planned: plan the one that is trained as full, lora or qlora, "
     "and leave room for a frozen reference with --margin PERCENT of HBM: its weights take 2 bytes "
     "a parameter, over the GPUs that share them"
 )
-"""What can be asked in place of preference tuning and reinforcement learning."""
 
 
 def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> str:

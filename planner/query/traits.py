@@ -1,6 +1,7 @@
 """The software a user states: a profile by name, and single traits; all problems at once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from planner.documents.tree import parsed_yaml
@@ -18,30 +19,28 @@ from planner.spelling import did_you_mean, nearest
 OPTION = "--set"
 ROOT = "traits"
 RECOMPUTE = "recompute"
-_ZERO_STAGES = (0, 1, 2, 3)
-_WAITS = ("router", "dispatch", "combine")
-"""Ops of a mixture behind which a host may wait."""
-_CHOICES: Mapping[str, Callable[[], Iterable[object]]] = {
-    "kernels.saved": table_names,
-    "kernels.loss": loss_names,
-    "kernels.host_waits": lambda: _WAITS,
-    "kernels.padded_host_waits": lambda: _WAITS,
-    "support.offload": lambda: OFFLOAD_CODES,
-    "support.placements": lambda: PLACEMENT_NAMES,
-    "support.policies": lambda: LAYER_POLICY_NAMES,
-    "support.schedules": lambda: SCHEDULES,
-    "support.train": lambda: MODES,
-    "support.zero_stages": lambda: _ZERO_STAGES,
-    "support.frozen_zero_stages": lambda: _ZERO_STAGES,
-    "support.frozen_precisions": lambda: get_args(Precision),
-    "support.zero_stages_with_pp": lambda: _ZERO_STAGES,
-    "support.partial_offload_zero_stages": lambda: _ZERO_STAGES,
-    "support.nvme_zero_stages": lambda: _ZERO_STAGES,
-    "support.paired_graph_zero_stages": lambda: _ZERO_STAGES,
-    "offload.waited_gradient_zero_stages": lambda: _ZERO_STAGES,
-    "offload.pageable_weight_zero_stages": lambda: _ZERO_STAGES,
-}
-"""Values allowed where the type alone does not say."""
+ZERO_STAGES = (0, 1, 2, 3)
+# Ops of a mixture behind which a host may wait.
+WAITS = ("router", "dispatch", "combine")
+
+
+@cache
+def _words_of() -> Mapping[str, Sequence[object]]:
+    """Values allowed where a trait's type alone does not say."""
+    return {
+        "kernels.saved": table_names(),
+        "kernels.loss": loss_names(),
+        "kernels.host_waits": WAITS,
+        "kernels.padded_host_waits": WAITS,
+        "support.offload": OFFLOAD_CODES,
+        "support.placements": PLACEMENT_NAMES,
+        "support.policies": LAYER_POLICY_NAMES,
+        "support.schedules": SCHEDULES,
+        "support.train": MODES,
+        "support.frozen_precisions": get_args(Precision),
+    }
+
+
 _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
     "kernels.expert_capacity_factor": (0.0, 1000.0),
@@ -106,8 +105,8 @@ def _number(path: str, value: object, *, is_whole: bool) -> float | None:
 
 def _allowed(path: str, kind: object) -> str:
     """Return in words which values a trait takes."""
-    if path in _CHOICES or get_origin(kind) is Literal:
-        text = ", ".join(map(str, _choices(path, kind)))
+    if choices := _choices(path, kind):
+        text = ", ".join(map(str, choices))
         return f"a list with some of {text}" if get_origin(kind) is tuple else text
     if kind is bool:
         return "true, false"
@@ -125,18 +124,22 @@ def _numbers(path: str, kind: object) -> str:
     return f"{'whole numbers' if kind is int else 'numbers'} from {low:g} to {high:g}"
 
 
-def _choices(path: str, kind: object) -> tuple[object, ...]:
-    return tuple(_CHOICES[path]()) if path in _CHOICES else get_args(kind)
+def _choices(path: str, kind: object) -> Sequence[object]:
+    """Return the values that a trait or its elements may have; none where any will do."""
+    if "zero_stages" in path:
+        return ZERO_STAGES
+    own = get_args(kind) if get_origin(kind) is Literal else ()
+    return _words_of().get(path, own)
 
 
 def _converted(path: str, kind: object, value: object) -> TraitValue | None:
     """Return ``value`` as the trait's type; None where it does not fit."""
     if get_origin(kind) is tuple:
         return _listed(path, get_args(kind)[0], value)
-    if path in _CHOICES or get_origin(kind) is Literal:
+    if choices := _choices(path, kind):
         if isinstance(value, bool):
             value = "yes" if value else "no"  # YAML takes the word no for false
-        return value if value in _choices(path, kind) else None  # type: ignore[return-value]
+        return value if value in choices else None  # type: ignore[return-value]
     if kind in (int, float):
         return _number(path, value, is_whole=kind is int)
     if kind is bool:

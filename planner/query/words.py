@@ -8,6 +8,7 @@ from planner.catalog.paths import EXAMPLE_NODE
 from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief
 
+# By option: another word for one of its values.
 OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     "--precision": {
         "bfloat16": "bf16",
@@ -31,7 +32,7 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "mcore": "megatron",
     },
 }
-"""By option: another word for one of its values."""
+# Another word for a format of files.
 OTHER_FORMATS: Mapping[str, str] = {
     **OTHER_WORDS["--framework"],
     "megatron-bridge": "bridge",
@@ -40,8 +41,8 @@ OTHER_FORMATS: Mapping[str, str] = {
     "hf-trainer": "trainer",
     "transformers": "trainer",
 }
-"""Another word for a format of files."""
 FORMAT_OPTIONS = ("--emit", "--to")
+# Words for frameworks that could mean more than one, or a format of files.
 SEVERAL: Mapping[str, str] = {
     "fsdp": "torchtitan, accelerate and trainer run FSDP2; name one of them",
     "fsdp2": "torchtitan, accelerate and trainer run FSDP2; name one of them",
@@ -56,7 +57,7 @@ SEVERAL: Mapping[str, str] = {
     "pytorch": "torchtitan is PyTorch's own; accelerate and trainer use its FSDP2",
     "zero": "ZeRO is deepspeed's; megatron, torchtitan and accelerate shard as it does",
 }
-"""Words for frameworks that could mean more than one, or a format of files."""
+# Options of other programs, and what says the same here.
 UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--lora": "adapters are trained with --train lora (--lora-rank, --lora-targets)",
     "--qlora": "adapters beside 4-bit weights are trained with --train qlora",
@@ -79,7 +80,6 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--plot-file": "curves are not drawn; planner export --to html draws a plan's charts",
     "--published": "published runs are compared by python -m tools.validate in a checkout",
 }
-"""Options of other programs, and what says the same here."""
 _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
 _TIMES = {"": 1, "k": 2**10, "m": 2**20}
 

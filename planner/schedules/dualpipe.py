@@ -15,8 +15,8 @@ import numpy as np
 from planner.schedules.operation import Order, OrderBuilder
 from planner.units import Array
 
+# DualPipe's; one under DualPipe-V.
 PARAMETER_COPIES = 2
-"""DualPipe's; one under DualPipe-V."""
 
 
 def bubble_s(

@@ -20,11 +20,11 @@ class Operation(NamedTuple):
     micro_batch: int
 
 
+# Operations a device runs as one: all inputs before it starts, all outputs when it ends. A whole
+# backward is (B, W); a forward overlapped with another micro-batch's backward is (F, B, W).
 Slot = tuple[Operation, ...]
-"""Operations a device runs as one: all inputs before it starts, all outputs when it ends. A whole
-backward is (B, W); a forward overlapped with another micro-batch's backward is (F, B, W)."""
+# What one device runs, one slot after the other.
 Order = tuple[Slot, ...]
-"""What one device runs, one slot after the other."""
 
 
 def alternating(
