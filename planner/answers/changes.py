@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +13,7 @@ from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.errors import InputError
-from planner.frameworks.optimizers import optimizer_names, smaller_states
+from planner.frameworks.optimizers import smaller_states
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
 from planner.frameworks.settings import (
     usual_mtp_layers,
@@ -210,11 +211,18 @@ def other_framework(context: Context, name: str) -> Context | None:
     What the user chose (settings, margin, optimizer, modules, schedules, placement) is kept, what
     was a default becomes the other's own. None where it does not offer what was chosen.
     """
-    own = context.traits
+    own, margin = context.traits, context.margin_fraction
     default = load_traits(own.name, own.profile, own.settings)
-    traits = _other_traits(own, default, name, context.margin_fraction)
-    if traits is None:
+    try:
+        traits = with_optimizer(load_traits(name, CURRENT, own.settings), own.optimizer.name)
+        traits = with_training(traits, own.training)
+        if own.recompute.selected != default.recompute.selected:
+            traits = with_recompute_modules(traits, own.recompute.selected)
+    except InputError:
         return None
+    usual_margin = own.memory_uncertainty_fraction
+    if (usual_margin, margin) != (default.memory_uncertainty_fraction, usual_margin):
+        traits = replace(traits, memory_uncertainty_fraction=margin)
     support, usual = traits.support, default.support
     placements = _kept(context.placements, usual.placements, support.placements)
     offered = tuple(one for one in SCHEDULES if one in usual.schedules)
@@ -222,9 +230,7 @@ def other_framework(context: Context, name: str) -> Context | None:
     layers = context.job.mtp_layers
     if layers == usual_mtp_layers(context.model, default):
         layers = usual_mtp_layers(context.model, traits)
-    elif layers and not support.trains_mtp:
-        return None
-    if not placements or not schedules:
+    if not placements or not schedules or (layers and not support.trains_mtp):
         return None
     other = replace(
         context,
@@ -236,28 +242,6 @@ def other_framework(context: Context, name: str) -> Context | None:
         module_sets=(),
     )
     return replace(other, module_sets=module_sets(other)) if context.module_sets else other
-
-
-def _other_traits(
-    own: FrameworkTraits, default: FrameworkTraits, name: str, margin_fraction: float
-) -> FrameworkTraits | None:
-    """Another framework's traits with what was chosen otherwise than by default."""
-    if own.optimizer.name not in optimizer_names(name):
-        return None
-    traits = with_optimizer(load_traits(name, CURRENT, own.settings), own.optimizer.name)
-    if own.training.is_frozen:
-        if own.training.mode not in traits.support.train:
-            return None
-        traits = with_training(traits, own.training)
-    margin = own.memory_uncertainty_fraction
-    if margin != default.memory_uncertainty_fraction or margin_fraction != margin:
-        traits = replace(traits, memory_uncertainty_fraction=margin_fraction)
-    if own.recompute.selected != default.recompute.selected:
-        known = {module.name for module in traits.recompute.modules}
-        if not set(own.recompute.selected) <= known:
-            return None
-        traits = with_recompute_modules(traits, own.recompute.selected)
-    return traits
 
 
 def _kept(
@@ -295,7 +279,7 @@ def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Con
 
 MORE_NODES = (4, 16, 64)  # times the nodes there are, where their number is no limit
 MOST_GPUS = 2**17  # no larger cluster is looked at, unless the one asked about is
-SAME_SHARE = 1e-9  # relative difference below which host memory is the node's own
+HOST_MEMORY = ("host_memory_bytes", "host_memory_note", "nvme_bytes")  # of a node
 _NAME = re.compile(r"\d+x.+")
 
 
@@ -307,7 +291,18 @@ def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
     """
     if num_gpus == cluster.num_accelerators:
         return cluster
-    return _from_catalog(cluster, num_gpus) or _scaled(cluster, num_gpus)
+    own, given = _catalogs(cluster), cluster.node
+    if own is not None:
+        with suppress(InputError):
+            made = load_cluster_of(cluster.name, num_gpus)
+            # A part of a node has its share of host memory, unless the user said how much.
+            is_said = any(getattr(given, name) != getattr(own.node, name) for name in HOST_MEMORY)
+            host = given if is_said else made.node
+            node = _with_memory(made.node, hbm=given, host=host)
+            return replace(made, node=node)
+    num_nodes = -(-num_gpus // given.num_accelerators)
+    fabric = replace(cluster.fabric, num_accelerators=num_nodes * given.num_accelerators)
+    return replace(cluster, num_nodes=num_nodes, fabric=fabric)
 
 
 def argument_of(cluster: ClusterSpec) -> str:
@@ -344,42 +339,13 @@ def _catalogs(cluster: ClusterSpec) -> ClusterSpec | None:
         own = load_cluster(cluster.name)
     except InputError:
         return None
-    node = replace(
-        _with_hbm_of(cluster.node, own.node),
-        host_memory_bytes=own.node.host_memory_bytes,
-        host_memory_note=own.node.host_memory_note,
-        nvme_bytes=own.node.nvme_bytes,
-    )
+    node = _with_memory(cluster.node, hbm=own.node, host=own.node)
     same = replace(cluster, assumptions=(), node=node)
     return own if same == replace(own, assumptions=()) else None
 
 
-def _with_hbm_of(node: NodeSpec, other: NodeSpec) -> NodeSpec:
-    accelerator = replace(node.accelerator, hbm_bytes=other.accelerator.hbm_bytes)
-    return replace(node, accelerator=accelerator)
-
-
-def _from_catalog(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec | None:
-    """The catalog's cluster of so many GPUs, with the memory that differs from the catalog's."""
-    own = _catalogs(cluster)
-    if own is None:
-        return None
-    try:
-        made = load_cluster_of(cluster.name, num_gpus)
-    except InputError:
-        return None
-    given = cluster.node
-    node = _with_hbm_of(made.node, given)
-    for name in ("host_memory_bytes", "nvme_bytes"):
-        was, catalogs = getattr(given, name), getattr(own.node, name)
-        if was and (not catalogs or abs(was / catalogs - 1.0) > SAME_SHARE):
-            node = replace(node, **{name: was})
-    if given.host_memory_note != own.node.host_memory_note:
-        node = replace(node, host_memory_note=given.host_memory_note)
-    return replace(made, node=node)
-
-
-def _scaled(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
-    num_nodes = -(-num_gpus // cluster.node.num_accelerators)
-    fabric = replace(cluster.fabric, num_accelerators=num_nodes * cluster.node.num_accelerators)
-    return replace(cluster, num_nodes=num_nodes, fabric=fabric)
+def _with_memory(node: NodeSpec, *, hbm: NodeSpec, host: NodeSpec) -> NodeSpec:
+    """The node with the memories of others."""
+    accelerator = replace(node.accelerator, hbm_bytes=hbm.accelerator.hbm_bytes)
+    told = {name: getattr(host, name) for name in HOST_MEMORY}
+    return replace(node, accelerator=accelerator, **told)

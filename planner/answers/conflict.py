@@ -105,12 +105,12 @@ class Limits:
         memory = estimate(self.context, strategy).memory
         used, columns = _kinds(strategy), strategy.columns()
         by_name = {name: getattr(columns, name) for name in columns.__dataclass_fields__}
-        checks: dict[str, Callable[[], bool]] = {
-            HBM: lambda: memory.peak_bytes <= memory.usable_bytes,
-            HOST: lambda: memory.host_bytes <= memory.host_limit_bytes,
-            GPUS: lambda: strategy.num_gpus <= self.context.cluster.num_accelerators,
+        kept = {
+            HBM: memory.peak_bytes <= memory.usable_bytes,
+            HOST: memory.host_bytes <= memory.host_limit_bytes,
+            GPUS: strategy.num_gpus <= self.context.cluster.num_accelerators,
         }
-        broken = {name for name, holds in checks.items() if not holds()}
+        broken = {name for name, holds in kept.items() if not holds}
         for text, part in self.parts.items():
             legal = all(by_name[name][0] in given for name, given in part.values.items())
             legal &= all(rule.is_legal(self.context, by_name)[0] for rule in part.rules)

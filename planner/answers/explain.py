@@ -89,16 +89,33 @@ class StageRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryDocument(MemoryFigures):
-    """Where one layout's memory goes, by stage, and what would save how much."""
+class LayoutFigures(Row):
+    """What was asked, completed."""
 
     model: str
     cluster: str
     framework: str
     profile: str
+    strategy: LayoutRow
     assumptions: SoftwareRow
-    strategy: Strategy
-    """What was asked, completed."""
+
+    @staticmethod
+    def figures(context: Context, strategy: Strategy) -> dict[str, Any]:
+        """Of a layout."""
+        return {
+            "model": context.model.name,
+            "cluster": context.cluster.name,
+            "framework": context.traits.name,
+            "profile": context.traits.profile,
+            "strategy": layout_row(strategy),
+            "assumptions": SoftwareRow.of(context.traits),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryDocument(LayoutFigures, MemoryFigures):
+    """Where one layout's memory goes, by stage, and what would save how much."""
+
     hbm_bytes: float
     """What the driver offers."""
     headroom_bytes: float
@@ -115,15 +132,10 @@ class MemoryDocument(MemoryFigures):
     @classmethod
     def of_answer(cls, answer: MemoryAnswer) -> "MemoryDocument":
         """Every stage's whole ledger."""
-        memory, context = answer.estimate.memory, answer.context
+        memory = answer.estimate.memory
         found: MemoryDocument = cls.of(
             memory,
-            model=context.model.name,
-            cluster=context.cluster.name,
-            framework=context.traits.name,
-            profile=context.traits.profile,
-            assumptions=SoftwareRow.of(context.traits),
-            strategy=answer.strategy,
+            **cls.figures(answer.context, answer.strategy),
             hbm_bytes=memory.hbm_bytes,
             headroom_bytes=memory.hbm_bytes - memory.peak_bytes,
             uncertainty_bytes=memory.uncertainty_bytes,
@@ -322,14 +334,9 @@ class SavedRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainDocument(Row):
+class ExplainDocument(LayoutFigures):
     """Where a layout's memory and time go, or one item with its formula."""
 
-    model: str
-    cluster: str
-    framework: str
-    profile: str
-    strategy: LayoutRow
     memory: MemoryTreeRow | None
     """Null where something else was asked for."""
     time: TimeTreeRow | None
@@ -337,7 +344,6 @@ class ExplainDocument(Row):
     item: ItemRow | None
     """Null where no item was asked for."""
     evidence: EvidenceRow
-    assumptions: SoftwareRow
     saved: SavedRow | None
     """Null of a layout that no file holds."""
 
@@ -359,16 +365,11 @@ class ExplainDocument(Row):
                 time_change=estimate.iter_time_s / file.estimate.iter_time_s - 1.0,
             )
         return cls(
-            model=context.model.name,
-            cluster=context.cluster.name,
-            framework=context.traits.name,
-            profile=context.traits.profile,
-            strategy=layout_row(strategy),
+            **cls.figures(context, strategy),
             memory=MemoryTreeRow.of_estimate(estimate) if what in ("", "memory") else None,
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
             item=None if what in TREES else ItemRow.of(what, context, strategy, estimate),
             evidence=EvidenceRow.of(context, strategy),
-            assumptions=SoftwareRow.of(context.traits),
             saved=saved,
         )
 

@@ -10,7 +10,6 @@ from planner.formats.megatron.layout import (
     chunks_of,
     even_chunks,
     parse_layout,
-    per_stage,
     short_ends,
 )
 from planner.search.space.interleaving import default_layers
@@ -253,11 +252,6 @@ def layout_chunks(layout: str, num_layers: int) -> tuple[int, ...]:
         raise ValueError(f"{CUT} after a chunk of no layers")
     whole, last = divmod(rest, size)
     return (*chunks, *([size] * whole), *([last] if last else []))
-
-
-def layout_layers(layout: str, pp: int, num_layers: int = 0) -> tuple[int, ...]:
-    """Layers per stage of a Megatron layout; chunk c is on stage c mod pp."""
-    return per_stage(layout_chunks(layout, num_layers), pp)
 
 
 def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:

@@ -84,19 +84,13 @@ class _Asked:
         def is_too_much(headroom_gib: int) -> bool:
             self.progress(f"plans with {headroom_gib} GiB of headroom", 0.0)
             self.deadline.plan_for(most.bit_length() * len(contexts))
-            return not self.any(contexts, headroom_gib, searches)
+            for context in contexts:
+                searches.append(self.best(context, headroom_gib, top=1))
+                if searches[-1].plans:
+                    return False
+            return True
 
         return smallest(0, most, is_too_much)[0]
-
-    def any(
-        self, contexts: Sequence[Context], headroom_gib: int, searches: list[SearchResult]
-    ) -> bool:
-        """Whether some framework has a plan that keeps the limits and leaves so much memory."""
-        for context in contexts:
-            searches.append(self.best(context, headroom_gib, top=1))
-            if searches[-1].plans:
-                return True
-        return False
 
     def line(self, context: Context) -> SearchResult:
         """The frontier of one framework, over headroom too where that is traded off."""

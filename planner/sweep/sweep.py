@@ -15,6 +15,7 @@ from planner.errors import InputError, Problem
 from planner.limits import brief
 from planner.query.options import OPTIONS, PLACES, Option
 from planner.query.query import Query
+from planner.query.resolve import resolve
 from planner.query.words import unknown_options
 from planner.spelling import did_you_mean
 
@@ -70,7 +71,7 @@ class Sweep:
         """Return the cell at these positions along the axes."""
         chosen = list(zip(self.axes, places, strict=True))
         model, cluster, *options = [axis.given[place] for axis, place in chosen]
-        names = [option_of(axis.name).name for axis in self.axes[len(PLACES) :]]
+        names = [axes_by_name()[axis.name].name for axis in self.axes[len(PLACES) :]]
         said = {name: value for name, value in zip(names, options, strict=True) if value != ()}
         values = tuple(axis.values[place] for axis, place in chosen)
         return Cell(
@@ -78,11 +79,6 @@ class Sweep:
             query=Query.of(model, cluster, **said),
             shown=(str(values[0]), str(values[1])),
         )
-
-
-def option_of(name: str) -> Option:
-    """Return the option of an axis; KeyError for a name that is none."""
-    return axes_by_name()[name]
 
 
 @cache
@@ -209,7 +205,7 @@ def _place(name: str, given: object) -> tuple[Value, str]:
 
 def _value(name: str, given: object) -> tuple[Value, Any]:
     """A value of an option, and what a Query takes for it; ValueError if it is none."""
-    option = option_of(name)
+    option = axes_by_name()[name]
     if given is None:
         return None, ()
     if option.kind is bool:
@@ -248,12 +244,15 @@ def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
 
     A cell with further problems tells nothing: those may have hidden the value's own.
     """
-    name = sweep.axes[number].name
-    own: list[Problem] = []
-    others: set[Problem] = set()
+    name, own, others = sweep.axes[number].name, list[Problem](), set[Problem]()
+    option = axes_by_name()[name].name
     for places in islice(_cells_with(sweep, number, place), MAX_SAMPLED_CELLS):
-        found = _problems(sweep.cell(places))
-        here = [each for each in found if _is_of(each, name)]
+        found: tuple[Problem, ...] = ()
+        try:
+            resolve(sweep.cell(places).query)
+        except InputError as error:
+            found = error.problems
+        here = [each for each in found if _is_of(each, name, option)]
         if not own:
             own, others = here, set(found) - set(here)
         if not here and set(found) <= others:
@@ -272,21 +271,9 @@ def _cells_with(sweep: Sweep, number: int, place: int) -> Iterator[tuple[int, ..
                 yield (*base[:other], value, *base[other + 1 :])
 
 
-def _problems(cell: Cell) -> tuple[Problem, ...]:
-    from planner.query.resolve import resolve
-
-    try:
-        resolve(cell.query)
-    except InputError as error:
-        return error.problems
-    return ()
-
-
-def _is_of(problem: Problem, name: str) -> bool:
-    option = option_of(name).name
-    return problem.key.split(" ")[0] == f"--{name}" or (
-        problem.key == "--fix" and problem.message.startswith(f"{option} ")
-    )
+def _is_of(problem: Problem, name: str, option: str) -> bool:
+    is_fixed = problem.key == "--fix" and problem.message.startswith(f"{option} ")
+    return is_fixed or problem.key.split(" ")[0] == f"--{name}"
 
 
 def _placed(problem: Problem, where: str, key: str) -> Problem:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from planner.answers.layout import default_chunks, layout_layers
+from planner.answers.layout import default_chunks, layout_chunks
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.formats.megatron.layout import per_stage
@@ -102,6 +102,11 @@ def _moe(model: Model) -> MoeSpec | None:
         num_leading_dense_layers=moe.first_dense_layers,
         expert_bias=_has_biases(model) and bool(model.gated_mlp),
     )
+
+
+def layout_layers(layout: str, pp: int) -> tuple[int, ...]:
+    """Layers per stage of a whole Megatron layout; chunk c is on stage c mod pp."""
+    return per_stage(layout_chunks(layout, 0), pp)
 
 
 def layers_per_stage(num_layers: int, parallel: Parallel) -> tuple[int, ...]:

@@ -7,12 +7,12 @@ import pytest
 from planner.answers.layout import (
     default_chunks,
     layout_chunks,
-    layout_layers,
     requested,
     resolve,
 )
 from planner.cost.context import Context
 from planner.errors import InputError
+from planner.formats.megatron.layout import per_stage
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, STRATEGY_FIELDS, Strategy
@@ -271,7 +271,7 @@ def test_stages_that_do_not_hold_the_model_are_refused(
 
 def test_a_layout_is_taken_as_written() -> None:
     assert layout_chunks("Et|(tt|)*2tmL", 6) == (1, 2, 2, 1)
-    assert layout_layers("Et*4|(t*4|)*14tmL", 4) == (16, 16, 16, 13)
+    assert per_stage(layout_chunks("Et*4|(t*4|)*14tmL", 61), 4) == (16, 16, 16, 13)
 
 
 def test_a_cut_layout_goes_on_as_it_began() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from planner.answers.layout import layout_layers
 from planner.frameworks.registry import FRAMEWORKS, profile_names
 from tools.validation.compare import compare, measured_figures
+from tools.validation.mapping import layout_layers
 from tools.validation.records import Record, read_runs
 from tools.validation.words import spelled_alike
 
