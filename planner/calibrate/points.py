@@ -113,8 +113,8 @@ def _check_rate(
 ) -> None:
     if rate > ROUNDING * most:
         scale, word = unit
-        given = f"{rate / scale:,.0f} {word}"
-        raise place.too_fast(what, given, f"{limit} {most / scale:,.0f} {word}")
+        given = f"{rate / scale:,.4g} {word}"
+        raise place.too_fast(what, given, f"{limit} {most / scale:,.4g} {word}")
 
 
 def collective_point(

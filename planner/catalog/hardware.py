@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 
 from planner.catalog.figures import Figure, Figures, Flag, validate
 from planner.catalog.hardware_convert import (
+    UNITS,
     collectives_scale,
     figures_of,
     to_accelerator,
@@ -42,19 +43,6 @@ _SCHEMAS: Mapping[Kind, type[HardwareFile]] = {
     "nodes": NodeFile,
     "fabrics": FabricFile,
     "clusters": PresetFile,
-}
-_UNITS: Mapping[str, str] = {
-    "_gib": "GiB",
-    "_kib": "KiB",
-    "gb_per_s_per_direction": "GB/s per direction",
-    "gb_per_s": "GB/s",
-    "_gbit_per_s": "Gbit/s",
-    "_tflops": "TFLOP/s",
-    "_tb": "TB",
-    "_us": "µs",
-    "tdp_w": "W",
-    "power_w": "W",
-    "usd_per_hour": "USD/h",
 }
 
 
@@ -235,7 +223,7 @@ def _row(file: HardwareFile, key: str, figure: Figure | Figures | Flag) -> Figur
     return FigureRow(
         name=key,
         value=figure.value,
-        unit=next((unit for suffix, unit in _UNITS.items() if key.endswith(suffix)), ""),
+        unit=next((unit for end, (unit, _, _) in UNITS.items() if key.endswith(end)), ""),
         basis=figure.basis,
         source=file.sources[figure.source].citation(),
         note=figure.note,

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
-from planner.catalog.figures import Figure, Figures, Flag, Strict, WholeFigure
+from planner.catalog.figures import Figure, Figures, Flag, Strict
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AttentionSection,
@@ -19,7 +19,6 @@ from planner.catalog.hardware_file import (
     HostMemoryFile,
     HostProcessorFile,
     NodeFile,
-    PackageSection,
 )
 from planner.errors import InputError, Problem
 from planner.spec.cluster import (
@@ -45,6 +44,19 @@ _RATE_KEYS: Mapping[Dtype, str] = {
     "fp8": "fp8_dense_tflops",
     "fp4": "fp4_dense_tflops",
 }
+# By the end of a key: its unit in words, the end of the field in base units, and the factor.
+UNITS: Mapping[str, tuple[str, str, float]] = {
+    "_gib": ("GiB", "_bytes", GIB),
+    "_kib": ("KiB", "_bytes", KIB),
+    "_tb": ("TB", "_bytes", TERA),
+    "gb_per_s_per_direction": ("GB/s per direction", "bytes_per_s", GB),
+    "gb_per_s": ("GB/s", "bytes_per_s", GB),
+    "_gbit_per_s": ("Gbit/s", "_bytes_per_s", GBIT_PER_S),
+    "_tflops": ("TFLOP/s", "_flops_per_s", TERA),
+    "_us": ("µs", "_s", US),
+    "_w": ("W", "_w", 1.0),
+    "usd_per_hour": ("USD/h", "usd_per_hour", 1.0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,27 +79,22 @@ def to_accelerator(
     In a node whose scale-up rate is not the one its collectives were measured at, their
     bandwidths are scaled by the ratio.
     """
-    rates = {dtype: _scaled(getattr(file, key), TERA) for dtype, key in _RATE_KEYS.items()}
+    given = {dtype: getattr(file, key) for dtype, key in _RATE_KEYS.items()}
+    flash_attn = file.attention_flash_attn
+    flash2 = file.attention_flash2 or file.attention
     return AcceleratorSpec(
+        **_in_base_units(file, AcceleratorSpec),
         name=name,
         vendor=file.vendor,
         architecture=file.architecture,
-        hbm_bytes=file.hbm_gib.value * GIB,
-        hbm_bytes_per_s=file.hbm_gb_per_s.value * GB,
-        peak_flops_per_s={dtype: rate for dtype, rate in rates.items() if rate is not None},
-        memory_bound_fraction=file.memory_bound_fraction.value,
+        peak_flops_per_s={dtype: each.value * TERA for dtype, each in given.items() if each},
         gemm=_to_gemm(file.gemm, where),
         attention=_to_attention(file.attention, where, "attention"),
-        attention_flash2=_to_attention(
-            file.attention_flash2 or file.attention, where, "attention_flash2"
-        ),
-        attention_flash_attn=_to_attention(file.attention_flash_attn, where, "attention_flash_attn")
-        if file.attention_flash_attn
+        attention_flash2=_to_attention(flash2, where, "attention_flash2"),
+        attention_flash_attn=_to_attention(flash_attn, where, "attention_flash_attn")
+        if flash_attn
         else None,
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
-        tdp_w=_scaled(file.tdp_w, 1),
-        compute_capability=_scaled(file.compute_capability, 1) or 0.0,
-        context_bytes=_scaled(file.context_gib, GIB),
         usual_node=file.usual_node,
         kubernetes_resource=file.kubernetes_resource,
         skypilot_name=file.skypilot_name,
@@ -95,23 +102,31 @@ def to_accelerator(
     )
 
 
-def _plain(section: Strict) -> dict[str, Any]:
-    """Values of the figures given, by key, microseconds as seconds."""
+def _in_base_units(section: Strict, spec: type) -> dict[str, Any]:
+    """Values of the figures given in base units, by the fields of a spec that they are."""
+    names = {field.name for field in fields(spec)}
     values: dict[str, Any] = {}
     for key in type(section).model_fields:
         figure = getattr(section, key)
-        if isinstance(figure, Figure) and key.endswith("_us"):
-            values[key.removesuffix("_us") + "_s"] = figure.value * US
-        elif isinstance(figure, Figure | WholeFigure | Figures):
-            values[key] = figure.value
+        if not isinstance(figure, Figure | Figures | Flag):
+            continue
+        name, value = key, cast("Any", figure.value)
+        for end, (_, base, factor) in UNITS.items():
+            if key.endswith(end):
+                name = key.removesuffix(end) + base
+                is_list = isinstance(value, tuple)
+                value = tuple(one * factor for one in value) if is_list else value * factor
+                break
+        if name in names:
+            values[name] = value
     return values
 
 
 def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
-    dense = _plain(section)
+    dense = _in_base_units(section, GemmEfficiency)
     offsets = {key: dense[key] for key in ("m0", "n0", "k0", "launch_s")}
     low: dict[Precision, LowPrecisionGemm] = {
-        name: LowPrecisionGemm(**(offsets | _plain(given)))
+        name: LowPrecisionGemm(**(offsets | _in_base_units(given, LowPrecisionGemm)))
         for name, given in section.low_precision.items()
     }
     gemm = GemmEfficiency(**dense, low_precision=low)
@@ -126,10 +141,10 @@ def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
 
 def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionEfficiency:
     low: dict[Precision, LowPrecisionAttention] = {
-        name: LowPrecisionAttention(**_plain(given))
+        name: LowPrecisionAttention(**_in_base_units(given, LowPrecisionAttention))
         for name, given in section.low_precision.items()
     }
-    fit = AttentionEfficiency(**_plain(section), low_precision=low)
+    fit = AttentionEfficiency(**_in_base_units(section, AttentionEfficiency), low_precision=low)
     lengths = {len(fit.head_dims), len(fit.forward_head_factors), len(fit.backward_head_factors)}
     for each in low.values():
         lengths |= {len(each.forward_factors), len(each.backward_factors)}
@@ -147,13 +162,10 @@ def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
     return node.scale_up.gb_per_s_per_direction.value / measured_at
 
 
-def _switch_kib(fit: CollectiveSection) -> tuple[float, ...]:
-    return fit.switch_kib.value if fit.switch_kib else ()
-
-
 def _uneven(fit: CollectiveSection) -> str:
     """Return what is wrong with the lists of a fit, or an empty text."""
-    regimes, switches = len(fit.latency_us.value), _switch_kib(fit)
+    regimes = len(fit.latency_us.value)
+    switches = fit.switch_kib.value if fit.switch_kib else ()
     if len(fit.busbw_gb_per_s.value) != regimes:
         return "latency_us and busbw_gb_per_s must list as many values"
     if len(switches) != regimes - 1:
@@ -180,12 +192,13 @@ def _to_collectives(
         if fits:
             found[collective] = tuple(
                 CollectiveFit(
-                    num_ranks=fit.num_ranks,
-                    latency_s=tuple(value * US for value in fit.latency_us.value),
-                    busbw_bytes_per_s=tuple(
-                        value * scale * GB for value in fit.busbw_gb_per_s.value
-                    ),
-                    switch_bytes=tuple(value * KIB for value in _switch_kib(fit)),
+                    **_in_base_units(fit, CollectiveFit)
+                    | {
+                        "num_ranks": fit.num_ranks,
+                        "busbw_bytes_per_s": tuple(
+                            value * scale * GB for value in fit.busbw_gb_per_s.value
+                        ),
+                    }
                 )
                 for fit in fits
             )
@@ -205,39 +218,34 @@ def to_node(
 
     What it does not state of its processors is taken from ``processor``.
     """
-    scale_up, price = file.scale_up, file.price
-    level = LevelSpec(
-        name=scale_up.kind,
-        topology=scale_up.topology,
-        num_accelerators=scale_up.domain_accelerators.value,
-        bytes_per_s=scale_up.gb_per_s_per_direction.value * GB,
-        latency_s=scale_up.latency_us.value * US,
-        efficiency_fraction=scale_up.efficiency_fraction.value,
-        reduces_in_network=_holds(scale_up.reduces_in_network),
-        dims=scale_up.dims.value if scale_up.dims else (),
-    )
-    nics, nic = file.nics, file.nic_gbit_per_s
+    scale_up, package, price = file.scale_up, file.package, file.price
+    nics, nic, memory = file.nics, file.nic_gbit_per_s, file.host_memory_gib
+    assumed = _in_base_units(processor, NodeSpec)
     return NodeSpec(
+        **{"host_memory_bytes": None}
+        | assumed
+        | _in_base_units(file, NodeSpec)
+        | {"nic_bytes_per_s": nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0},
         name=name,
         accelerator=accelerator,
         num_accelerators=file.accelerators_per_node.value,
-        scale_up=level,
-        package=_to_package(file.package),
-        nic_bytes_per_s=nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0,
+        scale_up=LevelSpec(
+            **_in_base_units(scale_up, LevelSpec),
+            name=scale_up.kind,
+            topology=scale_up.topology,
+            num_accelerators=scale_up.domain_accelerators.value,
+        ),
+        package=LevelSpec(
+            **_in_base_units(package, LevelSpec),
+            name="package",
+            topology="fully_connected",
+            num_accelerators=package.accelerators.value,
+        )
+        if package
+        else None,
         fabric=file.fabric,
-        host_memory_bytes=_scaled(file.host_memory_gib, GIB),
-        host_memory_note=_why_assumed(file.host_memory_gib),
-        host_cores=(file.host_cores or processor.host_cores).value,
-        host_memory_bytes_per_s=GB
-        * (file.host_memory_gb_per_s or processor.host_memory_gb_per_s).value,
-        host_core_bytes_per_s=GB * (file.host_core_gb_per_s or processor.host_core_gb_per_s).value,
-        host_link_bytes_per_s=file.host_link_gb_per_s_per_direction.value * GB,
-        accelerators_per_host_slot=_count(file.accelerators_per_host_slot),
-        nvme_bytes=_scaled(file.nvme_tb, TERA),
-        nvme_read_bytes_per_s=_scaled(file.nvme_read_gb_per_s, GB),
-        nvme_write_bytes_per_s=_scaled(file.nvme_write_gb_per_s, GB),
-        power_w=_scaled(file.power_w, 1),
-        usd_per_hour=_scaled(price.usd_per_hour if price else None, 1),
+        host_memory_note=memory.note if memory and memory.basis == "assumed" else "",
+        usd_per_hour=price.usd_per_hour.value if price else None,
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
         assumptions=_assumed(file, name) + _scaled_collectives(name, scale),
     )
@@ -254,19 +262,6 @@ def with_assumed_host_memory(node: NodeSpec, rule: HostMemoryFile) -> NodeSpec:
     least = factor.value * node.num_accelerators * node.accelerator.hbm_bytes
     host_memory_bytes = math.ceil(least / step) * step
     return replace(node, host_memory_bytes=host_memory_bytes, host_memory_note=factor.note)
-
-
-def _to_package(section: PackageSection | None) -> LevelSpec | None:
-    if section is None:
-        return None
-    return LevelSpec(
-        name="package",
-        topology="fully_connected",
-        num_accelerators=section.accelerators.value,
-        bytes_per_s=section.gb_per_s_per_direction.value * GB,
-        latency_s=section.latency_us.value * US,
-        efficiency_fraction=section.efficiency_fraction.value,
-    )
 
 
 def fabric_levels(
@@ -291,23 +286,16 @@ def fabric_levels(
         inside = min(section.num_nodes.value if section.num_nodes else num_nodes, num_nodes)
         if inside * node.num_accelerators < node.scale_up.num_accelerators and inside < num_nodes:
             continue
-        latency_us = section.latency_us
         level = replace(
             spanning,
             name=section.name,
             num_accelerators=inside * node.num_accelerators,
-            latency_s=latency_us.value * US if latency_us else fabric.latency_s,
-            oversubscription=section.oversubscription.value if section.oversubscription else 1.0,
-            reduces_in_network=_holds(section.reduces_in_network),
+            **_in_base_units(section, LevelSpec),
         )
         levels.append(level)
         if inside == num_nodes:
             break
     return tuple(levels) or (spanning,)
-
-
-def _holds(flag: Flag | None) -> bool:
-    return flag is not None and flag.value
 
 
 def _scaled_collectives(name: str, scale: float) -> tuple[str, ...]:
@@ -319,32 +307,14 @@ def _scaled_collectives(name: str, scale: float) -> tuple[str, ...]:
 
 def to_fabric(file: FabricFile, name: str) -> FabricSpec:
     """Convert a fabric file to base units."""
+    ring, port = file.ring_ports, file.port_gbit_per_s
     return FabricSpec(
+        **_in_base_units(file, FabricSpec),
         name=name,
-        latency_s=file.latency_us.value * US,
-        efficiency_fraction=file.efficiency_fraction.value,
-        ring_bytes_per_s=_ring_bytes_per_s(file),
+        ring_bytes_per_s=ring.value * port.value * GBIT_PER_S if ring and port else math.inf,
         kubernetes_resource=file.kubernetes_resource,
         levels=file.levels,
     )
-
-
-def _ring_bytes_per_s(file: FabricFile) -> float:
-    if file.ring_ports is None or file.port_gbit_per_s is None:
-        return math.inf
-    return file.ring_ports.value * file.port_gbit_per_s.value * GBIT_PER_S
-
-
-def _why_assumed(figure: Figure | None) -> str:
-    return figure.note if figure and figure.basis == "assumed" else ""
-
-
-def _count(figure: WholeFigure | None) -> int:
-    return figure.value if figure else 1
-
-
-def _scaled(figure: Figure | None, unit: float) -> float | None:
-    return figure.value * unit if figure else None
 
 
 def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures | Flag]]:
