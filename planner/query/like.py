@@ -1,7 +1,6 @@
 """``--like``: what a recipe or a configuration file states, as part of a question."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ from planner.formats.format import Format, Reading
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import runtime_settings
 from planner.layers.adapters import training_problem
+from planner.limits import MAX_BATCH
 from planner.notes import COMMAND_LINE
 from planner.query.from_file import AUTO, format_of, source_of, with_model
 from planner.query.query import Query
+from planner.query.values import Values, batch_of, gpus_of
 from planner.search.space.vocabulary import ALIASES
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import FIELD_DEFAULTS, gpus_of_replica
 from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting
 
@@ -47,15 +47,11 @@ def started(query: Query) -> Query:
     stated = _of_file(like, query.cluster) if is_file(like) else _of_recipe(_recipe(like), query)
     if any(name in query.given for name in BATCHES):
         stated.pop("global_batch", None)
-    settings = _beside(stated.pop("settings", ()), query.get("settings"))
-    given = {**stated, **query.given, "settings": settings, "like": None}
+    said = query.get("settings")
+    paths = {text.partition("=")[0] for text in said}
+    settings = [text for text in stated["settings"] if text.partition("=")[0] not in paths]
+    given = {**stated, **query.given, "settings": (*settings, *said), "like": None}
     return Query.of(query.model, query.cluster, defaults=query.defaults, **given)
-
-
-def _beside(stated: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """The settings given, and those stated of other traits."""
-    paths = {text.partition("=")[0] for text in given}
-    return (*(text for text in stated if text.partition("=")[0] not in paths), *given)
 
 
 def _recipe(name: str) -> Recipe:
@@ -75,7 +71,11 @@ def _of_recipe(recipe: Recipe, query: Query) -> dict[str, Any]:
     return {
         "framework": recipe.source.framework,
         "profile": recipe.source.profile,
-        "settings": [_setting(*each) for each in recipe_settings(recipe)],
+        "settings": [
+            # YAML reads what is written: true, not True.
+            f"traits.{path}={str(value).lower() if isinstance(value, bool) else value}"
+            for path, value in recipe_settings(recipe)
+        ],
         "global_batch": recipe.global_batch,
         "seq_len": recipe.seq_len,
         "precision": recipe.precision,
@@ -85,11 +85,6 @@ def _of_recipe(recipe: Recipe, query: Query) -> dict[str, Any]:
         **_of_training(recipe.training),
         **degrees,
     }
-
-
-def _setting(path: str, value: object) -> str:
-    shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"traits.{path}={shown}"
 
 
 def _of_training(training: Training | None) -> dict[str, Any]:
@@ -106,17 +101,16 @@ def _of_training(training: Training | None) -> dict[str, Any]:
 def _of_file(name: str, cluster: str) -> dict[str, Any]:
     """Options that say what a configuration's job is; its layout is solved."""
     kind, reading = _reading(name)
-    own = kind.framework_of(reading)
-    stated = {each: value.value for each, value in reading.decisions.items()}
-    found: dict[str, Any] = {"framework": kind.name if own == kind.framework else own}
-    words = ("precision", "optimizer", "profile")
-    found |= {word: stated[word] for word in words if stated.get(word)}
-    seq_len = stated.get("seq_len") or (reading.longest and reading.longest.value)
-    if isinstance(seq_len, int):
-        found["seq_len"] = seq_len
-    found["settings"] = [f"traits.{path}={value}" for path, value in reading.traits]
-    found["global_batch"] = _batch(stated, cluster)
-    return found | _of_training(reading.training)
+    own, values = kind.framework_of(reading), Values(reading)
+    length = values.given("seq_len") or (reading.longest and reading.longest.value)
+    return {
+        "framework": kind.name if own == kind.framework else own,
+        **{word: values.given(word) or None for word in ("precision", "optimizer", "profile")},
+        "seq_len": length if isinstance(length, int) else None,
+        "settings": [f"traits.{path}={value}" for path, value in reading.traits],
+        "global_batch": _batch(values, cluster),
+        **_of_training(reading.training),
+    }
 
 
 def _reading(name: str) -> tuple[Format, Reading]:
@@ -130,17 +124,15 @@ def _reading(name: str) -> tuple[Format, Reading]:
     return kind, reading
 
 
-def _batch(stated: dict[str, Any], cluster: str) -> int | None:
+def _batch(values: Values, cluster: str) -> int | None:
     """Sequences per iteration, as the file has them on its own GPUs, else on the cluster's."""
-    numbers = {name: value for name, value in stated.items() if isinstance(value, int)}
-    if "global_batch" in numbers:
-        return int(numbers["global_batch"])
-    if "micro_batch" not in numbers:
+    if values.given("global_batch") is not None:
+        return values.whole("global_batch", most=MAX_BATCH)
+    if values.given("micro_batch") is None:
         return None
-    replica = int(gpus_of_replica({**FIELD_DEFAULTS, **numbers}))
-    gpus = numbers.get("num_gpus") or load_cluster(cluster).num_accelerators
-    dp = numbers.get("dp") or gpus // replica
-    return int(dp * numbers["micro_batch"] * numbers.get("num_micro_batches", 1)) or None
+    gpus = gpus_of(values, asked=None, of_cluster=load_cluster(cluster).num_accelerators)
+    batch = batch_of(values, gpus.dp, asked=None) if gpus.dp else None
+    return batch["global_batch"] if batch else None
 
 
 def priced_problem(recipe: Recipe) -> str:
