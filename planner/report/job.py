@@ -35,7 +35,7 @@ def _span(seconds: float) -> str:
     return f"{days(seconds)} days" if seconds >= 2 * DAY_S else format_seconds(seconds)
 
 
-def inputs_line(job: Job) -> str:
+def _inputs_line(job: Job) -> str:
     """What was asked."""
     context = job.plan.context
     return (
@@ -45,7 +45,7 @@ def inputs_line(job: Job) -> str:
     )
 
 
-def verdict_line(job: Job) -> str:
+def _verdict_line(job: Job) -> str:
     """How long the job takes, and what that costs."""
     cost = job.cost_usd
     price = "" if cost is None else f", {format_count(round(cost))} USD"
@@ -55,73 +55,65 @@ def verdict_line(job: Job) -> str:
     )
 
 
-def work_line(job: Job) -> str:
-    """Useful time and what failures and checkpoints make of it."""
-    return (
-        f"{_span(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
-        f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
-        f"{job.goodput:.1%} of the time for them (goodput)"
+def _rows(job: Job) -> Iterator[tuple[str, str]]:
+    """What is said of the job, by a word for it."""
+    terms, plan = job.terms, job.plan
+    yield (
+        "work",
+        (
+            f"{_span(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
+            f"each, MFU {plan.estimate.mfu:.1%}); checkpoints and failures leave "
+            f"{job.goodput:.1%} of the time for them (goodput)"
+        ),
     )
-
-
-def failures_line(job: Job) -> str:
-    """How often the job fails."""
-    source = "" if job.terms.node_mtbf_s else f" ({MTBF_SOURCE})"
-    return (
-        f"{_count(job.num_failures)} expected, one every {format_seconds(job.mtbf_s)}, "
-        f"of nodes that fail every {days(job.node_mtbf_s)} days{source}"
+    number, source = job.num_failures, "" if terms.node_mtbf_s else f" ({MTBF_SOURCE})"
+    expected = f"{number:,.0f}" if number >= 10.0 else f"{number:.2g}"
+    yield (
+        "failures",
+        (
+            f"{expected} expected, one every {format_seconds(job.mtbf_s)}, "
+            f"of nodes that fail every {days(job.node_mtbf_s)} days{source}"
+        ),
     )
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if number >= 10.0 else f"{number:.2g}"
-
-
-def checkpoint_line(job: Job) -> str:
-    """How large checkpoints are, how long they stop the job, how often they are worth it."""
-    taken = "in the background, a stop of" if job.terms.is_async else "a stop of"
-    source = "as given" if job.terms.interval_s else "Daly's best"
-    number = job.interval_iterations
-    plural = "s" * (number > 1)
-    return (
-        f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
-        f"every {format_seconds(job.interval_s)} ({number:,} iteration{plural}, {source})"
+    taken = "in the background, a stop of" if terms.is_async else "a stop of"
+    source = "as given" if terms.interval_s else "Daly's best"
+    iterations = f"{job.interval_iterations:,} iteration{'s' * (job.interval_iterations > 1)}"
+    yield (
+        "checkpoints",
+        (
+            f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
+            f"every {format_seconds(job.interval_s)} ({iterations}, {source})"
+        ),
     )
-
-
-def write_line(job: Job) -> str:
-    """Over what they are written, and what a failure costs."""
-    rate = min(job.storage_bytes_per_s, job.num_nodes * job.node_bytes_per_s)
-    given = "" if job.terms.storage_bytes_per_s else ", Llama 3's per GPU"
-    limit = "the nodes" if rate < job.storage_bytes_per_s else f"the file system{given}"
+    # A failure also costs the work since the last checkpoint, half an interval in the mean.
     lost_s = job.lost_s + (job.interval_s + job.stop_s) / 2.0
-    return (
-        f"{format_seconds(job.write_s)} at {_decimal(rate)}/s ({limit}); a failure "
-        f"costs {format_seconds(lost_s)}: {format_seconds(job.lost_s)} to restart, and lost work"
+    rate = min(job.storage_bytes_per_s, job.num_nodes * job.node_bytes_per_s)
+    given = "" if terms.storage_bytes_per_s else ", Llama 3's per GPU"
+    limit = "the nodes" if rate < job.storage_bytes_per_s else f"the file system{given}"
+    yield (
+        "writing",
+        (
+            f"{format_seconds(job.write_s)} at {_decimal(rate)}/s ({limit}); a failure "
+            f"costs {format_seconds(lost_s)}: {format_seconds(job.lost_s)} to restart, and lost "
+            "work"
+        ),
     )
-
-
-def energy_line(job: Job) -> str:
-    """Energy of the accelerators, an upper bound."""
-    if job.energy_kwh is None:
-        return f"unknown: no power figure of {job.node.accelerator.name} is known (tdp_w)"
-    return f"{format_energy(job.energy_kwh)}: {job.node.accelerator.tdp_w:g} W a GPU all the time"
-
-
-def input_line(job: Job) -> str:
-    """What the data set's storage has to deliver."""
-    return (
-        f"{_decimal(job.input_bytes_per_s)}/s of {job.token_bytes}-byte tokens, "
-        f"{_decimal(job.total_tokens * job.token_bytes)} in all"
+    accelerator = job.node.accelerator
+    energy = f"unknown: no power figure of {accelerator.name} is known (tdp_w)"
+    if job.energy_kwh is not None:
+        energy = f"{format_energy(job.energy_kwh)}: {accelerator.tdp_w:g} W a GPU all the time"
+    yield "energy", energy
+    yield (
+        "input",
+        (
+            f"{_decimal(job.input_bytes_per_s)}/s of {job.token_bytes}-byte tokens, "
+            f"{_decimal(job.total_tokens * job.token_bytes)} in all"
+        ),
     )
-
-
-def learning_rate_line(job: Job) -> str:
-    """Where to begin with the learning rate; empty where no law says."""
-    if job.learning_rates is None:
-        return ""
-    low, high = sorted(job.learning_rates)
-    return f"try peaks of {low:.1e} to {high:.1e} (hint: DeepSeek's and Step Law, of AdamW)"
+    if job.learning_rates is not None:
+        low, high = sorted(job.learning_rates)
+        hint = "hint: DeepSeek's and Step Law, of AdamW"
+        yield "learning rate", f"try peaks of {low:.1e} to {high:.1e} ({hint})"
 
 
 def _grounds(job: Job) -> Iterator[str]:
@@ -148,21 +140,12 @@ def _grounds(job: Job) -> Iterator[str]:
 
 def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: bool) -> None:
     """The verdict first; ``verbose``: what it rests on."""
-    rows = {
-        "work": work_line(job),
-        "failures": failures_line(job),
-        "checkpoints": checkpoint_line(job),
-        "writing": write_line(job),
-        "energy": energy_line(job),
-        "input": input_line(job),
-        "learning rate": learning_rate_line(job),
-    }
     show(
         console,
-        Text(inputs_line(job), "dim"),
+        Text(_inputs_line(job), "dim"),
         *note_lines(notes, assumed=False),
-        Text(verdict_line(job), "bold"),
-        pairs((name, text) for name, text in rows.items() if text),
+        Text(_verdict_line(job), "bold"),
+        pairs(_rows(job)),
     )
     if verbose:
         show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))

@@ -46,60 +46,43 @@ from planner.spec.strategy import gpus_of_replica
 from planner.units import GIB, TERA, format_count, format_seconds
 
 MAX_LISTED_RULES = 6
-MAX_SHOWN_DIGITS = 6
+# Whole numbers are shown in full up to so many digits.
+MAX_SHOWN_DIGITS = 7
 
 
-def large_number(number: int) -> str:
-    """A whole number in words: in full up to a million, else ``about 10^45``."""
-    digits = len(str(number))
-    return f"{number:,}" if digits <= MAX_SHOWN_DIGITS + 1 else f"about 10^{digits - 1}"
-
-
-def _words(name: str, values: Sequence[int]) -> list[str]:
-    return [DIMENSIONS[name].shown(value) for value in values]
-
-
-def _runs(values: Sequence[int]) -> str:
-    """Numbers with runs of three or more neighbours joined: ``1-16, 20``."""
-    parts = []
+def _runs(values: Sequence[int | str]) -> str:
+    """Values, with runs of three or more neighbouring numbers joined: ``1-16, 20``."""
+    parts = list[str]()
     # Of neighbours the distance between value and place is the same.
-    for _, run in groupby(enumerate(values), key=lambda pair: pair[1] - pair[0]):
-        numbers = [str(value) for _, value in run]
-        parts += [f"{numbers[0]}-{numbers[-1]}"] if len(numbers) > 2 else numbers
-    return ", ".join(parts)
+    for _, run in groupby(
+        enumerate(values),
+        key=lambda pair: pair[1] if isinstance(pair[1], str) else pair[1] - pair[0],
+    ):
+        texts = [str(value) for _, value in run]
+        parts += [f"{texts[0]}-{texts[-1]}"] if len(texts) > 2 else texts
+    return ", ".join(parts) or "none"
 
 
-def _shown(name: str, values: Sequence[int]) -> str:
-    said = ", ".join(_words(name, values)) if DIMENSIONS[name].words else _runs(values)
-    return said or "none"
-
-
-def _modules(space: SpaceCount) -> list[list[str]]:
-    """Sets of modules that selective recomputation may repeat."""
-    if not any("selective" in policy.kinds for policy in space.policies):
-        return []
-    selected = space.context.traits.recompute.selected
-    return [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
-
-
-def _space_rows(space: SpaceCount) -> list[tuple[str, str]]:
-    """Every dimension with the values that legal strategies take."""
-    sets = _modules(space)
-    modules = ", ".join(sorted({name for chosen in sets for name in chosen})) or "none"
-    return [
-        *((name, _shown(name, values)) for name, values in space.values.items()),
-        ("activations", "; ".join(policy.in_words for policy in space.policies) or "none"),
-        ("selective: modules", f"{len(sets)} sets of {modules}" if len(sets) > 1 else modules),
-    ]
-
-
-def _splits_line(space: SpaceCount) -> str:
-    number = len(space.policies)
-    policies = f"under {number} {'policy' if number == 1 else 'policies'} for their activations"
-    return (
-        f"Every split of {space.context.model.num_blocks} layers into stages, {policies}: "
-        f"{large_number(space.num_splits)} in all (fewer where chunks interleave), none of them "
-        "listed."
+def _space_row(space: SpaceCount) -> SpaceRow:
+    sets: list[list[str]] = []
+    if any("selective" in policy.kinds for policy in space.policies):
+        selected = space.context.traits.recompute.selected
+        sets = [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
+    return SpaceRow(
+        framework=space.context.traits.name,
+        profile=space.context.traits.profile,
+        dimensions={
+            name: [DIMENSIONS[name].shown(value) for value in values]
+            if DIMENSIONS[name].words
+            else list(values)
+            for name, values in space.values.items()
+        },
+        layer_policies=[policy.in_words for policy in space.policies],
+        module_sets=sets,
+        shapes=space.num_shapes,
+        strategies=space.num_strategies,
+        splits=str(space.num_splits),
+        dropped=space.dropped,
     )
 
 
@@ -107,40 +90,35 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
     """Print the space of every framework."""
     show(console, *note_lines(notes, assumed=False), *note_lines(notes, assumed=True))
     for space in spaces:
-        context, narrowed = space.context, ", ".join(space.narrowing.texts)
+        row, context = _space_row(space), space.context
+        narrowed = ", ".join(space.narrowing.texts)
         title = (
             f"Search space of {context.model.name} on {context.cluster.name}, "
-            f"{context.traits.name} {context.traits.profile}"
+            f"{row.framework} {row.profile}"
         )
-        titles = ("dimension", "values of legal strategies")
-        cut = [f"{name} {count:,}" for name, count in space.dropped.items()][:MAX_LISTED_RULES]
+        titles, number = ("dimension", "values of legal strategies"), len(row.layer_policies)
+        modules = ", ".join(sorted({name for chosen in row.module_sets for name in chosen}))
+        several = f"{len(row.module_sets)} sets of " if len(row.module_sets) > 1 else ""
+        rows = [
+            *((name, _runs(values)) for name, values in row.dimensions.items()),
+            ("activations", "; ".join(row.layer_policies) or "none"),
+            ("selective: modules", f"{several}{modules or 'none'}"),
+        ]
+        policies = f"under {number} {'policy' if number == 1 else 'policies'}"
+        digits = len(row.splits)
+        splits = f"{int(row.splits):,}" if digits <= MAX_SHOWN_DIGITS else f"about 10^{digits - 1}"
+        cut = [f"{name} {count:,}" for name, count in row.dropped.items()][:MAX_LISTED_RULES]
         show(
             console,
             Text(title, "bold"),
             f"narrowed by {narrowed}" if narrowed else "",
-            text_table(titles, _space_rows(space), left=titles),
-            f"{space.num_shapes:,} legal shapes (degrees, schedule, micro-batch); "
-            f"{space.num_strategies:,} legal strategies (ZeRO, replicas, offload, placement).",
-            _splits_line(space),
+            text_table(titles, rows, left=titles),
+            f"{row.shapes:,} legal shapes (degrees, schedule, micro-batch); "
+            f"{row.strategies:,} legal strategies (ZeRO, replicas, offload, placement).",
+            f"Every split of {context.model.num_blocks} layers into stages, {policies} for their "
+            f"activations: {splits} in all (fewer where chunks interleave), none of them listed.",
             Text(f"Branches cut most by: {', '.join(cut)}.", "dim") if cut else "",
         )
-
-
-def _space_row(space: SpaceCount) -> SpaceRow:
-    return SpaceRow(
-        framework=space.context.traits.name,
-        profile=space.context.traits.profile,
-        dimensions={
-            name: _words(name, values) if DIMENSIONS[name].words else list(values)
-            for name, values in space.values.items()
-        },
-        layer_policies=[policy.in_words for policy in space.policies],
-        module_sets=_modules(space),
-        shapes=space.num_shapes,
-        strategies=space.num_strategies,
-        splits=str(space.num_splits),
-        dropped=space.dropped,
-    )
 
 
 def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> str:
@@ -206,16 +184,11 @@ def _title(side: Side) -> str:
     return ", ".join(words) or AS_ASKED
 
 
-def _memory(plan: Plan) -> str:
-    memory = plan.estimate.memory
-    tight = ", tight" if memory.verdict == "tight" else ""
-    return f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB{tight}"
-
-
 def _figures(plan: Plan) -> dict[str, str]:
     """What is said of a side, by title; empty where there is nothing to say."""
     made, job, cluster = plan.estimate, plan.context.job, plan.context.cluster
-    total_s, price = plan.total_s(), usd_per_token(plan)
+    total_s, price, memory = plan.total_s(), usd_per_token(plan), made.memory
+    held = f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB"
     return {
         "GPUs": f"{plan.strategy.num_gpus:,} {cluster.accelerator.name}",
         "framework": plan.framework,
@@ -227,7 +200,7 @@ def _figures(plan: Plan) -> dict[str, str]:
         "MFU": f"{made.mfu:.1%}{over_words(plan)}",
         "MFU, range": f"{100 * made.mfu_lower:.1f} to {100 * made.mfu_upper:.1f} %",
         "TFLOP/s": f"{made.model_flops_per_s_per_gpu / TERA:,.3g}",
-        "memory": _memory(plan),
+        "memory": f"{held}{', tight' if memory.verdict == 'tight' else ''}",
         "host": host_line(plan).partition(" of a node")[0],
         "days": "" if total_s is None else days(total_s),
         "USD": "" if total_s is None else format_count(round(plan.cost_usd() or 0)),
@@ -282,14 +255,12 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _other(found: Versus, other: Side) -> OtherRow:
-    verdict = versus_line(found, other)
-    return OtherRow(**_side(other), speed=found.ratio(other), verdict=verdict)
-
-
 def render_versus_json(found: Versus) -> str:
     """The answer as indented JSON."""
-    others = [_other(found, other) for other in found.others]
+    others = [
+        OtherRow(**_side(other), speed=found.ratio(other), verdict=versus_line(found, other))
+        for other in found.others
+    ]
     asked = SideRow(**_side(found.asked))
     return serialise("versus", VersusDocument(asked=asked, others=others))
 
@@ -299,13 +270,10 @@ MEMORIES = {HBM: "device memory", HOST: "host memory"}
 
 def largest_line(one: Largest) -> str:
     """The largest value, and what keeps it from being larger."""
-    return f"{_largest_title(one)}: {_extent(one)}"
-
-
-def _largest_title(one: Largest) -> str:
+    title = f"Longest sequence at micro-batch {one.fixed:,}"
     if one.quantity == MICRO_BATCH:
-        return f"Largest micro-batch at {one.fixed:,} tokens"
-    return f"Longest sequence at micro-batch {one.fixed:,}"
+        title = f"Largest micro-batch at {one.fixed:,} tokens"
+    return f"{title}: {_extent(one)}"
 
 
 def _extent(one: Largest) -> str:
@@ -340,11 +308,6 @@ def _plan_lines(one: Largest) -> Iterator[str]:
         yield f"With nothing offloaded: {_extent(one.resident)}"
 
 
-def _largest_lines(one: Largest) -> Iterator[RenderableType]:
-    yield Text(largest_line(one), "bold green" if one.value else "bold")
-    yield from (Padding(Text(line), (0, 0, 0, 2), expand=False) for line in _plan_lines(one))
-
-
 def beyond_model_line(answer: LargestAnswer) -> str:
     """Whether a length is beyond what the model was made for; empty where not."""
     model = answer.case.context.model
@@ -362,12 +325,16 @@ def print_largest(
     tight = "Tight: nothing leaves the margin free by which published peaks exceeded the model."
     more = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
     found = [one.plan for one in answer.found if one.plan]
+    lines: list[RenderableType] = []
+    for one in answer.found:
+        lines.append(Text(largest_line(one), "bold green" if one.value else "bold"))
+        lines += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in _plan_lines(one)]
     show(
         console,
         Text(inputs_line(contexts, None), "dim"),
         f"narrowed by {narrowed}" if narrowed else "",
         *note_lines(answer.notes, assumed=False),
-        *(line for one in answer.found for line in _largest_lines(one)),
+        *lines,
         Text(tight, "yellow") if answer.is_tight else "",
         beyond_model_line(answer),
         *(note_lines(answer.notes, assumed=True) if verbose else ()),
@@ -390,17 +357,15 @@ def _largest(one: Largest) -> dict[str, Any]:
     }
 
 
-def _largest_row(one: Largest) -> LargestRow:
-    resident = ResidentRow(**_largest(one.resident)) if one.resident else None
-    return LargestRow(**_largest(one), resident=resident)
-
-
 def render_largest_json(answer: LargestAnswer) -> str:
     """The answer as indented JSON."""
-    case = answer.case
+    case, rows = answer.case, []
+    for one in answer.found:
+        resident = ResidentRow(**_largest(one.resident)) if one.resident else None
+        rows.append(LargestRow(**_largest(one), resident=resident))
     body = LargestDocument(
         inputs=InputsRow.of(tuple(case.contexts), case.narrowing, answer.notes),
         tight=answer.is_tight,
-        largest=[_largest_row(one) for one in answer.found],
+        largest=rows,
     )
     return serialise("largest", body)

@@ -4,8 +4,8 @@ What rows differ in is shown at every width; of what is measured, the columns of
 ``spare`` leave first.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.table import Table as RichTable
 
@@ -48,21 +48,13 @@ CSV_COLUMNS = (
 )
 
 
-class Laid(Protocol):
-    """Whatever has a strategy."""
-
-    @property
-    def strategy(self) -> Strategy:
-        """The strategy."""
-
-
-def layout_axes(plans: Iterable[Laid]) -> list[str]:
+def layout_axes(plans: Iterable[Plan]) -> list[str]:
     """Axes worth showing: dp, tp, pp always, others where used; etp where it is not tp."""
     used = {*ALWAYS_SHOWN, *(axis for plan in plans for axis in plan.strategy.degrees)}
     return [axis for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES)) if axis in used]
 
 
-def telling_axes(plans: Sequence[Laid]) -> list[str]:
+def telling_axes(plans: Sequence[Plan]) -> list[str]:
     """dp, tp, pp, and of the others those in which plans differ."""
     degrees = [plan.strategy.degrees for plan in plans]
     return [
@@ -81,68 +73,49 @@ def layout(strategy: Strategy, axes: Sequence[str]) -> str:
 
 def memory_saved_by(strategy: Strategy) -> str:
     """What is recomputed and, behind a plus, offloaded: ``12/80 + 75% optimizer``."""
-    recompute = {"none": "", "full": "all", "selective": "selected"}
-    recomputed = recompute.get(strategy.recompute, _recomputed_layers(strategy))
-    offloaded = [f"+ {what}" for what in _offloaded(strategy)]
-    return " ".join([recomputed, *offloaded]).strip() or "-"
-
-
-def _recomputed_layers(strategy: Strategy) -> str:
-    """How many layers are recomputed in full, and of how many what is selected."""
-    num_layers, under = sum(strategy.layers_per_stage), strategy.layers_under
-    said = {"full": "{}/{}", "selective": "{}/{} selected"}
-    parts = [words.format(under[name], num_layers) for name, words in said.items() if under[name]]
-    return ", ".join(parts)
-
-
-def _offloaded(strategy: Strategy) -> list[str]:
-    """States, how many percent of them, activations of how many layers."""
-    parts = []
+    layers, under = sum(strategy.layers_per_stage), strategy.layers_under
+    whole = {"none": "", "full": "all", "selective": "selected"}
+    counted = {
+        "full": f"{under['full']}/{layers}",
+        "selective": f"{under['selective']}/{layers} selected",
+    }
+    parts = ", ".join(text for name, text in counted.items() if under[name])
+    said = [whole.get(strategy.recompute, parts)]
     if strategy.offload != "none":
         what, _, where = strategy.offload.partition(":")
         share = f"{strategy.offload_percent}% " if strategy.offload_percent < 100 else ""
         place = "" if where == "host" else f" to {where}"
-        parts.append(f"{share}{what.replace('+', ', ')}{place}")
-    layers = sum(strategy.layers_per_stage)
-    return parts + [
-        f"{under}/{layers} activations"
-        for name in OFFLOAD_POLICIES
-        if (under := strategy.layers_under[name])
-    ]
-
-
-def drops_sequence_parallel(plans: Iterable[Plan]) -> bool:
-    """Whether some plan goes without sequence parallelism where it could have it."""
-    return any(
-        plan.strategy.tp > 1
-        and not plan.strategy.sequence_parallel
-        and plan.context.traits.support.sequence_parallel
-        for plan in plans
-    )
-
-
-def sequence_parallel(strategy: Strategy) -> str:
-    """On or off; nothing to say without tensor parallelism."""
-    return "-" if strategy.tp == 1 else "on" if strategy.sequence_parallel else "off"
-
-
-def _short_placement(placement: str) -> str:
-    """The axes that placements differ in: ``dp, pp``."""
-    return " in ".join(placement.split("-")[-2:])
-
-
-def _degree_column(axis: str) -> Column[Plan]:
-    return Column(axis, lambda plan: str(getattr(plan.strategy, axis)))
+        said.append(f"+ {share}{what.replace('+', ', ')}{place}")
+    said += [f"+ {under[name]}/{layers} activations" for name in OFFLOAD_POLICIES if under[name]]
+    return " ".join(said).strip() or "-"
 
 
 def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     """The layout, and what else of the decisions tells rows apart."""
-    decisions: list[Column[Plan]] = [
+    could_have = [
+        plan.strategy.sequence_parallel
+        for plan in plans
+        if plan.strategy.tp > 1 and plan.context.traits.support.sequence_parallel
+    ]
+
+    def sequence_parallel(plan: Plan) -> str:
+        # Nothing to say where every plan has it that could, or without tensor parallelism.
+        if all(could_have) or plan.strategy.tp == 1:
+            return "-"
+        return "on" if plan.strategy.sequence_parallel else "off"
+
+    def degree_column(axis: str) -> Column[Plan]:
+        return Column(axis, lambda plan: str(getattr(plan.strategy, axis)))
+
+    machines: list[Column[Plan]] = [
         Column("framework", lambda p: p.framework, right=False),
         Column("GPUs", lambda p: f"{p.strategy.num_gpus:,}"),
-        Column("sequence\nparallel", lambda p: sequence_parallel(p.strategy)),
+    ]
+    decisions: list[Column[Plan]] = [
+        Column("sequence\nparallel", sequence_parallel),
         Column("schedule", lambda p: p.strategy.schedule, right=False),
-        Column("placed", lambda p: _short_placement(p.strategy.placement), right=False),
+        # The axes that placements differ in: ``dp in pp``.
+        Column("placed", lambda p: " in ".join(p.strategy.placement.split("-")[-2:]), right=False),
         Column("ZeRO", lambda p: str(p.strategy.zero_stage)),
         Column("replicas", lambda p: str(p.strategy.dp_replicate)),
         Column("micro-\nbatch", lambda p: str(p.strategy.micro_batch)),
@@ -153,12 +126,8 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
             wraps=True,
         ),
     ]
-    if not drops_sequence_parallel(plans):
-        decisions.pop(2)
-    kept = differing(decisions, plans)
-    axes = [_degree_column(axis) for axis in telling_axes(plans)]
-    before = [column for column in kept if column.title in ("framework", "GPUs")]
-    return [*before, *axes, *(column for column in kept if column not in before)]
+    axes = map(degree_column, telling_axes(plans))
+    return [*differing(machines, plans), *axes, *differing(decisions, plans)]
 
 
 def _change(plan: Plan, first: Plan) -> str:
@@ -169,54 +138,40 @@ def _change(plan: Plan, first: Plan) -> str:
     return f"{ratio:.1f}x" if ratio >= TWICE else f"{ratio - 1.0:+.1%}"
 
 
-def _best_columns(plans: Sequence[Plan], ranks: Sequence[str]) -> list[Column[Plan]]:
-    """Columns of the best plans."""
-    hbm = plans[0].estimate.memory.hbm_bytes / GIB
-    rank_of = {id(plan): rank for plan, rank in zip(plans, ranks, strict=True)}
-    return [
-        Column("#", lambda p: rank_of[id(p)]),
-        *_layout_columns(plans),
+def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> RichTable:
+    """The best plans, one a row, and behind them the best on fewer GPUs."""
+    every, first = [*plans, *ladder], plans[0]
+    ranks = {id(plan): str(rank) for rank, plan in enumerate(plans, start=1)}
+    of_hbm = f"GiB of\n{first.estimate.memory.hbm_bytes / GIB:.1f}"
+    columns = [
+        Column("#", lambda p: ranks.get(id(p), "")),
+        *_layout_columns(every),
         Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column("vs #1", lambda p: _change(p, plans[0]), spare=2),
+        Column("vs #1", lambda p: _change(p, first), spare=2),
         Column("80 % interval", lambda p: range_text(p.estimate), spare=10),
-        Column(
-            "tokens/s\n/GPU",
-            lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}",
-            spare=8,
-        ),
+        Column("tokens/s\n/GPU", lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}", spare=8),
         Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6),
-        *_job_columns(plans),
-        Column(
-            f"GiB of\n{hbm:.1f}",
-            lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}",
-            spare=7,
-        ),
+        *_job_columns(first),
+        Column(of_hbm, lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}", spare=7),
         Column("free\nGiB", lambda p: f"{p.free_bytes / GIB:,.1f}", spare=1),
     ]
 
-
-def _job_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
-    """Days and cost, where the job's tokens are given."""
-    if plans[0].total_s() is None:
-        return []
-    columns: list[Column[Plan]] = [Column("days", lambda p: days(p.total_s() or 0.0), spare=3)]
-    if plans[0].cost_usd() is not None:
-        columns.append(Column("USD", lambda p: _count(p.cost_usd()), spare=4))
-    return columns
-
-
-def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> RichTable:
-    """The best plans, one a row, and behind them the best on fewer GPUs."""
-    every = [*plans, *ladder]
-    ranks = [*(str(rank) for rank in range(1, len(plans) + 1)), *("" for _ in ladder)]
-    best = {id(plan) for plan in plans}
-
     def style(plan: Plan) -> str:
-        if plan is every[0]:
+        if plan is first:
             return "bold"
-        return "" if id(plan) in best else "dim"
+        return "" if id(plan) in ranks else "dim"
 
-    return fitting_table(Table(every, _best_columns(every, ranks), style=style), width)
+    return fitting_table(Table(every, columns, style=style), width)
+
+
+def _job_columns(first: Plan) -> list[Column[Plan]]:
+    """Days and cost, where the job's tokens are given."""
+    columns: list[Column[Plan]] = [
+        Column("days", lambda p: days(p.total_s() or 0.0), spare=3),
+        Column("USD", lambda p: _count(p.cost_usd()), spare=4),
+    ]
+    is_known = (first.total_s() is not None, first.cost_usd() is not None)
+    return columns[: sum(is_known) if is_known[0] else 0]
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
@@ -241,52 +196,6 @@ def _amount_column(name: str, span: str) -> Column[Plan]:
     return Column(f"{AMOUNTS[name].column}{span}", cell)
 
 
-def _amounts(plans: Sequence[Plan], traded: Sequence[str]) -> list[Column[Plan]]:
-    """What the job takes, and the headroom where it is traded off."""
-    has_budget = any(plan.total_s() is not None for plan in plans)
-    span = "" if has_budget else "\n/1k it"
-    every: list[tuple[bool, Column[Plan]]] = [
-        (True, Column(f"GPU-hours{span}", lambda p: _count(p.gpu_hours()), spare=4)),
-        (has_budget, Column("days", lambda p: days(p.total_s() or 0.0))),
-        *(
-            (
-                name in traded
-                or (amount.is_always_shown and any(p.amounts()[name] is not None for p in plans)),
-                _amount_column(name, span),
-            )
-            for name, amount in AMOUNTS.items()
-        ),
-        (
-            "headroom_bytes" in traded,
-            Column("free\nGiB", lambda p: f"{p.headroom_bytes / GIB:,.1f}"),
-        ),
-    ]
-    return [column for is_shown, column in every if is_shown]
-
-
-def _frontier_columns(
-    plans: Sequence[Plan], traded: Sequence[str], limits: JobLimits | None
-) -> list[Column[Plan]]:
-    """Columns of a frontier."""
-    columns = [
-        *_layout_columns(plans),
-        Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column("tokens/s", lambda p: f"{p.estimate.tokens_per_s:,.0f}", spare=3),
-        Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=2),
-        *_amounts(plans, traded),
-    ]
-    if limits is not None:
-        columns.append(
-            Column(
-                "misses",
-                lambda p: ", ".join(limits.missed_by(p)) or "-",
-                right=False,
-                wraps=True,
-            )
-        )
-    return columns
-
-
 def frontier_table(
     plans: Sequence[Plan],
     *,
@@ -295,7 +204,33 @@ def frontier_table(
     width: int,
 ) -> RichTable:
     """The points of a frontier, one a row; with limits, which of them each does not keep."""
-    return fitting_table(Table(plans, _frontier_columns(plans, traded, limits)), width)
+    has_budget = any(plan.total_s() is not None for plan in plans)
+    span = "" if has_budget else "\n/1k it"
+    amounts = [
+        _amount_column(name, span)
+        for name, amount in AMOUNTS.items()
+        if name in traded
+        or (amount.is_always_shown and any(p.amounts()[name] is not None for p in plans))
+    ]
+    columns = [
+        *_layout_columns(plans),
+        Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
+        Column("tokens/s", lambda p: f"{p.estimate.tokens_per_s:,.0f}", spare=3),
+        Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=2),
+        Column(f"GPU-hours{span}", lambda p: _count(p.gpu_hours()), spare=4),
+    ]
+    if has_budget:
+        columns.append(Column("days", lambda p: days(p.total_s() or 0.0)))
+    columns += amounts
+    if "headroom_bytes" in traded:
+        columns.append(Column("free\nGiB", lambda p: f"{p.headroom_bytes / GIB:,.1f}"))
+    if limits is not None:
+
+        def misses(plan: Plan) -> str:
+            return ", ".join(limits.missed_by(plan)) or "-"
+
+        columns.append(Column("misses", misses, right=False, wraps=True))
+    return fitting_table(Table(plans, columns), width)
 
 
 def csv_row(plan: Plan) -> dict[str, Any]:
@@ -309,12 +244,14 @@ def csv_row(plan: Plan) -> dict[str, Any]:
     }
 
 
-def rows(answer: Answer) -> Iterator[dict[str, Any]]:
+def rows(answer: Answer) -> list[dict[str, Any]]:
     """All tables of the answer, a row per plan, by CSV_COLUMNS."""
-    tables = (("plans", answer.plans), ("ladder", answer.ladder), ("pareto", answer.pareto))
-    for table, plans in tables:
-        for rank, plan in enumerate(plans, start=1):
-            yield {"table": table, "rank": rank, **csv_row(plan)}
+    tables = {"plans": answer.plans, "ladder": answer.ladder, "pareto": answer.pareto}
+    return [
+        {"table": table, "rank": rank, **csv_row(plan)}
+        for table, plans in tables.items()
+        for rank, plan in enumerate(plans, start=1)
+    ]
 
 
 def render_csv(answer: Answer) -> str:
