@@ -10,8 +10,9 @@ from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
 from planner.errors import InputError
 from planner.formats.format import Finding, SourceText, Value, read_source
-from planner.formats.shell.launched import launcher_settings, processes
-from planner.formats.shell.words import Script, line_numbers, read_script
+from planner.formats.shell.launch import launcher_settings, processes
+from planner.formats.shell.script import Script, read_script
+from planner.formats.shell.word import Lines
 from planner.query.from_file import Request, Software
 
 SCRIPTS = (".sh", ".slurm", ".sbatch")
@@ -54,7 +55,7 @@ def _launched(source: SourceText, request: Request) -> Request:
         script = read_script(source)
     except InputError:
         return request
-    lines = line_numbers(source.text)
+    lines = Lines(source.text)
     environment = {
         name: Value(value=word.text, key=name, line=lines.at(word.start))
         for name, word in script.environment.items()
@@ -68,7 +69,7 @@ def _launched(source: SourceText, request: Request) -> Request:
 
 
 def _processes(script: Script, source: SourceText) -> int | None:
-    lines = line_numbers(source.text)
+    lines = Lines(source.text)
     started = (
         processes(launcher_settings((*command.outer, *command.words), lines))
         for command in script.commands

@@ -109,7 +109,7 @@ def read(name: str, words: list[str]) -> tuple[list[str], list[tuple[str, list[s
     at = next(at for at, word in enumerate(words) if word.endswith(ends)) + 1
     own = [word for word in words[at:] if re.match(kind.option, word)]
     source = SourceText(path="words.args", text="\n".join(map(shlex.quote, own)))
-    _, entries = kind.options(source)
+    (_, entries), _ = kind.options(source)
     others = [(each.name, each.texts) for each in entries if each.name not in kind.deciding]
     beside = [word for word in words[at:] if word not in own]
     return [*words[:at], *beside], others, load_format(name).read(source)

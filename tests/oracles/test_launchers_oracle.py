@@ -21,7 +21,7 @@ from torch.distributed.run import config_from_args, get_args_parser, parse_args
 
 from planner.cost.context import Context
 from planner.formats.format import Emitted, OutputFile
-from planner.formats.shell.torchrun import SWITCHES, WITH_VALUE
+from planner.formats.shell.launch import SWITCHES, WITH_VALUE
 from planner.launchers.schedulers import SKYPILOT_RUN, load_launcher
 from planner.spec.strategy import Strategy
 

@@ -319,7 +319,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         beside += packing(context, strategy)
     texts |= {key: text for key, text, _ in beside}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
-    return edited(source, overrides_in, wanted, strategy.num_gpus)
+    return edited(source, overrides_in, wanted, strategy.num_gpus, OPTIONS)
 
 
 SHARED = (

@@ -26,17 +26,10 @@ from planner.formats.megatron.options import options_by_dest
 from planner.formats.megatron.read import settings_of
 from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
-from planner.formats.shell.commands import Command
-from planner.formats.shell.edit import Arguments, Entry, Launch, among
-from planner.formats.shell.launched import open_processes, processes
-from planner.formats.shell.reading import WordsReader
-from planner.formats.shell.word import Word
-from planner.formats.shell.words import (
-    Lines,
-    line_numbers,
-    read_script,
-    read_words,
-)
+from planner.formats.shell.launch import open_processes, processes
+from planner.formats.shell.options import Arguments, Entry, Launches, WordsReader
+from planner.formats.shell.script import Command, read_script, read_words
+from planner.formats.shell.word import Lines, Word
 from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
@@ -66,13 +59,13 @@ def recognise(source: SourceText) -> bool:
     return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
 
 
-def overrides_in(source: SourceText) -> Launch:
-    """What a file hands on, and its overrides; raises InputError."""
-    lines = line_numbers(source.text)
+def overrides_in(source: SourceText) -> Launches:
+    """What a file hands on, with its overrides; raises InputError."""
+    lines = Lines(source.text)
     first = _FIRST.match(source.text)
     if first and is_known(first[1]):
         arguments = Arguments(words=read_words(source), is_list=True)
-        return arguments, _overrides(arguments.words, lines)
+        return (arguments, _overrides(arguments.words, lines)), ()
     script = read_script(source)
     found = list(_of(script.commands))
     if not any(_overrides(each.words, lines) for each in found):
@@ -81,8 +74,7 @@ def overrides_in(source: SourceText) -> Launch:
     overrides = _overrides(best.words, lines) if best else []
     if best is None or not overrides:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
-    launches = ((each, _overrides(each.words, lines)) for each in found)
-    return among((best, overrides), launches, OPTIONS, lines)
+    return (best, overrides), [(each, _overrides(each.words, lines)) for each in found]
 
 
 def _of(commands: Sequence[Command]) -> Iterator[Arguments]:
@@ -106,8 +98,8 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
 
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it holds no override."""
-    arguments, found = overrides_in(source)
-    reader, lines = WordsReader(format=NAME, path=source.path), line_numbers(source.text)
+    (arguments, found), _ = overrides_in(source)
+    reader, lines = WordsReader(format=NAME, path=source.path), Lines(source.text)
     reader.take(found, _value)
     for each in found:
         if not is_known(each.name):

@@ -15,9 +15,9 @@ from planner.errors import InputError
 from planner.formats.format import Finding, Severity, SourceText, Value, read_source
 from planner.formats.front_ends.tools import Tool
 from planner.formats.settings import repeated_keys
-from planner.formats.shell.launched import launcher_settings, number_of, processes
-from planner.formats.shell.word import Word
-from planner.formats.shell.words import Lines, line_numbers, read_script
+from planner.formats.shell.launch import launcher_settings, number_of, processes
+from planner.formats.shell.script import read_script
+from planner.formats.shell.word import Lines, Word
 from planner.formats.trainer.format import is_json, places_in
 
 FILES = (".yaml", ".yml", ".json")
@@ -81,7 +81,7 @@ def content_of(source: SourceText, tool: Tool) -> Content:
 
 def _of_command(source: SourceText, tool: Tool) -> Content:
     """The first command that starts training; a file that it names lies under its options."""
-    lines = line_numbers(source.text)
+    lines = Lines(source.text)
     script = read_script(source)
     found = ((each, _start(each.words, tool)) for each in script.commands)
     command, start = next(((each, at) for each, at in found if at), (None, 0))

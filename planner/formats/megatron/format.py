@@ -11,7 +11,7 @@ from planner.documents.file import REMOVED
 from planner.formats.decision import lines_of, refuse
 from planner.formats.format import Decided, Emitted, Format, OutputFile, SourceText
 from planner.formats.megatron import rules_layout, rules_model, rules_states
-from planner.formats.megatron.decisions import FILE, TABLE, edits, problems, reasons
+from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems, reasons
 from planner.formats.megatron.decisions_layout import SCHEDULE
 from planner.formats.megatron.options import MICRO, all_words, words_of
 from planner.formats.megatron.read import FORMAT as NAME
@@ -94,7 +94,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if MICRO not in settings:
         found[MICRO] = strategy.micro_batch  # Megatron has no default for it
     wanted = {key: [] if value is REMOVED else words_of(key, value) for key, value in found.items()}
-    return edited(source, options_in, wanted, strategy.num_gpus)
+    return edited(source, options_in, wanted, strategy.num_gpus, OWNED)
 
 
 RULES = (*rules_layout.rule, *rules_model.rule, *rules_states.rule)

@@ -31,13 +31,11 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
-from planner.formats.shell.commands import Command
-from planner.formats.shell.edit import Arguments, Entry, Launch, among
-from planner.formats.shell.launched import open_processes, processes
-from planner.formats.shell.reading import WordsReader
+from planner.formats.shell.launch import open_processes, processes
+from planner.formats.shell.options import Arguments, Entry, Launch, Launches, WordsReader
+from planner.formats.shell.script import Command, read_script, read_words
 from planner.formats.shell.syntax import branch_places
-from planner.formats.shell.word import Word, split_words
-from planner.formats.shell.words import line_numbers, read_script, read_words
+from planner.formats.shell.word import Lines, Word, split_words
 from planner.spelling import alike
 
 FORMAT = "megatron"
@@ -60,14 +58,14 @@ def recognise(source: SourceText) -> bool:
     return _num_known(words) >= max(2, 0.25 * num_options)
 
 
-def options_in(source: SourceText) -> Launch:
-    """What a file hands to Megatron, and its options; raises InputError."""
-    (chosen, found), lines = _arguments(source), line_numbers(source.text)
+def options_in(source: SourceText) -> Launches:
+    """What a file hands to Megatron, with its options; raises InputError."""
+    (chosen, found), lines = _arguments(source), Lines(source.text)
 
     def launch(each: Arguments) -> Launch:
         return each, _grouped(each.words, lines.at)[0]
 
-    return among(launch(chosen), map(launch, found), OWNED, lines)
+    return launch(chosen), [launch(each) for each in found]
 
 
 def _arguments(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
@@ -151,7 +149,7 @@ def _grouped(
 def read(source: SourceText) -> Reading:
     """Understand a file; raises InputError where it runs no training script."""
     reader = WordsReader(format=FORMAT, path=source.path)
-    lines = line_numbers(source.text)
+    lines = Lines(source.text)
     arguments, _ = _arguments(source)
     options, strays = _grouped(arguments.words, lines.at)
     _take(reader, options, strays, branch_places(source.text))

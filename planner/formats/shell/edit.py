@@ -6,192 +6,128 @@ What is written is read again: an edit that would change another word is not mad
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile, islice, product
+from itertools import dropwhile, islice
 
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
-from planner.formats.shell.launched import KEPT, launcher_settings, processes, processes_edit
+from planner.formats.shell.launch import launcher_settings, processes, processes_edit
+from planner.formats.shell.options import Arguments, Entry, Launch, Launches
 from planner.formats.shell.syntax import branches_in, quote_at
-from planner.formats.shell.word import Span, Word, respelled
-from planner.formats.shell.words import Lines, line_numbers
+from planner.formats.shell.word import Lines, Span, Word
 
+# Of a program in one script; people do not expect more to be edited at once.
 MAX_LAUNCHES = 8
-"""Of a program in one script; more are not edited."""
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 Edit = tuple[int, int, str]
+Options = Callable[[SourceText], Launches]
+"""Finds what a file hands on, and the options in it; raises InputError."""
 Wanted = Mapping[str, Sequence[str]]
 """By the name of an option all its words, none where it goes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """An option of a file with the words of its value."""
-
-    name: str
-    word: Word
-    values: tuple[Word, ...] = ()
-    joined: str | None = None
-    """The value where it is written behind an equals sign."""
-    line: int
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What in the value could not be resolved."""
-        own = self.word.unknown if self.joined is not None else ()
-        return (*own, *(name for value in self.values for name in value.unknown))
-
-    @property
-    def texts(self) -> list[str]:
-        """Words of the value."""
-        return [self.joined] if self.joined is not None else [word.text for word in self.values]
-
-    @property
-    def last(self) -> Word:
-        """The word behind which the option ends."""
-        return self.values[-1] if self.values else self.word
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """What a file hands to a program."""
-
-    words: tuple[Word, ...]
-    launcher: tuple[Word, ...] = ()
-    """Before the program: torchrun and its own words."""
-    program: Word | None = None
-    environment: Mapping[str, Word] = field(default_factory=dict)
-    is_list: bool = False
-    """Whether the file holds words alone, and no commands."""
-    is_kept: bool = False
-    """Whether they are those of a command line that a variable holds and nothing seems to run."""
-    is_read_twice: bool = False
-    """Whether another shell reads them again: ``eval``, ``bash -c``."""
-    end: int | None = None
-    """Behind the command, where what stands there is not shared with another."""
-    launches: "tuple[Launch, ...]" = ()
-    """All that start the program, this one among them, where several do: in branches, in turn."""
-    unlike: tuple[int, ...] = ()
-    """Lines of those with other decisions or numbers of processes."""
-
-    @property
-    def start(self) -> int:
-        """Where the program stands in the file, or its words."""
-        return min(word.start for word in (*filter(None, [self.program]), *self.words))
-
-
-Launch = tuple[Arguments, Sequence[Entry]]
-Options = Callable[[SourceText], Launch]
-"""Finds what a file hands on, and the options in it; raises InputError."""
 
 
 class _StuckError(Exception):
     """No edit of a word is safe."""
 
 
-def among(
-    chosen: Launch, found: Iterable[Launch], deciding: Container[str], lines: Lines
-) -> Launch:
-    """A launch with all that start its program; options and variables that decide should agree."""
-    arguments, entries = chosen
-    name = arguments.program and arguments.program.text
-    same = [each for each in found if each[0].program and each[0].program.text == name]
-    if len(same) < 2:
-        return chosen
-    unlike = {lines.at(each[0].start) for each in same if _differ(each, chosen, deciding, lines)}
-    return replace(arguments, launches=tuple(same), unlike=tuple(sorted(unlike))), entries
-
-
-def _differ(left: Launch, right: Launch, deciding: Container[str], lines: Lines) -> bool:
-    """Whether two launches decide otherwise, or start other numbers of processes."""
-    both = (left, right)
-    decided = [{e.name: e.texts for e in own if e.name in deciding} for _, own in both]
-    variables = [
-        {name: word.text for name, word in each.environment.items() if name in deciding}
-        for each, _ in both
-    ]
-    found = [processes(launcher_settings(each.launcher, lines)) for each, _ in both]
-    return (
-        decided[0] != decided[1]
-        or variables[0] != variables[1]
-        or len({each.value for each in found if each}) > 1
-    )
-
-
 def edited(
-    source: SourceText, options: Options, wanted: Wanted, num_gpus: int, *, last: str = ""
+    source: SourceText,
+    options: Options,
+    wanted: Wanted,
+    num_gpus: int,
+    deciding: Container[str],
+    last: str = "",
 ) -> str:
     """The file with options as they are wanted, and launchers that start so many processes.
 
-    ``last`` is the option that ends the list: others count before it only. Raises ExpressError
-    with the words to write by hand where no edit is safe, and InputError.
+    All launches of the program are edited; options and variables that are ``deciding`` should
+    agree in them. ``last`` is the option that ends the list: others count before it only. Raises
+    ExpressError with the words to write by hand where no edit is safe, and InputError.
     """
-    launch = options(source)
-    before = _usable(source, launch, wanted)
-    order = range(len(before))
-    for uses_origin, places in product((True, False), dict.fromkeys((order, order[::-1]))):
-        made = source
+    words = " ".join(shlex.join(each) for each in wanted.values() if each)
+    gone = " ".join(name for name, each in wanted.items() if not each)
+    by_hand = f"{words}{f'; without {gone}' if gone else ''}"
+    before = _launches(options(source))
+    for message in _refused(options(source)[0], before, deciding, Lines(source.text), by_hand):
+        raise ExpressError(f"{source.path}: {message}")
+    for uses_origin in (True, False):
+        # Launches may share words: an edit of one must not be made again for the next.
+        edits: dict[Edit, None] = {}
         try:
-            for at in places:
-                arguments, entries = _launch_at(at, options(made))
+            for arguments, entries in before:
                 splice = _Splice(
-                    text=made.text,
+                    text=source.text,
                     arguments=arguments,
                     entries=entries,
                     wanted=wanted,
                     last=last,
                     uses_origin=uses_origin,
                 )
-                launched = processes_edit(made, arguments.launcher, num_gpus)
-                made = replace(made, text=_applied(made.text, [*launched, *splice.edits()]))
-            if _hold(made, options, before, wanted, num_gpus):
-                return made.text
+                launched = processes_edit(source, arguments.launcher, num_gpus)
+                edits |= dict.fromkeys([*launched, *splice.edits()])
+            made = replace(source, text=_applied(source.text, edits))
+            after = _launches(options(made))
         except (_StuckError, InputError):
             continue
+        if len(before) == len(after) and all(
+            _has(new, old[1], wanted, num_gpus) for old, new in zip(before, after, strict=True)
+        ):
+            return made.text
     raise ExpressError(
         f"{source.path}: its options stand inside quotes or are computed; "
-        f"write them as plain words: {_by_hand(wanted)}"
+        f"write them as plain words: {by_hand}"
     )
 
 
-def _usable(source: SourceText, launch: Launch, wanted: Wanted) -> Sequence[Launch]:
-    """The launches to edit; raises ExpressError where it is not known which are meant."""
-    arguments, lines = launch[0], line_numbers(source.text)
-    if arguments.is_kept:
-        raise ExpressError(f"{source.path}: {KEPT}")
-    if arguments.unlike:
-        here, others = lines.at(arguments.start), ", ".join(map(str, arguments.unlike))
-        raise ExpressError(
-            f"{source.path}: line {others} starts the program of line {here} too, with other "
-            f"decisions or processes; to repair line {here}, write there {_by_hand(wanted)}"
+def _launches(found: Launches) -> Sequence[Launch]:
+    """All that start the program of the one that is read, this one among them."""
+    chosen, others = found
+    name = chosen[0].program and chosen[0].program.text
+    return [each for each in others if each[0].program and each[0].program.text == name] or [chosen]
+
+
+def _refused(
+    chosen: Launch,
+    found: Sequence[Launch],
+    deciding: Container[str],
+    lines: Lines,
+    by_hand: str,
+) -> Iterator[str]:
+    """Why it is not known which launches to edit."""
+    here = lines.at(chosen[0].start)
+    unlike = {lines.at(each[0].start) for each in found if _differ(each, chosen, deciding)}
+    if chosen[0].is_kept:
+        message = "the command line stands in a variable, and how it is run is not understood"
+        yield f"{message}; edit it by hand"
+    if unlike:
+        others = ", ".join(map(str, sorted(unlike)))
+        yield (
+            f"line {others} starts the program of line {here} too, with other decisions or "
+            f"processes; to repair line {here}, write there {by_hand}"
         )
-    found = _launches(launch)
     if len(found) > MAX_LAUNCHES:
-        message = f"starts the program {len(found)} times; edit it by hand: {_by_hand(wanted)}"
-        raise ExpressError(f"{source.path}: {message}")
-    return found
+        yield f"starts the program {len(found)} times; edit it by hand: {by_hand}"
 
 
-def _launches(launch: Launch) -> Sequence[Launch]:
-    return launch[0].launches or (launch,)
+def _differ(left: Launch, right: Launch, deciding: Container[str]) -> bool:
+    """Whether two launches decide otherwise, or start other numbers of processes."""
+    said, counts = [], set[int | None]()
+    for arguments, entries in (left, right):
+        options = {each.name: each.texts for each in entries}
+        variables = {name: [word.text] for name, word in arguments.environment.items()}
+        both = (options | variables).items()
+        said.append({name: texts for name, texts in both if name in deciding})
+        counts.add(_num_processes(arguments))
+    return said[0] != said[1] or len(counts - {None}) > 1
 
 
-def _launch_at(at: int, launch: Launch) -> Launch:
-    """One of the launches; raises _StuckError where an edit has lost it."""
-    found = _launches(launch)
-    if at >= len(found):
-        raise _StuckError
-    return found[at]
+def _num_processes(arguments: Arguments) -> int | None:
+    found = processes(launcher_settings(arguments.launcher, Lines("")))
+    return found.value if found else None
 
 
-def _by_hand(wanted: Wanted) -> str:
-    words = " ".join(shlex.join(each) for each in wanted.values() if each)
-    gone = " ".join(name for name, each in wanted.items() if not each)
-    return f"{words}{f'; without {gone}' if gone else ''}"
-
-
-def _applied(text: str, edits: Sequence[Edit]) -> str:
+def _applied(text: str, edits: Iterable[Edit]) -> str:
     """The text with all edits; where they overlap the result is read as something else."""
     parts, at = [], 0
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
@@ -200,31 +136,15 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _hold(
-    source: SourceText,
-    options: Options,
-    before: Sequence[Launch],
-    wanted: Wanted,
-    num_gpus: int,
-) -> bool:
-    """Whether a file, read again, has what is wanted once in each launch, all else as it was."""
-    after, lines = _launches(options(source)), line_numbers(source.text)
-    return len(before) == len(after) and all(
-        _has(new, old[1], wanted, num_gpus, lines) for old, new in zip(before, after, strict=True)
-    )
-
-
-def _has(
-    launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int, lines: Lines
-) -> bool:
+def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int) -> bool:
+    """Whether a launch has what is wanted once, and all else as it was."""
     arguments, after = launch
     found = [each for each in after if each.name in wanted]
-    count = processes(launcher_settings(arguments.launcher, lines))
     return (
         _others(after, wanted) == _others(before, wanted)
         and sorted(each.name for each in found) == sorted(name for name, ws in wanted.items() if ws)
         and all(_says(each, wanted[each.name]) for each in found)
-        and (count is None or count.value == num_gpus)
+        and _num_processes(arguments) in (None, num_gpus)
     )
 
 
@@ -245,7 +165,7 @@ def _values(words: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Splice:
-    """The edits of a text that make its options those that are wanted."""
+    """The edits of a text that make the options of a launch those that are wanted."""
 
     text: str
     arguments: Arguments
@@ -283,33 +203,60 @@ class _Splice:
             if word.text != text or word.unknown:
                 yield self._respelled(word, text)
         if len(texts) > len(places):
-            more = (self._quoted(entry.last, text) for text in texts[len(places) :])
-            yield entry.last.end, entry.last.end, "".join(f" {text}" for text in more)
+            end = self._end(places[-1])
+            more = (self._quoted(places[-1], text) for text in texts[len(places) :])
+            yield end, end, "".join(f" {text}" for text in more)
         yield from self._removal(places[len(texts) :])
 
     def _respelled(self, word: Word, text: str) -> Edit:
-        edit = respelled(word, text) if self.uses_origin else None
-        if edit is not None and self._depth(edit[0]) <= self._depth(word.start):
-            return edit
+        """The edit that makes a word another text: where it is made, or else where it is used."""
+        made = word.origin
+        if self.uses_origin and made and self._depth(made[0]) <= self._depth(word.start):
+            new = self._requoted(made, text)
+            if new is not None:
+                return (*made, new)
         return (*_place(word), self._quoted(word, text))
+
+    def _requoted(self, made: Span, text: str) -> str | None:
+        """A text as it is written where another is made; None where no quotes there can hold it.
+
+        What stands in a part of a quoted text is split into words, or read by another shell.
+        """
+        quoted, sign = shlex.quote(text), self._sign(made[0])
+        if quoted == text or not sign:
+            return quoted
+        if not self._is_all_of_quotes(made) or (sign == "'" and "'" in text):
+            return None
+        return text if sign == "'" else re.sub(r'(["\\$`])', r"\\\1", text)
 
     def _quoted(self, word: Word, text: str) -> str:
         """A text as it is written in place of a word, or behind it."""
-        quoted, sign = shlex.quote(text), self._sign(word)
+        quoted = shlex.quote(text)
+        sign = self._sign(word.chars[-1].place[0]) if word.chars else ""
         if not self.arguments.is_read_twice:
-            return text if sign and word.written is None else quoted
+            return text if sign and word.site is None else quoted
         if sign == '"':
             return re.sub(r'(["\\$`])', r"\\\1", quoted)
         if sign == "'" and "'" in text:
             return quoted.replace("'", r"'\''")
         return f'"{text}"' if sign == "'" and quoted != text else quoted
 
-    def _sign(self, word: Word) -> str:
-        """What the place behind a word is quoted with."""
-        last = word.parts[-1] if word.parts else None
-        if last and last.place != last.origin:
-            return quote_at(self.text, last.place[0])
-        return word.quote.sign if word.quote else ""
+    def _sign(self, at: int) -> str:
+        """What a place is quoted with."""
+        if self.arguments.is_list:
+            before = self.text[max(at - 1, 0) : at]
+            return before if before in ("'", '"') else ""
+        return quote_at(self.text, at)
+
+    def _is_all_of_quotes(self, span: Span) -> bool:
+        """Whether a place is all that stands between two quotes."""
+        start, end = span
+        return start > 0 and self.text[start - 1] == self.text[end : end + 1] == self._sign(start)
+
+    def _end(self, word: Word) -> int:
+        """Behind a word in the file, its quotes included; of what words are split from, inside."""
+        is_inside = word.site is None and self._is_all_of_quotes((word.start, word.end))
+        return word.end + is_inside
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Edit]:
         places = [_place(word) for word in words]
@@ -326,14 +273,16 @@ class _Splice:
             yield self._first(entries, added)
             return
         depths = [self._depth(each.word.start) for each in stay]
-        behind = stay[len(depths) - 1 - depths[::-1].index(min(depths))].last
+        chosen = stay[len(depths) - 1 - depths[::-1].index(min(depths))]
+        behind = (chosen.word, *chosen.values)[-1]
         gap = "\n" if self.arguments.is_list and "\n" in self.text.rstrip() else " "
         is_end = self._is_end(behind, gone)
         for name, words in added.items():
+            at, text = self._end(behind), " ".join(self._quoted(behind, word) for word in words)
             if name == self.last and not is_end:
-                at, text = self._behind_all(), shlex.join(words)
-            else:
-                at, text = behind.end, " ".join(self._quoted(behind, word) for word in words)
+                if self.arguments.end is None:
+                    raise _StuckError
+                at, text = self.arguments.end, shlex.join(words)
             yield at, at, gap + text
 
     def _is_end(self, word: Word, gone: Container[str]) -> bool:
@@ -342,11 +291,6 @@ class _Splice:
         rest = dropwhile(lambda each: each is not word, self.arguments.words)
         return all(id(each) in going for each in islice(rest, 1, None))
 
-    def _behind_all(self) -> int:
-        if self.arguments.end is None:
-            raise _StuckError
-        return self.arguments.end
-
     def _first(self, entries: Sequence[Entry], added: Wanted) -> Edit:
         """Before the first option there is, behind the program, or at the end of a list."""
         text = " ".join(map(shlex.join, added.values()))
@@ -354,7 +298,7 @@ class _Splice:
             start, _ = _place(entries[0].word)
             return start, start, f"{text} "
         program = self.arguments.program
-        at = program.end if program else len(self.text.rstrip())
+        at = self._end(program) if program else len(self.text.rstrip())
         return at, at, f" {text}" if at else text
 
     @cached_property

@@ -7,13 +7,12 @@ written. No library does this: bashlex, shlex and those that run a shell give th
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from planner.formats.shell.syntax import PLACEHOLDER
+from planner.formats.shell.syntax import PLACEHOLDER, ScriptError
 from planner.formats.shell.word import (
-    Part,
-    Quote,
+    Char,
     Span,
     Word,
     gathered,
@@ -25,22 +24,30 @@ from planner.formats.shell.word import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+Value = tuple[Word, ...]
+"""Of a variable: one word of a text, several of an array."""
 MAX_CHARACTERS = 2_000_000
 """Of all words together: variables that double themselves end here."""
 MAX_DEPTH = 24
 """Of quotes and defaults in each other; what stands deeper is not looked into."""
 MAX_SUM = 200
 """Characters of a sum."""
-Value = Word | tuple[Word, ...]
-"""Of a variable: a text, or the words of an array."""
-_ALL = re.compile(r"\[[@*]\]|\$[@*]")
-_LITERAL = re.compile(r"\\(\r?\n|.|$)|[^\\]+", re.DOTALL)
 NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
+GAP = Char(" ", (0, 0), (0, 0))
+"""Between the words of an array that become one text."""
+# How a text is quoted decides which backslashes count and whether blanks part words. Behind the
+# equals sign of an assignment nothing is parted, though nothing is quoted.
+_BARE, _ASSIGNED, _HEREDOC = "", "=", "<<"
 _QUOTES = {"string": '"', "translated_string": '"', "raw_string": "'", "ansi_c_string": "'"}
+_ESCAPED_IN = {'"': '"\\$`', _HEREDOC: "\\$`"}
+_LITERAL = re.compile(rf"\\(?P<escaped>\r?\n|.|$)|(?P<open>{PLACEHOLDER})|[^\\<]+|<", re.DOTALL)
+_BLANK = re.compile(r"(?:\s|\\\r?\n)*")
+_REFERENCE = re.compile(r"\$\{?(\w+|[@*])(\[[@*]\])?(?:(:?[-=+])(.*))?\}?", re.DOTALL)
+_ARRAY = re.compile(r'("?)\$(?:\{(\w+)\[@\]\}|@|\{@\})\1')
+_ALL = re.compile(r"\[[@*]\]|\$[@*]")
 _VARIABLES = ("simple_expansion", "expansion")
 _UNKNOWN = ("command_substitution", "process_substitution")
-_EXPANSIONS = (*_VARIABLES, "arithmetic_expansion", *_UNKNOWN)
-_MORE = ("concatenation", *_EXPANSIONS, *_QUOTES)
+_MORE = ("concatenation", *_VARIABLES, "arithmetic_expansion", *_UNKNOWN, *_QUOTES)
 WORDS = (
     *("word", "number", "variable_name", "special_variable_name", "regex", "test_operator"),
     *("brace_expression", "extglob_pattern", *_MORE),
@@ -59,251 +66,181 @@ _OF_SCHEDULERS = re.compile(
 """Variables that a scheduler sets where it starts a job: their defaults are for trials."""
 
 
-_ASSIGNED = Quote("", 0, 0)
-"""Where a value is not split though nothing quotes it."""
-GAP = Part(" ", (0, 0), (0, 0))
-
-
-class TooLongError(Exception):
-    """The words of a script grow beyond MAX_CHARACTERS."""
-
-
 @dataclass(kw_only=True)
 class Budget:
-    """How many characters may still be made."""
+    """How many characters may still be made, by all shells of a script together."""
 
     left: int = MAX_CHARACTERS
 
     def spend(self, length: int) -> None:
-        """Note a text that was made; raises TooLongError."""
+        """Note a text that was made; raises ScriptError."""
         self.left -= length + 1
         if self.left < 0:
-            raise TooLongError
+            raise ScriptError("variables that stand for each other grow without end")
 
 
 @dataclass(kw_only=True)
-class Words:
+class Expander:
     """Makes words of the nodes of a text's tree, and holds the variables in them."""
 
-    source: Word
+    source: tuple[Char, ...]
     """The text: a file, or a word that another shell reads."""
     shift: int = 0
     """From a place in the tree to one in the text."""
-    values: dict[str, Value] = field(default_factory=dict)
-    arguments: tuple[Word, ...] | None = None
+    values: dict[str, Value | None] = field(default_factory=dict)
+    """None of a variable that is not known any more."""
+    arguments: Value | None = None
     """Of the function that runs; None outside of one."""
     budget: Budget = field(default_factory=Budget)
     num_shells: int = 0
     """That hand the text on."""
 
-    def text(self, node: "Node") -> str:
+    def __post_init__(self) -> None:
+        self.text = "".join(char.text for char in self.source)
+
+    def written(self, node: "Node") -> str:
         """A node as it is written."""
-        return self.source.text[slice(*self._span(node))]
+        return self.text[slice(*self.span(node))]
+
+    def span(self, node: "Node") -> Span:
+        """A node's place; in quotes the parser counts what is blank before an expansion with it."""
+        end = min(node.end_byte + self.shift, len(self.text))
+        blank = _BLANK.match(self.text, node.start_byte + self.shift, end)
+        return blank.end() if blank else end, end
 
     def words(self, node: "Node") -> list[Word]:
         """The words that a written word stands for."""
-        inner = node.children[1] if node.type == "string" and node.child_count == 3 else node
-        if inner.type == "expansion" and self.text(node).strip('"') == self.text(inner):
-            value = self._elements(*self._reference(inner)[:3])
-            if value is not None:
-                self.budget.spend(sum(len(word.text) + 1 for word in value))
-                return [each for word in value for each in self._split(word, inner is not node)]
-        found = list(gathered(self._parts(node, None)))
-        if len(found) != 1:
-            return [Word(parts=parts) for parts in found]
-        span = self._span(node)
-        written = in_one_piece(part.place for part in self.source.cut(*span))
-        keeps = any(part.is_known and re.search(r"\s", part.text) for part in found[0])
-        is_whole = not keeps and not self.num_shells and not _ALL.search(self.text(node))
-        return [Word(parts=found[0], written=written, is_whole=is_whole)]
+        written = self.written(node)
+        whole = _ARRAY.fullmatch(written)
+        value = self._value(whole[2] or "@") if whole else None
+        # A text that is asked for as an array stands where the variable does, as others do.
+        if whole and value is not None and not _is_text(value):
+            self.budget.spend(sum(len(word.text) + 1 for word in value))
+            return [*value] if whole[1] else [each for word in value for each in _parted(word)]
+        found = [*gathered(self._chars(node, _BARE))]
+        self.budget.spend(sum(map(len, found)))
+        site = in_one_piece(char.place for char in self.source[slice(*self.span(node))])
+        is_whole = len(found) == 1 and not _ALL.search(written)
+        return [Word(chars, site if is_whole else None) for chars in found]
 
-    def _elements(self, name: str, subscript: str, sign: str) -> tuple[Word, ...] | None:
-        """The words of ``[@]``."""
-        value = None if sign else self._value(name)
-        is_all = name == "@" or subscript == "[@]"
-        return value if is_all and isinstance(value, tuple) else None
-
-    def _split(self, word: Word, is_quoted: bool) -> tuple[Word, ...]:
-        return (word,) if is_quoted or not re.search(r"\s|^$", word.text) else split_words(word)
-
-    def joined(self, nodes: "Iterable[Node]", quote: Quote | None = None) -> Word:
+    def joined(self, nodes: "Iterable[Node]", quote: str = _ASSIGNED) -> Word:
         """What stands behind ``=``: one text, however many words."""
-        return _one(part for node in nodes for part in self._parts(node, quote or _ASSIGNED))
+        chars = (char for node in nodes for char in self._chars(node, quote))
+        word = Word(tuple(char or GAP for char in chars))
+        self.budget.spend(len(word.chars))
+        return word
 
-    def _span(self, node: "Node") -> Span:
-        """A node's place; in quotes the parser counts blanks before an expansion with it."""
-        start = node.start_byte + self.shift
-        end = min(node.end_byte + self.shift, len(self.source.text))
-        while start < end and self.source.text[start].isspace():
-            start += 1
-        return start, end
-
-    def _place(self, start: int, end: int) -> Span:
-        """A place in the text as one in the file; the first where the text comes from several."""
-        places = [part.place for part in self.source.cut(start, end)] or [(start, end)]
-        return in_one_piece(places) or places[0]
-
-    def _parts(self, node: "Node", quote: Quote | None, depth: int = 0) -> Iterator[Part | None]:
-        """The parts of a written word; None where one word of several ends."""
-        start, end = self._span(node)
+    def _chars(self, node: "Node", quote: str, depth: int = 0) -> Iterator[Char | None]:
+        """The characters of a written word; None where one word of several ends."""
+        start, end = self.span(node)
         if depth > MAX_DEPTH or node.type in _UNKNOWN:
-            yield self._unknown(start, end, quote)
+            yield from self._unknown(start, end)
         elif node.type in _VARIABLES:
             yield from self._variable(node, quote, depth)
         elif node.type == "arithmetic_expansion":
-            yield self._sum(node, quote)
+            number = self._number(node.children[1]) if end - start <= MAX_SUM else None
+            is_known = number is not None
+            text = str(number) if is_known else self.text[start:end]
+            yield from self._made(text, start, end, is_known=is_known)
         elif node.type in _QUOTES:
-            start, end = start + 1 + (self.source.text[start] == "$"), end - 1
-            own = Quote(_QUOTES[node.type], start, end)
+            start, end = start + 1 + (self.text[start] == "$"), end - 1
             if start == end:
-                yield self._part("", start, end, own)
-            elif own.sign == '"':
-                yield from self._between(node.children[1:-1], start, end, own, depth)
-            else:
-                yield from self._literal(start, end, own)
+                yield from self._made("", start, end)
+            nodes = node.children[1:-1] if _QUOTES[node.type] == '"' else ()
+            yield from self._between(nodes, start, end, _QUOTES[node.type], depth)
         else:
-            is_more = node.type in ("concatenation", "heredoc_body")
-            yield from self._between(node.children if is_more else (), start, end, quote, depth)
+            nodes = node.children if node.type in ("concatenation", "heredoc_body") else ()
+            yield from self._between(nodes, start, end, quote, depth)
 
     def _between(
-        self, nodes: "Iterable[Node]", start: int, end: int, quote: Quote | None, depth: int
-    ) -> Iterator[Part | None]:
+        self, nodes: "Iterable[Node]", start: int, end: int, quote: str, depth: int
+    ) -> Iterator[Char | None]:
         """Expansions and quotes, and the literal text around them."""
         for node in nodes:
-            first, last = self._span(node)
+            first, last = self.span(node)
             if node.type in _MORE and start <= first < last <= end:
-                yield from self._escaped(start, first, quote)
-                yield from self._parts(node, quote, depth + 1)
+                yield from self._literal(start, first, quote)
+                yield from self._chars(node, quote, depth + 1)
                 start = last
-        yield from self._escaped(start, end, quote)
+        yield from self._literal(start, end, quote)
 
-    def _escaped(self, start: int, end: int, quote: Quote | None) -> Iterator[Part]:
-        """Literal text whose backslashes count."""
-        for found in _LITERAL.finditer(self.source.text, start, end):
+    def _literal(self, start: int, end: int, quote: str) -> Iterator[Char | None]:
+        """Text without expansions, whose backslashes count where its quotes let them."""
+        for found in _LITERAL.finditer(self.text, start, end):
             first, last = found.span()
-            after = found[1]
-            if after is None:
-                yield from self._literal(first, last, quote)
-            elif quote is None or quote is _ASSIGNED:
-                if after and not after.endswith("\n"):
-                    yield self._part(after, first, last, quote)
-            elif after.endswith("\n") or not after:
-                yield self._part(" ", first, last, quote)
-            elif after in ("\\$`" if quote.sign == "<<" else '"\\$`'):
-                yield self._part(after, first, last, quote)
+            escaped = found["escaped"]
+            if found["open"]:
+                yield from self._unknown(first, last)
+            elif escaped is None and quote == _BARE:
+                yield from split(self.source[first:last])
+            elif escaped is None or quote == "'":
+                yield from self.source[first:last]
+            elif not escaped.strip("\r\n"):
+                yield from self._made(" ", first, last) if quote in _ESCAPED_IN else ()
+            elif escaped in _ESCAPED_IN.get(quote, escaped):
+                yield from self._made(escaped, first, last)
             else:
-                yield from self._literal(first, last, quote)
+                yield from self.source[first:last]
 
-    def _literal(self, start: int, end: int, quote: Quote | None) -> Iterator[Part]:
-        own = None if quote is _ASSIGNED else quote
-        for found in PLACEHOLDER.finditer(self.source.text, start, end):
-            yield from self._exact(start, found.start(), own)
-            start = found.end()
-            yield self._unknown(found.start(), start, own)
-        yield from self._exact(start, end, own)
-
-    def _exact(self, start: int, end: int, quote: Quote | None) -> Iterator[Part]:
-        for part in self.source.cut(start, end):
-            yield part._replace(quote=part.quote or quote) if quote else part
-
-    def _part(
-        self, text: str, start: int, end: int, quote: Quote | None, *, is_known: bool = True
-    ) -> Part:
+    def _made(self, text: str, start: int, end: int, *, is_known: bool = True) -> Iterator[Char]:
         """What is written in a place and stands for a text."""
-        self.budget.spend(len(text))
         place = self._place(start, end)
-        outer = next((part.quote for part in self.source.cut(start, end)), None)
-        own = outer or (None if quote is _ASSIGNED else quote)
-        return Part(text, place, place, own, is_known)
+        return (Char(each, place, place, is_known) for each in text or [""])
 
-    def _unknown(self, start: int, end: int, quote: Quote | None, text: str = "") -> Part:
-        text = text or self.source.text[start:end]
-        return self._part(text, start, end, quote, is_known=False)
+    def _unknown(self, start: int, end: int, text: str = "") -> Iterator[Char]:
+        return self._made(text or self.text[start:end], start, end, is_known=False)
 
-    def _variable(self, node: "Node", quote: Quote | None, depth: int) -> Iterator[Part | None]:
-        start, end = self._span(node)
-        name, subscript, sign, rest = self._reference(node)
-        value = self._value(name)
-        is_set = value is not None and (":" not in sign or bool(spaced(value).text))
-        if sign.lstrip(":") not in ("", "-", "=", "+"):
-            yield self._unknown(start, end, quote)
-        elif value is not None and (is_set or "+" in sign) and "+" not in sign:
-            yield from self._held(value, name, subscript, self._place(start, end), quote)
+    def _place(self, start: int, end: int) -> Span:
+        """A place in the text as one in the file; the first where the text comes from several."""
+        places = [char.place for char in self.source[start:end]] or [(start, end)]
+        return in_one_piece(places) or places[0]
+
+    def _variable(self, node: "Node", quote: str, depth: int) -> Iterator[Char | None]:
+        start, end = self.span(node)
+        found = _REFERENCE.fullmatch(self.text, start, end)
+        if found is None:
+            yield from self._unknown(start, end)
+            return
+        name, subscript, sign = found[1], found[2] or "", found[3] or ""
+        value, place = self._value(name), self._place(start, end)
+        every = subscript or (name if name in ("@", "*") else "")
+        is_set = value is not None and (":" not in sign or any(word.text for word in value))
+        own = quote if "+" in sign else _ASSIGNED
+        rest = self._between(node.children, max(found.start(4), start), end - 1, own, depth)
+        if value is not None and "+" in sign:
+            yield from rest if is_set else ()
+        elif value is not None and is_set:
+            yield from self._held(value, every, place, quote)
         elif sign.endswith(("-", "=")) and not _OF_SCHEDULERS.fullmatch(name):
-            default = _one(self._behind(rest, end, _ASSIGNED, depth))
+            default = (Word(tuple(char or GAP for char in rest)),)
             if "=" in sign:
                 self.values[name] = default
-            yield from self._held(default, name, "", self._place(start, end), quote)
-        elif value is not None:
-            for part in self._behind(rest, end, quote, depth) if is_set else ():
-                yield from split([part]) if part and not (quote or part.quote) else [part]
+            yield from self._held(default, "", place, quote)
         else:
-            yield self._unknown(start, end, quote, f"${{{name}{subscript}}}")
+            yield from self._unknown(start, end, f"${{{name}{subscript}}}")
 
-    def _behind(
-        self, nodes: "list[Node]", end: int, quote: Quote | None, depth: int
-    ) -> Iterator[Part | None]:
-        """What stands behind the sign of a variable."""
-        start = self._span(nodes[0])[0] if nodes else end - 1
-        return self._between(nodes, start, end - 1, quote, depth)
-
-    def _held(
-        self, value: Value, name: str, subscript: str, place: Span, quote: Quote | None
-    ) -> Iterator[Part | None]:
+    def _held(self, value: Value, every: str, place: Span, quote: str) -> Iterator[Char | None]:
         """What a variable holds; a text without blanks stands where the variable does."""
-        words = self._elements(name, subscript, "")
-        if words is None:
-            held = spaced(value if isinstance(value, Word) or subscript else value[:1])
-            is_one = not re.search(r"\s", held.text)
-            words = (
-                (Word(parts=tuple(p._replace(place=place) for p in held.parts)),)
-                if is_one
-                else (held,)
-            )
-        for at, word in enumerate(words):
-            self.budget.spend(len(word.text))
+        for at, word in enumerate(value if every else value[:1]):
             if at:
-                yield None
-            if quote is None:
-                yield from split(word.parts)
-            else:
-                yield from word.parts or [Part("", place, place)]
-
-    def _reference(self, node: "Node") -> "tuple[str, str, str, list[Node]]":
-        """The name of a variable, its subscript, the sign behind it, and what follows the sign."""
-        name = subscript = sign = ""
-        rest: list[Node] = []
-        for child in node.children:
-            if child.type in ("$", "${", "}"):
-                continue
-            if child.type in ("variable_name", "special_variable_name") and not name:
-                name, sign = self.text(child), "?" if sign else ""
-            elif child.type == "subscript" and not name and not sign:
-                name, _, subscript = self.text(child).partition("[")
-                subscript = f"[{subscript}"
-                sign = "" if subscript in ("[@]", "[*]") else "?"
-            elif not sign:
-                sign = self.text(child)
-            else:
-                rest.append(child)
-        return name, subscript, sign, rest
+                yield GAP if quote == '"' and every.endswith("*]") else None
+            chars = word.chars
+            if (not every or _is_text(value)) and not re.search(r"\s", word.text):
+                chars = tuple(char._replace(place=place) for char in chars)
+            yield from chars if quote else split(chars)
+        if quote and not every and not any(word.chars for word in value):
+            yield Char("", place, place)
 
     def _value(self, name: str) -> Value | None:
         if name in ("@", "*"):
             return self.arguments
         if name.isdigit():
-            given = self.arguments or ()
-            return given[int(name) - 1] if 0 < int(name[:4]) <= len(given) else None
+            at = int(name[:4])
+            return (self.arguments or ())[at - 1 : at] or None
         return self.values.get(name)
 
-    def _sum(self, node: "Node", quote: Quote | None) -> Part:
-        start, end = self._span(node)
-        number = self._number(node.children[1]) if end - start <= MAX_SUM else None
-        if number is None:
-            return self._unknown(start, end, quote)
-        return self._part(str(number), start, end, quote)
-
     def _number(self, node: "Node") -> int | None:
+        """What a sum comes to; None where something in it is not known."""
         if node.type == "parenthesized_expression":
             return self._number(node.children[1])
         if node.type == "binary_expression" and node.child_count == 3:
@@ -314,34 +251,18 @@ class Words:
             number = operation(a, b)
             return number if 0 <= number < 10**15 else None
         if node.type == "variable_name":
-            value = self._value(self.text(node))
-            text = value.text if isinstance(value, Word) else ""
+            value = self._value(self.written(node))
+            text = value[0].text if value else ""
         else:
             text = self.joined([node]).text if node.type in WORDS else ""
         return int(text) if NUMBER.fullmatch(text) else None
 
 
-def _one(parts: Iterable[Part | None]) -> Word:
-    """One word, with blanks where several end."""
-    return Word(parts=tuple(GAP if part is None else part for part in parts))
+def _is_text(value: Value) -> bool:
+    """Whether a variable was set to a text, not to an array of written words."""
+    return len(value) == 1 and value[0].site is None
 
 
-def spaced(value: Value) -> Word:
-    """All that a variable holds, in one line."""
-    words = value if isinstance(value, tuple) else (value,)
-    parts: list[Part] = []
-    for word in words:
-        if parts and word.parts:
-            gap = (parts[-1].place[1], word.parts[0].place[0])
-            parts.append(Part(" ", gap, gap) if gap[0] < gap[1] else GAP)
-        parts += word.parts
-    return Word(parts=tuple(parts))
-
-
-def appended(old: Value | None, new: Value) -> Value:
-    """What a variable holds after ``+=``."""
-    if isinstance(new, tuple):
-        return (*((old,) if isinstance(old, Word) else old or ()), *new)
-    if isinstance(old, tuple):
-        return (replace(old[0], parts=(*old[0].parts, *new.parts)), *old[1:]) if old else (new,)
-    return Word(parts=(*(old.parts if old else ()), *new.parts))
+def _parted(word: Word) -> tuple[Word, ...]:
+    """The words that the blanks of an unquoted one part it into."""
+    return split_words(word) if re.search(r"\s|^$", word.text) else (word,)

@@ -14,52 +14,42 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
 MAX_SIGNS = 10_000
-"""Of quotes, brackets and other signs of the shell; of 750 public scripts none has 2,300."""
+"""Of quotes, brackets and other signs of the shell; of 1,692 public scripts none has 2,300."""
 MAX_NODES = 20_000
 """Of a tree; of the same scripts none has 5,400."""
-_CHUNK = 4096
-_READ_AGAIN = 8
-"""Times that the parser may look at a text, on average."""
+# The parser gets its text in pieces of so many characters, and may ask for each so often on
+# average: a text that is made to be tried again and again ends there.
+_CHUNK, _READ_AGAIN = 4096, 8
 _ODD = re.compile(r"[^\t\n -~]")
 _LONE = re.compile(r"(?<!\$)\$(?=\s|$)")
 _SIGNS = re.compile(r"[\"'`$(){}<>|&;]")
-PLACEHOLDER = re.compile(r"(?<![<\d&])<[A-Za-z](?:[^<>\n;|&$`'\"]*[A-Za-z.)])?>(?![>&])")
+PLACEHOLDER = r"(?<![<\d&])<[A-Za-z](?:[^<>\n;|&$`'\"]*[A-Za-z.)])?>(?![>&])"
 """Text in an example for the reader to fill in, ``<path to data>``: a word, no redirections."""
 _BRANCHES = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
 _TURNS = ("else", "elif", ";;", ";&", ";;&")
 
 
-class UnclosedError(Exception):
-    """A quote that nothing closes; a shell refuses the text."""
+class ScriptError(Exception):
+    """A text that a shell refuses or that takes too long to read, and why."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, why: str, at: int | None = None) -> None:
         self.at = at
-        super().__init__(at)
-
-
-class TangledError(Exception):
-    """A text that takes too long to read, and why."""
-
-
-def parsed(text: str) -> "Node":
-    """The root of a script's tree, whose places are those of the characters.
-
-    Raises UnclosedError, and TangledError for a text that is made to take long.
-    """
-    found = _parsed(text)
-    if isinstance(found, Exception):
-        raise found
-    return found
+        super().__init__(why)
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str) -> "Node | UnclosedError | TangledError":
+def parsed(text: str) -> "Node":
+    """The root of a script's tree, whose places are those of the characters.
+
+    Raises ScriptError for a quote that nothing closes, and a text that is made to take long.
+    """
     from tree_sitter import Parser
 
     if len(_SIGNS.findall(text)) > MAX_SIGNS:
-        return TangledError(f"it has more than {MAX_SIGNS:,} quotes, brackets and other signs")
+        raise ScriptError(f"it has more than {MAX_SIGNS:,} quotes, brackets and other signs")
+    # The grammar counts bytes: whatever it need not understand becomes one of the same length.
     plain = text.replace("\\\r\n", " \\\n").replace("\r\n", "\n\n").replace("\r", " ")
-    plain = PLACEHOLDER.sub(lambda found: "%" * len(found[0]), plain)
+    plain = re.sub(PLACEHOLDER, lambda found: "%" * len(found[0]), plain)
     data = _LONE.sub("%", _ODD.sub("%", plain)).encode("ascii")
     left = (len(data) // _CHUNK + 100) * _READ_AGAIN
 
@@ -71,12 +61,12 @@ def _parsed(text: str) -> "Node | UnclosedError | TangledError":
     try:
         root = Parser(_language()).parse(chunk, progress_callback=lambda *_: left < 0).root_node
     except ValueError:
-        return TangledError("it is tangled so that it takes too long to read")
+        raise ScriptError("it is tangled so that it takes too long to read") from None
     at = _unclosed(root, text) if root.has_error or "$'" in text else None
     if at is not None:
-        return UnclosedError(at)
+        raise ScriptError("a quote is not closed", at)
     if root.descendant_count > MAX_NODES:
-        return TangledError(f"it has more than {MAX_NODES:,} words and signs")
+        raise ScriptError(f"it has more than {MAX_NODES:,} words and signs")
     return root
 
 
@@ -96,17 +86,14 @@ def _unclosed(root: "Node", text: str) -> int | None:
         if found is None or node is None:
             continue
         at, parent = found.start(1), node.parent
+        is_open = parent and (parent.type == "ERROR" or parent.children[-1].is_missing)
         if (
             (node.type == "ERROR" and node.child_count == 0)
             or (node.type == "ansi_c_string" and node.start_byte + 1 == at)
-            or (node.type in ('"', "'") and parent is not None and _is_open(parent))
+            or (node.type in ('"', "'") and is_open)
         ):
             return at
     return None
-
-
-def _is_open(node: "Node") -> bool:
-    return node.type == "ERROR" or node.children[-1].is_missing
 
 
 def _nodes(text: str) -> Iterator["Node"]:
@@ -132,7 +119,7 @@ def quote_at(text: str, at: int) -> str:
 
     Raises what :func:`parsed` does.
     """
-    node: Node | None = parsed(text).descendant_for_byte_range(at, at + 1)
+    node = parsed(text).descendant_for_byte_range(at, at + 1)
     while node and node.type not in ("string", "raw_string"):
         node = node.parent
     return text[node.start_byte] if node else ""
@@ -142,5 +129,5 @@ def branch_places(text: str) -> list[int]:
     """Where a script goes on with another branch: what stands on both sides is never run twice."""
     try:
         return [node.start_byte for node in _nodes(text) if node.type in _TURNS]
-    except (UnclosedError, TangledError):
+    except ScriptError:
         return []

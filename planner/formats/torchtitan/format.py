@@ -14,6 +14,8 @@ from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, 
 from planner.formats.torchtitan.model import Chosen, chosen_config, unlike_configs
 from planner.formats.torchtitan.old import OLD, is_old
 from planner.formats.torchtitan.read import (
+    PROCESSES,
+    SCRIPT_VARIABLES,
     entries_in,
     misplaced,
     read,
@@ -77,7 +79,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if is_old(source.text):
         raise ExpressError(f"{source.path} {OLD}")
     refuse_processes(source, strategy.num_gpus)
-    settings, (_, entries) = filled(read(source).settings), entries_in(source)
+    settings, ((_, entries), _) = filled(read(source).settings), entries_in(source)
     lines = {each.key: each for each in lines_of(TABLE, context, strategy)}
     others = [
         Line(key=key, value=each.value, is_assumed=True)
@@ -98,7 +100,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         for key, value in sorted(found.items(), key=lambda change: change[0] == POLICY)
         if value is not REMOVED or key in there
     }
-    return edited(source, entries_in, wanted, strategy.num_gpus, last=POLICY)
+    deciding = DECIDING | SCRIPT_VARIABLES.keys() | {PROCESSES}
+    return edited(source, entries_in, wanted, strategy.num_gpus, deciding, last=POLICY)
 
 
 def _text_of(line: Line) -> str:

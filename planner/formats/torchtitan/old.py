@@ -14,7 +14,7 @@ from planner.documents.schema import wrongs
 from planner.errors import InputError
 from planner.formats.format import Reading, SourceText, Value
 from planner.formats.settings import Settings, finding_at
-from planner.formats.shell.launched import number_of
+from planner.formats.shell.launch import number_of
 from planner.formats.shell.word import Word
 from planner.formats.torchtitan.keys import (
     NAME,

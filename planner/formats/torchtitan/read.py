@@ -7,18 +7,17 @@ from itertools import dropwhile, islice, pairwise
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Reading, Severity, SourceText, Value
 from planner.formats.settings import word
-from planner.formats.shell.edit import Arguments, Entry, Launch, among
-from planner.formats.shell.launched import (
-    PER_NODE,
+from planner.formats.shell.launch import (
+    NPROC_PER_NODE,
     launcher_settings,
     launcher_values,
     number_of,
     open_processes,
     processes,
 )
-from planner.formats.shell.reading import WordsReader
-from planner.formats.shell.word import Word
-from planner.formats.shell.words import Lines, line_numbers, read_script, read_words
+from planner.formats.shell.options import Arguments, Entry, Launch, Launches, WordsReader
+from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.word import Lines, Word
 from planner.formats.torchtitan.keys import (
     NAME,
     OWN_MODULE,
@@ -46,9 +45,9 @@ _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
 _SECTIONS = r"(?:parallelism|training|activation[-_]checkpoint)"
 _OPTIONS = re.compile(rf"(?<!\S)--{_SECTIONS}\.[a-z]|(?<!\S)activation[-_]checkpoint:")
 # What torchtitan's own run_train.sh takes from the environment.
-_SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
+SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 # So does it the number of processes of a node.
-_PROCESSES = "NGPU"
+PROCESSES = "NGPU"
 
 
 def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
@@ -98,19 +97,14 @@ def _is_wrapped(found: Arguments) -> bool:
     return found.program is not None and found.program.text.endswith("run_train.sh")
 
 
-def entries_in(source: SourceText) -> Launch:
-    """What a file hands on, and the options in it, by torchtitan's names; raises InputError."""
-    (chosen, found), lines = arguments_in(source), line_numbers(source.text)
+def entries_in(source: SourceText) -> Launches:
+    """What a file hands on, with the options in it, by torchtitan's names; raises InputError."""
+    (chosen, found), lines = arguments_in(source), Lines(source.text)
 
     def launch(each: Arguments) -> Launch:
         return each, _grouped(each.words, lines)[0]
 
-    return among(
-        launch(chosen),
-        map(launch, found),
-        DECIDING | _SCRIPT_VARIABLES.keys() | {_PROCESSES},
-        lines,
-    )
+    return launch(chosen), [launch(each) for each in found]
 
 
 def misplaced(entries: Sequence[Entry]) -> list[Entry]:
@@ -170,7 +164,7 @@ def read(source: SourceText) -> Reading:
     """Read words in a script, a file of arguments or a list; raises InputError."""
     if is_old(source.text):
         return read_old(source)
-    (found, _), lines = arguments_in(source), line_numbers(source.text)
+    (found, _), lines = arguments_in(source), Lines(source.text)
     refuse_old(source.path, found.words, found.environment if _is_wrapped(found) else {})
     entries, strays = _grouped(found.words, lines)
     reader = WordsReader(format=NAME, path=source.path)
@@ -200,21 +194,23 @@ def read(source: SourceText) -> Reading:
 
 def _processes(found: Arguments, lines: Lines) -> dict[str, Value]:
     """What torchtitan's script takes for the processes of a node."""
-    if not _is_wrapped(found) or _PROCESSES not in found.environment:
+    if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
-    number = found.environment[_PROCESSES]
+    number = found.environment[PROCESSES]
     value, line = number_of(number.text), lines.at(number.start)
-    return {PER_NODE: Value(value=value, key=_PROCESSES, line=line)}
+    return {NPROC_PER_NODE: Value(value=value, key=PROCESSES, line=line)}
 
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
     """Raise ExpressError where the variable of torchtitan's script starts other processes."""
-    (found, _), lines = arguments_in(source), line_numbers(source.text)
+    (found, _), lines = arguments_in(source), Lines(source.text)
     own = _processes(found, lines)
     count = processes(launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
-        message = f"with {_PROCESSES} of {own[PER_NODE].value} the script starts {count.value} "
-        message += f"processes, the plan needs {num_gpus}; change {_PROCESSES} first"
+        message = (
+            f"with {PROCESSES} of {own[NPROC_PER_NODE].value} the script starts {count.value} "
+        )
+        message += f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
         raise ExpressError(f"{source.path}: {message}")
 
 
@@ -257,7 +253,7 @@ def _hint(key: str) -> str:
 
 def _take_variables(reader: WordsReader, found: Arguments, lines: Lines) -> None:
     """Take what torchtitan's script reads from the environment."""
-    for name, key in _SCRIPT_VARIABLES.items():
+    for name, key in SCRIPT_VARIABLES.items():
         variable = found.environment.get(name)
         place = variable or (found.program if _is_wrapped(found) else None)
         if key in reader.settings or place is None:

@@ -93,7 +93,7 @@ def words_of(script: Path, environment: dict[str, str]) -> list[str]:
 def others_of(words: list[str]) -> list[tuple[str, list[str]]]:
     """Options that are no decision of a plan, with their values, in order."""
     text = "\n".join(map(shlex.quote, words[5:]))
-    _, entries = options_in(SourceText(path="words.args", text=text))
+    (_, entries), _ = options_in(SourceText(path="words.args", text=text))
     found = [(entry.name, entry.texts) for entry in entries]
     return [
         (name, values) for name, values in found if name not in OWNED and values != ["fsdp_dtensor"]

@@ -7,7 +7,7 @@ import pytest
 from planner.cost.context import Context
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
-from planner.formats.shell.words import read_script
+from planner.formats.shell.script import read_script
 from planner.spec.strategy import Strategy
 
 BRIDGE = load_format("bridge")

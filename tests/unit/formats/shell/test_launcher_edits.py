@@ -4,8 +4,8 @@ import pytest
 
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
-from planner.formats.shell.launched import processes_edit
-from planner.formats.shell.words import read_script
+from planner.formats.shell.launch import processes_edit
+from planner.formats.shell.script import read_script
 
 NAMED = 'N=${SLURM_NNODES:-"1"}\nsrun torchrun --nnodes $N --nproc-per-node 8 t.py'
 PER_NODE = "#SBATCH --gpus-per-node=8\n"

@@ -1,16 +1,15 @@
 """Options of a file of words are changed, taken out and added, and nothing else is."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
-from planner.formats.shell.edit import Arguments, Entry, edited
-from planner.formats.shell.words import read_script, read_words
+from planner.formats.shell.edit import edited
+from planner.formats.shell.options import Arguments, Entry, Launches
+from planner.formats.shell.script import read_script, read_words
 
 
-def options(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
+def options(source: SourceText) -> Launches:
     """Options with at most one value, in a list or behind ``run``."""
     is_list = source.text.startswith("--")
     words = read_words(source) if is_list else read_script(source).commands[0].words
@@ -23,7 +22,7 @@ def options(source: SourceText) -> tuple[Arguments, Sequence[Entry]]:
         elif entries:
             last = entries.pop()
             entries.append(Entry(name=last.name, word=last.word, values=(word,), line=1))
-    return Arguments(words=tuple(words), is_list=is_list), entries
+    return (Arguments(words=tuple(words), is_list=is_list), entries), ()
 
 
 def after(text: str, last: str = "", **wanted: str | None) -> str:
@@ -31,7 +30,7 @@ def after(text: str, last: str = "", **wanted: str | None) -> str:
     words = {
         f"--{name}": [] if value is None else [f"--{name}", value] for name, value in wanted.items()
     }
-    return edited(SourceText(path="run.sh", text=text), options, words, 8, last=last)
+    return edited(SourceText(path="run.sh", text=text), options, words, 8, (), last=last)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import pytest
 
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
-from planner.formats.shell.torchrun import torchrun_findings
-from planner.formats.shell.words import line_numbers, read_script
+from planner.formats.shell.launch import torchrun_findings
+from planner.formats.shell.script import read_script
+from planner.formats.shell.word import Lines
 
 TAIL = {
     "megatron": "pretrain_gpt.py --num-layers 2 --seq-length 8",
@@ -17,7 +18,7 @@ TAIL = {
 def unknown(text: str) -> list[tuple[str, int]]:
     source = SourceText(path="run.sh", text=text)
     words = read_script(source).commands[-1].words
-    found = torchrun_findings(words, line_numbers(text), source.path, "megatron")
+    found = torchrun_findings(words, Lines(text), source.path, "megatron")
     return [(each.key, each.line) for each in found]
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from planner.formats.format import SourceText
 from planner.formats.megatron.format import FORMAT
-from planner.formats.shell.launched import launcher_settings, processes
-from planner.formats.shell.words import line_numbers, read_script
+from planner.formats.shell.launch import launcher_settings, processes
+from planner.formats.shell.script import read_script
+from planner.formats.shell.word import Lines
 
 TORCHRUN = "torchrun --nproc-per-node 8 --nnodes"
 
@@ -13,8 +14,9 @@ TORCHRUN = "torchrun --nproc-per-node 8 --nnodes"
 def counted(text: str) -> tuple[int, str, int] | None:
     """Processes, and by which word in which line."""
     commands = read_script(SourceText(path="run.sh", text=text)).commands
-    words = next((*each.outer, *each.words) for each in commands if "t.py" in str(each.words))
-    found = processes(launcher_settings(words, line_numbers(text)))
+    started = ((*each.outer, *each.words) for each in commands)
+    words = next(each for each in started if "t.py" in " ".join(word.text for word in each))
+    found = processes(launcher_settings(words, Lines(text)))
     return (found.value, found.key, found.line) if found else None
 
 

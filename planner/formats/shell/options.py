@@ -1,17 +1,67 @@
-"""What the options of a file of words say, and what is wrong with them."""
+"""The options of a file of words: what they say, and what is wrong with them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.formats.format import Finding, Severity, Value
 from planner.formats.settings import finding_at
-from planner.formats.shell.edit import Arguments, Entry
-from planner.formats.shell.launched import launcher_settings
-from planner.formats.shell.torchrun import torchrun_findings
-from planner.formats.shell.words import Lines
+from planner.formats.shell.launch import launcher_settings, torchrun_findings
+from planner.formats.shell.word import Lines, Word
 
 SHOWN = 12
 """Options that a note lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An option of a file with the words of its value."""
+
+    name: str
+    word: Word
+    values: tuple[Word, ...] = ()
+    joined: str | None = None
+    """The value where it is written behind an equals sign."""
+    line: int
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What in the value could not be resolved."""
+        own = self.word.unknown if self.joined is not None else ()
+        return (*own, *(name for value in self.values for name in value.unknown))
+
+    @property
+    def texts(self) -> list[str]:
+        """Words of the value."""
+        return [self.joined] if self.joined is not None else [word.text for word in self.values]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What a file hands to a program."""
+
+    words: tuple[Word, ...]
+    launcher: tuple[Word, ...] = ()
+    """Before the program: torchrun and its own words."""
+    program: Word | None = None
+    environment: Mapping[str, Word] = field(default_factory=dict)
+    is_list: bool = False
+    """Whether the file holds words alone, and no commands."""
+    is_kept: bool = False
+    """Whether they are those of a command line that a variable holds and nothing seems to run."""
+    is_read_twice: bool = False
+    """Whether another shell reads them again: ``eval``, ``bash -c``."""
+    end: int | None = None
+    """Behind the command, where what stands there is not shared with another."""
+
+    @property
+    def start(self) -> int:
+        """Where the program stands in the file, or its words."""
+        return min(word.start for word in (*filter(None, [self.program]), *self.words))
+
+
+Launch = tuple[Arguments, Sequence[Entry]]
+Launches = tuple[Launch, Sequence[Launch]]
+"""The one that is read, and all that the file has in its order; none of a list of words."""
 
 
 @dataclass(kw_only=True)
@@ -50,8 +100,16 @@ class WordsReader:
         starts: dict[str, int] = {}
         for entry in entries:
             if entry.name in starts:
-                between = sorted((starts[entry.name], entry.word.start))
-                self._again(entry, any(between[0] < place < between[1] for place in branches))
+                first, last = sorted((starts[entry.name], entry.word.start))
+                line = self.settings[entry.name].line
+                message = f"given again; the last one counts, another is in line {line}"
+                severity: Severity = "warning"
+                if any(first < place < last for place in branches):
+                    message = (
+                        f"given in two branches; this one is checked, the other is in line {line}"
+                    )
+                    severity = "note"
+                self.report(entry, "duplicate_key", message, severity)
             starts[entry.name] = entry.word.start
             found = None
             try:
@@ -60,27 +118,17 @@ class WordsReader:
                 self.report(entry, "bad_value", str(error))
             self.settings[entry.name] = Value(value=found, key=entry.name, line=entry.line)
 
-    def _again(self, entry: Entry, in_branches: bool) -> None:
-        line = self.settings[entry.name].line
-        if in_branches:
-            message = f"given in two branches; this one is checked, the other is in line {line}"
-            self.report(entry, "duplicate_key", message, "note")
-        else:
-            message = f"given again; the last one counts, another is in line {line}"
-            self.report(entry, "duplicate_key", message, "warning")
-
     def note_open(self, entries: Sequence[Entry]) -> None:
         """What variables leave open, in one note: a script that gets its sizes has many."""
         if not entries:
             return
         first, shown = entries[0], ", ".join(dict.fromkeys(each.name for each in entries[:SHOWN]))
-        shown += ", ..." * (len(entries) > SHOWN)
         names = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))[:80]
         message = f"{names} is not set in the file, or branches differ; taken as not known"
         if len(entries) > 1:
             message = (
                 f"{len(entries)} options are taken as not known, whose variables the file does not "
-                f"set, or on which branches differ: {shown}"
+                f"set, or on which branches differ: {shown}{', ...' * (len(entries) > SHOWN)}"
             )
         self.report(first, "unresolved", message, "note")
 

@@ -1,0 +1,192 @@
+"""How many processes torchrun and Slurm start, and what torchrun does not know.
+
+Sources: torch/distributed/run.py, whose parser takes shortened names and ``_`` for ``-``;
+https://slurm.schedmd.com/sbatch.html, options and output environment variables.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.errors import ExpressError
+from planner.formats.format import Finding, SourceText, Value
+from planner.formats.shell.word import Lines, Word
+from planner.spelling import did_you_mean
+
+NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
+SBATCH = "#SBATCH"
+"""Begins a comment that holds words of sbatch."""
+# Most of what one job may start; a product beyond it is a misread word.
+MAX_PROCESSES = 10**7
+_TORCHRUN = ("torchrun", "torch.distributed.run")
+_SWITCHES = "--help --standalone --module --no-python --run-path --virtual-local-rank -h -m"
+_WITH_VALUE = (
+    "--nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts "
+    "--monitor-interval --start-method --event-log-handler --role --log-dir --redirects --tee "
+    "--local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank "
+    "--master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle "
+    "--shutdown-timeout -r -t"
+)
+SWITCHES = frozenset(_SWITCHES.split())
+"""Options of torchrun without a value."""
+WITH_VALUE = frozenset(_WITH_VALUE.split())
+_SLURM = ("srun", "sbatch", "salloc", SBATCH)
+# Programs whose own options begin where they stand among the words of srun.
+_OTHERS = ("torchrun", "mpirun", "mpiexec", "python", "python3")
+_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
+_VARIABLES = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "--gpus": ("SLURM_GPUS",),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--gres": ("SLURM_GPUS_ON_NODE",),
+}
+"""What Slurm sets where a job asks for so much."""
+_OF_JOB = (NNODES, "--nodes", "--ntasks", "--gpus")
+"""Options whose numbers are those of the whole job."""
+_NUMBER = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([1-9]\d{0,7})")
+
+
+def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word, str]]:
+    """Nodes and processes per node: option, the word that holds the value, and its text."""
+    for at, word in enumerate(words):
+        name, sign, text = word.text.partition("=")
+        name = re.sub("^-+", "--", name.replace("_", "-"))
+        value = word if sign else next(iter(words[at + 1 : at + 2]), None)
+        if name in (NNODES, NPROC_PER_NODE) and value:
+            yield name, value, text if sign else value.text
+    for name, word in _slurm_values(words):
+        yield name, word, word.text
+
+
+def _slurm_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
+    """Nodes, processes and GPUs: the option in full, and its number, or all it says."""
+    is_own = False
+    for at, word in enumerate(words):
+        program = word.text.rpartition("/")[2]
+        is_own = program in _SLURM or (is_own and program not in _OTHERS)
+        name, sign, _ = word.text.partition("=")
+        start = 2 if name[:2] in _SHORT else len(name) + len(sign)
+        name = _SHORT.get(name[:2], name)
+        value = word
+        if start >= len(word.text):
+            start, value = 0, words[min(at + 1, len(words) - 1)]
+        if is_own and name in _VARIABLES:
+            found = _NUMBER.fullmatch(value.text, start)
+            yield name, value.cut(*(found.span(1) if found else (start, len(value.text))))
+
+
+def slurm_variables(words: Sequence[Word]) -> dict[str, Word]:
+    """Variables that Slurm sets where a job asks for so much."""
+    return {each: value for name, value in _slurm_values(words) for each in _VARIABLES[name]}
+
+
+def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Value]:
+    """Numbers of nodes and processes per node; None where they are not numbers."""
+    return {
+        option: Value(value=number_of(text), key=option, line=lines.at(word.start))
+        for option, word, text in launcher_values(words)
+    }
+
+
+def number_of(text: str) -> int | None:
+    """A number of nodes or processes; None where the text is none."""
+    is_number = re.fullmatch("[0-9]{1,8}", text) and int(text) > 0
+    return int(text) if is_number else None
+
+
+def processes(settings: Mapping[str, Value]) -> Value | None:
+    """Nodes times processes per node; one node where a launcher names none.
+
+    What torchrun leaves open, or where Slurm starts the processes, is what Slurm gives the job.
+    """
+
+    def first(*names: str) -> Value | None:
+        return next((settings[n] for n in names if n in settings and settings[n].value), None)
+
+    is_slurm = NPROC_PER_NODE not in settings
+    per_node = first(NPROC_PER_NODE, "--gpus-per-node", "--gres", "--ntasks-per-node")
+    names_nodes = NNODES in settings or (is_slurm and "--nodes" in settings)
+    nodes = first(NNODES, "--nodes")
+    total = first("--gpus", "--ntasks") if is_slurm else None
+    if total and (per_node is None or not names_nodes):
+        return total if total.value > 1 else None
+    # One process a node under Slurm is a launcher of its own, of which nothing is known.
+    if per_node is None or (is_slurm and per_node.value == 1) or (names_nodes and nodes is None):
+        return None
+    count = per_node.value * (nodes.value if nodes and names_nodes else 1)
+    fits = count <= MAX_PROCESSES
+    return Value(value=count, key=per_node.key, line=per_node.line) if fits else None
+
+
+def open_processes(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The processes, where a launcher says them by a variable that nobody knows."""
+    stated = [settings[name] for name in (NNODES, NPROC_PER_NODE) if name in settings]
+    is_open = any(each.value is None for each in stated) and processes(settings) is None
+    return {"num_gpus": stated[-1]} if is_open else {}
+
+
+def processes_edit(
+    source: SourceText, words: Sequence[Word], num_gpus: int
+) -> Iterator[tuple[int, int, str]]:
+    """What to write where (start, end, text), so that the launcher starts ``num_gpus`` processes.
+
+    Numbers of the whole job change, Slurm's too, never what a node has; numbers that come from
+    elsewhere stay. Raises ExpressError where that makes no whole nodes or a number is not in one
+    place.
+    """
+    values = list(launcher_values(words))
+    settings = {name: Value(value=number_of(text), key=name) for name, _, text in values}
+    count = processes(settings)
+    if count is None or count.value == num_gpus or any(word.unknown for _, word, _ in values):
+        return
+    totals = [each for each in values if each[0] in _OF_JOB]
+    of_slurm = {word.origin for name, word, _ in totals if name != NNODES}
+    wanted = [(number_of(text) or 0) * num_gpus for _, _, text in totals]
+    if not totals or any(number % count.value for number in wanted):
+        own = settings.get(NPROC_PER_NODE)
+        per_node = own.value if own else f"{count.value} or less"
+        message = f"{num_gpus} processes do not make up whole nodes of {per_node}"
+        raise ExpressError(f"{source.path}: {message}; change the launcher's words first")
+    for (name, word, text), number in zip(totals, wanted, strict=True):
+        if name == NNODES and word.origin in of_slurm:
+            continue
+        if word.place is None:
+            raise ExpressError(f"{source.path}: {word.text[:60]!r} is put together from variables")
+        yield *word.place, word.text.removesuffix(text) + str(number // count.value)
+
+
+def torchrun_findings(
+    words: Sequence[Word], lines: Lines, path: str, format_name: str
+) -> Iterator[Finding]:
+    """The first option that torchrun does not know, which ends the job at once.
+
+    What a variable hides is not looked into.
+    """
+    names = [word.text.rpartition("/")[2] for word in words]
+    at = next((at + 1 for at, name in enumerate(names) if name in _TORCHRUN), len(words))
+    while at < len(words) and words[at].text.startswith("-") and not words[at].unknown:
+        spelled, sign, _ = words[at].text.partition("=")
+        found = _option(spelled)
+        if found is None:
+            hint = did_you_mean(spelled, SWITCHES | WITH_VALUE)
+            yield Finding(
+                rule=f"{format_name}.unknown_key",
+                severity="error",
+                message=f"torchrun has no such option; {hint}".removesuffix("; "),
+                path=path,
+                key=spelled[:120],
+                line=lines.at(words[at].start),
+            )
+            return
+        is_joined = bool(sign) or (len(found) == 2 and spelled != found)
+        at += 1 if is_joined or found in SWITCHES else 2
+
+
+def _option(spelled: str) -> str | None:
+    """The option of a name in full or shortened; None where there is none."""
+    if not spelled.startswith("--"):
+        return next((name for name in ("-h", "-m", "-r", "-t") if spelled.startswith(name)), None)
+    name = spelled.replace("_", "-")
+    known = sorted(each for each in SWITCHES | WITH_VALUE if each.startswith(name))
+    return name if name in known else next(iter(known), None)

@@ -1,0 +1,440 @@
+"""Goes through a script in the order of its text, without running anything.
+
+Assignments count in order; those under conditions where the test is known or all branches agree.
+Whatever else sets a variable makes it unknown, and a word that names it says so.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from planner.errors import InputError
+from planner.formats.format import SourceText
+from planner.formats.shell.expansion import NUMBER, WORDS, Expander, Value
+from planner.formats.shell.launch import SBATCH, slurm_variables
+from planner.formats.shell.syntax import ScriptError, parsed
+from planner.formats.shell.word import Char, Lines, Word, spaced, split_words
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Arm = tuple[bool | None, "Iterable[Node]"]
+"""Whether the condition of a branch holds, None where that is not known; and its statements."""
+MAX_DEPTH = 100
+"""Of statements in each other; a script with more is refused."""
+MAX_SHELLS = 3
+"""Of shells that are handed their commands by another."""
+_COST = 100
+"""Of a command, in characters: functions that run each other end."""
+_REDIRECTIONS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
+_NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statement", "command")
+_SHELL = re.compile(r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b")
+"""In a command whose here-document is a script."""
+_NO_WORDS = re.compile(r"\$\((?:[^()]|\([^()]*+\))*+\)|([;&|<>()])")
+_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
+    "=": fnmatchcase,
+    "==": fnmatchcase,
+    "!=": lambda text, pattern: not fnmatchcase(text, pattern),
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Words of a command, and variables set for it alone."""
+
+    words: tuple[Word, ...]
+    environment: dict[str, Word]
+    outer: tuple[Word, ...] = ()
+    """Words of what starts the shell that it runs in: commands, and sbatch's in comments."""
+    is_read_twice: bool = False
+    """Whether another shell hands it on: ``eval``, ``bash -c``, a here-document."""
+    end: int | None = None
+    """Behind its last written word; None where that stands for the words of several commands."""
+
+
+@dataclass(kw_only=True)
+class Script(Expander):
+    """What a script has done so far."""
+
+    commands: list[Command] = field(default_factory=list)
+    exported: dict[str, None] = field(default_factory=dict)
+    functions: "dict[str, tuple[tuple[Char, ...], Node]]" = field(default_factory=dict)
+    """By name the text that defines them, and their body."""
+    outer: tuple[Word, ...] = ()
+    assigned: dict[str, None] = field(default_factory=dict)
+    """Variables that the branch sets which is run."""
+    depth: int = 0
+
+    @property
+    def environment(self) -> dict[str, Word]:
+        """Exported variables that hold one text."""
+        found = ((name, self.values.get(name)) for name in self.exported)
+        return {name: value[0] for name, value in found if value and len(value) == 1}
+
+    def kept(self) -> list[Command]:
+        """Commands that variables hold: a script may hand them on in ways not understood."""
+        found: list[Command] = []
+        for value in self.values.values():
+            chars = value[0].chars if value and len(value) == 1 else ()
+            line = (c._replace(text=" ") if c.text == "\n" else c for c in chars)
+            Script(source=(), commands=found)._hand_on(line, self.values, ())
+        return found
+
+    def run(self) -> None:
+        """Run the whole text; raises ScriptError."""
+        root = parsed(self.text)
+        for node in root.children:
+            if node.type == "comment" and self.written(node).startswith(SBATCH):
+                self.outer += split_words(Word(self.source[slice(*self.span(node))]))
+        self.values |= {name: (word,) for name, word in slurm_variables(self.outer).items()}
+        self._run(root)
+
+    def _run(self, node: "Node") -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ScriptError(f"statements are nested more than {MAX_DEPTH} deep")
+        _HANDLERS.get(node.type, Script._within)(self, node)
+        self.depth -= 1
+
+    def _within(self, node: "Node") -> None:
+        """Statements of one that needs no more than those in it."""
+        # The variable of a loop is one word after another.
+        self._forget(node.children_by_field_name("variable"))
+        for each in node.children_by_field_name("initializer"):
+            self._forget(each.children_by_field_name("name"))
+        self._run_each(node.children)
+
+    def _redirected(self, node: "Node") -> None:
+        is_command = node.children[0].type == "command"
+        self._command(node) if is_command else self._run_each(node.children)
+
+    def _define(self, node: "Node") -> None:
+        name = self.written(node.children_by_field_name("name")[0])
+        self.functions[name] = (self.source, node.children[-1])
+
+    def _if(self, node: "Node") -> None:
+        self._choose(self._branches_of_if(node))
+
+    def _case(self, node: "Node") -> None:
+        self._choose(self._branches_of_case(node))
+
+    def _unset(self, node: "Node") -> None:
+        self._forget(node.children[1:])
+
+    def _ignore(self, node: "Node") -> None:
+        """Nothing of it is a statement."""
+
+    def _run_each(self, nodes: "Iterable[Node]") -> None:
+        for node in nodes:
+            self._run(node)
+
+    def _list(self, node: "Node") -> None:
+        """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
+        left, *rest = node.children
+        self._run(left)
+        found, is_and = self._holds(left), any(each.type == "&&" for each in rest)
+        self._choose([(found if is_and or found is None else not found, rest)])
+
+    def _branches_of_if(self, node: "Node") -> Iterator[Arm]:
+        then = next((i for i, n in enumerate(node.children) if n.type == "then"), 1)
+        conditions, body = node.children[1:then], node.children[then:]
+        self._run_each(conditions)
+        last = next((each for each in reversed(conditions) if each.is_named), None)
+        clauses = ("elif_clause", "else_clause")
+        yield self._holds(last) if last else None, [n for n in body if n.type not in clauses]
+        for each in body:
+            if each.type == "elif_clause":
+                yield from self._branches_of_if(each)
+            elif each.type == "else_clause":
+                yield True, each.children
+
+    def _branches_of_case(self, node: "Node") -> Iterator[Arm]:
+        value = self.joined(node.children_by_field_name("value"))
+        for item in node.children:
+            if item.type == "case_item":
+                written = item.children_by_field_name("value")
+                patterns = [self.joined([each]) for each in written]
+                is_known = not (value.unknown or any(each.unknown for each in patterns))
+                texts = [each.text for each in patterns]
+                met = "*" in texts or any(fnmatchcase(value.text, each) for each in texts)
+                rest = [each for each in item.children if each not in written]
+                yield met if is_known or "*" in texts else None, rest
+
+    def _choose(self, arms: Iterable[Arm]) -> None:
+        """Run the branches that may run; variables then hold what all of them agree on.
+
+        What a branch adds to a variable stays, as if all of them ran.
+        """
+        before, outer = dict(self.values), self.assigned
+        # At first what is left where no branch runs.
+        ends: list[dict[str, Value | None]] = [{}]
+        changed: dict[str, None] = {}
+        for is_met, body in arms:
+            if is_met is False:
+                continue
+            self.assigned = {}
+            self._run_each(body)
+            ends.append({name: self.values.get(name) for name in self.assigned})
+            for name in self.assigned:
+                self.values[name] = before.get(name)
+            changed |= self.assigned
+            if is_met:
+                ends = ends[1:]
+                break
+        self.assigned = outer
+        for name in changed:
+            self._set(name, _agreed(name, [end.get(name, before.get(name)) for end in ends]))
+
+    def _set(self, name: str, value: Value | None) -> None:
+        self.assigned[name] = None
+        self.values[name] = value
+
+    def _forget(self, names: "Iterable[Node]") -> None:
+        for each in names:
+            self._set(self.written(each), None)
+
+    def _holds(self, node: "Node") -> bool | None:
+        """Whether a condition holds; None where that is not known."""
+        parts = [each for each in node.children if each.type != "comment"]
+        match node.type, [self.written(each) for each in parts]:
+            case (("test_command" | "parenthesized_expression"), ["[" | "[[" | "(", _, _]):
+                return self._holds(parts[1])
+            case (("negated_command" | "unary_expression"), ["!", _]):
+                inner = self._holds(parts[1])
+                return None if inner is None else not inner
+            case "unary_expression", ["-n" | "-z" as sign, _]:
+                text = self._known(parts[1])
+                return None if text is None else (sign == "-n") == bool(text)
+            case (("binary_expression" | "list"), [_, "&&" | "||" as sign, _]):
+                found, decides = {self._holds(parts[0]), self._holds(parts[2])}, sign == "||"
+                return decides if decides in found else None if None in found else not decides
+            case "binary_expression", [_, sign, _]:
+                left, right = self._known(parts[0]), self._known(parts[2])
+                if left is None or right is None:
+                    return None
+                if sign in _TEXTS:
+                    return _TEXTS[sign](left, right)
+                if sign in _NUMBERS and NUMBER.fullmatch(left) and NUMBER.fullmatch(right):
+                    return _NUMBERS[sign](int(left), int(right))
+        return None
+
+    def _known(self, node: "Node") -> str | None:
+        word = self.joined([node]) if node.type in WORDS else None
+        return None if word is None or word.unknown else word.text
+
+    def _assign(self, node: "Node") -> None:
+        target, sign = node.children[:2]
+        own, value = self.written(target).partition("[")[0], self._assigned(node)
+        name = re.escape(own)
+        grows = sign.type == "+=" or re.search(rf"\$({name}\b|\{{{name}[\[}}])", self.written(node))
+        if grows and target.type != "subscript":
+            self.values[own] = value
+        else:
+            self._set(own, value)
+
+    def _assigned(self, node: "Node") -> Value | None:
+        """What a variable is set to; None where only a part of it is."""
+        target, sign, *written = node.children
+        if target.type == "subscript":
+            return None
+        array = next((each for each in written if each.type == "array"), None)
+        if array:
+            elements = (each for each in array.children if each.type in WORDS)
+            value = tuple(word for each in elements for word in self.words(each))
+        else:
+            value = (self.joined(written),)
+        old = self.values.get(self.written(target)) if sign.type == "+=" else ()
+        if old and not array:
+            value = (Word(old[0].chars + value[0].chars), *old[1:])
+        elif old:
+            value = (*old, *value)
+        self.budget.spend(sum(len(word.chars) for word in value))
+        return value
+
+    def _declare(self, node: "Node") -> None:
+        sign, *rest = node.children
+        for each in rest:
+            if each.type == "variable_assignment":
+                self._assign(each)
+            if sign.type == "export":
+                name = each.children[0] if each.type == "variable_assignment" else each
+                self.exported[self.written(name)] = None
+
+    def _command(self, node: "Node") -> None:
+        """A command with what stands behind its redirections, and what is nested in it."""
+        body = node.children[0] if node.type == "redirected_statement" else node
+        self.budget.spend(_COST)
+        own = {}
+        for each in body.children:
+            if each.type == "variable_assignment" and (value := self._assigned(each)):
+                own[self.written(each.children[0])] = value[0]
+        pieces = list(self._pieces(node))
+        words = tuple(word for each in pieces for word in self.words(each))
+        is_shared = self.num_shells > 0 or self.arguments is not None
+        if words:
+            self._start(words, own, None if is_shared else self.span(pieces[-1])[1])
+        nested = [each for each in body.children if each.type in _NESTED]
+        for here in node.children_by_field_name("redirect"):
+            if here.type == "heredoc_redirect":
+                nested += [each for each in here.children if each.type in _NESTED]
+                self._heredoc(node, here)
+        self._run_each(nested)
+
+    def _pieces(self, node: "Node") -> "Iterator[Node]":
+        """The written words of a command, also those behind its redirections."""
+        for each in node.children:
+            if each.type in WORDS:
+                yield each
+            elif each.type in ("command", "command_name"):
+                yield from self._pieces(each)
+            elif each.type in _REDIRECTIONS:
+                words = [word for word in each.children if word.type in WORDS]
+                yield from words[each.type != "heredoc_redirect" :]
+
+    def _heredoc(self, node: "Node", here: "Node") -> None:
+        """A here-document that a shell reads, at once or from the file that it becomes."""
+        parts = {each.type: each for each in here.children}
+        start, body = parts.get("heredoc_start"), parts.get("heredoc_body")
+        if start and body and _SHELL.search(self.text[node.start_byte : body.start_byte]):
+            is_raw = set("'\"\\") & set(self.written(start))
+            raw = self.source[slice(*self.span(body))]
+            words = self.commands[-1].words if self.commands else ()
+            self._hand_on(raw if is_raw else self.joined([body], "<<").chars, {}, words)
+
+    def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
+        name = words[0].text
+        if name == "read":
+            for word in words[1:]:
+                self._set(word.text, None)
+        elif name == "shift" and self.arguments:
+            count = words[1].text if len(words) > 1 else "1"
+            self.arguments = self.arguments[int(count) if NUMBER.fullmatch(count) else 1 :]
+        elif name in self.functions:
+            # A function that runs already is passed over.
+            text, body = function = self.functions.pop(name)
+            replace(self, source=text, arguments=words[1:])._run(body)
+            self.functions[name] = function
+        elif name == "eval":
+            self._hand_on(spaced(words[1:]), self.values, ())
+        elif name not in ("echo", "printf"):
+            inherited = self.environment if self.num_shells else {}
+            command = Command(
+                words=words,
+                environment={**inherited, **own},
+                outer=self.outer,
+                is_read_twice=self.num_shells > 0,
+                end=end,
+            )
+            self.commands.append(command)
+            for word in words:
+                if " " in word.text:
+                    self._hand_on(word.chars, {name: (one,) for name, one in own.items()}, words)
+
+    def _hand_on(
+        self, text: Iterable[Char], values: dict[str, Value | None], words: tuple[Word, ...]
+    ) -> None:
+        """A text that another shell reads as a script, if it can be one."""
+        if self.num_shells == MAX_SHELLS:
+            return
+        inherited = {name: (word,) for name, word in self.environment.items()}
+        shell = Script(
+            source=tuple(char for char in text if char.text),
+            values=values if values is self.values else {**inherited, **values},
+            outer=(*self.outer, *words),
+            commands=self.commands,
+            budget=self.budget,
+            num_shells=self.num_shells + 1,
+            depth=self.depth,
+        )
+        with suppress(ScriptError):
+            shell.run()
+
+
+_HANDLERS: "Mapping[str, Callable[[Script, Node], None]]" = {
+    **dict.fromkeys((*WORDS, "comment", "test_command", "heredoc_body"), Script._ignore),
+    "if_statement": Script._if,
+    "case_statement": Script._case,
+    "list": Script._list,
+    "function_definition": Script._define,
+    "variable_assignment": Script._assign,
+    "declaration_command": Script._declare,
+    "unset_command": Script._unset,
+    "command": Script._command,
+    "redirected_statement": Script._redirected,
+}
+"""By the type of a node; whatever else holds statements is run through."""
+
+
+def _agreed(name: str, found: list[Value | None]) -> Value | None:
+    """What is held whichever branch ran; where branches differ it is not known."""
+    by_text = {" ".join(word.text for word in each or ()).strip(): each for each in found}
+    given = [each for text, each in by_text.items() if text]
+    if len(given) < 2:
+        return given[0] if given else next(iter(by_text.values()))
+    place = next(char.place for each in given for word in each or () for char in word.chars)
+    return (Word(tuple(Char(each, place, place, is_known=False) for each in f"${{{name}}}")),)
+
+
+def read_script(source: SourceText) -> Script:
+    """The commands of a script.
+
+    Raises InputError where a quote is not closed or variables grow without end.
+    """
+    with _refusing(source):
+        return _script(source.text)
+
+
+@lru_cache(maxsize=8)
+def _script(text: str) -> Script:
+    parsed(text)
+    script = Script(source=_whole(text))
+    script.run()
+    return script
+
+
+def read_words(source: SourceText) -> tuple[Word, ...]:
+    """Words of a list of arguments in which no variable is known; raises InputError.
+
+    Line ends only separate them, as in an array's brackets; other signs of the shell are text.
+    """
+    head, tail = "A=(", "\n\n)"
+    masked = _NO_WORDS.sub(lambda found: "%" if found[1] else found[0], source.text)
+    found: list[Word] = []
+    with _refusing(source, shift=-len(head)):
+        stack = [parsed(f"{head}{masked}{tail}")]
+        words = Expander(source=_whole(source.text), shift=-len(head))
+        while stack:
+            node = stack.pop()
+            if node.type in WORDS and len(head) <= node.start_byte < len(head) + len(masked):
+                found += words.words(node)
+            else:
+                stack += reversed(node.children)
+    return tuple(found)
+
+
+def _whole(text: str) -> tuple[Char, ...]:
+    return tuple(Char(each, (at, at + 1), (at, at + 1)) for at, each in enumerate(text))
+
+
+@contextmanager
+def _refusing(source: SourceText, shift: int = 0) -> Iterator[None]:
+    try:
+        yield
+    except ScriptError as error:
+        where = "" if error.at is None else f"line {Lines(source.text).at(error.at + shift)}"
+        raise InputError.single(source.path, where, str(error)) from None
