@@ -11,12 +11,12 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-from planner.expr import Language, computed, faults, parsed
+from planner.expr import Language, computed, parsed
 
 Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
 WHEN = "when"  # of a mapping: the condition under which it is there
-_IN_BRACES = re.compile(r"\{(.+?)\}")
+IN_BRACES = re.compile(r"\{(.+?)\}")
 _EXACT_GELU = ("gelu", "gelu_10", "gelu_python")
 _RENAMED = {"swish": "silu", "relu2": "squared-relu"}
 
@@ -118,7 +118,7 @@ def _last_of(values: Iterator[Value], *, until: bool) -> Value:
     return value
 
 
-_LANGUAGE = Language(
+LANGUAGE = Language(
     operations={
         ast.And: partial(_last_of, until=False),
         ast.Or: partial(_last_of, until=True),
@@ -164,26 +164,8 @@ def value_of(data: object, names: Names) -> Value:
     if not isinstance(data, str):
         return data
     if data.startswith("="):
-        return computed(_parsed(data[1:]), names, _LANGUAGE)
-    return _IN_BRACES.sub(lambda match: str(computed(_parsed(match[1]), names, _LANGUAGE)), data)
-
-
-def wrong_expressions(data: object, known: Collection[str], key: str) -> Iterator[tuple[str, str]]:
-    """Yield the key and the fault of every expression in data that cannot be computed."""
-    if isinstance(data, Mapping):
-        for inner, value in data.items():
-            yield from wrong_expressions(value, known, f"{key}.{inner}")
-    elif isinstance(data, list):
-        for index, value in enumerate(data):
-            yield from wrong_expressions(value, known, f"{key}.{index}")
-    elif isinstance(data, str):
-        texts = [data[1:]] if data.startswith("=") else _IN_BRACES.findall(data)
-        for text in texts:
-            try:
-                wrong = list(faults(_parsed(text), _LANGUAGE, known))
-            except ValueError as error:
-                wrong = [str(error)]
-            yield from ((key, f"{fault}; given {text!r}") for fault in wrong)
+        return computed(_parsed(data[1:]), names, LANGUAGE)
+    return IN_BRACES.sub(lambda match: str(computed(_parsed(match[1]), names, LANGUAGE)), data)
 
 
 def plain_names(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

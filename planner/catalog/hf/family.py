@@ -1,6 +1,6 @@
 """Families of ``config.json`` as families.yaml has them: their keys, and the model these say."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -13,22 +13,15 @@ from planner.catalog.figures import Strict, validate, validation_problems
 from planner.catalog.hf.expressions import (
     FULL,
     SLIDING,
-    WHEN,
     Kinds,
     Names,
     Value,
     every_nth_full,
     plain_names,
     value_of,
-    wrong_expressions,
 )
 from planner.catalog.model_file import (
-    BiasesSection,
-    ExtraParams,
     Layers,
-    MlaSection,
-    ModelFile,
-    MoeSection,
     Width,
 )
 from planner.catalog.model_rules import Finding
@@ -75,13 +68,6 @@ KINDS: Mapping[str, Any] = {
     "words": Annotated[tuple[str, ...], Field(strict=False, max_length=10_000)],
 }
 _OR_NULL = " or null"
-_SECTIONS: Mapping[str, type[BaseModel]] = {
-    "biases": BiasesSection,
-    "extra_params": ExtraParams,
-    "extra_params_per_layer": ExtraParams,
-    "mla": MlaSection,
-    "moe": MoeSection,
-}
 _MERGED = ("keys", "values", "windows", "model")
 _OF_ONE_TYPE = ("read_as_this", "text_part_only")
 _SHOWN_ENTRIES = 20
@@ -235,12 +221,15 @@ class FamiliesFile(Strict):
 
 @cache
 def families() -> Mapping[str, Family]:
-    """Return the families by their type, sorted; every fault of the file is raised at once."""
+    """Return the families by their type, sorted."""
     return read_families(FAMILIES_FILE)
 
 
 def read_families(path: Path) -> Mapping[str, Family]:
-    """Return the families of a file by their type, sorted."""
+    """Return the families of a file by their type, sorted; InputError with every wrong block.
+
+    What their expressions name is checked by ``tools/families.py``.
+    """
     where = str(path)
     file = validate(FamiliesFile, load_yaml(path), where)
     found, problems = dict[str, Family](), list[Problem]()
@@ -254,7 +243,7 @@ def read_families(path: Path) -> Mapping[str, Family]:
         except InputError as error:
             wrong = list(error.problems)
         else:
-            wrong = list(_problems(found[name], f"types.{name}"))
+            continue
         problems += (replace(each, where=where, key=f"{each.where}.{each.key}") for each in wrong)
     if problems:
         raise InputError(dict.fromkeys(problems))
@@ -295,38 +284,6 @@ def _with_kinds(keys: Value, kinds: Mapping[str, Collection[str]]) -> Value:
         is_whole = isinstance(given, Mapping)
         found[name] = given if is_whole else {"kind": kind, "default": given}
     return found
-
-
-def _problems(family: Family, where: str) -> Iterator[Problem]:
-    """Names and keys of a family that are not known."""
-    known = ["class_name", *family.keys]
-    wrong: list[tuple[str, str]] = []
-    for name, text in family.values.items():
-        wrong += wrong_expressions(text, known, f"values.{name}")
-        wrong += [("values", f"{name} is a key, too")] if name in known else []
-        known.append(name)
-    if family.windows:
-        wrong += wrong_expressions(family.windows.tokens, known, "windows.tokens")
-        wrong += wrong_expressions(family.windows.layers, [*known, "window"], "windows.layers")
-        if "layer_types" not in family.keys:
-            wrong.append(("windows", "needs layer_types among the keys"))
-    for section in ("refuse", "notes"):
-        rows = family.model_dump()[section]
-        wrong += wrong_expressions(list(rows), known, section)
-    wrong += wrong_expressions(family.model, known, "model")
-    wrong += _unknown(family.aliases.values(), {*family.keys, *family.only}, "aliases")
-    wrong += _unknown(family.model, ModelFile.model_fields, "model")
-    for section, model in _SECTIONS.items():
-        rows = family.model.get(section) or []
-        for row in [rows] if isinstance(rows, Mapping) else rows:
-            wrong += _unknown(row, {*model.model_fields, WHEN}, f"model.{section}")
-    yield from (Problem(where=where, key=key, message=message) for key, message in wrong)
-
-
-def _unknown(given: Iterable[str], known: Collection[str], key: str) -> Iterator[tuple[str, str]]:
-    for name in given:
-        if name not in known:
-            yield key, f"unknown key; given {name!r}, {hint(name, known)}"
 
 
 def full_attention_step(kinds: Sequence[str]) -> int | None:

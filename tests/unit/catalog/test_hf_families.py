@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.catalog.hf.expressions import FUNCTIONS, value_of, wrong_expressions
+from planner.catalog.hf.expressions import FUNCTIONS, value_of
 from planner.catalog.hf.family import FAMILIES_FILE, families, read_families
 from planner.errors import InputError
+from tools.families import wrong_expressions, wrong_names
 
 NAMES = {"width": 6, "heads": 4, "list": (1, 2), "none": None, "word": "gated-silu"}
 OWN = {
@@ -59,32 +60,41 @@ def test_the_block_of_the_docs_is_a_type(tmp_path: Path) -> None:
     assert [str(finding.allowed) for finding in findings] == ["1 to 128"]
 
 
-def test_every_fault_of_the_file_comes_at_once(tmp_path: Path) -> None:
+def test_every_wrong_block_of_the_file_comes_at_once(tmp_path: Path) -> None:
     path = file_with(
         tmp_path,
-        aliased={**OWN, "aliases": {"n_size": "own_sise"}},
         circular={"like": "circular"},
-        computed={**OWN, "model": {"ffn_size": "=2 ** own_size", "qkv": True}},
-        guarded={**OWN, "values": {"own_size": "=(", "deep": "=max(own_size, later)"}},
         kindless={**OWN, "keys": {"own_size": {"kind": "number"}}},
         misspelled={**OWN, "modle": {}},
         orphan={"like": "lama"},
-        said={**OWN, "notes": [{"say": "of {own_sise}"}]},
-        sectioned={**OWN, "model": {"moe": {"experts": 1}}},
     )
     found = faults(path)
-    assert found["types.aliased.aliases"].endswith("given 'own_sise', did you mean own_size?")
     assert "must be another base or type; given 'circular'" in found["types.circular.like"]
-    assert "2 ** own_size is not allowed" in found["types.computed.model.ffn_size"]
-    assert "unknown key; given 'qkv', " in found["types.computed.model"]
-    assert "is no expression" in found["types.guarded.values.own_size"]
-    assert "is a key, too" in found["types.guarded.values"]
-    assert "unknown name 'later'" in found["types.guarded.values.deep"]
     assert "one of activation, bool" in found["types.kindless.keys.own_size.kind"]
     assert "did you mean model" in found["types.misspelled.modle"]
     assert "did you mean llama" in found["types.orphan.like"]
-    assert "unknown name 'own_sise'" in found["types.said.notes.0.say"]
-    assert "given 'experts', did you mean num_experts" in found["types.sectioned.model.moe"]
+
+
+@pytest.mark.parametrize(
+    ("block", "key", "fault"),
+    [
+        ({"aliases": {"n_size": "own_sise"}}, "aliases", "'own_sise', did you mean own_size?"),
+        ({"model": {"ffn_size": "=2 ** own_size"}}, "model.ffn_size", "2 ** own_size is not all"),
+        ({"model": {"qkv": True}}, "model", "unknown key; given 'qkv', "),
+        ({"values": {"own_size": "=("}}, "values.own_size", "is no expression"),
+        ({"values": {"own_size": "=1"}}, "values", "is a key, too"),
+        ({"values": {"deep": "=len(later)"}}, "values.deep", "unknown name 'later'"),
+        ({"notes": [{"say": "of {own_sise}"}]}, "notes.0.say", "unknown name 'own_sise'"),
+        ({"model": {"moe": {"experts": 1}}}, "model.moe", "did you mean num_experts"),
+    ],
+)
+def test_wrong_names_are_told(tmp_path: Path, block: Any, key: str, fault: str) -> None:
+    family = read_families(file_with(tmp_path, own={**OWN, **block}))["own"]
+    assert any(at == key and fault in message for at, message in wrong_names(family))
+
+
+def test_no_name_of_the_file_is_unknown() -> None:
+    assert not [wrong for family in families().values() for wrong in wrong_names(family)]
 
 
 def test_parts_of_the_file_are_mappings(tmp_path: Path) -> None:
