@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -79,8 +80,8 @@ class Deadline:
         )
 
 
+# Of a search beside the plans, such as for their knobs, where a limit of time struck.
 BESIDE_S = 1.0
-"""Of a search beside the plans, such as for their knobs, where a limit of time struck."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,11 +212,10 @@ class Answer:
 
     def dropped(self) -> dict[str, int]:
         """Branches dropped by each rule, over all frameworks, most first."""
-        total: dict[str, int] = {}
+        total = Counter[str]()
         for result in self.searches:
-            for name, count in result.dropped.items():
-                total[name] = total.get(name, 0) + count
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+            total.update(result.dropped)
+        return dict(total.most_common())
 
 
 def plans_of(context: Context, found: Sequence[Found], *, is_complete: bool = True) -> list[Plan]:

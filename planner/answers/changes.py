@@ -43,8 +43,8 @@ HOST_BYTES_PER_PARAM = 32.0  # more than any framework keeps of one, weights and
 NOTHING_OFFLOADED = "--forbid offload"
 UNLIMITED = 2.0**24  # times the memory there is: more than any layout fills
 
+# Changes of one kind to a question of one framework, those to be tried first in front.
 Kind = Callable[[Case], Iterator[Change] | Scale]
-"""Changes of one kind to a question of one framework, those to be tried first in front."""
 
 
 def kinds(case: Case) -> list[Kind]:

@@ -29,13 +29,13 @@ from planner.cost.topology import Group
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelSpec
 
+# Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling.
 SIZES = 2.0 ** np.arange(10.0, 34.25, 0.5)
-"""Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling."""
 P2P_RANKS = 2
+# Between the starts of two messages over a network (NCCL, src/graph/tuning.cc: net overhead).
 NETWORK_ISSUE_S = 1e-6
-"""Between the starts of two messages over a network (NCCL, src/graph/tuning.cc: net overhead)."""
+# The same inside a domain, where threads write to several partners side by side; assumed.
 DOMAIN_ISSUE_S = 1e-7
-"""The same inside a domain, where threads write to several partners side by side; assumed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,11 @@ from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
 from planner.units import Array, format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
+# The context without a limit of memory.
 WITHOUT: Mapping[str, Callable[[Context], Context]] = {
     HBM: partial(with_memory, hbm=UNLIMITED),
     HOST: partial(with_memory, host=UNLIMITED),
 }
-"""The context without a limit of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

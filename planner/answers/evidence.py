@@ -18,13 +18,12 @@ from planner.spec.strategy import FIELDS, KINDS_OF_DIFFERENCE, MODEL_PARALLEL_DE
 from planner.units import Array, Mask
 
 MAX_RUNS = 3
-NEAR_OCTAVES = 6.0
-"""Runs farther away say nothing about a plan."""
+NEAR_OCTAVES = 6.0  # runs farther away say nothing about a plan
 _DEGREES = (*MODEL_PARALLEL_DEGREES, "ep")
+# What a factor of two counts.
 OCTAVE_WEIGHTS = dict.fromkeys(("params", "active_params", "gpus", *_DEGREES), 0.5)
-"""What a factor of two counts."""
+# What another name counts: dense or mixture, framework, precision, generation.
 OTHER_OCTAVES = {"kind": 4.0, "framework": 2.0, "precision": 1.0, "profile": 0.5}
-"""What another name counts: dense or mixture, framework, precision, generation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +62,13 @@ class PublishedRun:
 
 
 COLUMNS = tuple(field.name for field in fields(PublishedRun))
+# By the type of a field.
 _READERS: Mapping[object, Callable[[str], Any]] = {
     int: int,
     float: float,
     str: str,
     float | None: lambda text: float(text) if text else None,
 }
-"""By the type of a field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +167,7 @@ def evidence(context: Context, strategy: Strategy) -> Evidence:
     return Evidence(runs=runs, note=f"{note}; {accelerator.architecture} instead" if runs else note)
 
 
+# What a difference in a field of a strategy is called, in the order of pairs' kinds.
 KINDS = dict(
     sorted(
         {
@@ -177,11 +177,9 @@ KINDS = dict(
         key=lambda item: KINDS_OF_DIFFERENCE.index(item[1]),
     )
 )
-"""What a difference in a field of a strategy is called, in the order of pairs' kinds."""
+# Kinds without pairs of their own that count only where nothing else differs.
 MINOR = ("virtual stages", "schedule", "placement", "layers per stage")
-"""Kinds without pairs of their own that count only where nothing else differs."""
-MIXED = "mixed"
-"""Pairs that differ in several ways, or in one of which too few runs were published."""
+MIXED = "mixed"  # pairs that differ in several ways, or in one of which too few runs were published
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from planner.schedules.simulate import inputs_of, num_chunks
 from planner.spec.cluster import Collective
 from planner.spec.strategy import Strategy
 
-MAX_PASSES = 400_000
-"""Of all stages: more are neither drawn nor looked at."""
+MAX_PASSES = 400_000  # of all stages: more are neither drawn nor looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +51,8 @@ def iteration(plan: Plan) -> Iteration:
     )
 
 
-FLUSH, WORLD = "pipeline flush", "world"
-"""All stages wait for one another behind the pipeline."""
-FLUSH_BYTES = 4.0
-"""Per rank: a number of the gradient norm."""
+FLUSH, WORLD = "pipeline flush", "world"  # all stages wait for one another behind the pipeline
+FLUSH_BYTES = 4.0  # per rank: a number of the gradient norm
 
 
 @dataclass(frozen=True, kw_only=True)

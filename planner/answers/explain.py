@@ -38,10 +38,9 @@ from planner.notes import Note
 from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
 
+# Time items behind the last backward.
 AFTER_PIPELINE = ("data_parallel", "optimizer_step", "tied_embedding", "step_overhead")
-"""Time items behind the last backward."""
-TREES = ("", "memory", "time")
-"""What stands for one tree, or for both; all else is an item."""
+TREES = ("", "memory", "time")  # what stands for one tree, or for both; all else is an item
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,7 @@ from planner.spec.cluster import NodeSpec
 from planner.spec.precision import traits_at_precision
 from planner.units import format_seconds
 
-HOPELESS = 100.0
-"""Elapsed over useful time from which on a job is said never to end."""
+HOPELESS = 100.0  # elapsed over useful time from which on a job is said never to end
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,13 +31,13 @@ from planner.spec.strategy import (
 )
 
 LAYERS = "layers_per_stage"
+# Follow from layers per stage and an option; left out where the layers are wrong already.
 DERIVED = {
     policy.counts: "recompute_layers" if policy.is_recomputed else "offload_activations"
     for policy in LAYER_POLICIES.values()
 }
-"""Follow from layers per stage and an option; left out where the layers are wrong already."""
+# Options that decide what has no option of its own.
 OPTIONS = {"num_micro_batches": "global_batch", **DERIVED}
-"""Options that decide what has no option of its own."""
 Option = int | str | tuple[int, ...] | None
 
 
@@ -233,8 +233,7 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     return context, strategy
 
 
-CUT = "..."
-"""At the end of a layout of which only the beginning is known."""
+CUT = "..."  # at the end of a layout of which only the beginning is known
 
 
 def layout_chunks(layout: str, num_layers: int) -> tuple[int, ...]:

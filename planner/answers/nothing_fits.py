@@ -22,11 +22,10 @@ from planner.units import format_bytes, format_seconds
 LARGEST_ITEMS = 3
 MOST_SAID = 3
 HALF_BYTES = 2.0
+# Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv 2305.14314,
+# section 3 (4-bit NormalFloat, double quantisation: 0.127 bits per parameter).
 QUARTER_BYTES = 4.127 / 8.0
-"""Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv 2305.14314,
-section 3 (4-bit NormalFloat, double quantisation: 0.127 bits per parameter)."""
-MOST_FROZEN_SHARE = 0.8
-"""Of usable HBM; the rest is for adapters, their states and activations."""
+MOST_FROZEN_SHARE = 0.8  # of usable HBM; the rest is for adapters, their states and activations
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,8 +228,8 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     return tuple(kept[row] for row in order.tolist())
 
 
+# Plans for contexts, everything else of the question given.
 Ask = Callable[[Sequence[Context]], Answer]
-"""Plans for contexts, everything else of the question given."""
 
 
 def is_tight(plan: Plan) -> bool:

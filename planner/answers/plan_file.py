@@ -46,8 +46,8 @@ from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
+# Keys of ``inputs`` that say how the plan trains otherwise.
 NOT_COVERED = ("gradient_exchange", "zenflow")
-"""Keys of ``inputs`` that say how the plan trains otherwise."""
 Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
 
 
@@ -92,10 +92,10 @@ _DEFAULTS = {each.name: each.default for each in fields(Strategy) if each.defaul
 _FIELDS: dict[str, Any] = {
     name: (_type_of(name, decision), _DEFAULTS.get(name, ...)) for name, decision in FIELDS.items()
 }
+# The layout, with the fields of a strategy; etp is what the framework takes when missing.
 StrategyPart = create_model(
     "StrategyPart", __base__=Strict, **_FIELDS | {"etp": (_FIELDS["etp"][0] | None, None)}
 )
-"""The layout, with the fields of a strategy; etp is what the framework takes when missing."""
 
 
 class EstimatePart(Strict):

@@ -38,8 +38,8 @@ from planner.spec.strategy import (
 )
 from planner.spec.traits import FrameworkTraits
 
+# Recipes for a larger or smaller number of GPUs than by these octaves say nothing.
 NEAR_OCTAVES = 2.0
-"""Recipes for a larger or smaller number of GPUs than by these octaves say nothing."""
 
 
 def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits:

@@ -17,6 +17,7 @@ from planner.query.job import batch_at
 from planner.search.search import Progress
 from planner.spec.cluster import ClusterSpec
 
+# Groups of time items by the beginnings of their names; the rest is OTHER.
 LIMITS = {
     "bubble": ("pipeline.bubble",),
     "DP": ("data_parallel", "sharding", "tied_embedding"),
@@ -26,7 +27,6 @@ LIMITS = {
     "recompute": ("recompute",),
     "compute": ("compute",),
 }
-"""Groups of time items by the beginnings of their names; the rest is OTHER."""
 OTHER = "other"
 TOO_LATE = "nothing found within the time limit"
 BITE_FRACTION = 0.05  # a limit bites from the size on at which it costs this share of GPU time

@@ -22,8 +22,7 @@ SEARCHES_OF_A_CROSSING = 3  # about, as most lie where prices say
 PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned again
 
 Layout = tuple[object, ...]
-Price = Callable[[float], float]
-"""Factor of a figure to seconds."""
+Price = Callable[[float], float]  # factor of a figure to seconds
 
 
 def layout_of(plan: Plan) -> Layout:

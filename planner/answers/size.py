@@ -23,8 +23,7 @@ from planner.spec.strategy import OFFLOAD_POLICIES
 SAME_TIME = 1e-6  # relative difference up to which a large cluster and its part are priced alike
 NEXT_SIZES = 4  # times the fewest GPUs up to which the next sizes are shown at least
 
-ClusterOf = Callable[[int], ClusterSpec]
-"""The cluster of so many GPUs of the node that is sized."""
+ClusterOf = Callable[[int], ClusterSpec]  # the cluster of so many GPUs of the node that is sized
 
 
 @dataclass(frozen=True, kw_only=True)

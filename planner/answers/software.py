@@ -43,12 +43,12 @@ ALL_TO_ALL: Mapping[str, str] = {
     "shared_expert": "expert all-to-all beside the shared expert",
     "batches": "expert all-to-all beside another micro-batch",
 }
+# What is searched, and nothing that a plan's numbers depend on.
 POLICY_SCOPES: Mapping[str, str] = {
     "model": "one policy for the activations of all layers",
     "chunks": "one policy for the activations of all layers, or for the first of every chunk",
     "layers": "activations of every layer under a policy of their own",
 }
-"""What is searched, and nothing that a plan's numbers depend on."""
 LOSSES: Mapping[str, str] = {
     "fused": "fused cross-entropy",
     "compiled": "compiled cross-entropy",
@@ -243,8 +243,7 @@ def shown_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-SHOWN_PROFILES = 5
-"""Named where another can be chosen; all stand in ``planner show frameworks``."""
+SHOWN_PROFILES = 5  # named where another can be chosen; all stand in ``planner show frameworks``
 
 
 def _others(traits: FrameworkTraits) -> str:

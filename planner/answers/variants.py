@@ -32,10 +32,9 @@ from planner.spec.strategy import (
 )
 
 SEARCHED = 12  # variants of a layout that are looked at
+# Layers of a model of which mixed policies are looked at: the choices grow with the cube.
 MOST_MIXED = 256
-"""Layers of a model of which mixed policies are looked at: the choices grow with the cube."""
-FOLLOWING = ("layers per stage",)
-"""What differs as a consequence, and is no decision of its own."""
+FOLLOWING = ("layers per stage",)  # what differs as a consequence, and is no decision of its own
 
 
 @dataclass(frozen=True, kw_only=True)

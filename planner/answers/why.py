@@ -21,10 +21,10 @@ from planner.search.space.narrow import narrowing_of
 # Relative difference of times up to which two plans are as fast: that of the stage problem.
 ROUNDING = 1e-5
 
+# ``ranked behind``: faster by the model, but not by what evidence for it has to make up for.
 Verdict = Literal[
     "is the best plan", "ties", "slower", "faster", "ranked behind", "illegal", "does not fit"
 ]
-"""``ranked behind``: faster by the model, but not by what evidence for it has to make up for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``planner.plan`` and what it returns."""
+"""The planner from Python: ``planner.plan(model, cluster)``, and what it returns."""
 
 import io
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.answers.base import Answer, Plan
+from planner.answers.layout import short_layout
 from planner.answers.plan import answered
 from planner.notes import Note
 from planner.query.places import places_for_file
@@ -125,15 +126,9 @@ class Planned:
 
     def __repr__(self) -> str:
         """What to run, in a line."""
-        strategy, found = self.best.strategy, self.best.estimate
-        degrees = ", ".join(
-            f"{name} {getattr(strategy, name)}"
-            for name in ("dp", "tp", "pp", "cp", "ep")
-            if getattr(strategy, name) > 1
-        )
+        found, layout = self.best.estimate, short_layout(self.best.strategy)
         return (
-            f"<{self.model} on {self.cluster}: {degrees or 'one GPU'}, ZeRO {strategy.zero_stage}, "
-            f"micro-batch {strategy.micro_batch}; {found.iter_time_s:.3g} s an iteration, "
+            f"<{self.model} on {self.cluster}: {layout}; {found.iter_time_s:.3g} s an iteration, "
             f"MFU {found.mfu:.1%}; {len(self.plans)} layouts>"
         )
 
