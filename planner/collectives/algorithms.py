@@ -30,9 +30,8 @@ def leader_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Colle
     The inner phases of a hierarchy with one leader per unit; the outermost level is a ring of
     leaders. Source: Jia et al. 2018 (recalled; hierarchical all-reduce with masters).
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = 2.0 * np.asarray(num_bytes, dtype=float)
-    return cost_of(num_bytes, n, link, rounds=2.0 * (n - 1.0), sent_bytes=sent)
+    rounds, sent = 2.0 * (num_ranks - 1.0), 2.0 * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=rounds, sent_bytes=sent)
 
 
 def hierarchical_all_reduce(

@@ -60,17 +60,21 @@ def cost_of(
     *,
     rounds: Number,
     sent_bytes: Number,
+    path_bytes: Number | None = None,
     messages: Number = 1.0,
 ) -> CollectiveCost:
-    """α–β time: ``rounds · (α + (m-1) o) + sent bytes / B``; nothing for one rank or no bytes.
+    """α–β time: ``rounds · (α + (m-1) o) + path bytes / B``; nothing for one rank or no bytes.
 
-    A rank starts m messages in a round, one after the other, o apart. Source: Hockney 1994;
-    Thakur, Rabenseifner, Gropp 2005, section 3; o: Alexandrov et al. 1995 (LogGP's g; recalled).
+    Bytes on the path are those sent one after the other until all are done: the busiest rank's, but
+    where it waits for others to send. It starts m messages in a round, one after the other, o
+    apart. Source: Hockney 1994; Thakur, Rabenseifner, Gropp 2005, section 3; o: Alexandrov et al.
+    1995 (LogGP's g; recalled).
     """
     works = (np.asarray(num_bytes) > 0) & (np.asarray(num_ranks) > 1)
     rounds, sent = np.where(works, rounds, 0.0), np.where(works, sent_bytes, 0.0)
+    path = sent if path_bytes is None else np.where(works, path_bytes, 0.0)
     waits = link.latency_s + np.maximum(np.asarray(messages) - 1.0, 0.0) * link.issue_s
-    seconds = rounds * waits + sent / link.bytes_per_s
+    seconds = rounds * waits + path / link.bytes_per_s
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=sent)
 
 

@@ -45,9 +45,8 @@ def ring_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
 
     Source: Patarasuk, Yuan 2009 (recalled); the number of bytes is the least possible.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("all_reduce", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=2.0 * (n - 1.0), sent_bytes=sent)
+    sent = busbw_factor("all_reduce", num_ranks) * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=2.0 * (num_ranks - 1.0), sent_bytes=sent)
 
 
 def ring_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -55,9 +54,8 @@ def ring_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> Col
 
     Source: Thakur, Rabenseifner, Gropp 2005, section 4.4 (pairwise has the same cost).
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("reduce_scatter", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=n - 1.0, sent_bytes=sent)
+    sent = busbw_factor("reduce_scatter", num_ranks) * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=num_ranks - 1.0, sent_bytes=sent)
 
 
 def ring_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -73,8 +71,7 @@ def chain_broadcast(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
 
     Source: NCCL, src/graph/tuning.cc (broadcast, ring). Excludes the pieces' own overhead.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    return cost_of(num_bytes, n, link, rounds=n - 1.0, sent_bytes=num_bytes)
+    return cost_of(num_bytes, num_ranks, link, rounds=num_ranks - 1.0, sent_bytes=num_bytes)
 
 
 def tree_all_reduce_s(num_bytes: Number, depth_s: Number, bandwidth_bytes_per_s: Number) -> Array:
@@ -115,10 +112,9 @@ def tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
     The root sends in the second half, its children in the first; time counts both, bytes only
     the root's ``⌈log2 n⌉ S``. Source: Thakur, Rabenseifner, Gropp 2005, sections 4.2, 4.5.
     """
-    depth, size = log2_up(num_ranks), np.asarray(num_bytes, dtype=float)
-    path = cost_of(size, num_ranks, link, rounds=2.0 * depth, sent_bytes=2.0 * depth * size)
-    sent = path.sent_bytes / 2.0
-    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=sent)
+    rounds = 2.0 * log2_up(num_ranks)
+    path, sent = rounds * num_bytes, rounds / 2.0 * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=rounds, sent_bytes=sent, path_bytes=path)
 
 
 def binomial_broadcast(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -137,9 +133,10 @@ def scatter_all_gather_broadcast(
 
     Source: van de Geijn, in Thakur, Rabenseifner, Gropp 2005, section 4.2.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("all_reduce", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=log2_up(n) + n - 1.0, sent_bytes=sent)
+    sent = busbw_factor("all_reduce", num_ranks) * num_bytes
+    return cost_of(
+        num_bytes, num_ranks, link, rounds=log2_up(num_ranks) + num_ranks - 1.0, sent_bytes=sent
+    )
 
 
 def _power_below(num_ranks: Number) -> tuple[Array, Array]:
@@ -157,15 +154,14 @@ def halving_doubling_all_reduce(num_bytes: Number, num_ranks: Number, link: Link
     """
     power, odd = _power_below(num_ranks)
     core = busbw_factor("all_reduce", power) * num_bytes
-    path = cost_of(
+    return cost_of(
         num_bytes,
         num_ranks,
         link,
         rounds=2.0 * log2_up(num_ranks),
-        sent_bytes=core + 2.0 * odd * num_bytes,
+        sent_bytes=core + odd * num_bytes,
+        path_bytes=core + 2.0 * odd * num_bytes,
     )
-    sent = path.sent_bytes - odd * num_bytes
-    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=sent)
 
 
 def rabenseifner_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -176,12 +172,15 @@ def rabenseifner_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) ->
     (2(p-1)/p + 2) S/B``. Source: Rabenseifner 2004 (recalled).
     """
     power, odd = _power_below(num_ranks)
-    size = np.asarray(num_bytes, dtype=float)
-    core = busbw_factor("all_reduce", power) * size
-    rounds = 2.0 * log2_down(num_ranks) + 3.0 * odd
-    path = cost_of(size, num_ranks, link, rounds=rounds, sent_bytes=core + 2.0 * odd * size)
-    sent = path.sent_bytes - 0.5 * odd * size
-    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=sent)
+    core = busbw_factor("all_reduce", power) * num_bytes
+    return cost_of(
+        num_bytes,
+        num_ranks,
+        link,
+        rounds=2.0 * log2_down(num_ranks) + 3.0 * odd,
+        sent_bytes=core + 1.5 * odd * num_bytes,
+        path_bytes=core + 2.0 * odd * num_bytes,
+    )
 
 
 def butterfly_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -191,11 +190,9 @@ def butterfly_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Co
     Rabenseifner, Gropp 2005, section 4.5.
     """
     _, odd = _power_below(num_ranks)
-    size = np.asarray(num_bytes, dtype=float)
     rounds = log2_down(num_ranks) + 2.0 * odd
-    path = cost_of(size, num_ranks, link, rounds=rounds, sent_bytes=rounds * size)
-    sent = path.sent_bytes - odd * size
-    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=sent)
+    path, sent = rounds * num_bytes, (rounds - odd) * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=rounds, sent_bytes=sent, path_bytes=path)
 
 
 def halving_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -206,11 +203,15 @@ def halving_reduce_scatter(num_bytes: Number, num_ranks: Number, link: Link) -> 
     """
     power, odd = _power_below(num_ranks)
     n, size = np.asarray(num_ranks, dtype=float), np.asarray(num_bytes, dtype=float)
-    rounds = log2_down(n) + 2.0 * odd
     core = busbw_factor("reduce_scatter", power) * size
-    path = cost_of(size, n, link, rounds=rounds, sent_bytes=core + odd * (size + size / n))
-    sent = np.where(odd > 0, np.maximum(size, core + size / n), core) * (path.sent_bytes > 0)
-    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=sent)
+    return cost_of(
+        size,
+        n,
+        link,
+        rounds=log2_down(n) + 2.0 * odd,
+        sent_bytes=np.where(odd > 0, np.maximum(size, core + size / n), core),
+        path_bytes=core + odd * (size + size / n),
+    )
 
 
 def doubling_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -218,9 +219,8 @@ def doubling_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> Col
 
     Source: Thakur, Rabenseifner, Gropp 2005, section 4.1.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("all_gather", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=log2_up(n), sent_bytes=sent)
+    sent = busbw_factor("all_gather", num_ranks) * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=log2_up(num_ranks), sent_bytes=sent)
 
 
 def direct_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -229,9 +229,10 @@ def direct_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Colle
     All links work at once, but a rank starts its n - 1 messages one after the other, o apart.
     Source: fully connected levels in ASTRA-sim (Rashidi et al. 2020; recalled).
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("all_reduce", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=2.0, sent_bytes=sent, messages=n - 1.0)
+    sent = busbw_factor("all_reduce", num_ranks) * num_bytes
+    return cost_of(
+        num_bytes, num_ranks, link, rounds=2.0, sent_bytes=sent, messages=num_ranks - 1.0
+    )
 
 
 def direct_exchange(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -240,9 +241,10 @@ def direct_exchange(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
     Reduce-scatter, all-gather and all-to-all; a rank starts its n - 1 messages one after the
     other, o apart. Source: ASTRA-sim (Rashidi et al. 2020; recalled).
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("all_to_all", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=1.0, sent_bytes=sent, messages=n - 1.0)
+    sent = busbw_factor("all_to_all", num_ranks) * num_bytes
+    return cost_of(
+        num_bytes, num_ranks, link, rounds=1.0, sent_bytes=sent, messages=num_ranks - 1.0
+    )
 
 
 def pairwise_all_to_all(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -251,9 +253,8 @@ def pairwise_all_to_all(num_bytes: Number, num_ranks: Number, link: Link) -> Col
     Source: Thakur, Rabenseifner, Gropp 2005, section 4.3 (MPICH); NCCL sends this way, several
     partners at a time.
     """
-    n = np.asarray(num_ranks, dtype=float)
-    sent = busbw_factor("all_to_all", n) * num_bytes
-    return cost_of(num_bytes, n, link, rounds=n - 1.0, sent_bytes=sent)
+    sent = busbw_factor("all_to_all", num_ranks) * num_bytes
+    return cost_of(num_bytes, num_ranks, link, rounds=num_ranks - 1.0, sent_bytes=sent)
 
 
 def bruck_all_to_all(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -272,8 +273,9 @@ def naive_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collec
 
     Source: Patarasuk, Yuan 2009 (recalled; all-to-all broadcast, then local reduction).
     """
-    n = np.asarray(num_ranks, dtype=float)
-    return cost_of(num_bytes, n, link, rounds=n - 1.0, sent_bytes=(n - 1.0) * num_bytes)
+    return cost_of(
+        num_bytes, num_ranks, link, rounds=num_ranks - 1.0, sent_bytes=(num_ranks - 1.0) * num_bytes
+    )
 
 
 def send(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
@@ -305,9 +307,8 @@ def nvls_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
     A rank sends S/n; what it receives takes the time. Source: Klenk et al. 2020 (recalled).
     """
     n, size = np.asarray(num_ranks, dtype=float), np.asarray(num_bytes, dtype=float)
-    received = cost_of(size, n, link, rounds=1.0, sent_bytes=(n - 1.0) / n * size)
-    sent = np.where(received.sent_bytes > 0, size / n, 0.0)
-    return CollectiveCost(time_s=received.time_s, rounds=received.rounds, sent_bytes=sent)
+    received = (n - 1.0) / n * size
+    return cost_of(size, n, link, rounds=1.0, sent_bytes=size / n, path_bytes=received)
 
 
 def sharp_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:

@@ -24,11 +24,16 @@ def parameter_server_all_reduce(
     limit. It starts the messages to its workers one after the other, o apart. Source: Li et al.
     2014 (parameter server), Jiang et al. 2020 (BytePS), both recalled.
     """
-    busiest = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0)
-    messages = np.asarray(num_ranks, dtype=float) - 1.0
-    sent = 2.0 * busiest * num_bytes
-    path = cost_of(num_bytes, num_ranks, link, rounds=2.0, sent_bytes=sent, messages=messages)
-    return CollectiveCost(time_s=path.time_s, rounds=path.rounds, sent_bytes=path.sent_bytes / 2.0)
+    sent = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0) * num_bytes
+    return cost_of(
+        num_bytes,
+        num_ranks,
+        link,
+        rounds=2.0,
+        sent_bytes=sent,
+        path_bytes=2.0 * sent,
+        messages=num_ranks - 1.0,
+    )
 
 
 def parameter_server_ingress_bytes_per_s(
