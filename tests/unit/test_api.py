@@ -16,7 +16,7 @@ from planner.answers.plan_file import load_plan
 from planner.cli.app import app
 from planner.errors import InputError, NothingFitsError
 
-DOCS = Path(__file__).parents[3] / "docs" / "python.md"
+DOCS = Path(__file__).parents[2] / "docs" / "python.md"
 
 
 @pytest.fixture(scope="module")
