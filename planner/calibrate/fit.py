@@ -91,9 +91,11 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     disks = {key: [point.measured for point in points if point.key == key] for key in DISKS}
     base = with_fresh(base, disks)
     priors = {key: each for key in FIGURES if (each := known(base, key))}
-    residual = _residuals(base.cluster, points, {})
-    effects = {key: _effect(base.cluster, points, {}, key, residual) for key in priors}
-    used = [key for key, effect in effects.items() if np.max(np.abs(effect)) > LEAST_EFFECT]
+    # downwards: a fraction may stand at 1 already
+    slopes = _slopes(_ratios(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)
+    effects = dict(zip(priors, np.abs(slopes).T, strict=True))
+    used = [key for key, effect in effects.items() if np.max(effect) > LEAST_EFFECT]
+    ratios = _ratios(base.cluster, points, used)
     theta, scales = np.zeros(len(used)), np.array([priors[key].deviation for key in used])
     # a fraction ends at 1
     most = np.array(
@@ -101,11 +103,8 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     )
     normal = np.diag(1.0 / scales**2)
     for _ in range(ROUNDS if used else 0):
-        factors = _factors(used, theta)
-        residual = _residuals(base.cluster, points, factors)
-        slopes = np.stack(
-            [_effect(base.cluster, points, factors, key, residual) for key in used], axis=1
-        )
+        residual = np.log(ratios(np.exp(theta)))
+        slopes = _slopes(ratios, theta, -STEP)
         weights = _weights(points, residual)
         normal = slopes.T @ (weights[:, None] * slopes) + np.diag(1.0 / scales**2)
         pull = slopes.T @ (weights * residual) + theta / scales**2
@@ -117,37 +116,24 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
             catalog=priors[key],
             value=priors[key].value * math.exp(theta[at]),
             deviation=float(spread[at]),
-            num_points=int(np.sum(np.abs(effects[key]) > LEAST_EFFECT)),
+            num_points=int(np.sum(effects[key] > LEAST_EFFECT)),
         )
         for at, key in enumerate(used)
     )
-    own = own_errors(base, points, _factors(used, theta))
+    own = own_errors(base, points, dict(zip(used, np.exp(theta), strict=True)))
     return Calibration(base=base, fitted=fitted, own=own)
 
 
-def _factors(keys: Sequence[str], theta: Array) -> dict[str, float]:
-    return {key: math.exp(value) for key, value in zip(keys, theta, strict=True)}
+def _ratios(
+    cluster: ClusterSpec, points: Sequence[Point], keys: Sequence[str]
+) -> Callable[[Array], Array]:
+    """Predicted over measured of every point, as a function of factors of figures."""
 
+    def ratios(factors: Array) -> Array:
+        machine = with_factors(cluster, dict(zip(keys, factors, strict=True)))
+        return np.array([point.predict(machine) / point.measured for point in points])
 
-def _residuals(
-    cluster: ClusterSpec, points: Sequence[Point], factors: Mapping[str, float]
-) -> Array:
-    """``ln predicted - ln measured`` of every point."""
-    machine = with_factors(cluster, factors)
-    return np.array([math.log(point.predict(machine) / point.measured) for point in points])
-
-
-def _effect(
-    cluster: ClusterSpec,
-    points: Sequence[Point],
-    factors: Mapping[str, float],
-    key: str,
-    residual: Array,
-) -> Array:
-    """By how much predictions follow a figure, in logarithms."""
-    # downwards: a fraction may stand at 1 already
-    moved = {**factors, key: factors.get(key, 1.0) * math.exp(-STEP)}
-    return (residual - _residuals(cluster, points, moved)) / STEP
+    return ratios
 
 
 def _weights(points: Sequence[Point], residual: Array) -> Array:
@@ -165,9 +151,9 @@ def own_errors(
     base: Base, points: Sequence[Point], factors: Mapping[str, float]
 ) -> tuple[OwnErrors, ...]:
     """How far the model is from each file, kind by kind."""
-    residual = _residuals(base.cluster, points, {})
-    before = np.abs(np.expm1(residual))
-    after = np.abs(np.expm1(_residuals(base.cluster, points, factors)))
+    ratios = _ratios(base.cluster, points, list(factors))
+    fresh = ratios(np.ones(len(factors)))
+    before, after = np.abs(fresh - 1.0), np.abs(ratios(np.array(list(factors.values()))) - 1.0)
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
         rows.setdefault((point.place.path, point.kind), []).append(at)
@@ -178,7 +164,7 @@ def own_errors(
             num_points=len(mine),
             before=float(np.mean(before[mine])),
             after=float(np.mean(after[mine])),
-            ratio=math.exp(float(np.median(residual[mine]))),
+            ratio=float(np.median(fresh[mine])),
         )
         for (path, kind), mine in rows.items()
     )
@@ -208,18 +194,18 @@ def fit_formula(
         theta = _solve(predict, np.log(measured), prior, deviation, theta, noise)
         left = np.log(predict(np.exp(theta))) - np.log(measured)
         noise = max(float(np.sqrt(np.mean(left**2))), LEAST_NOISE)
-    slopes = _slopes(predict, theta)
+    slopes = _slopes(predict, theta, FORMULA_STEP)
     normal = slopes.T @ slopes / noise**2 + np.diag(1.0 / deviation**2)
     return FormulaFit(
         values=np.exp(theta), deviations=np.sqrt(np.diag(np.linalg.inv(normal))), error=noise
     )
 
 
-def _slopes(predict: Callable[[Array], Array], theta: Array) -> Array:
+def _slopes(predict: Callable[[Array], Array], theta: Array, step: float) -> Array:
+    """By how much predictions follow each figure, in logarithms."""
     here = np.log(predict(np.exp(theta)))
-    axes = FORMULA_STEP * np.eye(len(theta))
-    moved = [np.log(predict(np.exp(theta + axis))) for axis in axes]
-    return np.stack([(each - here) / FORMULA_STEP for each in moved], axis=1)
+    moved = [np.log(predict(np.exp(theta + axis))) for axis in step * np.eye(len(theta))]
+    return np.stack([(each - here) / step for each in moved], axis=1)
 
 
 def _solve(
@@ -237,7 +223,7 @@ def _solve(
     damping, best = FIRST_DAMPING, loss(theta)
     for _ in range(FORMULA_ROUNDS):
         left = (np.log(predict(np.exp(theta))) - target) / noise
-        slopes = _slopes(predict, theta) / noise
+        slopes = _slopes(predict, theta, FORMULA_STEP) / noise
         normal = slopes.T @ slopes + np.diag(1.0 / deviation**2)
         pull = slopes.T @ left + (theta - prior) / deviation**2
         damped = normal + damping * np.diag(np.diag(normal))
