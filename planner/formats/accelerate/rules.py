@@ -6,7 +6,7 @@ from math import prod
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.format import FormatRule
-from planner.formats.rules import ConfigView, Rules, Violations
+from planner.formats.rules import ConfigView, Refused, Rules, Violations
 from planner.formats.settings import as_flag, as_whole, one_of
 
 CONFIG_ARGS = "accelerate/commands/config/config_args.py"
@@ -16,9 +16,11 @@ MESH = "accelerate/parallelism_config.py"
 STATE = "accelerate/state.py"
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
 DEEPSPEED_PLUGIN = "accelerate/utils/dataclasses.py DeepSpeedPlugin"
+WRAPPED = keys.FSDP + "transformer_layer_cls_to_wrap"
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
 ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+DEVICES = ("none", "cpu", "nvme")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
 OBSOLETE = ("sharding_strategy", "backward_prefetch", "forward_prefetch", "use_orig_params")
 # What DeepSpeed's own file decides.
@@ -99,12 +101,12 @@ def distributed_type_given(file: AccelerateView) -> bool:
     return keys.TYPE not in file.settings
 
 
-@rule(CONFIG_ARGS)
-def distributed_type_known(file: AccelerateView) -> Violations:
+@rule(CONFIG_ARGS, key=keys.TYPE)
+def distributed_type_known(file: AccelerateView) -> Refused:
     """The type is one Accelerate has."""
     given, allowed = file[keys.TYPE], keys.schema()["$defs"]["distributed_types"]["enum"]
-    if keys.TYPE in file.settings and not isinstance(given, bool) and given not in allowed:
-        yield keys.TYPE, f"given {given!r}; {one_of(allowed)}"
+    is_given = keys.TYPE in file.settings and not isinstance(given, bool)
+    return {f"given {given!r}; {one_of(allowed)}": is_given and given not in allowed}
 
 
 @rule(
@@ -131,13 +133,13 @@ def no_starts_one_process(file: AccelerateView) -> bool:
     return file.starts_one and file.processes > 1
 
 
-@rule(LAUNCH_ENV)
-def mixed_precision_known(file: AccelerateView) -> Violations:
+@rule(LAUNCH_ENV, key=keys.PRECISION)
+def mixed_precision_known(file: AccelerateView) -> Refused:
     """The precision is one Accelerate has; a bare ``no`` is YAML's false."""
     given = file[keys.PRECISION]
-    if given is not None and str(given).lower() not in PRECISIONS:
-        hint = "; write 'no' in quotes" if given is False else ""
-        yield keys.PRECISION, f"given {given!r}; {one_of(PRECISIONS)}{hint}"
+    hint = "; write 'no' in quotes" if given is False else ""
+    is_known = given is None or str(given).lower() in PRECISIONS
+    return {f"given {given!r}; {one_of(PRECISIONS)}{hint}": not is_known}
 
 
 @rule(
@@ -191,12 +193,10 @@ def several_gpu_ids(file: AccelerateView) -> bool:
     return is_one_node and ids != "all" and "," not in ids
 
 
-@rule(MESH)
-def sizes_are_positive(file: AccelerateView) -> Violations:
+@rule(MESH, says="given {given}; 1 or more")
+def sizes_are_positive(file: AccelerateView) -> list[str]:
     """No size of the mesh is below 1."""
-    for name, size in file.sizes.items():
-        if size < 1:
-            yield keys.size_key(name), f"given {size}; 1 or more"
+    return [keys.size_key(name) for name, size in file.sizes.items() if size < 1]
 
 
 @rule(MESH, key=keys.MESH + "cp_backend", says="given {given!r}; allowed are torch")
@@ -269,16 +269,14 @@ def tp_and_cp_need_shards(file: AccelerateView) -> bool:
     return is_split and found["dp_replicate"] > 1 and found["dp_shard"] == 1
 
 
-@rule(MESH)
-def sizes_fill_processes(file: AccelerateView) -> Violations:
+@rule(MESH, key=keys.size_key("dp_shard"))
+def sizes_fill_processes(file: AccelerateView) -> Refused:
     """The sizes of the mesh multiply to the number of processes."""
-    found, processes = file.sizes, file.processes
-    total = prod(max(size, 0) for size in found.values())
-    is_free = total in (0, 1) or found["sp"] > 1 or processes < 1
-    if file.has_mesh and not is_free and total != processes:
-        given = " x ".join(f"{name} {size}" for name, size in found.items())
-        message = f"{given} = {total}; num_processes is {processes}"
-        yield keys.size_key("dp_shard"), message
+    total = prod(max(size, 0) for size in file.sizes.values())
+    given = " x ".join(f"{name} {size}" for name, size in file.sizes.items())
+    is_free = total in (0, 1) or file.sizes["sp"] > 1 or file.processes < 1
+    message = f"{given} = {total}; num_processes is {file.processes}"
+    return {message: file.has_mesh and not is_free and total != file.processes}
 
 
 @rule(
@@ -294,15 +292,18 @@ def fsdp2_has_ranks_to_shard_over(file: AccelerateView) -> bool:
 
 @rule(
     "transformers/integrations/tensor_parallel.py splits rows; attention cannot view the rest",
+    key=keys.size_key("tp"),
     enforced=False,
 )
-def tp_divides_heads(file: AccelerateView) -> Violations:
+def tp_divides_heads(file: AccelerateView) -> Refused:
     """Tensor parallelism splits query heads and key and value heads evenly."""
-    tp = file.sizes["tp"]
-    for name, what in (("num_heads", "heads"), ("num_kv_heads", "key and value heads")):
-        heads = file.world.decisions.get(f"model.{name}")
-        if tp > 1 and isinstance(heads, int) and heads % tp:
-            yield keys.size_key("tp"), f"given tp {tp}; a divisor of {heads} {what}"
+    tp, names = file.sizes["tp"], {"num_heads": "heads", "num_kv_heads": "key and value heads"}
+    heads = {what: file.world.decisions.get(f"model.{name}") for name, what in names.items()}
+    return {
+        f"given tp {tp}; a divisor of {number} {what}": tp > 1 and number % tp
+        for what, number in heads.items()
+        if isinstance(number, int)
+    }
 
 
 @rule(
@@ -368,14 +369,13 @@ def reshard_is_a_flag(file: AccelerateView) -> bool:
     return is_given and as_flag(file[keys.RESHARD]) is None
 
 
-@rule(PLUGIN)
-def state_dict_type_known(file: AccelerateView) -> Violations:
+@rule(PLUGIN, key=keys.FSDP + "state_dict_type")
+def state_dict_type_known(file: AccelerateView) -> Refused:
     """Checkpoints are whole or sharded; FSDP1 also knows local ones."""
-    key = keys.FSDP + "state_dict_type"
-    given = file.word(key, STATE_DICTS[0]).upper()
+    given = file.word(keys.FSDP + "state_dict_type", STATE_DICTS[0]).upper()
     allowed = STATE_DICTS if file.is_fsdp2 else (*STATE_DICTS, "LOCAL_STATE_DICT")
-    if file.is_fsdp and given not in allowed and not given.isdigit():
-        yield key, f"given {given}; {one_of(allowed)}"
+    is_known = given in allowed or given.isdigit()
+    return {f"given {given}; {one_of(allowed)}": file.is_fsdp and not is_known}
 
 
 @rule(PLUGIN, key=keys.WRAP, says=f"given {{given}}; {one_of(POLICIES)}")
@@ -396,14 +396,15 @@ def blocks_are_wrapped(file: AccelerateView) -> bool:
     return file.is_fsdp and file.word(keys.WRAP, "NO_WRAP").upper() == "NO_WRAP"
 
 
-@rule(PLUGIN)
-def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Violations:
+@rule(PLUGIN, key=keys.FSDP + "activation_checkpointing_offload")
+def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Refused:
     """What goes to the host is the input of recomputed blocks, under FSDP2."""
-    key = keys.FSDP + "activation_checkpointing_offload"
-    needs = "" if file.is_fsdp2 else "fsdp_version 2"
-    needs = needs if file.flag(keys.CHECKPOINTING) else "fsdp_activation_checkpointing true"
-    if file.is_fsdp and file.flag(key) and needs:
-        yield key, f"given true; {needs} as well"
+    is_on = file.is_fsdp and file.flag(keys.FSDP + "activation_checkpointing_offload")
+    recomputes = file.flag(keys.CHECKPOINTING)
+    return {
+        "given true; fsdp_activation_checkpointing true as well": is_on and not recomputes,
+        "given true; fsdp_version 2 as well": is_on and recomputes and not file.is_fsdp2,
+    }
 
 
 @rule(
@@ -427,13 +428,11 @@ def nothing_obsolete(file: AccelerateView) -> Violations:
             yield keys.FSDP + name, f"has no effect under FSDP2; {instead} instead"
 
 
-@rule(DEEPSPEED_PLUGIN)
-def config_file_stands_alone(file: AccelerateView) -> Violations:
+@rule(DEEPSPEED_PLUGIN, says="stands beside deepspeed_config_file; set it there only")
+def config_file_stands_alone(file: AccelerateView) -> list[str]:
     """What DeepSpeed's own file decides is not repeated beside it."""
     has_file = file.is_deepspeed and keys.FILE in file.settings
-    for name in REPEATED if has_file else ():
-        if file[name] is not None:
-            yield name, "stands beside deepspeed_config_file; set it there only"
+    return [name for name in REPEATED if has_file and file[name] is not None]
 
 
 @rule(
@@ -447,13 +446,15 @@ def zero_stage_known(file: AccelerateView) -> bool:
     return file.is_deepspeed and file.stage not in range(4)
 
 
-@rule("deepspeed/runtime/zero/offload_config.py, when the engine is made", enforced=False)
-def offload_device_known(file: AccelerateView) -> Violations:
+@rule(
+    "deepspeed/runtime/zero/offload_config.py, when the engine is made",
+    says=f"given {{given}}; {one_of(DEVICES)}",
+    enforced=False,
+)
+def offload_device_known(file: AccelerateView) -> list[str]:
     """States go to the host or to NVMe."""
-    for key in (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE):
-        given = file.word(key, "none").lower()
-        if file.is_deepspeed and given not in ("none", "cpu", "nvme"):
-            yield key, f"given {given}; {one_of(('none', 'cpu', 'nvme'))}"
+    both = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE) if file.is_deepspeed else ()
+    return [key for key in both if file.word(key, "none").lower() not in DEVICES]
 
 
 @rule(
@@ -489,13 +490,12 @@ def nvme_path_in_environment(file: AccelerateView) -> Violations:
             yield key, f"given nvme; set {variable} for every process"
 
 
-@rule(f"{PLUGIN} set_auto_wrap_policy raises", enforced=False)
-def wrapped_class_is_the_models(file: AccelerateView) -> Violations:
+@rule(f"{PLUGIN} set_auto_wrap_policy raises", key=WRAPPED, enforced=False)
+def wrapped_class_is_the_models(file: AccelerateView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    key = "fsdp_config.fsdp_transformer_layer_cls_to_wrap"
-    message = of_another_model(file.settings, key, file.world.decisions.get("model.family"))
-    if file.is_fsdp and message:
-        yield key, message
+    family = file.world.decisions.get("model.family")
+    message = of_another_model(file.settings, WRAPPED, family)
+    return {message: file.is_fsdp and message}
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from planner.formats.format import FormatRule
-from planner.formats.rules import ConfigView, Rules, Violations
+from planner.formats.rules import ConfigView, Rules
 from planner.formats.trainer import keys
 
 llamafactory, axolotl, swift, trl = (Rules(ConfigView) for _ in range(4))
@@ -25,12 +25,12 @@ def quantised_weights_have_adapters(file: ConfigView) -> bool:
     return is_whole and file["quantization_bit"] is not None
 
 
-@llamafactory(_FINETUNING)
-def galore_and_its_kin_train_all_weights(file: ConfigView) -> Violations:
+@llamafactory(_FINETUNING, says="given true with finetuning_type lora; finetuning_type full")
+def galore_and_its_kin_train_all_weights(file: ConfigView) -> list[str]:
     """GaLore, APOLLO and BAdam are not for LoRA."""
-    for key in ("use_galore", "use_apollo", "use_badam"):
-        if file.flag(key) and file.word("finetuning_type", "lora") == "lora":
-            yield key, "given true with finetuning_type lora; finetuning_type full"
+    is_lora = file.word("finetuning_type", "lora") == "lora"
+    names = ("use_galore", "use_apollo", "use_badam")
+    return [key for key in names if file.flag(key) and is_lora]
 
 
 @llamafactory(
@@ -51,12 +51,14 @@ def qlora_loads_4_bits(file: ConfigView) -> bool:
     return file.word("adapter") == "qlora" and not file.flag("load_in_4bit")
 
 
-@axolotl(f"{_PEFT} validate_adapter")
-def quantised_weights_have_an_adapter(file: ConfigView) -> Violations:
+@axolotl(
+    f"{_PEFT} validate_adapter",
+    says="given true without an adapter; adapter qlora or lora, or false",
+)
+def quantised_weights_have_an_adapter(file: ConfigView) -> list[str]:
     """Weights in 4 or 8 bits are not trained themselves."""
-    for key in ("load_in_4bit", "load_in_8bit"):
-        if file.flag(key) and not file["adapter"]:
-            yield key, "given true without an adapter; adapter qlora or lora, or false"
+    names = ("load_in_4bit", "load_in_8bit")
+    return [key for key in names if file.flag(key) and not file["adapter"]]
 
 
 @axolotl(

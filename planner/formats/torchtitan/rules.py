@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from planner.formats.format import FormatRule, World
-from planner.formats.rules import ConfigView, Rules, Violations
+from planner.formats.format import FormatRule, World, listed
+from planner.formats.rules import ConfigView, Refused, Rules
 from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, Config, config_of, filled
@@ -139,34 +139,30 @@ def of_pipeline(settings: Settings, world: World) -> TorchtitanView | None:
 rule, pipelined = Rules(of_release), Rules(of_pipeline)
 
 
-@rule("torchtitan/config/manager.py")
-def config_is_named(file: TorchtitanView) -> Violations:
+@rule("torchtitan/config/manager.py", says="missing; torchtitan needs --module and --config")
+def config_is_named(file: TorchtitanView) -> list[str]:
     """A module and one of its configs are named."""
-    missing = [name for name in SELECTORS if name not in file.settings]
-    if missing:
-        both = ", as is --config" if len(missing) > 1 else ""
-        yield missing[0], f"missing{both}; torchtitan needs --module and --config"
+    return [name for name in SELECTORS if name not in file.settings][:1]
 
 
-@rule(_DIMS)
-def degrees_are_positive(file: TorchtitanView) -> Violations:
+@rule(_DIMS, says="{given} given; needs 1 or more, shards also -1")
+def degrees_are_positive(file: TorchtitanView) -> list[str]:
     """Every degree is at least 1; that of the shards may be -1 for what the others leave."""
-    for name in (*key.DEGREES.values(), key.SHARD):
-        is_free = name == key.SHARD and file[name] == -1
-        if file[name] < 1 and not is_free:
-            others = ", or -1" if name == key.SHARD else ""
-            yield name, f"{file[name]} given; needs 1 or more{others}"
+    shards = () if file[key.SHARD] == -1 else (key.SHARD,)
+    return [name for name in (*key.DEGREES.values(), *shards) if file[name] < 1]
 
 
-@rule(_DIMS)
-def degrees_make_world(file: TorchtitanView) -> Violations:
+@rule(_DIMS, key=key.SHARD)
+def degrees_make_world(file: TorchtitanView) -> Refused:
     """Replicas x shards x cp x tp x pp are the processes."""
     names = (key.SHARD, *(key.DEGREES[name] for name in _OTHERS))
     is_known = file.config.is_known or all(file.settings[name].line for name in names)
     shards, others, wanted = file.shards, file.others, file.world.num_gpus
-    if is_known and others > 0 and file[key.SHARD] != 0 and shards * others != wanted:
-        given = f"{shards} shards x {others} of the other degrees = {shards * others}"
-        yield key.SHARD, f"{given}; needs {wanted} processes"
+    given = f"{shards} shards x {others} of the other degrees = {shards * others}"
+    is_sound = others > 0 and file[key.SHARD] != 0
+    return {
+        f"{given}; needs {wanted} processes": is_known and is_sound and shards * others != wanted
+    }
 
 
 @rule(
@@ -180,13 +176,13 @@ def experts_fit_shards(file: TorchtitanView) -> bool:
 
 @rule(
     "not checked: torchtitan/models/common/moe_sharding.py splits experts over the ranks",
+    key=EP,
     enforced=False,
 )
-def experts_are_whole(file: TorchtitanView) -> Violations:
+def experts_are_whole(file: TorchtitanView) -> Refused:
     """Expert parallelism divides the experts."""
     ep, experts = file.degree("ep"), file.model("num_experts")
-    if ep > 1 and experts % ep:
-        yield EP, f"{ep} given; needs a divisor of {experts} experts"
+    return {f"{ep} given; needs a divisor of {experts} experts": ep > 1 and experts % ep}
 
 
 @rule(
@@ -202,23 +198,24 @@ def experts_exist(file: TorchtitanView) -> bool:
     return file.degree("ep") > 1 and is_dense
 
 
-@rule(_DECODER)
-def tp_divides_heads(file: TorchtitanView) -> Violations:
+@rule(_DECODER, key=key.DEGREES["tp"])
+def tp_divides_heads(file: TorchtitanView) -> Refused:
     """Tensor parallelism divides query heads and heads of keys and values."""
-    tp = file.degree("tp")
-    for name, what in (("num_heads", "heads"), ("num_kv_heads", "key and value heads")):
-        heads = file.model(name)
-        if tp > 1 and heads % tp:
-            yield key.DEGREES["tp"], f"{tp} given; needs a divisor of {heads} {what}"
+    tp, names = file.degree("tp"), {"num_heads": "heads", "num_kv_heads": "key and value heads"}
+    heads = {what: file.model(name) for name, what in names.items()}
+    return {
+        f"{tp} given; needs a divisor of {number} {what}": tp > 1 and number % tp
+        for what, number in heads.items()
+    }
 
 
-@rule(_TRAINER)
-def sequence_is_divided(file: TorchtitanView) -> Violations:
+@rule(_TRAINER, key=key.SEQ_LEN)
+def sequence_is_divided(file: TorchtitanView) -> Refused:
     """The sequence is cut into tp pieces under sequence parallelism, 2 x cp under cp."""
-    cp, tp, length = file.degree("cp"), file.degree("tp"), file[key.SEQ_LEN]
-    pieces = (tp if file[key.SEQUENCE_PARALLEL] else 1) * (2 * cp if cp > 1 else 1)
-    if pieces > 1 and length % pieces:
-        yield key.SEQ_LEN, f"{length} given; needs a multiple of {pieces}"
+    cp, length = file.degree("cp"), file[key.SEQ_LEN]
+    tp = file.degree("tp") if file[key.SEQUENCE_PARALLEL] else 1
+    pieces = tp * (2 * cp if cp > 1 else 1)
+    return {f"{length} given; needs a multiple of {pieces}": pieces > 1 and length % pieces}
 
 
 @rule(_DECODER, key=key.SEQ_LEN, says="{given} given; the config allows {file.config.max_seq_len}")
@@ -227,14 +224,13 @@ def sequence_fits_rotary(file: TorchtitanView) -> bool:
     return bool(0 < file.config.max_seq_len < file[key.SEQ_LEN])
 
 
-@rule(_TRAINER)
-def batch_is_divided(file: TorchtitanView) -> Violations:
+@rule(_TRAINER, key=key.GLOBAL_BATCH)
+def batch_is_divided(file: TorchtitanView) -> Refused:
     """The global batch is a multiple of the local one times data parallelism."""
     total, local = file[key.GLOBAL_BATCH], file[key.LOCAL_BATCH]
     step = local * file.degree("dp_replicate") * file.shards
-    if total >= 0 and step > 0 and (total == 0 or total % step):
-        message = f"{total} given; needs a multiple of {local} x data parallelism = {step}"
-        yield key.GLOBAL_BATCH, message
+    is_uneven = total >= 0 and step > 0 and (total == 0 or total % step)
+    return {f"{total} given; needs a multiple of {local} x data parallelism = {step}": is_uneven}
 
 
 @rule(_TRAINER, key=key.CUDA_GRAPHS, says="not set with {file.pp} pipeline stages; needs to be")
@@ -243,13 +239,12 @@ def graphs_without_pipeline(file: TorchtitanView) -> bool:
     return file.pp > 1 and file.needs_graphs_off
 
 
-@rule(_TRAINER)
-def graphs_without_experts(file: TorchtitanView) -> Violations:
+@rule(_TRAINER, key=key.CUDA_GRAPHS)
+def graphs_without_experts(file: TorchtitanView) -> Refused:
     """CUDA graphs are switched off where expert parallelism waits for the host."""
     ep, dispatcher = file.degree("ep"), file.config.dispatcher
-    if ep > 1 and dispatcher in SYNCHRONOUS and file.needs_graphs_off:
-        message = f"not set with expert parallelism {ep} over {dispatcher}; needs to be"
-        yield key.CUDA_GRAPHS, message
+    message = f"not set with expert parallelism {ep} over {dispatcher}; needs to be"
+    return {message: ep > 1 and dispatcher in SYNCHRONOUS and file.needs_graphs_off}
 
 
 @rule(
@@ -318,12 +313,12 @@ def micro_batch_is_positive(file: TorchtitanView) -> bool:
     return bool(file[key.MICRO_BATCH] < 1)
 
 
-@pipelined(_TRAINER)
-def micro_batch_divides_local(file: TorchtitanView) -> Violations:
+@pipelined(_TRAINER, key=key.MICRO_BATCH)
+def micro_batch_divides_local(file: TorchtitanView) -> Refused:
     """Micro-batches of the pipeline make up the local batch."""
     size, local = file[key.MICRO_BATCH], file[key.LOCAL_BATCH]
-    if size > 0 and local % size:
-        yield key.MICRO_BATCH, f"{size} given; needs a divisor of the local batch {local}"
+    message = f"{size} given; needs a divisor of the local batch {local}"
+    return {message: size > 0 and local % size}
 
 
 @pipelined(
@@ -346,26 +341,30 @@ def tied_model_has_one_stage(file: TorchtitanView) -> bool:
     return bool(file.config.model.get("tied_embeddings"))
 
 
-@pipelined(_PIPELINE)
-def stages_fill_ranks(file: TorchtitanView) -> Violations:
+@pipelined(_PIPELINE, says="{file.parts} model parts; needs a multiple of {file.pp} stages")
+def stages_fill_ranks(file: TorchtitanView) -> list[str]:
     """Model parts are dealt out evenly over the pipeline's ranks."""
-    if file.parts % file.pp:
-        message = f"{file.parts} model parts; needs a multiple of {file.pp} stages"
-        yield file.decides_parts, message
+    return [file.decides_parts] if file.parts % file.pp else []
 
 
-@pipelined(_PIPELINE)
-def stages_fit_schedule(file: TorchtitanView) -> Violations:
+@pipelined(_PIPELINE, key=key.LAYERS)
+def stages_fit_schedule(file: TorchtitanView) -> Refused:
     """1F1B and GPipe take one part per rank where the number follows from layers per stage.
 
     Interleaved schedules then take two at least.
     """
     each, rest = divmod(file.parts, file.pp)
     is_computed = file[key.PARTS] is None and file[key.LAYERS] and each and not rest
-    if is_computed and file.schedule in SINGLE and each != 1:
-        yield key.LAYERS, f"{each} model parts per rank; the schedule takes 1"
-    if is_computed and file.schedule not in ("", "other", *SINGLE) and each < 2:
-        yield key.LAYERS, f"{each} model part per rank; the schedule needs 2"
+    is_single, is_known = file.schedule in SINGLE, file.schedule not in ("", "other")
+    return {
+        f"{each} model parts per rank; the schedule takes 1": is_computed
+        and is_single
+        and each != 1,
+        f"{each} model part per rank; the schedule needs 2": is_computed
+        and is_known
+        and not is_single
+        and each < 2,
+    }
 
 
 @pipelined(
@@ -379,22 +378,21 @@ def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
     return len(file[key.PARTS] or ()) > file.pp and file.schedule in SINGLE
 
 
-@pipelined(_PIPELINE)
-def v_schedule_has_two_parts(file: TorchtitanView) -> Violations:
+@pipelined(_PIPELINE, says="{file.parts} model parts, {file.pp} stages; the schedule takes 2 each")
+def v_schedule_has_two_parts(file: TorchtitanView) -> list[str]:
     """V-shaped schedules take two model parts per rank."""
     each, rest = divmod(file.parts, file.pp)
-    if file.schedule in V_SHAPED and each not in (0, 2) and not rest:
-        message = f"{file.parts} model parts; the schedule takes {2 * file.pp}"
-        yield file.decides_parts, message
+    is_wrong = file.schedule in V_SHAPED and each not in (0, 2) and not rest
+    return [file.decides_parts] if is_wrong else []
 
 
-@pipelined(_SCHEDULES)
-def micro_batches_fill_pipeline(file: TorchtitanView) -> Violations:
+@pipelined(_SCHEDULES, key=key.LOCAL_BATCH)
+def micro_batches_fill_pipeline(file: TorchtitanView) -> Refused:
     """1F1B needs as many micro-batches as stages, DualPipeV as many as model parts."""
     least = {"1f1b": file.pp, "dualpipe-v": file.parts}.get(file.schedule, 0)
-    if file.micro_batches and file.micro_batches < least:
-        given = f"{file[key.LOCAL_BATCH]} given, {file.micro_batches} micro-batches"
-        yield key.LOCAL_BATCH, f"{given}; the schedule needs {least}"
+    given = f"{file[key.LOCAL_BATCH]} given, {file.micro_batches} micro-batches"
+    is_short = file.micro_batches != 0 and file.micro_batches < least
+    return {f"{given}; the schedule needs {least}": is_short}
 
 
 @pipelined(
@@ -421,45 +419,45 @@ def split_backward_is_eager(file: TorchtitanView) -> bool:
     return file.compiles_blocks and splits_backward(file.schedule)
 
 
-@pipelined(_PIPELINE)
-def stage_weights_fit(file: TorchtitanView) -> Violations:
+@pipelined(_PIPELINE, key=key.FIRST_LESS)
+def stage_weights_fit(file: TorchtitanView) -> Refused:
     """Embedding and head weigh no more layers than a model part has, and every part has some."""
     layers, parts = file.model("num_layers"), file.parts
     first, last = file[key.FIRST_LESS], file[key.LAST_LESS]
     is_computed = layers and parts and file[key.PARTS] is None
-    if is_computed and default_counts(layers, parts, first, last) is None:
-        given = f"{parts} model parts of {layers} layers, embedding {first} and head {last}"
-        yield key.FIRST_LESS, f"{given}; a part needs a layer and its weight"
+    given = f"{parts} model parts of {layers} layers, embedding {first} and head {last}"
+    is_refused = is_computed and default_counts(layers, parts, first, last) is None
+    return {f"{given}; a part needs a layer and its weight": is_refused}
 
 
 @pipelined(
     "not checked: torchtitan/distributed/pipeline_parallel.py keeps the layers it is told",
+    key=key.PARTS,
     enforced=False,
 )
-def parts_hold_all_layers(file: TorchtitanView) -> Violations:
+def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
     layers = file.model("num_layers")
     counts = Counter(layer for part in file[key.PARTS] or () for layer in layers_in(part))
     wrong = [layer for layer in range(layers) if counts[layer] != 1]
     wrong += [layer for layer in counts if layer >= layers]
-    if file[key.PARTS] is not None and layers and wrong:
-        some = ", ".join(f"layers.{layer}" for layer in wrong[:4])
-        more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        message = f"{some}{more} not in exactly one part; the model has layers.0 to {layers - 1}"
-        yield key.PARTS, message
+    names = listed([f"layers.{layer}" for layer in wrong])
+    message = f"{names} not in exactly one part; the model has layers.0 to {layers - 1}"
+    return {message: file[key.PARTS] is not None and layers and wrong}
 
 
 @pipelined(
     "not checked: torchtitan/distributed/pipeline_parallel.py, fails in the first step",
+    key=key.PARTS,
     enforced=False,
 )
-def parts_hold_both_ends(file: TorchtitanView) -> Violations:
+def parts_hold_both_ends(file: TorchtitanView) -> Refused:
     """The first model part holds the embedding, the last one the norm and the head."""
-    listed = file[key.PARTS] or ()
     ends = (("tok_embeddings", 0, "first"), ("norm", -1, "last"), ("lm_head", -1, "last"))
-    for name, at, where in ends if listed else ():
-        if name not in listed[at]:
-            yield key.PARTS, f"{name} is not in the {where} part; it must be"
+    return {
+        f"{name} is not in the {where} part; it must be": name not in file[key.PARTS][at]
+        for name, at, where in (ends if file[key.PARTS] else ())
+    }
 
 
 RULES: tuple[FormatRule, ...] = (*rule, *pipelined)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
 from planner.formats.format import FormatRule
-from planner.formats.rules import ConfigView, Rules, Violations
+from planner.formats.rules import ConfigView, Refused, Rules, Violations
 from planner.formats.settings import as_whole, one_of
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
 from planner.spelling import did_you_mean
 
 ARGUMENTS = "transformers/training_args.py"
+WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"
 TRAINER = "transformers/trainer.py"
 DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"
 # Numbers that stand in both places, with the defaults of TrainingArguments.
@@ -56,22 +57,22 @@ def one_evaluation_precision(file: TrainerView) -> bool:
     return file.flag("fp16_full_eval") and file.flag("bf16_full_eval")
 
 
-@rule(ARGUMENTS)
-def optim_known(file: TrainerView) -> Violations:
+@rule(ARGUMENTS, key=keys.OPTIM)
+def optim_known(file: TrainerView) -> Refused:
     """The optimizer is one transformers has."""
-    given = file.word("optim", "adamw_torch_fused")
-    if given not in keys.optimizers():
-        hint = did_you_mean(given, keys.optimizers()) or one_of(keys.optimizers())
-        yield "optim", f"given {given!r}; {hint}"
+    given, known = file.word(keys.OPTIM, "adamw_torch_fused"), keys.optimizers()
+    hint = did_you_mean(given, known) or one_of(known)
+    return {f"given {given!r}; {hint}": given not in known}
 
 
-@rule(ARGUMENTS)
-def fsdp_options_known(file: TrainerView) -> Violations:
+@rule(ARGUMENTS, key=keys.FSDP)
+def fsdp_options_known(file: TrainerView) -> Refused:
     """The old form of fsdp holds words transformers knows."""
-    for each in keys.options(file.settings):
-        if each not in (*keys.FSDP2_OPTIONS, *keys.FSDP1_OPTIONS):
-            message = f"given {each!r}; true, with the rest in fsdp_config"
-            yield keys.FSDP, message
+    known = (*keys.FSDP2_OPTIONS, *keys.FSDP1_OPTIONS)
+    return {
+        f"given {each!r}; true, with the rest in fsdp_config": each not in known
+        for each in keys.options(file.settings)
+    }
 
 
 @rule(
@@ -120,13 +121,13 @@ def fsdp2_is_used(file: TrainerView) -> bool:
     return file.uses_fsdp and file.whole(keys.VERSION, 2) == 1
 
 
-@rule(f"{TRAINER}, when a Trainer is made", enforced=False)
-def one_checkpointing(file: TrainerView) -> Violations:
+@rule(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS, enforced=False)
+def one_checkpointing(file: TrainerView) -> Refused:
     """Blocks are recomputed by FSDP or by the model."""
     names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
     both = [file.spelled(name) for name in names if file.flag(name)]
-    if file.uses_fsdp and file.flag(keys.BLOCKS) and both:
-        yield keys.BLOCKS, f"given true beside {both[0]} true; this one alone"
+    is_on = file.uses_fsdp and file.flag(keys.BLOCKS)
+    return {f"given true beside {name} true; this one alone": is_on for name in both[:1]}
 
 
 @rule(
@@ -176,12 +177,14 @@ def deepspeed_agrees(file: TrainerView) -> Violations:
             yield full, f'given {file[full]}, {name} is not; "auto"'
 
 
-@rule("torch/utils/data/sampler.py, when data is loaded", enforced=False)
-def batch_is_positive(file: TrainerView) -> Violations:
+@rule(
+    "torch/utils/data/sampler.py, when data is loaded",
+    says="given {given}; 1 or more",
+    enforced=False,
+)
+def batch_is_positive(file: TrainerView) -> list[str]:
     """A batch and an accumulation of nothing train nothing."""
-    for key in (keys.BATCH, keys.STEPS):
-        if (given := file.whole(key, 1)) < 1:
-            yield key, f"given {given}; 1 or more"
+    return [key for key in (keys.BATCH, keys.STEPS) if file.whole(key, 1) < 1]
 
 
 @rule(ARGUMENTS, key="logging_steps", says="given 0; above 0, or logging_strategy no")
@@ -210,26 +213,26 @@ def prefetch_needs_workers(file: TrainerView) -> bool:
     return is_given and file.whole("dataloader_num_workers", 0) == 0
 
 
-@rule(ARGUMENTS)
-def best_model_is_saved(file: TrainerView) -> Violations:
+@rule(ARGUMENTS, key="load_best_model_at_end")
+def best_model_is_saved(file: TrainerView) -> Refused:
     """The best model is found when it is evaluated and saved alike."""
     save = file.word("save_strategy", "steps")
     evaluate = file.word("eval_strategy", file.word("evaluation_strategy", "no"))
-    if file.flag("load_best_model_at_end") and save not in ("best", evaluate):
-        message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"
-        yield "load_best_model_at_end", message
+    message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"
+    is_loaded = file.flag("load_best_model_at_end")
+    return {message: is_loaded and save not in ("best", evaluate)}
 
 
 @rule(
     "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
+    key=WRAPPED,
     enforced=False,
 )
-def wrapped_class_is_the_models(file: TrainerView) -> Violations:
+def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    key = "fsdp_config.transformer_layer_cls_to_wrap"
-    message = of_another_model(file.settings, key, file.world.decisions.get("model.family"))
-    if file.uses_fsdp and message:
-        yield key, message
+    family = file.world.decisions.get("model.family")
+    message = of_another_model(file.settings, WRAPPED, family)
+    return {message: file.uses_fsdp and message}
 
 
 @rule(
@@ -243,13 +246,15 @@ def processors_are_asked_for(file: TrainerView) -> bool:
     return file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
 
 
-@rule("accelerate/state.py AcceleratorState", enforced=False)
-def processors_hold_whole_replicas(file: TrainerView) -> Violations:
+@rule(
+    "accelerate/state.py AcceleratorState",
+    says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
+    enforced=False,
+)
+def processors_hold_whole_replicas(file: TrainerView) -> list[str]:
     """On processors neither FSDP nor DeepSpeed shards, whatever the file says."""
-    for key in (keys.FSDP, keys.DEEPSPEED):
-        if file.flag(keys.ON_PROCESSOR) and keys.is_on(file.settings, key):
-            message = "given beside use_cpu true, which trains whole replicas"
-            yield key, f"{message}; neither, or no use_cpu"
+    both = (keys.FSDP, keys.DEEPSPEED) if file.flag(keys.ON_PROCESSOR) else ()
+    return [key for key in both if keys.is_on(file.settings, key)]
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)
