@@ -37,7 +37,7 @@ from planner.report.words import (
     placement_line,
     range_line,
     run_line,
-    selects_lines,
+    selects_line,
     software_lines,
 )
 from planner.search.space.vocabulary import MIXED_LAYERS
@@ -80,16 +80,6 @@ def gap_text(answer: Answer) -> str:
         return "plan 1 is the fastest, the others may be beaten"
     gap = f"{math.ceil(answer.gap * 1e4) / 1e4:.2%}"
     return OBJECTIVES[answer.aim.objective].beaten.format(gap=gap)
-
-
-def sizes_line(answer: Answer) -> str:
-    """How large model and cluster are."""
-    context = answer.contexts[0]
-    cluster = context.cluster
-    return (
-        f"{context.model.name}: {describe_size(context.model)}; {cluster.name}: "
-        f"{cluster.num_accelerators:,} x {cluster.accelerator.name}"
-    )
 
 
 def tight_line(plans: Sequence[Plan]) -> str:
@@ -217,24 +207,20 @@ def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
         yield "--format json or csv has all points."
 
 
-def _variants(beside: Beside) -> Iterator[RenderableType]:
-    """Of every layout the fastest variants, with what they gain."""
-    for rank, found in enumerate(beside.variants, start=1):
-        yield Text(f"Variants of plan {rank}", "bold")
-        yield from (f"  {one.time_change:+6.1%}  {one.words}" for one in found)
-
-
 def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     """What the answer rests on: variants, costs, placement, ranges, evidence, software, search."""
+    context = answer.contexts[0]
+    machines = f"{context.cluster.num_accelerators:,} x {context.cluster.accelerator.name}"
     yield Text()
     if answer.plans:
         best = answer.plans[0]
-        yield from (*selects_lines(answer.plans), *variant_lines(answer, beside), costs_line(best))
+        yield from (selects_line(answer.plans), *variant_lines(answer, beside), costs_line(best))
         yield f"Rank order {placement_line(best.context, best.strategy)}."
         yield range_line(best.estimate)
         yield mfu_line(best)
         yield evidence_line(best.context, best.strategy)
-    yield Text(sizes_line(answer), "dim")
+    model = f"{context.model.name}: {describe_size(context.model)}"
+    yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)
     yield from software_lines(answer.contexts, (*answer.plans, *answer.pareto))
     yield Text(search_line(answer), "dim")
@@ -254,6 +240,9 @@ def print_answer(
     ``following``: the command that goes on from here.
     """
     narrowed, width = ", ".join(answer.narrowing.texts), console.width
+    num = sum(note.is_assumed for note in answer.notes)
+    counted = f"{num} assumption{'s' * (num > 1)}, " if num else ""
+    more = f"-v adds {counted}evidence, search; --all the variants of every layout."
     show(
         console,
         Text(inputs_line(answer.contexts, answer.notes), "dim"),
@@ -275,21 +264,16 @@ def print_answer(
 
         title = f"No plan keeps the limits: {limits_text(answer.aim.limits)}. The nearest:"
         show(console, Text(title, "bold"), plans_table(unmet(answer).nearest, width=width))
+    for rank, found in enumerate(beside.variants if show_all else (), start=1):
+        variants = (f"  {one.time_change:+6.1%}  {one.words}" for one in found)
+        show(console, Text(f"Variants of plan {rank}", "bold"), *variants)
     show(
         console,
-        *(_variants(beside) if show_all else ()),
         *_frontier(answer, width),
         *(_grounds(answer, beside) if verbose else ()),
         whole(f"Next: {following}") if following else "",
-        "" if verbose else Text(more_line(answer), "dim"),
+        "" if verbose else Text(more, "dim"),
     )
-
-
-def more_line(answer: Answer) -> str:
-    """What other options would show."""
-    assumed = sum(note.is_assumed for note in answer.notes)
-    counted = f"{assumed} assumption{'s' * (assumed > 1)}, " if assumed else ""
-    return f"-v adds {counted}evidence, search; --all the variants of every layout."
 
 
 def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
@@ -305,7 +289,18 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
             headroom_gib=answer.headroom_gib,
         ),
         assumptions=[SoftwareRow.of(context.traits) for context in answer.contexts],
-        plans=_ranked_rows(answer, beside),
+        plans=[
+            RankedRow.of(
+                plan,
+                weighed_s=plan.weighed_s,
+                handicaps=plan.penalties(),
+                variants=[
+                    VariantRow.of(one.plan, turned=one.words, time_change=one.time_change)
+                    for one in variants
+                ],
+            )
+            for plan, variants in zip(answer.plans, beside.variants, strict=True)
+        ],
         fastest=None if answer.fastest is None else PlanRow.of(answer.fastest),
         ladder=[PlanRow.of(plan) for plan in answer.ladder],
         recipe=recipe_row(beside.recipe) if beside.recipe else None,
@@ -313,22 +308,6 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
         pareto=[PlanRow.of(plan) for plan in answer.pareto],
         search=_search_row(answer),
     )
-
-
-def _ranked_rows(answer: Answer, beside: Beside) -> list[RankedRow]:
-    """The plans, each with the variants of its layout."""
-    return [
-        RankedRow.of(
-            plan,
-            weighed_s=plan.weighed_s,
-            handicaps=plan.penalties(),
-            variants=[
-                VariantRow.of(one.plan, turned=one.words, time_change=one.time_change)
-                for one in variants
-            ],
-        )
-        for plan, variants in zip(answer.plans, beside.variants, strict=True)
-    ]
 
 
 def _nearest_rows(answer: Answer) -> list[NearestRow]:

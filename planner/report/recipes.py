@@ -18,12 +18,10 @@ def _standing(found: Placed) -> str:
     if found.missing_bytes:
         tail = f", but fits under {software}, its own software" if found.fits_its_own else ""
         return f"does not fit here: needs {format_bytes(found.missing_bytes)} more{tail}"
-    peak, usable = found.estimate.memory.peak_bytes, found.estimate.memory.usable_bytes
-    if peak > usable:
-        free = found.context.cluster.accelerator.hbm_bytes - peak
+    memory, tail = found.estimate.memory, ""
+    if memory.peak_bytes > memory.usable_bytes:
+        free = found.context.cluster.accelerator.hbm_bytes - memory.peak_bytes
         tail = f", with {free / GIB:.1f} GiB free, less than the margin"
-    else:
-        tail = ""
     slower = found.slower_fraction
     change = "" if slower is None else f", {100.0 * slower:+.1f} %"
     row = f"row {found.row}" if found.row else "not among the rows"

@@ -40,7 +40,7 @@ from planner.report.words import (
     placement_line,
     range_line,
     run_line,
-    selects_lines,
+    selects_line,
     software_lines,
     time_line,
     utilization_line,
@@ -212,12 +212,12 @@ def search_line(sizing: Sizing) -> str:
     )
 
 
-def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text]:
+def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
     """What the size rests on: its plan's costs, evidence, prices, software, search."""
     lines = []
     if plan := sizing.chosen:
         lines = [
-            *selects_lines([plan]),
+            selects_line([plan]),
             costs_line(plan),
             f"Placed {placement_line(plan.context, plan.strategy)}.",
             range_line(plan.estimate),
@@ -227,7 +227,7 @@ def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text]:
     basis.insert(0, "time: without start-up, checkpoints, evaluation, failures and restarts.")
     software = software_lines(sizing.case.contexts, sizing.sizes)
     return [
-        *map(Text, lines),
+        *lines,
         *(Text(line, "dim") for line in basis),
         *note_lines(notes, assumed=True),
         *software,

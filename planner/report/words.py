@@ -69,20 +69,11 @@ def degrees_words(strategy: Strategy) -> str:
     return " · ".join(f"{name.upper()} {value}" for name, value in used if value > 1)
 
 
-def _state_words(strategy: Strategy) -> list[str]:
-    """How states are sharded; nothing to say where nobody could share them."""
-    if strategy.dp * strategy.cp == 1:
-        return []
-    groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
-    return [f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"]
-
-
 def _recompute_words(context: Context, strategy: Strategy) -> str:
     """What is recomputed of which layers."""
-    if strategy.recompute == "none":
-        return "nothing recomputed"
-    if strategy.recompute == "full":
-        return "all layers recomputed"
+    usual = {"none": "nothing recomputed", "full": "all layers recomputed"}
+    if strategy.recompute in usual:
+        return usual[strategy.recompute]
     modules: tuple[str, ...] = ()
     if any(strategy.selective_layers_per_stage):
         modules = strategy.recompute_modules or context.traits.recompute.selected
@@ -117,12 +108,15 @@ def saving_words(plan: Plan) -> list[str]:
 def layout_words(plan: Plan) -> str:
     """The layout in words, from degrees to what is recomputed and offloaded."""
     strategy = plan.strategy
+    groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
+    sharded = f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"
     words = [
         degrees_words(strategy),
         "experts not split (ETP 1)" if strategy.etp == 1 < strategy.tp else "",
         f"schedule {strategy.schedule}" if strategy.schedule != "1f1b" else "",
         f"micro-batch {strategy.micro_batch}",
-        *_state_words(strategy),
+        # Nothing to say of states where nobody could share them.
+        sharded if strategy.dp * strategy.cp > 1 else "",
         *saving_words(plan),
     ]
     return ", ".join(word for word in words if word)
@@ -172,36 +166,37 @@ def utilization_line(plan: Plan) -> str:
     )
 
 
-def _usual_peak(plan: Plan) -> str:
-    """The GEMMs whose peak an MFU is over: in 16 bits wherever the accelerator has them."""
-    usual = usual_precision(plan.context.cluster.accelerator)
-    return "16-bit" if usual in SIXTEEN_BITS else usual
+def _peak(plan: Plan) -> tuple[str, bool]:
+    """The GEMMs whose peak an MFU is over, and whether the plan's own are such.
 
-
-def _runs_at_peak(plan: Plan) -> bool:
-    """Whether the plan's own GEMMs are those whose peak its MFU is over."""
-    precision, peak = plan.context.job.precision, _usual_peak(plan)
-    return precision == peak or (precision in SIXTEEN_BITS and peak == "16-bit")
+    It is that of 16 bits wherever the accelerator has them.
+    """
+    usual, precision = usual_precision(plan.context.cluster.accelerator), plan.context.job.precision
+    if usual in SIXTEEN_BITS:
+        return "16-bit", precision in SIXTEEN_BITS
+    return usual, precision == usual
 
 
 def over_words(plan: Plan) -> str:
     """Over which peak the MFU is, where the GEMMs run at another one."""
-    return "" if _runs_at_peak(plan) else f" of the {_usual_peak(plan)} peak"
+    peak, is_own = _peak(plan)
+    return "" if is_own else f" of the {peak} peak"
 
 
 def mfu_line(plan: Plan) -> str:
     """The convention of numerator and denominator, and what the other one would give."""
     estimate, accelerator = plan.estimate, plan.context.cluster.accelerator
     peak = peak_flops_per_s(accelerator, usual_precision(accelerator)) / TERA
-    over = f"over the dense {_usual_peak(plan)} peak ({peak:,.{0 if peak >= 10 else 3}f} TFLOP/s)"
-    if not _runs_at_peak(plan):
-        over += f", also in {plan.context.job.precision}"
+    name, is_own = _peak(plan)
+    also = "" if is_own else f", also in {plan.context.job.precision}"
+    over = f"over the dense {name} peak ({peak:,.{0 if peak >= 10 else 3}f} TFLOP/s){also}"
     if estimate.mfu_full_square == estimate.mfu:
         return f"MFU: the whole attention square, {over}."
-    counted = "the causal half of the attention square"
-    if plan.context.model.windowed_share:
-        counted += ", of windows what they see"
-    return f"MFU: {counted}, {over}; with the whole square {estimate.mfu_full_square:.1%}."
+    windows = ", of windows what they see" if plan.context.model.windowed_share else ""
+    return (
+        f"MFU: the causal half of the attention square{windows}, {over}; with the whole square "
+        f"{estimate.mfu_full_square:.1%}."
+    )
 
 
 def memory_line(plan: Plan) -> str:
@@ -232,7 +227,7 @@ def host_line(plan: Plan) -> str:
 
 def memory_lines(plan: Plan) -> list[str]:
     """What of the memories is taken that the plan fills."""
-    return [line for line in (memory_line(plan), host_line(plan)) if line]
+    return list(filter(None, (memory_line(plan), host_line(plan))))
 
 
 def job_line(plan: Plan) -> str:
@@ -251,7 +246,7 @@ def job_line(plan: Plan) -> str:
 def figure_lines(plan: Plan) -> list[str]:
     """What a plan takes: time, use of the accelerators, memory, and the job where it is given."""
     lines = [time_line(plan), utilization_line(plan), *memory_lines(plan), job_line(plan)]
-    return [line for line in lines if line]
+    return list(filter(None, lines))
 
 
 def costs_line(plan: Plan) -> str:
@@ -270,8 +265,8 @@ def costs_line(plan: Plan) -> str:
     )
 
 
-def selects_lines(plans: Sequence[Plan]) -> list[str]:
-    """What selective layers recompute, per plan where it differs."""
+def selects_line(plans: Sequence[Plan]) -> str:
+    """What selective layers recompute, per plan where it differs; empty where there are none."""
     by_modules: dict[str, list[str]] = {}
     for rank, plan in enumerate(plans, start=1):
         strategy = plan.strategy
@@ -279,13 +274,12 @@ def selects_lines(plans: Sequence[Plan]) -> list[str]:
             selected = plan.context.traits.recompute.selected
             modules = strategy.selects or ", ".join(selected) or "nothing"
             by_modules.setdefault(modules, []).append(str(rank))
-    if len(by_modules) == 1:
-        return [f"Selective recomputes {modules}." for modules in by_modules]
     parts = [
         f"{modules} (plan{'s' if len(ranks) > 1 else ''} {', '.join(ranks)})"
         for modules, ranks in by_modules.items()
     ]
-    return [f"Selective recomputes {'; '.join(parts)}."] if parts else []
+    said = "; ".join(by_modules if len(parts) == 1 else parts)
+    return f"Selective recomputes {said}." if said else ""
 
 
 def placement_line(context: Context, strategy: Strategy) -> str:
