@@ -53,19 +53,27 @@ def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float, *, wi
 def _memory_tree(estimate: Estimate, *, wide: bool) -> list[Tree | str]:
     """The memory tree of the fullest stage, then the peak of every stage."""
     memory = estimate.memory
-    headroom = memory.hbm_bytes - memory.peak_bytes
-    in_host = headroom >= 0 and memory.host_missing_bytes > 0
-    verdict = f"{memory.verdict} in host memory" if in_host else memory.verdict
     tree = Tree(
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
-        f"({verdict}: {format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
-        f", uncertain by {format_bytes(memory.uncertainty_bytes)}), "
+        f"({_verdict(memory)}: {_free(memory)}, uncertain by "
+        f"{format_bytes(memory.uncertainty_bytes)}), "
         f"stage {memory.peak_stage}, {memory.moment}"
     )
     _grow(tree, memory.items, "memory", memory.peak_bytes, wide=wide)
     peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
     by_stage = f"peak by stage: {peaks}" if len(memory.stage_peak_bytes) > 1 else ""
     return [tree, by_stage, host_line(memory)]
+
+
+def _verdict(memory: MemoryEstimate) -> str:
+    """Whether it fits, and whether that is a matter of the host's memory."""
+    in_device = memory.hbm_bytes >= memory.peak_bytes
+    return memory.verdict + " in host memory" * bool(in_device and memory.host_missing_bytes)
+
+
+def _free(memory: MemoryEstimate) -> str:
+    headroom = memory.hbm_bytes - memory.peak_bytes
+    return f"{format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
 
 
 def host_line(memory: MemoryEstimate) -> str:
@@ -218,13 +226,6 @@ def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[StageLedger]:
     return Table(answer.ledgers, columns)
 
 
-def _verdict_of(saving: Saving, memory: MemoryEstimate) -> str:
-    """Whether a change makes it fit; that it is the host that has no room, where that is so."""
-    is_short = saving.verdict == "does not fit"
-    in_device = saving.peak_bytes is not None and saving.peak_bytes <= memory.hbm_bytes
-    return "host too small" if is_short and in_device else saving.verdict or ""
-
-
 def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Table[Saving] | Text]:
     """What changes would save, and which are not possible."""
 
@@ -232,12 +233,18 @@ def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Tabl
         saved = saving.saved_bytes or 0.0
         return f"{'-' if saved < 0 else ''}{format_bytes(abs(saved))}"
 
+    def verdict(saving: Saving) -> str:
+        # The device holds it, so it is the host that has no room.
+        is_short = saving.verdict == "does not fit"
+        in_device = saving.peak_bytes is not None and saving.peak_bytes <= memory.hbm_bytes
+        return "host too small" if is_short and in_device else saving.verdict or ""
+
     columns: list[Column[Saving]] = [
         Column("change", lambda saving: saving.change, right=False, wraps=True),
         Column("saves", saves),
         Column("peak", lambda saving: format_bytes(saving.peak_bytes or 0.0)),
         Column("time per token", lambda saving: f"{(saving.time_factor or 1.0) - 1.0:+.1%}"),
-        Column("", lambda saving: _verdict_of(saving, memory), right=False, wraps=True),
+        Column("", verdict, right=False, wraps=True),
     ]
     yield Table([saving for saving in savings if saving.peak_bytes is not None], columns)
     refused: dict[str, list[Saving]] = {}
@@ -250,16 +257,6 @@ def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Tabl
         names = ", ".join(saving.change for saving in changes)
         whys = dict.fromkeys(saving.why.partition(": ")[2] or saving.why for saving in changes)
         yield Text(f"  {names} ({rule}: {'; '.join(whys)})", "dim")
-
-
-def _title(answer: MemoryAnswer) -> str:
-    context = answer.context
-    job, cluster = context.job, context.cluster
-    return (
-        f"{context.model.name} on {answer.strategy.num_gpus:,} of {cluster.num_accelerators:,} "
-        f"{cluster.accelerator.name}, {context.traits.name} ({context.traits.profile}), "
-        f"sequences of {job.seq_len}, {job.precision}{context.traits.training.suffix}"
-    )
 
 
 def _layout(strategy: Strategy) -> str:
@@ -284,18 +281,6 @@ def _layout(strategy: Strategy) -> str:
         f"placed {strategy.placement}",
     ]
     return ", ".join([" ".join(degrees) or "one GPU", *policies])
-
-
-def verdict_line(memory: MemoryEstimate) -> str:
-    """Whether it fits, and what is free or missing."""
-    free = memory.hbm_bytes - memory.peak_bytes
-    what = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} missing"
-    in_host = " in host memory" if free >= 0 and memory.host_missing_bytes else ""
-    return (
-        f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: "
-        f"{memory.verdict}{in_host}, "
-        f"{what}; published peaks are off by up to {format_bytes(memory.uncertainty_bytes)}."
-    )
 
 
 def fullest_line(answer: MemoryAnswer) -> str:
@@ -341,15 +326,26 @@ def print_memory_answer(
     answer: MemoryAnswer, console: Console, *, show_all: bool, verbose: bool
 ) -> None:
     """Print whether it fits, what takes most, what would save; ``verbose``: all of it."""
-    memory = answer.estimate.memory
+    memory, context, job = answer.estimate.memory, answer.context, answer.context.job
+    title = (
+        f"{context.model.name} on {answer.strategy.num_gpus:,} of "
+        f"{context.cluster.num_accelerators:,} {context.cluster.accelerator.name}, "
+        f"{context.traits.name} ({context.traits.profile}), "
+        f"sequences of {job.seq_len}, {job.precision}{context.traits.training.suffix}"
+    )
+    verdict = (
+        f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: "
+        f"{_verdict(memory)}, {_free(memory)}; published peaks are off by up to "
+        f"{format_bytes(memory.uncertainty_bytes)}."
+    )
     fullest = answer.ledgers[memory.peak_stage]
     saves = Text("What would save how much", "bold")
     show(
         console,
-        Text(_title(answer), "dim"),
+        Text(title, "dim"),
         Text(_layout(answer.strategy), "dim"),
         *(Text(f"note: {note}", "dim") for note in answer.notes if verbose),
-        Text(verdict_line(memory), VERDICT_STYLES.get(memory.verdict, "bold red")),
+        Text(verdict, VERDICT_STYLES.get(memory.verdict, "bold red")),
         fullest_line(answer),
     )
     if not verbose:

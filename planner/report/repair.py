@@ -137,9 +137,20 @@ def render_repair_json(made: FixedFile, command: str) -> str:
 
 def print_repair(made: FixedFile, console: Console, command: str) -> None:
     """What is wrong and what repairs it; ``command`` searches from scratch."""
-    show(console, Text(_title(made), "dim"), *_answer(made, command))
-    if made.assumed:
-        show(console, Text(f"assumed: {', '.join(made.assumed)}", "dim"))
+    context, cluster = made.answer.context, made.answer.context.cluster
+    title = (
+        f"{one_line(made.source.path)}: {context.model.name} on {cluster.name} "
+        f"({cluster.num_accelerators:,} x {cluster.accelerator.name}), {context.traits.name} "
+        f"({context.traits.profile}), batch {context.job.global_batch} x {context.job.seq_len} "
+        f"tokens, {context.margin_fraction:.1%} of HBM left free"
+    )
+    assumed = f"assumed: {', '.join(made.assumed)}"
+    show(
+        console,
+        Text(title, "dim"),
+        *_answer(made, command),
+        Text(assumed, "dim") if made.assumed else "",
+    )
 
 
 def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
@@ -160,7 +171,9 @@ def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
         yield from _wrong(made)
         yield "The layout is legal and fits: nothing of it changes."
         return
-    yield Text(_headline(best), "bold green")
+    time = format_seconds(best.plan.estimate.iter_time_s)
+    taken = f"{_memory(best.plan)}, {time} an iteration"
+    yield Text(f"Fixed by {_changed(best)}: {taken}.", "bold green")
     yield from _wrong(made)
     yield from _changes(best.changes, is_plan=is_plan)
     yield _proved(answer)
@@ -174,17 +187,6 @@ def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
     yield from _diff(made.diff)
 
 
-def _title(made: FixedFile) -> str:
-    """The question in one line."""
-    context, cluster = made.answer.context, made.answer.context.cluster
-    return (
-        f"{one_line(made.source.path)}: {context.model.name} on {cluster.name} "
-        f"({cluster.num_accelerators:,} x {cluster.accelerator.name}), {context.traits.name} "
-        f"({context.traits.profile}), batch {context.job.global_batch} x {context.job.seq_len} "
-        f"tokens, {context.margin_fraction:.1%} of HBM left free"
-    )
-
-
 def _sound(made: FixedFile) -> str:
     before = made.answer.before
     if made.format != PLAN and made.answer.violations:
@@ -196,12 +198,6 @@ def _sound(made: FixedFile) -> str:
         f"{before.estimate.memory.peak_stage}, "
         f"{format_seconds(before.estimate.iter_time_s)} per iteration."
     )
-
-
-def _headline(best: Repaired) -> str:
-    """What repairs it, and what it then takes."""
-    time = format_seconds(best.plan.estimate.iter_time_s)
-    return f"Fixed by {_changed(best)}: {_memory(best.plan)}, {time} an iteration."
 
 
 def _memory(plan: Plan) -> str:

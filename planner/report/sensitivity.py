@@ -120,17 +120,6 @@ def _table(result: Sensitivity) -> Table[Response]:
     return Table([one for one in result.responses if one.matters], columns)
 
 
-def _saved_line(result: Sensitivity) -> str:
-    """Where the plan asked about is not the best one; empty where it is."""
-    if layout_of(result.plan) == layout_of(result.best):
-        return ""
-    slower = result.plan.estimate.iter_time_s / result.best.estimate.iter_time_s - 1.0
-    return (
-        f"The plan given ({short_layout(result.plan.strategy)}) takes {slower:+.1%} of the best "
-        "one's time; what follows is of the best one."
-    )
-
-
 def print_sensitivity(
     result: Sensitivity,
     notes: Sequence[Note],
@@ -143,6 +132,13 @@ def print_sensitivity(
     of_hardware = _crossings(result, is_hardware=True)
     shown = of_hardware if verbose else of_hardware[:MOST_SHOWN]
     crossings = [*shown, *_crossings(result, is_hardware=False)]
+    given = ""
+    if layout_of(result.plan) != layout_of(result.best):
+        slower = result.plan.estimate.iter_time_s / result.best.estimate.iter_time_s - 1.0
+        given = (
+            f"The plan given ({short_layout(result.plan.strategy)}) takes {slower:+.1%} of the "
+            "best one's time; what follows is of the best one."
+        )
     now = format_seconds(result.best.estimate.iter_time_s)
     title = f"Time per token, planned again ({now} an iteration now; * another layout wins)"
     still = ", ".join(one.figure.title for one in result.responses if not one.matters)
@@ -151,7 +147,7 @@ def print_sensitivity(
         Text(inputs_line((result.best.context,), ()), "dim"),
         *note_lines(notes, assumed=False),
         Text(verdict_line(result), "bold"),
-        _saved_line(result),
+        given,
         *(f"- {crossing_line(one, crossing)}" for one, crossing in crossings),
         measure_line(result),
         whole(f"Next: {following}") if following else "",

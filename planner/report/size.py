@@ -178,7 +178,11 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
             f"{format_seconds(size.estimate.iter_time_s)} per iteration."
         )
     if job.total_tokens is not None:
-        others.append(_slow_end_line(sizing, plan))
+        made, deadline_s = plan.estimate, sizing.limits.deadline_s
+        slow_s = plan.span_s() * made.iter_time_s_upper / made.iter_time_s
+        is_late = deadline_s is not None and slow_s > deadline_s
+        late = f", {time_text(slow_s - (deadline_s or 0.0))} late" if is_late else ""
+        others.append(f"At the slow end of that the job takes {time_text(slow_s)}{late}.")
     styled = [Text(_head(sizing, plan), "bold green"), Text(run, "bold")]
     return [*styled, *(Text(f"  {line}") for line in figures), *map(Text, others)]
 
@@ -192,14 +196,6 @@ def _head(sizing: Sizing, plan: Plan) -> str:
     if gpus == 1:
         return f"1 GPU ({place}) is the fewest that {'holds' if holds else 'does'} it."
     return f"{gpus:,} GPUs ({place}) are the fewest that {'hold' if holds else 'do'} it."
-
-
-def _slow_end_line(sizing: Sizing, plan: Plan) -> str:
-    """Whether the deadline holds where such runs were slowest."""
-    slow_s = plan.span_s() * plan.estimate.iter_time_s_upper / plan.estimate.iter_time_s
-    deadline_s = sizing.limits.deadline_s
-    late = f", {time_text(slow_s - deadline_s)} late" if deadline_s and slow_s > deadline_s else ""
-    return f"At the slow end of that the job takes {time_text(slow_s)}{late}."
 
 
 def search_line(sizing: Sizing) -> str:
@@ -261,13 +257,6 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
     return serialise("size", data)
 
 
-def _limit(result: Scaling, point: Point, plan: Plan) -> str:
-    """The dominating limit; ``batch`` beside it where the batch is exhausted."""
-    name = result.limit(plan)
-    names = [*([name] if name else []), *(["batch"] * point.is_exhausted)]
-    return "+".join(names) or "-"
-
-
 def _scaling_table(result: Scaling) -> Table[Point]:
     """The best plan of every size, and what it gains."""
     axes = layout_axes([plan for _, plan in result.fitting])
@@ -303,11 +292,16 @@ def _shares_table(result: Scaling) -> Table[tuple[Point, Plan]]:
     def share_column(name: str) -> Column[tuple[Point, Plan]]:
         return Column(name, lambda row: f"{shares(row[1].estimate)[name]:.0%}")
 
+    def limits(row: tuple[Point, Plan]) -> str:
+        # Beside what takes most, that the batch is exhausted.
+        names = (result.limit(row[1]), "batch" if row[0].is_exhausted else "")
+        return "+".join(filter(None, names)) or "-"
+
     columns: list[Column[tuple[Point, Plan]]] = [
         Column("GPUs", lambda row: f"{row[0].num_gpus:,}"),
         Column("micro-\nbatches", lambda row: f"{row[1].strategy.num_micro_batches:,}"),
         *map(share_column, shown),
-        Column("limit", lambda row: _limit(result, *row), right=False),
+        Column("limit", limits, right=False),
     ]
     return Table(result.fitting, columns)
 
