@@ -88,8 +88,6 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: StageParame
     framework traits.
     """
     overheads = context.traits.overheads
-    if not overheads.num_buckets:
-        return np.zeros(len(strategy))
     held = _rank_params(context, strategy, parts)
     elements = np.minimum(overheads.bucket_elements, held)
     return overheads.num_buckets * weight_bytes(context) * elements
@@ -110,8 +108,6 @@ def step_group_bytes(context: Context, strategy: StrategyColumns, parts: StagePa
     traits.
     """
     states = context.traits.states
-    if not states.zero3_step_elements:
-        return np.zeros(len(strategy))
     shard = _rank_params(context, strategy, parts) / parts.num_shards
     elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
     held = element_bytes("fp32") * elements
@@ -136,9 +132,6 @@ def largest_gradient_bytes(
     optimizer's states are offloaded below stage 3. Source: framework traits.
     """
     states = context.traits.states
-    per_tensor = states.whole_tensor_gradient_bytes + states.largest_gradient_copy_bytes
-    if not per_tensor + states.offload_staging_bytes:
-        return np.zeros(len(strategy))
     whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
     per_element = states.largest_gradient_copy_bytes + np.where(
         strategy.zero_stage == 2, whole, 0.0
@@ -162,8 +155,6 @@ def embedding_gradient_bytes(
     with tensor parallelism). Source: framework traits.
     """
     states = context.traits.states
-    if not states.embedding_gradient_is_whole:
-        return np.zeros(len(strategy))
     whole = unsharded_until_step(strategy, states) & states.embedding_gradient_is_whole
     others = parts.costs.at(parts.costs.vocab_params) * (strategy.tp - 1.0)
     return np.where(whole, others * states.gradient_bytes, 0.0)
@@ -227,8 +218,6 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: StageP
     torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
     """
     states = context.traits.states
-    if not states.gathers_in_own_stream:
-        return np.zeros(len(strategy))
     is_whole = unsharded_until_step(strategy, states)
     gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
     root = _root_params(context, strategy, parts)
@@ -236,7 +225,7 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: StageP
     pool = weight_bytes(context) * (parts.gathered + largest)
     whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
     pool = pool + whole * states.gradient_bytes / parts.num_shards
-    return np.where(gathers, pool, 0.0)
+    return np.where(gathers & states.gathers_in_own_stream, pool, 0.0)
 
 
 @item("memory.dead_blocks", inputs=("traits.kernels.saved.name",))
@@ -249,16 +238,14 @@ def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: StagePa
     reserved memory within 2 %. Zero where the implementation's table has no ``freed`` section.
     """
     costs, states = parts.costs, context.traits.states
-    if not context.traits.kernels.saved.entries("freed"):
-        return np.zeros(len(strategy))
     working_set = costs.at(costs.freed_bytes)
     weights = np.where(_gathers(context, strategy), weight_bytes(context) * parts.gathered, 0.0)
     root = _root_params(context, strategy, parts) - parts.last_frozen_elements
     reduced = states.gradient_reduce_bytes * root
     fits = reduced <= costs.at(costs.largest_logits_bytes)
     kept = np.where(fits | ~_gathers(context, strategy), 0.0, reduced)
-    total: Array = working_set + weights + kept
-    return total
+    leaves_blocks = bool(context.traits.kernels.saved.entries("freed"))
+    return np.where(leaves_blocks, working_set + weights + kept, 0.0)
 
 
 def _whole_gradients(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
@@ -302,8 +289,6 @@ def transient_layer_bytes(
 
     The caller adds the activation gradients of :func:`planner.layers.block.backward_tensors`.
     """
-    if max(context.traits.support.zero_stages) < 2:
-        return np.zeros(len(strategy))
     made = _whole_gradients(context, strategy, parts) > 0
     first = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
     return unit_buffer_bytes(context, strategy, parts) + weight_bytes(context) * first
@@ -323,10 +308,9 @@ def _boundary(parts: StageParameters) -> Array:
 
 def sent_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
-    if context.traits.states.keeps_stage_outputs == "no":
-        return np.zeros(len(strategy))
+    keeps = context.traits.states.keeps_stage_outputs != "no"
     share = np.where(strategy.sequence_parallel == 0, strategy.tp, 1)
-    return np.where(strategy.pp > 1, _boundary(parts) / share, 0.0)
+    return np.where((strategy.pp > 1) & keeps, _boundary(parts) / share, 0.0)
 
 
 @item(
@@ -339,10 +323,9 @@ def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: StageP
     ``2 · m · logits``. Source: torch/distributed/pipelining/stage.py (output_chunks,
     merge_chunks). Zero where outputs die with their backward.
     """
-    if context.traits.states.keeps_stage_outputs != "all":
-        return np.zeros(len(strategy))
+    keeps = context.traits.states.keeps_stage_outputs == "all"
     logits = parts.costs.at(parts.costs.logits_bytes) * strategy.num_micro_batches
-    return np.where(strategy.pp > 1, 2.0 * logits, 0.0)
+    return np.where((strategy.pp > 1) & keeps, 2.0 * logits, 0.0)
 
 
 @item(
@@ -353,6 +336,5 @@ def receive_buffer_bytes(
     context: Context, strategy: StrategyColumns, parts: StageParameters
 ) -> Array:
     """Bytes of one receive buffer: the boundary activation of a micro-batch."""
-    if not context.traits.states.receives_into_own_buffers:
-        return np.zeros(len(strategy))
-    return np.where(strategy.pp > 1, _boundary(parts), 0.0)
+    receives = context.traits.states.receives_into_own_buffers
+    return np.where((strategy.pp > 1) & receives, _boundary(parts), 0.0)

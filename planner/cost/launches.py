@@ -43,34 +43,25 @@ def grouped_calls(op: Op) -> Array:
     return ZERO + sum(np.asarray(gemm.count, dtype=float) for gemm in op.gemms if op.is_expert)
 
 
-def traffic_kernels(op: Op, kernels: KernelTraits) -> float:
-    """Kernels that move an op's traffic: the framework's, none where its own are counted apart."""
-    return 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
+def launches(
+    op: Op, kernels: KernelTraits, strategy: StrategyColumns, *, backward: bool = False
+) -> Array:
+    """Kernels that the host launches in one op's forward, or its backward; C.
 
-
-def forward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
-    """Kernels that the host launches in one op's forward; C.
-
-    One for every product, batched and grouped ones included, and for fused attention;
-    :func:`traffic_kernels` where the op moves data through HBM; one for every collective.
+    One for every product, batched and grouped ones included (in backward two, one where its weight
+    is frozen), and for fused attention; those that move the op's traffic through HBM, the
+    framework's number, none where its own are counted apart; one for every collective.
     Source: counted in the frameworks' modules. Excludes views and allocations, whose time is part
     of a launch's.
     """
-    own = len(op.gemms) + (op.attention is not None) + op.small_kernels[0] + op.tiny_kernels[0]
-    moves = np.where(op.forward_bytes > 0, traffic_kernels(op, kernels), 0.0)
-    return own + moves + _collectives(op.forward_comms, strategy)
-
-
-def backward_launches(op: Op, kernels: KernelTraits, strategy: StrategyColumns) -> Array:
-    """Kernels that the host launches in one op's backward; C.
-
-    As :func:`forward_launches`, with two for every product, one where its weight is
-    frozen.
-    """
-    products = sum(1.0 if gemm.is_frozen else BACKWARD_PRODUCTS for gemm in op.gemms)
-    own = products + (op.attention is not None) + op.small_kernels[1] + op.tiny_kernels[1]
-    moves = np.where(op.backward_bytes > 0, traffic_kernels(op, kernels), 0.0)
-    return own + moves + _collectives(op.backward_comms, strategy)
+    products = sum(2.0 if backward and not gemm.is_frozen else 1.0 for gemm in op.gemms)
+    small, tiny = op.small_kernels[backward], op.tiny_kernels[backward]
+    moved, comms = op.forward_bytes, op.forward_comms
+    if backward:
+        moved, comms = op.backward_bytes, op.backward_comms
+    moves = 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
+    own = products + (op.attention is not None) + small + tiny
+    return own + np.where(moved > 0, moves, 0.0) + _collectives(comms, strategy)
 
 
 # Seconds of a layer's forward, its backward and a repeated forward.
@@ -102,11 +93,13 @@ def launch_floors_s(
     iteration is replayed.
     """
     launched = 1.0 - kernels.cuda_graph_fraction
-    forward = ZERO + sum(forward_launches(op, kernels, strategy) for op in group.ops)
-    backward = ZERO + sum(backward_launches(op, kernels, strategy) for op in group.ops)
-    forward, backward = forward * kernels.launch_s, backward * kernels.launch_s
+    forward, backward = (
+        sum((launches(op, kernels, strategy, backward=back) for op in group.ops), ZERO)
+        * kernels.launch_s
+        for back in (False, True)
+    )
     if group.name != "moe":
-        spared = [forward_launches(op, kernels, strategy) for op in group.ops if op.is_spared]
+        spared = [launches(op, kernels, strategy) for op in group.ops if op.is_spared]
         repeated = forward - sum(spared) * kernels.launch_s
         return forward * launched, backward * launched, repeated * launched
     calls = ZERO + sum(grouped_calls(op) for op in group.ops)
@@ -145,14 +138,14 @@ def op_floors_s(
     eager_s = router_launches_s(kernels)[0] * (1.0 - kernels.cuda_graph_fraction)
     calls_s = [grouped_calls(op) * kernels.grouped_launch_s for op in ops]
     rest_s = np.maximum(floor_s - sum(calls_s) - eager_s, 0.0)
-    launches = [forward_launches(op, kernels, strategy) for op in ops[before + 1 :]]
-    behind_s = rest_s * (1.0 - sum(HOST_SHARES.values())) / sum(launches)
+    numbers = [launches(op, kernels, strategy) for op in ops[before + 1 :]]
+    behind_s = rest_s * (1.0 - sum(HOST_SHARES.values())) / sum(numbers)
     return [
         *[rest_s * (HOST_SHARES["attention"] / before)] * before,
         rest_s * HOST_SHARES["router"] + eager_s,
         *(
             number * behind_s + call_s
-            for number, call_s in zip(launches, calls_s[before + 1 :], strict=True)
+            for number, call_s in zip(numbers, calls_s[before + 1 :], strict=True)
         ),
     ]
 

@@ -1,6 +1,7 @@
-"""What layers of multi-token prediction cost on the stage of the head."""
+"""Costs of layers, of their ends and of multi-token prediction on distinct layer shapes."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -74,13 +75,9 @@ def mtp_costs(
     everything: list[tuple[float, tuple[Op, ...]]] = [(1.0, ops), *shared]
 
     def of(figure: str, *, expert: bool | None = None) -> Array:
-        total: Array = ZERO + number * sum(
-            share * getattr(op, figure)
-            for share, group in everything
-            for op in group
-            if expert is None or op.is_expert == expert
+        return ZERO + sum(
+            number * share * _total(group, figure, expert=expert) for share, group in everything
         )
-        return total
 
     return MtpCosts(
         time=scale_items(add_items(passes.forward, passes.backward, *around), float(number)),
@@ -104,11 +101,14 @@ class LayerMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndPasses:
-    """Passes of embedding or head, on distinct layer shapes."""
+class EndCosts:
+    """Embedding or head, on distinct layer shapes."""
 
     forward: TimeItems
     backward: TimeItems
+    params: Array
+    frozen_bytes: Array
+    saved_bytes: Array
 
     @property
     def both(self) -> TimeItems:
@@ -152,16 +152,10 @@ class LayerCosts:
     """Of the largest matrix that a product rebuilds in 16 bits."""
     backward_bytes: Array
     """Gradients alive together in a layer's backward, of the largest kind."""
-    first: EndPasses
+    first: EndCosts
     """Embedding."""
-    first_params: Array
-    first_frozen_bytes: Array
-    first_saved_bytes: Array
-    last: EndPasses
+    last: EndCosts
     """Final norm, vocabulary projection and loss."""
-    last_params: Array
-    last_frozen_bytes: Array
-    last_saved_bytes: Array
     mtp: MtpCosts
     largest_weight_params: Array
     """Elements of the MLP's down projection, whose gradient comes first."""
@@ -189,11 +183,19 @@ class LayerCosts:
         return self.at(exposed_s(items))
 
 
-def _mean(kinds: tuple[LayerGroup, ...], values: list[Array]) -> Array:
-    total = sum(kind.num_layers for kind in kinds)
+def _mean(kinds: tuple[LayerGroup, ...], figure: str, *, expert: bool | None = None) -> Array:
+    """Of the ops of a layer, the mean over all layers of the kinds."""
+    number = sum(kind.num_layers for kind in kinds)
     return ZERO + sum(
-        value * (kind.num_layers / total) for kind, value in zip(kinds, values, strict=True)
+        _total(kind.ops, figure, expert=expert) * (kind.num_layers / number) for kind in kinds
     )
+
+
+def _total(ops: Iterable[Op], figure: str, *, expert: bool | None = None) -> Array:
+    """Sum of a figure over ops; of experts alone, or of others, where that is said."""
+    counted = [op for op in ops if expert is None or op.is_expert == expert]
+    total: Array = ZERO + sum(getattr(op, figure) for op in counted)
+    return total
 
 
 _SHAPE = tuple(each.name for each in fields(LayerShape) if each.name in STRATEGY_FIELDS)
@@ -254,15 +256,22 @@ def layer_costs(
     kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
 
-    def passes_of(op: Op) -> EndPasses:
-        return EndPasses(forward=op_forward(op, setting), backward=op_backward(op, setting))
+    def end_costs(op: Op, timed_op: Op) -> EndCosts:
+        return EndCosts(
+            forward=op_forward(timed_op, setting),
+            backward=op_backward(timed_op, setting),
+            params=ZERO + op.params,
+            frozen_bytes=ZERO + op.frozen_bytes,
+            saved_bytes=ZERO + op.saved_bytes,
+        )
 
     timed = timed_shape(shape, job)
     passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
     wide = shape.element_bytes * stream_width(traits.kernels.widens_stream)
     boundary = shape.num_tokens * model.hidden_size * wide / shape.sp
-    first = embedding_op(model, shape, traits)
     last = head_op(model, shape, traits)
+    behind = block_kinds(kinds)
+    leading = tuple(kind for kind in kinds if kind.num_leading)
     return LayerCosts(
         index=index,
         num_shapes=len(rows),
@@ -270,11 +279,11 @@ def layer_costs(
         backward=passes.backward,
         repeated=passes.repeated,
         selective=passes.selective,
-        body=_body_memory(kinds),
-        lead=_lead_memory(kinds),
+        body=_memory(behind),
+        lead=_memory(leading or behind),
         num_leading=sum(kind.num_leading for kind in kinds),
-        largest_saved_bytes=_largest([_saved(kind.ops) for kind in kinds]),
-        largest_selective_saved_bytes=_largest([_kept(kind.ops) for kind in kinds]),
+        largest_saved_bytes=_largest([_total(kind.ops, "saved_bytes") for kind in kinds]),
+        largest_selective_saved_bytes=_largest([_total(kind.ops, "kept_bytes") for kind in kinds]),
         freed_bytes=_largest([total_bytes(kind.freed) for kind in kinds]),
         largest_logits_bytes=_largest(
             [ZERO, *(one.num_bytes for one in last.saved if one.name.startswith("loss."))]
@@ -282,16 +291,10 @@ def layer_costs(
         logits_bytes=shape.num_tokens * _vocab_rows(model, shape, traits) * shape.element_bytes,
         dequantised_bytes=_largest([kind.dequantised_bytes for kind in kinds]),
         backward_bytes=_largest([total_bytes(kind.backward) for kind in kinds]),
-        params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
-        expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
-        first=passes_of(embedding_op(model, timed, traits)),
-        first_params=ZERO + first.params,
-        first_frozen_bytes=ZERO + first.frozen_bytes,
-        first_saved_bytes=ZERO + first.saved_bytes,
-        last=passes_of(head_op(model, timed, traits)),
-        last_params=ZERO + last.params,
-        last_frozen_bytes=ZERO + last.frozen_bytes,
-        last_saved_bytes=ZERO + last.saved_bytes,
+        params=_mean(kinds, "params", expert=False),
+        expert_params=_mean(kinds, "params", expert=True),
+        first=end_costs(embedding_op(model, shape, traits), embedding_op(model, timed, traits)),
+        last=end_costs(last, head_op(model, timed, traits)),
         mtp=mtp_costs(model, shape, kinds, setting),
         largest_weight_params=_largest([_down_params(kind.ops) for kind in kinds]),
         linear_params=_distinct_linear_params(kinds),
@@ -317,18 +320,6 @@ def _vocab_rows(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) ->
     return padded_vocab_size(model, shape.tp, traits.support.vocab_padding) / shape.tp
 
 
-def _saved(ops: tuple[Op, ...]) -> Array:
-    return ZERO + sum(op.saved_bytes for op in ops)
-
-
-def _frozen(ops: tuple[Op, ...]) -> Array:
-    return ZERO + sum(op.frozen_bytes for op in ops)
-
-
-def _kept(ops: tuple[Op, ...]) -> Array:
-    return ZERO + sum(op.kept_bytes for op in ops)
-
-
 def _largest(values: list[Array]) -> Array:
     largest: Array = np.maximum.reduce(np.broadcast_arrays(*values))
     return largest
@@ -336,23 +327,12 @@ def _largest(values: list[Array]) -> Array:
 
 def _memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
     return LayerMemory(
-        params=_mean(kinds, [_params(kind.ops, expert=False) for kind in kinds]),
-        expert_params=_mean(kinds, [_params(kind.ops, expert=True) for kind in kinds]),
-        saved_bytes=_mean(kinds, [_saved(kind.ops) for kind in kinds]),
-        selective_saved_bytes=_mean(kinds, [_kept(kind.ops) for kind in kinds]),
-        frozen_bytes=_mean(kinds, [_frozen(kind.ops) for kind in kinds]),
+        params=_mean(kinds, "params", expert=False),
+        expert_params=_mean(kinds, "params", expert=True),
+        saved_bytes=_mean(kinds, "saved_bytes"),
+        selective_saved_bytes=_mean(kinds, "kept_bytes"),
+        frozen_bytes=_mean(kinds, "frozen_bytes"),
     )
-
-
-def _body_memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
-    """Mean memory of the layers behind the leading ones."""
-    return _memory(block_kinds(kinds))
-
-
-def _lead_memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
-    """Memory of a leading layer; of the body where there is none."""
-    leading = tuple(kind for kind in kinds if kind.num_leading)
-    return _memory(leading) if leading else _body_memory(kinds)
 
 
 def _distinct_linear_params(groups: tuple[LayerGroup, ...]) -> Array:
@@ -365,7 +345,3 @@ def _distinct_linear_params(groups: tuple[LayerGroup, ...]) -> Array:
         if gemm.has_weight and not gemm.is_frozen
     }
     return ZERO + sum(by_name.values())
-
-
-def _params(ops: tuple[Op, ...], *, expert: bool) -> Array:
-    return ZERO + sum(op.params for op in ops if op.is_expert == expert)

@@ -17,12 +17,11 @@ from planner.cost.kernels import (
     tiny_kernels_s,
 )
 from planner.cost.launches import (
-    backward_launches,
-    forward_launches,
     grouped_calls,
     host_waits,
     launch_floors_s,
     launch_waits_s,
+    launches,
     layer_waits_s,
     module_hooks_s,
     op_floors_s,
@@ -360,8 +359,7 @@ def _with_expert_overlap(
         module_hooks_s,
         op_floors_s,
         router_launches_s,
-        forward_launches,
-        backward_launches,
+        launches,
         grouped_calls,
     ),
 )

@@ -13,6 +13,7 @@ from planner.cost import buffers
 from planner.cost.context import Context
 from planner.cost.stage_parts import StageParameters
 from planner.spec.strategy import StrategyColumns
+from planner.spec.traits import FrameworkTraits
 from planner.units import Array
 
 Lifetime = Literal[
@@ -43,6 +44,8 @@ class MemoryTerm:
     lifetime: Lifetime = "whole run"
     elements: Callable[[StageParameters], Array] | None = None
     """Where it is one tensor, how many it has."""
+    when: Callable[[FrameworkTraits], object] = bool
+    """Of traits: false where it is zero, so that a search need not compute it; bool is never so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +94,33 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     MemoryTerm(
         name="workspaces", per="stage", of=lambda context, *_: buffers.workspace_bytes(context)
     ),
-    MemoryTerm(name="buckets", per="stage", of=buffers.bucket_bytes),
-    MemoryTerm(name="step_group", per="stage", of=buffers.step_group_bytes, lifetime=RESERVED),
-    MemoryTerm(name="gather_buffers", per="stage", of=buffers.gather_pool_bytes, lifetime=RESERVED),
-    MemoryTerm(name="dead_blocks", per="stage", of=buffers.dead_block_bytes, lifetime=RESERVED),
+    MemoryTerm(
+        name="buckets",
+        per="stage",
+        of=buffers.bucket_bytes,
+        when=lambda traits: traits.overheads.num_buckets,
+    ),
+    MemoryTerm(
+        name="step_group",
+        per="stage",
+        of=buffers.step_group_bytes,
+        lifetime=RESERVED,
+        when=lambda traits: traits.states.zero3_step_elements,
+    ),
+    MemoryTerm(
+        name="gather_buffers",
+        per="stage",
+        of=buffers.gather_pool_bytes,
+        lifetime=RESERVED,
+        when=lambda traits: traits.states.gathers_in_own_stream,
+    ),
+    MemoryTerm(
+        name="dead_blocks",
+        per="stage",
+        of=buffers.dead_block_bytes,
+        lifetime=RESERVED,
+        when=lambda traits: traits.kernels.saved.entries("freed"),
+    ),
     StateTerm(
         per="layer",
         of=lambda parts, state: parts.layer_bytes(state, parts.costs.body),
@@ -111,7 +137,12 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     StateTerm(per="first", of=lambda parts, place: parts.frozen_bytes("first", place)),
     StateTerm(per="first", of=StageParameters.lead_bytes, elements=_leading_params),
     MemoryTerm(name="largest_gradient.copy", per="first", of=buffers.largest_gradient_bytes),
-    MemoryTerm(name="largest_gradient.embedding", per="first", of=buffers.embedding_gradient_bytes),
+    MemoryTerm(
+        name="largest_gradient.embedding",
+        per="first",
+        of=buffers.embedding_gradient_bytes,
+        when=lambda traits: traits.states.embedding_gradient_is_whole,
+    ),
     StateTerm(
         per="last",
         of=StageParameters.last_bytes,
@@ -141,6 +172,7 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         per="backward",
         of=buffers.transient_layer_bytes,
         lifetime="backward of a layer",
+        when=lambda traits: max(traits.support.zero_stages) >= 2,
     ),
     MemoryTerm(
         name="transient.gathered_head", per="loss", of=buffers.gathered_head_bytes, lifetime="loss"
@@ -178,6 +210,6 @@ def bytes_per(
             continue
         if isinstance(term, StateTerm):
             total = total + term.of(parts, place)
-        elif place == "device":
+        elif place == "device" and term.when(context.traits):
             total = total + term.of(context, strategy, parts)
     return total

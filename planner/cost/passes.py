@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.layer import EndPasses
+from planner.cost.layer import EndCosts
 from planner.cost.layer_passes import LayerTimes, layer_times
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
 from planner.cost.pipeline import layer_weight_gradient_s
@@ -127,7 +127,7 @@ def _ends(subject: PricedStrategy, chunk: int, last: int) -> _Ends:
         gathers = pace * float(subject.parts.end_exchange_s(name)[0])  # type: ignore[arg-type]
         kernels += float(getattr(subject.model, f"{name}_s")[0]) - gathers
         exchange += gathers
-        end: EndPasses = getattr(costs, name)
+        end: EndCosts = getattr(costs, name)
         for found, items in zip(comms, (end.forward, end.backward), strict=True):
             for item, one in costs.items_at(comm_items(items)).items():
                 seconds = pace * float(one.exposed_s[0])

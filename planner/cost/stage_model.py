@@ -77,14 +77,14 @@ def stage_model(
         num_mtp_layers=context.job.mtp_layers,
         num_leading=costs.num_leading,
         lead_saved_bytes=costs.at(costs.lead.saved_bytes) - saved,
-        first_saved_bytes=costs.at(costs.first_saved_bytes),
+        first_saved_bytes=costs.at(costs.first.saved_bytes),
         part_saved_bytes=np.zeros(len(strategy)),
         least_chunk_layers=np.zeros(len(strategy)),
         receive_buffer_bytes=receive_buffer_bytes(context, strategy, parts),
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
         sent_saved_bytes=sent_bytes(context, strategy, parts),
         layer_transient_bytes=memory("backward"),
-        last_transient_bytes=costs.at(costs.last_saved_bytes + costs.mtp.saved_bytes)
+        last_transient_bytes=costs.at(costs.last.saved_bytes + costs.mtp.saved_bytes)
         + memory("loss"),
         overhead_bytes=memory("device"),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,

@@ -178,7 +178,7 @@ def stage_parameters(
     )
     expert = costs.at(costs.expert_params)
     params = costs.at(costs.params) + expert
-    last_params = costs.at(costs.last_params)
+    last_params = costs.at(costs.last.params)
     copies = context.model.tied_embeddings + (context.job.mtp_layers > 0)
     vocab = costs.at(costs.vocab_params)
     last_params = last_params + np.where(strategy.head_stage > 0, copies * vocab, 0.0)
@@ -220,13 +220,13 @@ def stage_parameters(
     return StageParameters(
         costs=costs,
         params=params,
-        first_params=costs.at(costs.first_params),
+        first_params=costs.at(costs.first.params),
         last_params=last_params,
         mtp_params=costs.at(costs.mtp.params),
         mtp_expert_params=costs.at(costs.mtp.expert_params),
         frozen_elements=frozen,
-        first_frozen_elements=costs.at(costs.first_frozen_bytes) / FROZEN_BYTES,
-        last_frozen_elements=costs.at(costs.last_frozen_bytes) / FROZEN_BYTES,
+        first_frozen_elements=costs.at(costs.first.frozen_bytes) / FROZEN_BYTES,
+        last_frozen_elements=costs.at(costs.last.frozen_bytes) / FROZEN_BYTES,
         frozen=frozen_shares(strategy, states, shards),
         states=layer_states,
         first_states=ends_of(means.first),

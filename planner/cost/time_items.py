@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.host_states import gradient_offload_s, overlapped_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
-from planner.cost.layer import EndPasses, LayerCosts, mtp_costs
+from planner.cost.layer import EndCosts, LayerCosts, mtp_costs
 from planner.cost.layer_passes import layer_times
 from planner.cost.layer_time import (
     COMM_ITEMS,
@@ -60,7 +60,7 @@ def _total(items: TimeItems) -> Duration:
     )
 
 
-def _end_items(name: str, costs: LayerCosts, end: EndPasses) -> TimeItems:
+def _end_items(name: str, costs: LayerCosts, end: EndCosts) -> TimeItems:
     """Kernels of embedding or head, and their collectives beside those of layers."""
     items = costs.items_at(end.both)
     return {f"compute.{name}": _total(kernel_items(items))} | comm_items(items)
