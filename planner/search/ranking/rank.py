@@ -165,10 +165,11 @@ def frontier(exploration: Exploration) -> list[Best]:
     """
     candidates, all_shapes = exploration.candidates, exploration.shapes
     best_s = np.full(len(candidates.gpus), np.inf)
-    np.minimum.at(best_s, candidates.group, candidates.upper_s)
     per_group, shapes = 1, None
     while not exploration.is_late:
-        limit = _limits_s(best_s)
+        np.minimum.at(best_s, candidates.group, candidates.upper_s)
+        # The best time known of a number of GPUs and of all smaller ones.
+        limit = np.minimum.accumulate(best_s)
         shapes = exploration.shapes_below(limit, shapes)
         if not len(shapes) and not candidates.unrefined_below(limit).any():
             break
@@ -178,51 +179,17 @@ def frontier(exploration: Exploration) -> list[Best]:
         below = np.flatnonzero(candidates.unrefined_below(limit))
         chosen = _first_per_group(candidates.lower_s, below, candidates.group, 2 * per_group)
         exploration.refining.refine(chosen, limit)
-        np.minimum.at(best_s, candidates.group, candidates.upper_s)
         per_group *= 2
-    return _solve_frontier(exploration, best_s)
-
-
-def _limits_s(best_s: Array) -> Array:
-    """Per GPU count (ascending): the best known time of it and of all smaller ones."""
-    limit: Array = np.minimum.accumulate(best_s)
-    return limit
-
-
-def _open_rows(candidates: Candidates, best_s: Array) -> Index:
-    """Refined rows that may be on the frontier, by group, those of the least bound first."""
-    limit = _limits_s(best_s)[candidates.group] * (1.0 + CLOSED)
-    rows = np.flatnonzero(candidates.is_refined & (candidates.lower_s <= limit))
-    return rows[np.lexsort((candidates.lower_s[rows], candidates.group[rows]))]
-
-
-def _solve_first_rows(exploration: Exploration, best_s: Array) -> None:
-    """Solve the most promising row of every group, so that limits of the others are tight."""
-    candidates, solving = exploration.candidates, exploration.solving
-    rows = _open_rows(candidates, best_s)
-    _, starts = np.unique(candidates.group[rows], return_index=True)
-    rows, limit = rows[starts], _limits_s(best_s) * (1.0 + CLOSED)
-    if exploration.is_late:
-        return
-    solving.prepare(rows, limit)
-    for row in rows.tolist():
-        group = candidates.group[row]
-        if not exploration.is_late and candidates.lower_s[row] < limit[group]:
-            solving.solve(row, float(limit[group]))
-            best_s[group] = min(best_s[group], candidates.upper_s[row])
-
-
-def _solve_frontier(exploration: Exploration, best_s: Array) -> list[Best]:
-    _solve_first_rows(exploration, best_s)
-    candidates = exploration.candidates
-    rows = _open_rows(candidates, best_s)
+    limit = np.minimum.accumulate(best_s) * (1.0 + CLOSED)
+    may_lead = candidates.is_refined & (candidates.lower_s <= limit[candidates.group])
     if not exploration.is_late:
-        exploration.solving.prepare(rows, _limits_s(best_s) * (1.0 + CLOSED))
+        exploration.solving.prepare(np.flatnonzero(may_lead), limit)
     kept: list[Best] = []
     fastest_s, every, ones = float("inf"), np.arange(len(best_s)), np.ones(len(best_s))
-    for group in np.unique(candidates.group[rows]).tolist():
-        field = Field(weight=ones, within=every == group, limit_s=fastest_s)
-        found = _solved(exploration, 1, field)
+    for group in every.tolist():
+        found = _solved(
+            exploration, 1, Field(weight=ones, within=every == group, limit_s=fastest_s)
+        )
         if found.ranked:
             kept.append(found)
             fastest_s = found.ranked[0].split.iteration_s
