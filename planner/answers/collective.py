@@ -20,7 +20,6 @@ from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.hierarchy import (
     GroupLevel,
     HierarchyCost,
-    LevelCost,
     on_levels,
     unsuitable,
 )
@@ -214,7 +213,7 @@ def _algorithm(question: CollectiveQuestion, cost: HierarchyCost) -> AlgorithmRo
     )
 
 
-def _share(name: str, cost: CollectiveCost | LevelCost) -> ShareRow:
+def _share(name: str, cost: CollectiveCost) -> ShareRow:
     return ShareRow(
         name=name,
         time_s=float(cost.time_s),

@@ -50,13 +50,10 @@ class GroupLevel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelCost:
+class LevelCost(CollectiveCost):
     """The share of one level; bytes pass the busiest rank's port."""
 
     name: str
-    time_s: Array
-    rounds: Array
-    sent_bytes: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,12 +272,7 @@ def on_levels(
         algorithm=name,
         total=_TOTALS.get(placement, _in_sequence)(shares, levels),
         levels=tuple(
-            LevelCost(
-                name=level.name,
-                time_s=share.time_s,
-                rounds=share.rounds,
-                sent_bytes=share.sent_bytes,
-            )
+            LevelCost(name=level.name, **vars(share))
             for level, share in zip(levels, shares, strict=True)
         ),
     )

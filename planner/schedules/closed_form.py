@@ -55,8 +55,7 @@ def one_f_one_b_in_flight(stage: Array, pp: Array | float, num_micro_batches: Ar
 
 def one_f_one_b_order(device: int, num_devices: int, num_micro_batches: int) -> Order:
     """What a device runs: p - 1 - i forwards, a forward and a backward in turn, backwards."""
-    work = [(device, number) for number in range(num_micro_batches)]
-    return alternating(work, work, num_warmup=min(num_devices - 1 - device, num_micro_batches))
+    return interleaved_order(device, num_devices, num_micro_batches, 1, ahead=1)
 
 
 def interleaved_makespan_s(
@@ -78,31 +77,33 @@ def interleaved_in_flight(
     return np.minimum(chunks / vpp, num_micro_batches)
 
 
-def check_micro_batches(num_devices: int, num_micro_batches: int) -> None:
-    """Raise ValueError unless micro-batches come in whole groups of p, as Megatron-LM asks.
+def interleaved_order(
+    device: int,
+    num_devices: int,
+    num_micro_batches: int,
+    vpp: int,
+    *,
+    ahead: int = 2,
+    num_deferred: int | None = None,
+) -> Order:
+    """What a device runs: chunk c·p + i for c < v, groups of p micro-batches through each in turn.
 
-    Source: megatron/core/pipeline_parallel/schedules.py,
+    ``ahead (p - i - 1) + (v - 1) p`` forwards come first. Raises ValueError where p does not divide
+    m when interleaved. Source: megatron/core/pipeline_parallel/schedules.py,
     ``forward_backward_pipelining_with_interleaving``.
     """
-    if num_micro_batches % num_devices:
+    if vpp > 1 and num_micro_batches % num_devices:
         raise ValueError(
             f"interleaving needs micro-batches in multiples of {num_devices} devices; "
             f"given {num_micro_batches}"
         )
-
-
-def interleaved_order(device: int, num_devices: int, num_micro_batches: int, vpp: int) -> Order:
-    """What a device runs: chunk c·p + i for c < v, groups of p micro-batches through each in turn.
-
-    ``2 (p - i - 1) + (v - 1) p`` forwards come first. Raises ValueError unless p divides m.
-    """
-    check_micro_batches(num_devices, num_micro_batches)
     chunks = range(device, num_devices * vpp, num_devices)
-    num_warmup = 2 * (num_devices - device - 1) + (vpp - 1) * num_devices
+    num_warmup = ahead * (num_devices - device - 1) + (vpp - 1) * num_devices
     return alternating(
         list(in_groups(chunks, num_micro_batches, num_devices)),
         list(in_groups(chunks[::-1], num_micro_batches, num_devices)),
         num_warmup=min(num_warmup, num_micro_batches * vpp),
+        num_deferred=num_deferred,
     )
 
 

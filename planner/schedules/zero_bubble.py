@@ -13,8 +13,8 @@ micro-batches, v chunks per device.
 
 import numpy as np
 
-from planner.schedules.closed_form import check_micro_batches
-from planner.schedules.operation import Order, OrderBuilder, alternating, in_groups
+from planner.schedules.closed_form import interleaved_order
+from planner.schedules.operation import Order, OrderBuilder
 from planner.units import Array
 
 
@@ -67,15 +67,8 @@ def order_h(
     ``k (p - 1 - i) + (v - 1) p`` forwards, then F and B in turn, W behind the backward of k · i
     later. Raises ValueError when interleaved and p does not divide m.
     """
-    if vpp > 1:
-        check_micro_batches(num_devices, num_micro_batches)
-    chunks = range(device, num_devices * vpp, num_devices)
-    num_warmup = k * (num_devices - 1 - device) + (vpp - 1) * num_devices
-    return alternating(
-        list(in_groups(chunks, num_micro_batches, num_devices)),
-        list(in_groups(chunks[::-1], num_micro_batches, num_devices)),
-        num_warmup=min(num_warmup, num_micro_batches * vpp),
-        num_deferred=k * device,
+    return interleaved_order(
+        device, num_devices, num_micro_batches, vpp, ahead=k, num_deferred=k * device
     )
 
 
