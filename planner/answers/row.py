@@ -22,7 +22,7 @@ class Row:
 def row_of(
     name: str,
     like: type,
-    more: Mapping[str, type] = MappingProxyType({}),
+    more: Mapping[str, Any] = MappingProxyType({}),
     *,
     leave_out: Sequence[str] = (),
 ) -> Any:  # noqa: ANN401 - a type made here

@@ -51,7 +51,7 @@ KINDS = {
     "emit": Kind(1, "emit", "report.emitted.EmitDocument"),
     "check": Kind(1, "check", "report.findings.CheckDocument"),
     "repair": Kind(3, "check FILE --fix", "report.repair.RepairDocument"),
-    "compare": Kind(1, "compare LOG", "report.measure.CompareDocument"),
+    "compare": Kind(2, "compare LOG", "report.measure.CompareDocument"),
     "calibrate": Kind(1, "calibrate", "report.measure.CalibrateDocument"),
     "models": Kind(2, "show models", "answers.show.Models"),
     "model": Kind(2, "show models NAME", "answers.show.Model"),

@@ -5,15 +5,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from planner import __version__
 from planner.answers.base import Plan
 from planner.answers.plan_file import plan_text
-from planner.answers.row import Row
+from planner.answers.row import row_of, told
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.errors import ExpressError
-from planner.formats.format import Decided, Emitted, Format, OpenKey, OutputFile
+from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.registry import left_open
 from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
@@ -82,34 +83,19 @@ def output_files(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmitDocument(Row):
-    """A plan as files of a framework.
-
-    Without --out nothing is written, and files are the configuration alone.
-    """
-
-    format: str
-    framework: str
-    versions: str
-    """Releases of the framework that the format was checked against; empty where unknown."""
-    model: str
-    cluster: str
-    gpus: int
-    folder: str | None
-    """That they were written into."""
-    files: tuple[OutputFile, ...]
-    command: tuple[str, ...]
-    """What every process runs behind the launcher's words."""
-    environment: dict[str, str]
-    """Variables that every process needs."""
-    variables: dict[str, str]
-    """Variables to set first, with what each is."""
-    open_keys: tuple[OpenKey, ...]
-    decided: tuple[Decided, ...]
-    left_open: dict[str, str]
-    """What is left to the user, with the keys that say it."""
-    notes: tuple[str, ...]
+EmitDocument: Any = row_of(
+    "EmitDocument",
+    Emitted,
+    {
+        **dict.fromkeys(("format", "framework", "versions", "model", "cluster"), str),
+        "gpus": int,
+        "folder": str | None,
+        "notes": tuple[str, ...],
+    },
+    leave_out=("own_launcher",),
+)
+"""A plan as files of a framework; without --out nothing is written, and files are the configuration
+alone."""
 
 
 def emit_document(
@@ -118,11 +104,13 @@ def emit_document(
     context: Context,
     strategy: Strategy,
     folder: Path | None,
-) -> EmitDocument:
+) -> Any:  # noqa: ANN401 - a type made here
     """Files of a plan as plain data, with what was decided and what is left to the user."""
     emitted = made.emitted(context, strategy)
     note = mismatch(made, context)
-    return EmitDocument(
+    return told(
+        EmitDocument,
+        emitted,
         format=made.name,
         framework=made.framework,
         versions=made.versions,
@@ -131,11 +119,7 @@ def emit_document(
         gpus=strategy.num_gpus,
         folder=str(folder) if folder else None,
         files=tuple(files),
-        command=tuple(emitted.command),
-        environment=dict(emitted.environment),
         variables=dict(user_variables(emitted.variables)),
-        open_keys=tuple(emitted.open_keys),
-        decided=tuple(emitted.decided),
         left_open={**left_open(made.name), **emitted.left_open},
         notes=(note,) if note else (),
     )

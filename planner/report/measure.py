@@ -1,17 +1,19 @@
 """Screens and documents of `planner compare` and `planner calibrate`: what machines measured."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, make_dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from planner.answers.layout import short_layout
-from planner.answers.row import Row
+from planner.answers.row import Row, row_of, told
+from planner.answers.rows import TimeFigures
 from planner.calibrate.fit import Calibration, Fitted, OwnErrors
 from planner.calibrate.machine import MeasuredMachine
-from planner.compare.causes import APART, Cause
-from planner.compare.compare import Comparison, Prediction, Published
+from planner.compare.causes import APART
+from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Measured, Memory
 from planner.report.document import serialise
 from planner.report.table import pairs, show, text_table
@@ -56,7 +58,7 @@ class MeasuredRow(Memory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictedRow(Memory):
+class PredictedRow(Memory, TimeFigures):
     """The price of a log's layout; memory as the allocator counts it on the fullest rank."""
 
     model: str
@@ -67,12 +69,6 @@ class PredictedRow(Memory):
     layout: str
     global_batch: int
     seq_len: int
-    iter_time_s: float
-    iter_time_s_lower: float
-    """Between this and the next lie 80 % of the published runs of its regime."""
-    iter_time_s_upper: float
-    regime: str
-    """Those runs in words."""
     mfu: float
     assumed: tuple[str, ...]
     """What nobody said."""
@@ -80,39 +76,25 @@ class PredictedRow(Memory):
     """What the run does that plans would not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedRow(Row):
-    """What one log shows."""
-
-    path: str
-    framework: str
-    """Whose lines the log has."""
-    verdict: str
-    unit: str
-    """Of printed."""
-    printed: float
-    """The median of the steps in the log's unit."""
-    time_error: float | None
-    """Predicted over measured, minus one."""
-    is_usual: bool | None
-    """Measured between iter_time_s_lower and iter_time_s_upper."""
-    measured: MeasuredRow | None
-    """Null where rates need a batch that nothing says."""
-    predicted: PredictedRow | None
-    """Null where the layout is not known, which unpriced says."""
-    published: Published | None
-    causes: tuple[Cause, ...]
-    steps: tuple[Cause, ...]
-    unpriced: tuple[str, ...]
-    """Why there is no price."""
-    notes: tuple[str, ...]
+ComparedRow: Any = row_of(
+    "ComparedRow",
+    Comparison,
+    {
+        **dict.fromkeys(("path", "framework", "verdict", "unit"), str),
+        "printed": float,  # the median of the steps in the log's unit
+        "time_error": float | None,  # predicted over measured, minus one
+        "is_usual": bool | None,  # measured inside the predicted interval
+        "measured": MeasuredRow | None,
+        "predicted": PredictedRow | None,
+        "notes": tuple[str, ...],
+    },
+    leave_out=("log", "measured", "predicted"),
+)
+"""What one log shows."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompareDocument(Row):
-    """What training runs took, against what their layouts are priced at."""
-
-    logs: list[ComparedRow]
+CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[ComparedRow])])
+"""What training runs took, against what their layouts are priced at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,20 +216,16 @@ def _memory(one: Comparison) -> Iterator[tuple[str, str]]:
 def render_comparisons_json(found: Sequence[Comparison]) -> str:
     """The same as data, base units throughout."""
     logs = [
-        ComparedRow(
+        told(
+            ComparedRow,
+            one,
             path=one.log.path,
             framework=one.log.framework,
             verdict=verdict(one),
             unit=one.log.unit,
             printed=one.rate,
-            time_error=one.time_error,
-            is_usual=one.is_usual,
             measured=_measured_row(one.measured, one.log.memory) if one.measured else None,
             predicted=_predicted_row(one.predicted) if one.predicted else None,
-            published=one.published,
-            causes=one.causes,
-            steps=one.steps,
-            unpriced=one.unpriced,
             notes=one.log.notes,
         )
         for one in found
@@ -278,11 +256,8 @@ def _predicted_row(price: Prediction) -> PredictedRow:
         layout=short_layout(price.layout.strategy),
         global_batch=context.job.global_batch,
         seq_len=context.job.seq_len,
-        iter_time_s=made.iter_time_s,
-        iter_time_s_lower=made.iter_time_s_lower,
-        iter_time_s_upper=made.iter_time_s_upper,
-        regime=made.regime,
         mfu=made.mfu,
+        **TimeFigures.figures(made),
         assumed=price.assumed,
         unusual=price.unusual,
         **asdict(price.memory),
