@@ -8,7 +8,7 @@ from planner.documents.file import REMOVED
 from planner.documents.json_nodes import SPACE, Plain, parse_json
 from planner.documents.nodes import Node
 from planner.documents.schema import Path
-from planner.errors import InputError
+from planner.documents.tree import parsed_object
 
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?://|#)[^\r\n]*|(?:/\*[^\r\n]*?\*/[ \t]*)?)(?=\r?\n)")
 STEP = "  "
@@ -43,16 +43,10 @@ def edited(where: str, text: str, changes: Mapping[Path, Plain]) -> str:
     replaced, and all are removed. Raises InputError where the text is not an object.
     """
     for path, value in changes.items():
-        root = _object(where, text)
+        root = parsed_object(where, text).root
+        assert root is not None
         text = _removed(where, text, path) if value is REMOVED else _set(text, root, path, value)
     return text
-
-
-def _object(where: str, text: str) -> Node:
-    root = parse_json(where, text)
-    if root.kind != "mapping":
-        raise InputError.single(where, "line 1", "an object in braces is needed")
-    return root
 
 
 def _set(text: str, root: Node, path: Path, value: Plain) -> str:

@@ -80,17 +80,13 @@ class _Composer:
         return Node(kind="mapping", pairs=pairs, **common)
 
     def _scalar(self, event: Event) -> Node:
-        start, style = event.start_mark, event.style
         return Node(
             kind="scalar",
-            line=start.line + 1,
-            column=start.column,
-            start=start.index,
-            end=event.end_mark.index,
+            **_place(event, event),
             value=self._value(event),
             text=event.value,
-            is_plain=style is None or style == "",
-            is_block=style in ("|", ">"),
+            is_plain=not event.style,
+            is_block=event.style in ("|", ">"),
             is_anchored=bool(event.anchor),
         )
 
