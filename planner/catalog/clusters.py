@@ -315,12 +315,7 @@ def cluster_of_data(
             except InputError as error:
                 problems += error.problems
     stated: Mapping[str, Any] = {key: {} for key, part in parts.items() if part.section}
-    try:
-        file = validate(ClusterFile, {**raw, **stated}, where)
-    except InputError as error:
-        raise InputError([*error.problems, *problems]) from None
-    if problems:
-        raise InputError(problems)
+    file = validate(ClusterFile, {**raw, **stated}, where, problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(**parts, overrides=overrides)
     name = file.name or name_of(path.stem)

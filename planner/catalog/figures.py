@@ -136,18 +136,23 @@ class Source(Strict):
         return " ".join(part for part in parts if part)
 
 
-def validate(model_class: type[FileModel], data: Mapping[str, Any], where: str) -> FileModel:
+def validate(
+    model_class: type[FileModel],
+    data: Mapping[str, Any],
+    where: str,
+    also: Sequence[Problem] = (),
+) -> FileModel:
     """Return ``data`` as ``model_class``, or raise one InputError with every problem.
 
     Mappings with a ``source`` beside their ``value`` are also held to the file's ``sources`` and
-    to plausible magnitudes.
+    to plausible magnitudes. ``also``: problems that are known already.
     """
     problems: list[Problem] = []
     try:
         instance = model_class.model_validate(dict(data))
     except ValidationError as error:
         problems = validation_problems(error, model_class, where)
-    problems += figure_problems(data, where)
+    problems += [*figure_problems(data, where), *also]
     if problems:
         raise InputError(dict.fromkeys(problems))
     return instance

@@ -32,7 +32,7 @@ from planner.catalog.level_rules import level_problems, node_problems, rate_prob
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import is_file
 from planner.documents.tree import load_yaml
-from planner.errors import InputError, Problem
+from planner.errors import Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
 
@@ -153,14 +153,8 @@ _RULES: Mapping[type[HardwareFile], Callable[[Mapping[str, Any], str], list[Prob
 
 def checked(schema: type[File], raw: Mapping[str, Any], where: str) -> File:
     """Return raw data of a file as its schema, or raise with all its problems."""
-    broken_rules = _RULES[schema](raw, where) if schema in _RULES else []
-    try:
-        file = validate(schema, raw, where)
-    except InputError as error:
-        raise InputError([*error.problems, *broken_rules]) from None
-    if broken_rules:
-        raise InputError(broken_rules)
-    return file
+    broken_rules = _RULES[schema](raw, where) if schema in _RULES else ()
+    return validate(schema, raw, where, broken_rules)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from planner.catalog.model_rules import broken_rules
 from planner.catalog.paths import list_models, models_dir, unknown_name
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_yaml
-from planner.errors import InputError, Problem
+from planner.errors import InputError
 from planner.limits import name_of
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec
 from planner.spelling import did_you_mean
@@ -77,7 +77,8 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     path = model_file(name) if name else given_path(argument)
     if name is None and (path.suffix.lower() == _CONFIG_SUFFIX or is_folder(path)):
         return _of_config(path)
-    file = _read(path, in_catalog=name is not None)
+    raw = load_yaml(path)
+    file = validate(ModelFile, raw, str(path), broken_rules(raw, str(path)))
     read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
     spec = _to_spec(file, file.name or name_of(path.stem))
     return ModelDetails(spec=spec, path=path, file=file, notes=read_as)
@@ -150,33 +151,6 @@ def _of_config(path: Path) -> ModelDetails:
     model = read_config(path)
     spec = _to_spec(model.file, model.file.name or name_of(path.stem))
     return ModelDetails(spec=spec, path=model.path, file=model.file, notes=model.notes)
-
-
-def _read(path: Path, *, in_catalog: bool) -> ModelFile:
-    """Validate the file's keys and the rules between them, reporting all problems at once."""
-    raw = load_yaml(path)
-    problems = broken_rules(raw, str(path))
-    if in_catalog:
-        problems += _missing_in_catalog(raw, str(path))
-    try:
-        file = validate(ModelFile, raw, str(path))
-    except InputError as error:
-        raise InputError([*error.problems, *problems]) from None
-    if problems:
-        raise InputError(problems)
-    return file
-
-
-def _missing_in_catalog(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    """Catalog files say where their figures are from and what they must add up to."""
-    required = ["params_expected", "provenance"]
-    if raw.get("moe") is not None:
-        required.append("params_active_expected")
-    return [
-        Problem(where=where, key=key, message="is missing; every catalog model gives it")
-        for key in required
-        if raw.get(key) is None
-    ]
 
 
 def _to_spec(file: ModelFile, name: str) -> ModelSpec:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.catalog import models, paths
 from planner.catalog.models import (
     cached_config,
     catalog_name,
@@ -181,20 +180,6 @@ def test_catalog_file_says_where_its_figures_are_from(name: str) -> None:
     assert details.path == model_file(name)
     assert details.file.provenance is not None
     assert details.file.provenance.sources
-
-
-def test_catalog_file_must_give_counts_and_provenance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path, moe=MOE)
-    for module in (models, paths):
-        monkeypatch.setattr(module, "models_dir", lambda: tmp_path)
-    assert list_models() == ["mine"]
-    assert problems_of("mine").keys() == {
-        "params_expected",
-        "params_active_expected",
-        "provenance",
-    }
 
 
 def test_loading_a_model_takes_less_than_ten_milliseconds() -> None:
