@@ -8,13 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter
 
-from planner.catalog.figures import message_of
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import read_text
 from planner.documents.tree import load_yaml
-from planner.errors import InputError, Problem
 from planner.spec.job import Precision
 from planner.spec.training import FULL, Target, Training, read_targets
 
@@ -138,39 +136,10 @@ _ROW = TypeAdapter(Recipe)
 
 
 def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:
-    """Return the recipes of one file; InputError carries the problems of all its rows.
-
-    Rows are addressed by their number, the header's being 1, and fields by their column.
-    """
+    """Return the recipes of one file."""
     rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    columns = tuple(rows.fieldnames or ())
-    if columns != COLUMNS:
-        given, allowed = ", ".join(columns) or "nothing", ", ".join(COLUMNS)
-        raise InputError.single(str(path), "1", f"columns must be {allowed}; given {given}")
-    found, problems, first = list[Recipe](), list[Problem](), dict[str, int]()
-
-    def add(number: int, column: str, message: str) -> None:
-        problems.append(Problem(where=str(path), key=f"{number}.{column}", message=message))
-
-    for number, row in enumerate(rows, start=2):
-        if None in row or None in row.values():
-            add(number, "recipe", f"needs {len(COLUMNS)} fields; the row has more or fewer")
-            continue
-        try:
-            stated = {column: text for column, text in row.items() if text}
-            found.append(_ROW.validate_python({**stated, "source": source}))
-        except ValidationError as error:
-            for details in error.errors():
-                add(number, str(details["loc"][0]), message_of(details))
-        if (accelerator := row["accelerator"]) not in source.nodes:
-            message = f"must be one of {', '.join(source.nodes)}; given {accelerator!r}"
-            add(number, "accelerator", message)
-        if first.setdefault(row["recipe"], number) != number:
-            message = f"{row['recipe']!r} is already in row {first[row['recipe']]}"
-            add(number, "recipe", message)
-    if problems:
-        raise InputError(problems)
-    return tuple(found)
+    stated = ({column: text for column, text in row.items() if text} for row in rows)
+    return tuple(_ROW.validate_python({**row, "source": source}) for row in stated)
 
 
 def sources() -> dict[str, RecipeSource]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.catalog.figures import Source, validation_problems
+from planner.catalog.figures import Source, validate, validation_problems
 from planner.catalog.hf.family import Family, Raw, families
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
@@ -179,13 +179,10 @@ def _validated(given: _Given) -> tuple[Raw | None, list[Problem]]:
 
 def _as_model_file(names: Raw, given: _Given) -> tuple[ModelFile | None, list[Problem]]:
     raw = given.family.raw(names)
-    problems = broken_rules(raw, given.where)
-    file = None
     try:
-        file = ModelFile.model_validate(raw)
-    except ValidationError as error:
-        problems += validation_problems(error, ModelFile, given.where)
-    return file, [given.in_their_words(problem) for problem in problems]
+        return validate(ModelFile, raw, given.where, broken_rules(raw, given.where)), []
+    except InputError as error:
+        return None, [given.in_their_words(problem) for problem in error.problems]
 
 
 def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
