@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
-from planner.catalog.figures import Strict, validate, validation_problems
+from planner.catalog.figures import Strict, validate
 from planner.catalog.hf.expressions import (
     FULL,
     SLIDING,
@@ -26,8 +25,6 @@ from planner.catalog.model_file import (
 )
 from planner.catalog.model_rules import Finding
 from planner.documents.tree import load_yaml
-from planner.errors import InputError, Problem
-from planner.spelling import hint
 
 # Keys of a model file (:class:`planner.catalog.model_file.ModelFile`).
 Raw: TypeAlias = dict[str, Any]
@@ -226,42 +223,24 @@ def families() -> Mapping[str, Family]:
 
 
 def read_families(path: Path) -> Mapping[str, Family]:
-    """Return the families of a file by their type, sorted; InputError with every wrong block.
+    """Return the families of a file by their type, sorted.
 
     What their expressions name is checked by ``tools/families.py``.
     """
-    where = str(path)
-    file = validate(FamiliesFile, load_yaml(path), where)
-    found, problems = dict[str, Family](), list[Problem]()
-    for name in sorted(file.types):
-        try:
-            block = _merged(name, {**file.bases, **file.types})
-            block["keys"] = _with_kinds(block.get("keys"), file.kinds)
-            found[name] = Family.model_validate(block)
-        except ValidationError as error:
-            wrong = validation_problems(error, Family, f"types.{name}")
-        except InputError as error:
-            wrong = list(error.problems)
-        else:
-            continue
-        problems += (replace(each, where=where, key=f"{each.where}.{each.key}") for each in wrong)
-    if problems:
-        raise InputError(dict.fromkeys(problems))
-    return found
+    file = validate(FamiliesFile, load_yaml(path), str(path))
+    blocks = {name: _merged(name, {**file.bases, **file.types}) for name in sorted(file.types)}
+    for block in blocks.values():
+        block["keys"] = _with_kinds(block["keys"], file.kinds)
+    return {name: validate(Family, block, f"{path}: {name}") for name, block in blocks.items()}
 
 
-def _merged(name: str, blocks: Mapping[str, Raw], inner: tuple[str, ...] = ()) -> Raw:
+def _merged(name: str, blocks: Mapping[str, Raw]) -> Raw:
     """A block with what it is ``like``: merged sections key by key, the others where left out."""
     own = dict(blocks[name])
     parent = own.pop("like", None)
     if parent is None:
         return own
-    if parent not in blocks or parent in (*inner, name):
-        others = blocks.keys() - {*inner, name}
-        allowed = hint(str(parent), sorted(others))
-        message = f"must be another base or type; given {parent!r}, {allowed}"
-        raise InputError.single(f"types.{(*inner, name)[0]}", "like", message)
-    inherited = _merged(str(parent), blocks, (*inner, name))
+    inherited = _merged(parent, blocks)
     kept = {key: value for key, value in inherited.items() if key not in _OF_ONE_TYPE}
     merged = {key: _joined(kept[key], own[key]) for key in _MERGED if key in kept and key in own}
     return kept | own | merged
@@ -273,10 +252,8 @@ def _joined(inherited: Value, own: Value) -> Value:
     return {**inherited, **{key: _joined(inherited.get(key), own[key]) for key in own}}
 
 
-def _with_kinds(keys: Value, kinds: Mapping[str, Collection[str]]) -> Value:
+def _with_kinds(keys: Raw, kinds: Mapping[str, Collection[str]]) -> Raw:
     """Keys that give their default only, as keys with a kind."""
-    if not isinstance(keys, Mapping):
-        return keys
     of_key = {key: kind for kind, named in kinds.items() for key in named}
     found = {}
     for name, given in keys.items():

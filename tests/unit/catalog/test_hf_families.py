@@ -60,19 +60,17 @@ def test_the_block_of_the_docs_is_a_type(tmp_path: Path) -> None:
     assert [str(finding.allowed) for finding in findings] == ["1 to 128"]
 
 
-def test_every_wrong_block_of_the_file_comes_at_once(tmp_path: Path) -> None:
-    path = file_with(
-        tmp_path,
-        circular={"like": "circular"},
-        kindless={**OWN, "keys": {"own_size": {"kind": "number"}}},
-        misspelled={**OWN, "modle": {}},
-        orphan={"like": "lama"},
-    )
-    found = faults(path)
-    assert "must be another base or type; given 'circular'" in found["types.circular.like"]
-    assert "one of activation, bool" in found["types.kindless.keys.own_size.kind"]
-    assert "did you mean model" in found["types.misspelled.modle"]
-    assert "did you mean llama" in found["types.orphan.like"]
+@pytest.mark.parametrize(
+    ("block", "fault"),
+    [
+        ({"keys": {"own_size": {"kind": "number"}}}, "keys.own_size.kind: must be one of activati"),
+        ({"modle": {}}, "modle: unknown key; given {}, did you mean model"),
+    ],
+)
+def test_what_is_no_family_is_told(tmp_path: Path, block: Any, fault: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_families(file_with(tmp_path, own={**OWN, **block}))
+    assert f"own::{fault}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
