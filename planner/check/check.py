@@ -208,7 +208,8 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
     if found is None or request.framework not in (AUTO, found[0].name):
         return None
     kind, beside = found
-    num_gpus, findings = beside.read(source)
+    slots, findings = beside.read(source)
+    num_gpus = sum(slots.values())
     _, cluster = named(request)
     wrong = ""
     if request.num_gpus not in (None, num_gpus):

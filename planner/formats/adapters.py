@@ -26,10 +26,10 @@ from planner.spec.traits import Setting
 
 FILE = "adapter.json"
 SUFFIX = "_proj"
+# Projections that have one name in all of transformers' models with projections of their own.
 SAME_EVERYWHERE: tuple[Target, ...] = ("q", "k", "v")
-"""Projections that have one name in all of transformers' models with projections of their own."""
+# Arguments of LoraConfig after which more, or something else, is trained.
 BEYOND = ("use_dora", "lora_bias", "modules_to_save", "target_parameters", "rank_pattern")
-"""Arguments of LoraConfig after which more, or something else, is trained."""
 _DTYPES: Mapping[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
 _NF4 = {
     "load_in_4bit": True,
@@ -134,11 +134,11 @@ def _unlike_nf4(given: object) -> str:
     return "" if is_alike else f"plans price {wanted}; given {given!r}"
 
 
+# Head and cross-entropy in chunks of tokens, the head's gradient made in forward.
 LIGER: tuple[Setting, ...] = (
     ("kernels.loss", "liger"),
     ("states.collected_head_gradient_bytes", 2.0),
 )
-"""Head and cross-entropy in chunks of tokens, the head's gradient made in forward."""
 
 
 def liger_lines(context: Context) -> Iterator[Decided]:

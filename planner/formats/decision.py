@@ -12,19 +12,20 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
 from planner.formats.format import Decided, Value
+from planner.formats.rules import Refused
 from planner.formats.settings import Settings as Settings
 from planner.formats.settings import as_whole, decided, flag, given
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
 To: TypeAlias = Callable[[Context, Strategy], Iterable["Line"]]
-Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str]]
+Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str] | Refused]
+# Why a key has its value, or that by value; it may name what is in ``c`` and ``s``.
 Why: TypeAlias = str | Mapping[Any, str]
-"""Why a key has its value, or that by value; it may name what is in ``c`` and ``s``."""
 P = ParamSpec("P")
 T = TypeVar("T")
+# In the place of a value: the key stays as it is.
 KEPT: Final = object()
-"""In the place of a value: the key stays as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ def told(values: Mapping[str, tuple[object, str]]) -> Iterator[Line]:
             yield Line(key=key, value=value, why=why)
 
 
-def which(refused: Mapping[str, object]) -> Iterator[str]:
+def which(refused: Refused) -> Iterator[str]:
     """Those texts that are so."""
     return (text for text, is_so in refused.items() if is_so)
 
@@ -190,7 +191,8 @@ def decided_in(table: Table, settings: Settings) -> dict[str, Value]:
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
     """Every reason why a format cannot say a plan; empty where it can."""
-    return [reason for row in table for reason in row.cannot(context, strategy)]
+    found = (row.cannot(context, strategy) for row in table)
+    return [why for each in found for why in (which(each) if isinstance(each, Mapping) else each)]
 
 
 def refuse(title: str, found: Sequence[str]) -> None:

@@ -18,10 +18,10 @@ from planner.spec.training import Training
 from planner.spec.traits import Setting, TraitValue
 
 Severity = Literal["error", "warning", "note"]
+# Worst first.
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
-"""Worst first."""
+# Names that a message lists.
 SHOWN = 8
-"""Names that a message lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,7 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{rest}"
 
 
+# What a file can decide, by the names of Strategy, JobSpec and ModelSpec.
 DECISIONS: Mapping[str, str] = {
     "num_gpus": "processes in all",
     **{name: decision.about for name, decision in FIELDS.items()},
@@ -75,7 +76,6 @@ DECISIONS: Mapping[str, str] = {
     "model.vocab_size": "vocabulary",
     "model.num_experts": "experts of a mixture",
 }
-"""What a file can decide, by the names of Strategy, JobSpec and ModelSpec."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +86,8 @@ class SourceText:
     text: str
 
 
+# Of a count of layers per stage: every layer of every stage, however many.
 ALL = "all"
-"""Of a count of layers per stage: every layer of every stage, however many."""
 
 
 class PerChunk(NamedTuple):
@@ -273,8 +273,8 @@ class Beside:
 
     name: str
     recognise: Callable[[SourceText], bool]
-    read: Callable[[SourceText], tuple[int, tuple[Finding, ...]]]
-    """The accelerators it names, and what is wrong with it."""
+    read: Callable[[SourceText], tuple[Mapping[str, int], tuple[Finding, ...]]]
+    """Accelerators by host, and what is wrong with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,7 @@ def recognised_beside(source: SourceText) -> tuple[Format, Beside] | None:
 
 
 _YAML, _SHELL = (".yaml", ".yml"), (".sh", ".slurm", ".sbatch")
+# A program, what its files alone hold, and how their names end.
 _PROGRAMS = (
     (
         "Megatron-LM in YAML (--yaml-cfg)",
@@ -101,7 +102,6 @@ _PROGRAMS = (
     ("Megatron-SWIFT", r"^\s*megatron (sft|pt|rlhf)\b", _SHELL),
     ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),
 )
-"""A program, what its files alone hold, and how their names end."""
 
 
 def program_of(source: SourceText) -> str:

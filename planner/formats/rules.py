@@ -9,10 +9,10 @@ from planner.formats import settings as values
 from planner.formats.format import FormatRule, Severity, Violation, World
 from planner.formats.settings import Settings, given
 
-Violations: TypeAlias = Iterator[tuple[str, str]]
-"""Keys in full, with what is wrong, what was given, and what is allowed."""
+# What is wrong, in words, by whether it is so.
 Refused: TypeAlias = Mapping[str, object]
-"""What is wrong with the rule's key, in words, by whether it is so."""
+# Keys in full, with what is wrong, what was given, and what is allowed.
+Violations: TypeAlias = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from planner.formats.format import Finding, Severity, Value
 
 Settings = Mapping[str, Value]
 _TRUE = ("y", "yes", "t", "true", "on", "1")
+# Words for a flag: accelerate/utils/environment.py str_to_bool.
 _FALSE = ("n", "no", "f", "false", "off", "0")
-"""Words for a flag: accelerate/utils/environment.py str_to_bool."""
 
 
 def as_flag(value: object) -> bool | None:

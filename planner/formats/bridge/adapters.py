@@ -12,25 +12,25 @@ from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Target, Training
 from planner.spec.traits import Setting
 
+# Modules of Megatron's layers by what they project.
 NAMES: Mapping[str, tuple[Target, ...]] = {
     "linear_qkv": ("q", "k", "v"),
     "linear_proj": ("o",),
     "linear_fc1": ("gate", "up"),
     "linear_fc2": ("down",),
 }
-"""Modules of Megatron's layers by what they project."""
 PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.dropout"
 KIND = "peft._target_"
 CHECKPOINT = "checkpoint.pretrained_checkpoint"
 PACKING, SPECS = "dataset.enable_offline_packing", "dataset.offline_packing_specs"
 CLASS = "megatron.bridge.peft.lora.LoRA"
 _NULL = ("null", "none", "")
+# Switches of LoRA that plans do not price.
 UNPRICED = {
     "peft.a2a_experimental": "other collectives of adapters",
     "peft.sequence_parallel_input_regather": "an adapter's input is gathered twice",
     "peft.exclude_modules": "adapters of all modules but some",
 }
-"""Switches of LoRA that plans do not price."""
 
 
 def names_of(training: Training) -> list[str]:
@@ -98,16 +98,16 @@ def read_adapters(recipe: str, settings: Mapping[str, Value]) -> tuple[Training 
 
 
 def _unpriced(given: Mapping[str, object]) -> Iterator[str]:
-    kind = str(given.get(KIND, CLASS))
+    kind, modules = str(given.get(KIND, CLASS)), given.get(MODULES)
+    names = modules if isinstance(modules, tuple) else ()
+    off = ("false", "[]", *_NULL)
+    switched = [key for key in UNPRICED if str(given.get(key, "false")).lower() not in off]
+    unknown = [name for name in names if name not in NAMES]
     if kind != CLASS:
         yield f"{KIND} {kind[:80]}: plans price {CLASS}"
-    for key, why in UNPRICED.items():
-        if str(given.get(key, "false")).lower() not in ("false", "[]", *_NULL):
-            yield f"{key}: {why}, which plans do not price"
-    modules = given.get(MODULES)
-    for name in modules if isinstance(modules, tuple) else ():
-        if name not in NAMES:
-            yield f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
+    yield from (f"{key}: {UNPRICED[key]}, which plans do not price" for key in switched)
+    for name in unknown:
+        yield f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
 
 
 def adapter_traits(settings: Mapping[str, Value]) -> Iterator[Setting]:

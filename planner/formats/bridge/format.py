@@ -129,11 +129,12 @@ _EXCHANGE = Decision(
 _CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
 TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
 RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
+# Options that are stated only where a plan needs them.
 _BESIDE = (
     *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
     *(*_EXCHANGE.keys, *_CAPACITY.keys),
 )
-"""Options that are stated only where a plan needs them."""
+# What no repair changes: where a file says nothing of it, it is the recipe's.
 _OF_JOB = {
     "global_batch",
     "seq_len",
@@ -142,7 +143,6 @@ _OF_JOB = {
     "expert_exchange",
     "mtp_layers",
 }
-"""What no repair changes: where a file says nothing of it, it is the recipe's."""
 
 
 def reasons(context: Context, strategy: Strategy) -> Iterator[str]:

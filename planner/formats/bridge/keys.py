@@ -17,10 +17,11 @@ from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
+# Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it.
 FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
-"""Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it."""
+# Stands among the settings where the command names a recipe, which sets what nothing overrides.
 NAMED = "--recipe"
-"""Stands among the settings where the command names a recipe, which sets what nothing overrides."""
+# Those that decide something; of several for one option messages name the first.
 KEYS = """
 model.tensor_model_parallel_size model.sequence_parallel model.context_parallel_size
 model.expert_model_parallel_size model.expert_tensor_parallel_size dist.use_tp_pp_dp_mapping
@@ -41,14 +42,13 @@ model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
 model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads
 model.num_moe_experts
 """
-"""Those that decide something; of several for one option messages name the first."""
+# What Megatron-LM's arguments call a field of the model; all others as Bridge does.
 _NAMES = {
     "num_moe_experts": "num_experts",
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
 }
-"""What Megatron-LM's arguments call a field of the model; all others as Bridge does."""
 
 
 def option_of(key: str) -> str:
@@ -57,9 +57,10 @@ def option_of(key: str) -> str:
     return "--" + _NAMES.get(attribute, attribute).replace("_", "-")
 
 
+# Where several keys say the same, the last one in a file counts.
 OPTIONS: Mapping[str, str] = {key: option_of(key) for key in KEYS.split()}
-"""Where several keys say the same, the last one in a file counts."""
 _KEYS = {option: key for key, option in reversed(list(OPTIONS.items()))}
+# Names of mixed precision by precision; training/mixed_precision.py has none for fp4.
 PRECISIONS: Mapping[str, str] = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
@@ -67,8 +68,8 @@ PRECISIONS: Mapping[str, str] = {
     "fp8_block": "bf16_with_fp8_subchannel_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
 }
-"""Names of mixed precision by precision; training/mixed_precision.py has none for fp4."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "half"}
+# What the named configurations say of scaling: training/mixed_precision.py.
 _SCALING = {
     "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
     "num_layers_at_start_in_bf16=1 num_layers_at_end_in_bf16=1 fp8_param_gather=true",
@@ -76,7 +77,6 @@ _SCALING = {
     "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
     "reuse_grad_buf_for_mxfp8_param_ag=true",
 }
-"""What the named configurations say of scaling: training/mixed_precision.py."""
 GROUPS = (
     "rng rerun_state_machine train validation model optimizer ddp scheduler dataset logger "
     "tokenizer checkpoint dist ft straggler nvrx_straggler profiling peft comm_overlap "
@@ -148,17 +148,18 @@ def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 def translated(settings: Mapping[str, Value]) -> dict[str, Value]:
     """The settings of a file by Megatron's options, each with the file's own key."""
-    found = {
-        OPTIONS[key]: value
-        for key, value in settings.items()
-        if key in OPTIONS and value.value is not None
-    }
-    found.update(_precision(settings))
-    found.update(_gradients(settings))
-    if "model.num_query_groups" in settings:
-        groups = settings["model.num_query_groups"]
-        found |= {"--num-query-groups": groups}
-        found |= {"--group-query-attention": Value(value=True, key=groups.key, line=groups.line)}
+    known = {key: each for key, each in settings.items() if each.value is not None}
+    found = {OPTIONS[key]: each for key, each in known.items() if key in OPTIONS}
+    by_name = {name: precision for precision, name in PRECISIONS.items()}
+    precision, fp32 = known.get(PRECISION), known.get(FP32_GRADIENTS)
+    if precision is not None and precision.value in by_name:
+        for option, value in WORDS[by_name[precision.value]].items():
+            found[option] = replace(precision, value=value)
+    if fp32 is not None:
+        found[ACCUMULATED if fp32.value else BF16_GRADIENTS] = replace(fp32, value=True)
+    if groups := settings.get("model.num_query_groups"):
+        found["--num-query-groups"] = groups
+        found["--group-query-attention"] = replace(groups, value=True)
     return found
 
 
@@ -182,20 +183,3 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str
     yield from ((f"{PRECISION}.{name}", value, "") for name, value in fields.items())
     is_fp32 = str(gradient_bytes == 4).lower()
     yield FP32_GRADIENTS, is_fp32, f"gradients of {gradient_bytes:g} bytes"
-
-
-def _gradients(settings: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
-    given = settings.get(FP32_GRADIENTS)
-    if given is not None and given.value is not None:
-        option = ACCUMULATED if given.value else BF16_GRADIENTS
-        yield option, replace(given, value=True)
-
-
-def _precision(settings: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
-    given = settings.get(PRECISION)
-    by_name = {name: precision for precision, name in PRECISIONS.items()}
-    if given is None or given.value not in by_name:
-        return
-    for option, *words in WORDS[by_name[given.value]]:
-        value = words[0] if words else True
-        yield option, Value(value=value, key=PRECISION, line=given.line)

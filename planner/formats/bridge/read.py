@@ -26,6 +26,7 @@ from planner.formats.megatron.options import options_by_dest
 from planner.formats.megatron.read import settings_of
 from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
+from planner.formats.settings import decided
 from planner.formats.shell.launch import open_processes, processes
 from planner.formats.shell.options import Arguments, Entry, Launches, WordsReader
 from planner.formats.shell.script import Command, read_script, read_words
@@ -36,17 +37,17 @@ NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=")
 _MISTYPED = re.compile(r"\s\+{0,2}(?:model|train)\.\w+=")
+# Overrides of NeMo before Megatron-Bridge.
 _OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
-"""Overrides of NeMo before Megatron-Bridge."""
 RECIPE = "run_recipe.py"
 DEGREES = tuple(
     f"model.{name}_parallel_size"
     for name in ("tensor_model", "pipeline_model", "context", "expert_model")
 )
+# Decisions that are the recipe's where a file leaves them out, not Megatron's default.
 _OF_RECIPE = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
-"""Decisions that are the recipe's where a file leaves them out, not Megatron's default."""
+# Keys without a field: a name, or nothing.
 _WHOLE = (PRECISION, PEFT)
-"""Keys without a field: a name, or nothing."""
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
@@ -141,13 +142,8 @@ def read(source: SourceText) -> Reading:
 
 def recipe_named(words: Sequence[Word]) -> str:
     """The recipe that a command names; empty where it names none."""
-    texts = [word.text for word in words]
-    for index, text in enumerate(texts):
-        if text.startswith(f"{NAMED}="):
-            return text.partition("=")[2]
-        if text == NAMED:
-            return next(iter(texts[index + 1 :]), "")
-    return ""
+    parts = [part for word in words for part in word.text.split("=", 1)]
+    return parts[parts.index(NAMED) + 1] if NAMED in parts[:-1] else ""
 
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Value]) -> dict[str, Value]:
@@ -183,8 +179,8 @@ def _value(each: Entry) -> object:
     return text
 
 
+# Groups whose fields have the names of Megatron's arguments.
 PRINTED = ("model", "train", "optimizer", "ddp")
-"""Groups whose fields have the names of Megatron's arguments."""
 GROUPED, HEADS = "model.num_query_groups", "model.num_attention_heads"
 NEEDED = ("model.num_layers", HEADS, "train.micro_batch_size")
 _OTHERS = {"dataset.seq_length": "--seq-length"}
@@ -210,9 +206,7 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> Reading | None:
         settings["--group-query-attention"] = replace(groups, value=True)
     held = given.get("ddp.grad_reduce_in_fp32")
     reduced = ACCUMULATED if held and held.value == "True" else BF16_GRADIENTS
-    settings[reduced] = Value(
-        value=True, key="ddp.grad_reduce_in_fp32", line=held.line if held else 0
-    )
+    settings[reduced] = decided(given, "ddp.grad_reduce_in_fp32", True)
     return Reading(
         format=NAME,
         path=path,

@@ -11,7 +11,6 @@ from planner.formats.decision import (
     Table,
     beyond,
     derived,
-    line,
     of_key,
     told,
     unless,
@@ -20,6 +19,7 @@ from planner.formats.decision import (
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.format import Value
+from planner.formats.rules import Refused
 from planner.formats.settings import Settings, as_number, as_whole, decided, given
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -197,34 +197,30 @@ def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
     yield "zero_stage", decided(settings, key, DeepspeedView(settings=settings).stage)
 
 
-def _with_pipeline(_: Context, strategy: Strategy) -> Iterator[str]:
+def _with_pipeline(_: Context, strategy: Strategy) -> Refused:
     stage, pp, cp = strategy.zero_stage, strategy.pp, strategy.cp
-    return which(
-        {
-            f"zero_stage {stage} with pp {pp}: allowed are 0 and 1": pp > 1 and stage > 1,
-            f"cp {cp} with pp {pp}: its pipeline knows no sequence groups": pp > 1 and cp > 1,
-        }
-    )
+    return {
+        f"zero_stage {stage} with pp {pp}: allowed are 0 and 1": pp > 1 and stage > 1,
+        f"cp {cp} with pp {pp}: its pipeline knows no sequence groups": pp > 1 and cp > 1,
+    }
 
 
-def _no_groups(context: Context, strategy: Strategy) -> Iterator[str]:
+def _no_groups(context: Context, strategy: Strategy) -> Refused:
     ranks, num_gpus = secondary_ranks(context, strategy), strategy.num_gpus
     named, is_split = f"{keys.HPZ.partition('.')[2]} {ranks}", strategy.tp * strategy.cp > 1
-    return which(
-        {
-            f"{named} with tp or cp: its groups are neighbouring ranks": ranks > 1 and is_split,
-            f"{named}: must divide {num_gpus} GPUs": num_gpus % ranks,
-        }
-    )
+    return {
+        f"{named} with tp or cp: its groups are neighbouring ranks": ranks > 1 and is_split,
+        f"{named}: must divide {num_gpus} GPUs": num_gpus % ranks,
+    }
 
 
 def _to_offload(_: Context, strategy: Strategy) -> Iterator[Line]:
-    states = ("optimizer", "parameters")
-    for state, section, where in zip(
-        states, keys.OLD_SWITCHES, keys.DEVICES[strategy.offload], strict=True
-    ):
+    devices = zip(keys.OLD_SWITCHES, keys.DEVICES[strategy.offload], strict=True)
+    share = strategy.offload_percent / 100
+    for section, where in devices:
         if where == "none":
             continue
+        state = "optimizer" if section == "offload_optimizer" else "parameters"
         key = f"{keys.ZERO}.{section}"
         yield Line(key=f"{key}.device", value=where, why=f"{state} do not fit into HBM beside")
         if where == "nvme":
@@ -232,9 +228,9 @@ def _to_offload(_: Context, strategy: Strategy) -> Iterator[Line]:
             yield Line(key=f"{key}.nvme_path", value="/local_nvme", why=why, is_default=True)
         why = "transfers at the link's rate"
         yield Line(key=f"{key}.pin_memory", value=True, why=why, is_assumed=True)
-        is_part = state == "optimizer" and strategy.offload_percent < 100
-        why = "share of the states that goes, the rest stays in HBM"
-        yield from line(f"{key}.ratio", strategy.offload_percent / 100, why, when=is_part)
+        if state == "optimizer" and share < 1:
+            why = "share of the states that goes, the rest stays in HBM"
+            yield Line(key=keys.RATIO, value=share, why=why)
 
 
 def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -254,34 +250,30 @@ def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "offload_percent", decided(settings, keys.RATIO, percent)
 
 
-def _no_offload(context: Context, strategy: Strategy) -> Iterator[str]:
+def _no_offload(context: Context, strategy: Strategy) -> Refused:
     stage, offload, percent = strategy.zero_stage, strategy.offload, strategy.offload_percent
     if offload == "none":
-        return iter(())
+        return {}
     given, part = f"offload {offload} with zero_stage {stage}", f"offload_percent {percent}"
     is_adam = keys.TYPES.get(context.traits.optimizer.name) == "AdamW"
-    return which(
-        {
-            f"{given}: offload needs a sharded optimizer": stage == 0,
-            f"{given}: offload_param needs stage 3": "parameters" in offload and stage != 3,
-            f"{given}: below 3, NVMe silently means host memory": "nvme" in offload and stage != 3,
-            f"{part} with zero_stage {stage}: needs 3": percent < 100 and stage != 3,
-            f"{part}: a ratio needs Adam": percent < 100 and not is_adam,
-        }
-    )
+    return {
+        f"{given}: offload needs a sharded optimizer": stage == 0,
+        f"{given}: offload_param needs stage 3": "parameters" in offload and stage != 3,
+        f"{given}: below 3, NVMe silently means host memory": "nvme" in offload and stage != 3,
+        f"{part} with zero_stage {stage}: needs 3": percent < 100 and stage != 3,
+        f"{part}: a ratio needs Adam": percent < 100 and not is_adam,
+    }
 
 
-def _split_heads(context: Context, strategy: Strategy) -> Iterator[str]:
+def _split_heads(context: Context, strategy: Strategy) -> Refused:
     heads, shared = context.model.num_heads, context.model.num_kv_heads
     tp, cp = strategy.tp, strategy.cp
     is_uneven = strategy.pp == 1 and shared % tp
-    return which(
-        {
-            f"cp {cp} with tp {tp}: Ulysses and AutoTP exclude each other": tp > 1 and cp > 1,
-            f"tp {tp}: AutoTP splits attention along the {shared} key-value heads": is_uneven,
-            f"cp {cp}: Ulysses splits the {heads} heads": heads % cp,
-        }
-    )
+    return {
+        f"cp {cp} with tp {tp}: Ulysses and AutoTP exclude each other": tp > 1 and cp > 1,
+        f"tp {tp}: AutoTP splits attention along the {shared} key-value heads": is_uneven,
+        f"cp {cp}: Ulysses splits the {heads} heads": heads % cp,
+    }
 
 
 def _modules(context: Context, strategy: Strategy) -> list[str] | None:

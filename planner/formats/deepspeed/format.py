@@ -6,14 +6,13 @@ what it takes although it means nothing is one too (no slots) or a warning (word
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.json_edit import edited, json_text, written
 from planner.errors import ExpressError
 from planner.formats.adapters import liger_lines
-from planner.formats.decision import changes, explained, lines_of, reasons, refuse
+from planner.formats.decision import changes, explained, lines_of, reasons, refuse, which
 from planner.formats.deepspeed import keys, rules_axes, rules_batch, rules_zero
 from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.read import read, recognise
@@ -23,34 +22,21 @@ from planner.formats.format import (
     Emitted,
     Finding,
     Format,
-    FormatRule,
     OpenKey,
     OutputFile,
     Reading,
     Severity,
     SourceText,
+    Value,
 )
-from planner.formats.settings import Settings, given, path_of
+from planner.formats.settings import Settings, finding_at, given, path_of
 from planner.spec.strategy import Strategy
 
 _ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hostfile:
+def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding, ...]]:
     """Hosts in the order of the file, each with its slots, and what is wrong."""
-
-    slots: Mapping[str, int]
-    findings: tuple[Finding, ...]
-
-    @property
-    def num_gpus(self) -> int:
-        """Slots of all hosts."""
-        return sum(self.slots.values())
-
-
-def read_hostfile(source: SourceText) -> Hostfile:
-    """Read a hostfile; what cannot be understood is a finding."""
     slots: dict[str, int] = {}
     findings: list[Finding] = []
     for number, line in enumerate(source.text.split("\n"), start=1):
@@ -59,8 +45,9 @@ def read_hostfile(source: SourceText) -> Hostfile:
             findings += _entry(source, number, entry, slots)
     if not slots and not findings:
         message = "no host; given none, needed is a line such as `worker-0 slots=8`"
-        findings.append(_finding(source, "hostfile_empty", 0, message))
-    return Hostfile(slots=slots, findings=tuple(findings))
+        place = Value(value=None, key="")
+        findings.append(finding_at("deepspeed.hostfile_empty", source.path, place, message))
+    return slots, tuple(findings)
 
 
 def is_hostfile(source: SourceText) -> bool:
@@ -70,12 +57,7 @@ def is_hostfile(source: SourceText) -> bool:
     return re.match(r"\S+\s+slots=", entry) is not None
 
 
-def _read(source: SourceText) -> tuple[int, tuple[Finding, ...]]:
-    found = read_hostfile(source)
-    return found.num_gpus, found.findings
-
-
-HOSTFILE = Beside(name="hostfile", recognise=is_hostfile, read=_read)
+HOSTFILE = Beside(name="hostfile", recognise=is_hostfile, read=read_hostfile)
 
 
 def write_hostfile(slots: Mapping[str, int]) -> str:
@@ -85,40 +67,22 @@ def write_hostfile(slots: Mapping[str, int]) -> str:
 
 def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> Iterator[Finding]:
     found = _ENTRY.match(entry)
-    if found is None:
-        message = f"no entry; given {entry[:60]!r}, needed is `host slots=8`"
-        yield _finding(source, "hostfile_entry", line, message)
-        return
-    host, count, rest = found[1], int(found[2]), found[3].strip()
-    if host in slots:
-        message = "the host stands there already; allowed is one entry for every host"
-        yield _finding(source, "hostfile_duplicate", line, message, host)
-    if count == 0:
-        yield _finding(
-            source, "hostfile_slots", line, "no slots; given 0, needed are 1 or more", host
-        )
-    if rest and not rest.startswith("#"):
-        message = f"ignored by the launcher; given {rest[:60]!r} behind the slots"
-        yield _finding(source, "hostfile_rest", line, message, host, "warning")
-    slots.setdefault(host, count)
-
-
-def _finding(
-    source: SourceText,
-    rule: str,
-    line: int,
-    message: str,
-    key: str = "",
-    severity: Severity = "error",
-) -> Finding:
-    return Finding(
-        rule=f"deepspeed.{rule}",
-        severity=severity,
-        message=message,
-        path=source.path,
-        key=key,
-        line=line,
-    )
+    host, number, rest = found.groups() if found else ("", "1", "")
+    rest = rest.strip()
+    is_rest = bool(rest) and not rest.startswith("#")
+    wrong = {
+        "entry": "" if found else f"no entry; given {entry[:60]!r}, needed is `host slots=8`",
+        "duplicate": "allowed is one entry for every host; given another" * (host in slots),
+        "slots": "no slots; given 0, needed are 1 or more" * (int(number) == 0),
+        "rest": f"ignored by the launcher; given {rest[:60]!r} behind the slots" * is_rest,
+    }
+    place = Value(value=None, key=host, line=line)
+    for rule, message in wrong.items():
+        severity: Severity = "warning" if rule == "rest" else "error"
+        if message:
+            yield finding_at(f"deepspeed.hostfile_{rule}", source.path, place, message, severity)
+    if found:
+        slots.setdefault(host, int(number))
 
 
 FILE = "ds_config.json"
@@ -168,16 +132,15 @@ def _hosts(context: Context, strategy: Strategy) -> Iterator[tuple[OutputFile, D
 
 def _script(strategy: Strategy) -> str:
     """What the user's script is for, and what it must do beside calling DeepSpeed."""
-    tasks = []
-    if strategy.pp > 1:
-        tasks.append(f"build a PipelineModule of {strategy.pp} stages with layers_per_stage")
-    if strategy.pp > 1 and strategy.tp > 1:
-        tasks.append(f"split its layers over {strategy.tp} ranks")
-    if strategy.cp > 1:
-        tasks.append("use Ulysses attention")
-    if strategy.recompute != "none":
-        tasks.append("checkpoint as many layers of every stage as the file says")
-    must = f"; under {keys.SCRIPT} it finds what it must do: {', '.join(tasks)}" if tasks else ""
+    tp, pp = strategy.tp, strategy.pp
+    tasks = {
+        f"build a PipelineModule of {pp} stages with layers_per_stage": pp > 1,
+        f"split its layers over {tp} ranks": pp > 1 and tp > 1,
+        "use Ulysses attention": strategy.cp > 1,
+        "checkpoint as many layers of every stage as the file says": strategy.recompute != "none",
+    }
+    wanted = ", ".join(which(tasks))
+    must = f"; under {keys.SCRIPT} it finds what it must do: {wanted}" if wanted else ""
     return f"your training script, which calls deepspeed.initialize{must}"
 
 
@@ -239,11 +202,7 @@ def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:
     return found
 
 
-RULES: tuple[FormatRule, ...] = (
-    *rules_batch.rule,
-    *rules_zero.rule,
-    *rules_axes.rule,
-)
+RULES = (*rules_batch.rule, *rules_zero.rule, *rules_axes.rule)
 
 
 FORMAT = Format(

@@ -7,10 +7,10 @@ from planner.formats.format import World
 from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, as_number, as_whole
 
+# What Trainer and Accelerate fill in.
 AUTO = "auto"
-"""What Trainer and Accelerate fill in."""
+# Top-level block that DeepSpeed ignores: what the user's code must do itself.
 SCRIPT = "training_script"
-"""Top-level block that DeepSpeed ignores: what the user's code must do itself."""
 TOTAL, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 STEPS, REPLICAS = "gradient_accumulation_steps", "data_parallel_size"
 ZERO = "zero_optimization"
@@ -29,6 +29,7 @@ ENABLED = ("bf16.enabled", "fp16.enabled")
 MASTER, STATES = "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"
 TYPE, MOMENTUM = "optimizer.type", "optimizer.params.momentum"
 TORCH_ADAM, UNTESTED = "optimizer.params.torch_adam", "zero_allow_untested_optimizer"
+# The type that the engine makes, by the names of optimizers.yaml.
 TYPES = {
     "adam": "AdamW",
     "adam-bf16": "AdamW",
@@ -38,9 +39,9 @@ TYPES = {
     "adafactor": "Adafactor",
     "muon": "Muon",
 }
-"""The type that the engine makes, by the names of optimizers.yaml."""
 NAMES = {kind.lower(): name for name, kind in reversed(TYPES.items())} | {"adam": "adam"}
 NAMES |= {"onebitadam": "adam", "onebitlamb": "adam"}
+# Devices of the optimizer's states and of the parameters; other pairs are not modelled.
 DEVICES = {
     "none": ("none", "none"),
     "optimizer:host": ("cpu", "none"),
@@ -48,7 +49,6 @@ DEVICES = {
     "optimizer:nvme": ("nvme", "none"),
     "optimizer+parameters:nvme": ("nvme", "nvme"),
 }
-"""Devices of the optimizer's states and of the parameters; other pairs are not modelled."""
 CODES = {devices: code for code, devices in DEVICES.items()}
 
 

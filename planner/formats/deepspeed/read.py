@@ -1,6 +1,6 @@
 """Reads a DeepSpeed JSON file: every key with its line, what it decides, what is wrong."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,14 +13,15 @@ from planner.formats.format import Finding, Reading, SourceText, Value, listed
 from planner.formats.settings import finding_at, repeated_keys
 from planner.spelling import alike, did_you_mean
 
+# Keys that no other file has at its top.
 _TELLING = {
     "train_micro_batch_size_per_gpu",
     "train_batch_size",
     "zero_optimization",
     "zero_allow_untested_optimizer",
 }
-"""Keys that no other file has at its top."""
 _COMPILE = "engine.compile() in the script"
+# Keys of older releases, and keys that other programs have, with what stands for them.
 _REPLACED = {
     "aio.thread_count": "intra_op_parallelism",
     "compile.backend": _COMPILE,
@@ -33,11 +34,10 @@ _REPLACED = {
     "pipeline.pipeline_parallel_size": "stages",
     "zero3_save_16bit_model": "zero_optimization.gather_16bit_weights_on_model_save",
 }
-"""Keys of older releases, and keys that other programs have, with what stands for them."""
+# Sections whose keys, one level too high, are no script's own.
 _NUMBERS = ("zero_optimization", "fp16", "bf16", "activation_checkpointing")
-"""Sections whose keys, one level too high, are no script's own."""
+# How alike a key at the top is to the one that was meant.
 _MISSPELT = 0.83
-"""How alike a key at the top is to the one that was meant."""
 
 
 def recognise(source: SourceText) -> bool:
@@ -52,7 +52,10 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
     Raises InputError where the text is no JSON object.
     """
     tree = parsed_object(source.path, source.text)
-    places = {path: _place(path, each.line, each.value) for path, each in tree.members.items()}
+    places = {
+        path: Value(value=each.value, key=".".join(path), line=each.line)
+        for path, each in tree.members.items()
+    }
     settings = {".".join(_new_name(places, path)): place for path, place in places.items()}
     findings = [
         *repeated_keys(
@@ -72,10 +75,6 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
         decisions=decided_in(TABLE, settings),
         findings=tuple(findings),
     )
-
-
-def _place(path: Iterable[object], line: int, value: object = None) -> Value:
-    return Value(value=value, key=".".join(map(str, path)), line=line)
 
 
 def _new_name(places: Mapping[Path, Value], path: Path) -> Path:
@@ -109,14 +108,10 @@ def _wrong(where: str, value: object, places: Mapping[Path, Value]) -> Iterator[
 
 def _left_open(where: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
     """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
-    entries = {
-        path: entry_of(schema(), path)
-        for path in places
-        if is_for_trainer(".".join(path), places[path].value)
-    }
-    found = [
-        places[path] for path, entry in entries.items() if entry is not None and "enum" not in entry
-    ]
+    autos = [path for path, each in places.items() if is_for_trainer(".".join(path), each.value)]
+    entries = {path: entry_of(schema(), path) for path in autos}
+    chosen = {path for path, entry in entries.items() if entry is None or "enum" in entry}
+    found = [places[path] for path in autos if path not in chosen]
     if found:
         place = min(found, key=lambda place: place.line)
         others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"
@@ -160,9 +155,9 @@ def _other_place(path: Path) -> str:
 def _places() -> Mapping[str, tuple[str, ...]]:
     """Sections by the names of their keys."""
     found: dict[str, tuple[str, ...]] = {}
-    for path in _walk((), schema()["properties"]):
-        if len(path) > 1 and path[0] != SCRIPT:
-            found[path[-1]] = (*found.get(path[-1], ()), ".".join(path[:-1]))
+    for *above, name in _walk((), schema()["properties"]):
+        if above and above[0] != SCRIPT:
+            found[name] = (*found.get(name, ()), ".".join(above))
     return found
 
 

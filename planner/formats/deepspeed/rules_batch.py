@@ -20,14 +20,14 @@ _SANITY = f"{_ENGINE} asserts it at start"
 _MADE = f"{_ENGINE} makes them"
 _UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
 _DTYPES = ("fp16", "bf16", "fp32")
+# Of the removed keys, those that another stands for.
 _REPLACED = {
     "amp": "bf16, fp16 or torch_autocast",
     "curriculum_learning": "data_efficiency.data_sampling.curriculum_learning",
     "elasticity": f"{keys.TOTAL}, {keys.MICRO} and {keys.STEPS}",
 }
-"""Of the removed keys, those that another stands for."""
+# Optimizers of older releases, with what is nearest to them.
 _ONE_BIT = {"onebitadam": "AdamW", "onebitlamb": "Lamb", "zerooneadam": "AdamW"}
-"""Optimizers of older releases, with what is nearest to them."""
 _OPERATION, _TAGS = "gradient_allreduce_op", "checkpoint.tag_validation"
 _MANAGED = "managed_gradient_accumulation"
 

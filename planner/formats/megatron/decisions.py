@@ -25,9 +25,7 @@ from planner.formats.megatron.options import (
     PP,
     TP,
     choices,
-    chosen,
     degree,
-    fraction,
     is_on,
     load_options,
     number,
@@ -35,40 +33,40 @@ from planner.formats.megatron.options import (
     whole,
 )
 from planner.formats.megatron.runtime import gradient_reasons, of_runtime, runtime_choices
-from planner.formats.settings import Settings, decided, given, word
+from planner.formats.rules import Refused
+from planner.formats.settings import Settings, as_number, decided, given, word
 from planner.spec.strategy import Strategy
 
-Words = tuple[tuple[str, ...], ...]
-PRECISIONS: Mapping[str, Words] = {
-    "bf16": (("--bf16",),),
-    "fp16": (("--fp16",),),
-    "fp8": (("--bf16",), ("--fp8-format", "hybrid"), ("--fp8-recipe", "tensorwise")),
-    "fp8_block": (("--bf16",), ("--fp8-format", "hybrid"), ("--fp8-recipe", "blockwise")),
-    "mxfp8": (("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")),
-    "fp4": (("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")),
+PRECISIONS: Mapping[str, Mapping[str, object]] = {
+    "bf16": {"--bf16": True},
+    "fp16": {"--fp16": True},
+    "fp8": {"--bf16": True, "--fp8-format": "hybrid", "--fp8-recipe": "tensorwise"},
+    "fp8_block": {"--bf16": True, "--fp8-format": "hybrid", "--fp8-recipe": "blockwise"},
+    "mxfp8": {"--bf16": True, "--fp8-format": "e4m3", "--fp8-recipe": "mxfp8"},
+    "fp4": {"--bf16": True, "--fp4-format": "e2m1", "--fp4-recipe": "nvfp4"},
 }
-OPTIMIZERS: Mapping[str, Words] = {
-    "adam": (("--optimizer", "adam"),),
-    "adam-bf16": (
-        ("--optimizer", "adam"),
-        ("--use-precision-aware-optimizer",),
-        ("--exp-avg-dtype", "bf16"),
-        ("--exp-avg-sq-dtype", "bf16"),
-    ),
-    "sgd": (("--optimizer", "sgd"), ("--sgd-momentum", "0")),
-    "sgd-momentum": (("--optimizer", "sgd"), ("--sgd-momentum", "0.9")),
-    "lion": (("--optimizer", "lion"),),
-    "muon": (("--optimizer", "muon"),),
+OPTIMIZERS: Mapping[str, Mapping[str, object]] = {
+    "adam": {"--optimizer": "adam"},
+    "adam-bf16": {
+        "--optimizer": "adam",
+        "--use-precision-aware-optimizer": True,
+        "--exp-avg-dtype": "bf16",
+        "--exp-avg-sq-dtype": "bf16",
+    },
+    "sgd": {"--optimizer": "sgd", "--sgd-momentum": "0"},
+    "sgd-momentum": {"--optimizer": "sgd", "--sgd-momentum": "0.9"},
+    "lion": {"--optimizer": "lion"},
+    "muon": {"--optimizer": "muon"},
 }
+# Optimizers that share out whole tensors under --use-distributed-optimizer.
 LAYER_WISE = ("lion", "muon")
-"""Optimizers that share out whole tensors under --use-distributed-optimizer."""
 OFFLOADS = ("none", "optimizer:host")
 _FP8_RECIPES = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
 AWARE = "--use-precision-aware-optimizer"
 SHARDING = "--data-parallel-sharding-strategy"
 FSDP_CHECKPOINTS = ("--ckpt-format", "fsdp_dtensor")
+# ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on.
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on."""
 _SHARDED = {
     0: "nothing",
     1: "optimizer states (ZeRO 1)",
@@ -77,18 +75,15 @@ _SHARDED = {
 }
 
 
-def _words(options: Words, why: str) -> Iterator[Line]:
-    return (chosen(*words, why=why) for words in options)
-
-
 def _to_optimizer(context: Context, _: Strategy) -> Iterator[Line]:
     name = context.traits.optimizer.name
-    yield from _words(OPTIMIZERS[name], f"planned with optimizer {name}")
+    return choices(OPTIMIZERS[name], f"planned with optimizer {name}")
 
 
 def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
     name = word(settings, "--optimizer", "adam")
-    if name == "sgd" and fraction(settings, "--sgd-momentum", 0.9):
+    # Megatron's own default is 0.9.
+    if name == "sgd" and as_number(given(settings, "--sgd-momentum")) != 0:
         name = "sgd-momentum"
     states = [given(settings, key) for key in ("--exp-avg-dtype", "--exp-avg-sq-dtype")]
     if name == "adam" and is_on(settings, AWARE) and states == ["bf16", "bf16"]:
@@ -151,25 +146,24 @@ def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
     if is_on(settings, "--optimizer-cpu-offload"):
         yield "offload", decided(settings, "--optimizer-cpu-offload", OFFLOADS[1])
         key = "--optimizer-offload-fraction"
-        percent = round(100 * min(max(fraction(settings, key, 1.0), 0.0), 1.0))
+        share = as_number(given(settings, key))
+        percent = 100 if share is None else round(100 * min(max(share, 0.0), 1.0))
         yield "offload_percent", decided(settings, key, percent)
 
 
-def _no_offload(context: Context, strategy: Strategy) -> Iterator[str]:
+def _no_offload(context: Context, strategy: Strategy) -> Refused:
     offload, name = strategy.offload, context.traits.optimizer.name
-    is_adam = ("--optimizer", "adam") in OPTIMIZERS.get(name, ())
+    is_adam = OPTIMIZERS.get(name, {}).get("--optimizer") == "adam"
     only_adam = f"offload: {offload} with optimizer {name}; only adam can be offloaded"
-    return which(
-        {
-            f"offload: {offload}; allowed are {', '.join(OFFLOADS)}": offload not in OFFLOADS,
-            only_adam: offload != "none" and not is_adam,
-        }
-    )
+    return {
+        f"offload: {offload}; allowed are {', '.join(OFFLOADS)}": offload not in OFFLOADS,
+        only_adam: offload != "none" and not is_adam,
+    }
 
 
 def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
     precision = context.job.precision
-    yield from _words(PRECISIONS[precision], f"planned in {precision}")
+    return choices(PRECISIONS[precision], f"planned in {precision}")
 
 
 def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -236,8 +230,8 @@ STATES: Table = (
 )
 
 
+# Decisions: what a repair of a file changes.
 TABLE: Table = (*decisions_layout.ROWS, *STATES)
-"""Decisions: what a repair of a file changes."""
 RUNTIME = Decision(
     names=("gradient_bytes", "expert_exchange"),
     keys=(),
@@ -278,10 +272,10 @@ MODEL: Table = (
         of=_of_groups,
     ),
 )
+# All that an args file says, in its order.
 FILE: Table = (*MODEL, *TABLE, RUNTIME)
-"""All that an args file says, in its order."""
+# Options that say how a job is cut up, and what it is.
 OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
-"""Options that say how a job is cut up, and what it is."""
 
 
 def problems(context: Context) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, Table, derived, says, stated, unless, which
+from planner.formats.decision import Line, Table, derived, says, stated, unless
 from planner.formats.format import ALL, PerChunk, Value
 from planner.formats.megatron.layout import (
     even_chunks,
@@ -44,15 +44,16 @@ from planner.formats.megatron.options import (
     whole,
 )
 from planner.formats.megatron.runtime import exchanges_beside_batches
+from planner.formats.rules import Refused
 from planner.formats.settings import Settings, decided, given, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 SCHEDULE = "1f1b"
+# Options that cut layers into stages and chunks.
 SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
-"""Options that cut layers into stages and chunks."""
+# Layers of a chunk that stand for however many it has.
 _MANY = 10_000
-"""Layers of a chunk that stand for however many it has."""
 
 
 def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
@@ -80,22 +81,20 @@ def _of_stages(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "schedule", decided(settings, PP, SCHEDULE)
 
 
-def _no_stages(context: Context, strategy: Strategy) -> Iterator[str]:
+def _no_stages(context: Context, strategy: Strategy) -> Refused:
     schedule, has_chunks = strategy.schedule, strategy.vpp > 1
     is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
     exchanges = exchanges_beside_batches(context, strategy)
     runs = f"Megatron-LM runs {SCHEDULE}, with and without chunks"
-    return which(
-        {
-            f"schedule: {schedule}; {runs}": schedule != SCHEDULE,
-            "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages": (
-                is_bare and has_chunks and strategy.pp == 2
-            ),
-            "vpp: 1 with stages and overlapped expert exchange, which needs chunks": (
-                exchanges and strategy.pp > 1 and not has_chunks
-            ),
-        }
-    )
+    return {
+        f"schedule: {schedule}; {runs}": schedule != SCHEDULE,
+        "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages": (
+            is_bare and has_chunks and strategy.pp == 2
+        ),
+        "vpp: 1 with stages and overlapped expert exchange, which needs chunks": (
+            exchanges and strategy.pp > 1 and not has_chunks
+        ),
+    }
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[Line]:
@@ -124,8 +123,8 @@ def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield _LAYOUT_LACKS_MTP, decided(settings, LAYOUT, mtp_in(layout))
 
 
+# Layers of multi-token prediction in a layout, where those are not all.
 _LAYOUT_LACKS_MTP = "_layout_mtp"
-"""Layers of multi-token prediction in a layout, where those are not all."""
 
 
 def _of_sequence(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -179,8 +178,8 @@ def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
                 yield name, replace(value, value=ALL if number == _MANY else PerChunk(number))
 
 
+# Whether a unit of recomputation is given: Megatron has no default.
 _UNIT_STATED = "_recompute_unit"
-"""Whether a unit of recomputation is given: Megatron has no default."""
 
 
 def _policies(
@@ -205,7 +204,7 @@ def _policies(
         yield "offloaded_layers_per_stage", decided(settings, HOST_LAYERS, counts)
 
 
-def _no_policies(context: Context, strategy: Strategy) -> Iterator[str]:
+def _no_policies(context: Context, strategy: Strategy) -> Refused:
     layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
     modules, chunks = selected_modules(context, strategy), chunks_of_strategy(strategy)
     is_mixed, is_offloaded = any(selective) and any(full), any(offloaded)
@@ -216,29 +215,27 @@ def _no_policies(context: Context, strategy: Strategy) -> Iterator[str]:
     of_part = f"selective_layers_per_stage: {list(selective)} of {list(layers)}"
     offload, forbids = "offloaded_layers_per_stage", "overlapped expert exchange, which forbids it"
     one_number = "--recompute-num-layers is one number for every chunk"
-    return which(
-        {
-            "recomputation: some layers in full, others selectively; one policy holds everywhere": (
-                is_mixed
-            ),
-            f"{of_part}; selective recomputation takes all layers": is_part,
-            f"{of_full}; {one_number}, and chunks hold {list(chunks)}": no_block and not is_mixed,
-            "recompute_modules: none; selective recomputation needs at least one": (
-                any(selective) and not modules
-            ),
-            f"{offload}: beside recomputation; Megatron-LM does one or the other": (
-                is_offloaded and (any(selective) or any(full))
-            ),
-            f"{offload}: with pipeline stages; only without": is_offloaded and strategy.pp > 1,
-            f"{offload}: all {sum(offloaded)} layers; one must stay": (
-                is_offloaded and offloaded == layers
-            ),
-            f"recompute_layers_per_stage: beside {forbids}": exchanges and any(full),
-            f"recompute_modules: moe, beside {forbids}": (
-                exchanges and any(selective) and "moe" in modules
-            ),
-        }
-    )
+    return {
+        "recomputation: some layers in full, others selectively; one policy holds everywhere": (
+            is_mixed
+        ),
+        f"{of_part}; selective recomputation takes all layers": is_part,
+        f"{of_full}; {one_number}, and chunks hold {list(chunks)}": no_block and not is_mixed,
+        "recompute_modules: none; selective recomputation needs at least one": (
+            any(selective) and not modules
+        ),
+        f"{offload}: beside recomputation; Megatron-LM does one or the other": (
+            is_offloaded and (any(selective) or any(full))
+        ),
+        f"{offload}: with pipeline stages; only without": is_offloaded and strategy.pp > 1,
+        f"{offload}: all {sum(offloaded)} layers; one must stay": (
+            is_offloaded and offloaded == layers
+        ),
+        f"recompute_layers_per_stage: beside {forbids}": exchanges and any(full),
+        f"recompute_modules: moe, beside {forbids}": (
+            exchanges and any(selective) and "moe" in modules
+        ),
+    }
 
 
 ROWS: Table = (

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+# Characters of a layout whose repetitions are written out.
 MAX_LAYOUT = 200_000
-"""Characters of a layout whose repetitions are written out."""
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 LETTERS = {"E": "embedding", "L": "loss", "t": "decoder", "m": "mtp"}
 

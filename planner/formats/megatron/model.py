@@ -17,23 +17,23 @@ from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
 
 SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
+# Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
-"""Where neither the words nor a tokenizer of known size say it."""
 TOKENIZERS = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
+# Options of models that pretrain_gpt.py does not build.
 OTHERS = (
     "--hybrid-layer-pattern",
     "--hybrid-override-pattern",
     "--heterogeneous-layers-config-path",
 )
-"""Options of models that pretrain_gpt.py does not build."""
 _NORMS: Mapping[Norm, str] = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 _POSITIONS: Mapping[Position, str] = {
     "learned": "learned_absolute",
     "rope": "rope",
     "none": "none",
 }
+# Options that gate the MLP, and the activation of each.
 _GATES: Mapping[str, str] = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
-"""Options that gate the MLP, and the activation of each."""
 _ACTIVATIONS: Mapping[tuple[bool, str], Mapping[str, object]] = {
     (True, "silu"): {"--swiglu": True},
     # gpt-oss clamps its gate: gpt_oss/torch/model.py of openai/gpt-oss.
@@ -46,18 +46,19 @@ _ACTIVATIONS: Mapping[tuple[bool, str], Mapping[str, object]] = {
     (False, "gelu-tanh"): {},
     (False, "squared-relu"): {"--squared-relu": True, "--no-bias-gelu-fusion": True},
 }
+# By biases of queries to values, of attention's projection, and of the MLP.
 _BIASES: Mapping[tuple[bool, bool, bool], Mapping[str, object]] = {
     (True, True, True): {},
     (True, False, False): {"--disable-bias-linear": True, "--add-qkv-bias": True},
     (False, False, False): {"--disable-bias-linear": True},
 }
-"""By biases of queries to values, of attention's projection, and of the MLP."""
 _LATENT = {
     "kv_lora_rank": "--kv-lora-rank",
     "qk_nope_head_dim": "--qk-head-dim",
     "qk_rope_head_dim": "--qk-pos-emb-head-dim",
     "v_head_dim": "--v-head-dim",
 }
+# Fields that are compared where the words say them.
 _PLACES: Mapping[str, str] = {
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
@@ -70,7 +71,7 @@ _PLACES: Mapping[str, str] = {
     "moe.expert_ffn_size": "--moe-ffn-hidden-size",
     "moe.shared_ffn_size": "--moe-shared-expert-intermediate-size",
 }
-"""Fields that are compared where the words say them."""
+# Fields that leaving a word out decides as well.
 _ALWAYS: Mapping[str, str] = {
     "num_kv_heads": "--group-query-attention",
     "norm": "--normalization",
@@ -80,7 +81,6 @@ _ALWAYS: Mapping[str, str] = {
     "biases.qkv": "--add-qkv-bias",
     "biases.mlp": "--disable-bias-linear",
 }
-"""Fields that leaving a word out decides as well."""
 
 
 def described(settings: Settings) -> OwnModel | None:
@@ -250,7 +250,7 @@ def shape_choices(context: Context) -> Iterator[Line]:
         "--vocab-size": model.vocab_size,
         "--make-vocab-size-divisible-by": context.traits.support.vocab_padding,
     }
-    return choices(options, {})
+    return choices(options)
 
 
 def _latent_options(mla: MlaSpec) -> dict[str, object]:

@@ -26,10 +26,10 @@ from planner.spelling import did_you_mean
 
 VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
+# Of a number in a file; more is no setting of a training job.
 MAX_DIGITS = 15
-"""Of a number in a file; more is no setting of a training job."""
+# Scripts of Megatron-LM that add no options of their own.
 OWN_SCRIPTS = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
-"""Scripts of Megatron-LM that add no options of their own."""
 _KINDS = {"integer": "int", "number": "float"}
 _NUMBERS: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}
 _WITHOUT_VALUE = ("flag", "off", "bool")
@@ -191,12 +191,6 @@ def whole(settings: Settings, option: str, default: int = 1) -> int:
     return value if value is not None and value >= 1 else default
 
 
-def fraction(settings: Settings, option: str, default: float) -> float:
-    """A number with a point; the default where it is not given or not known."""
-    value = given(settings, option)
-    return float(value) if isinstance(value, int | float) else default
-
-
 def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Several words; the default where they are not given or not known."""
     value = given(settings, option)
@@ -255,12 +249,13 @@ def chosen(option: str, *words: object, why: str = "") -> Line:
     return Line(key=option, value=value, why=why)
 
 
-def choices(values: Mapping[str, object], why: Mapping[str, str]) -> Iterator[Line]:
+def choices(values: Mapping[str, object], why: Mapping[str, str] | str = "") -> Iterator[Line]:
     """Options with their values: None and False say nothing, True sets a flag."""
+    whys = dict.fromkeys(values, why) if isinstance(why, str) else why
     for option, value in values.items():
         if value is not None and value is not False:
             words = value if isinstance(value, tuple) else () if value is True else (value,)
-            yield chosen(option, *words, why=why.get(option, ""))
+            yield chosen(option, *words, why=whys.get(option, ""))
 
 
 def words_of(option: str, value: object) -> list[str]:

@@ -39,8 +39,8 @@ from planner.formats.shell.word import Lines, Word, split_words
 from planner.spelling import alike
 
 FORMAT = "megatron"
+# Key of the training script among the settings of a launch script.
 SCRIPT = "script"
-"""Key of the training script among the settings of a launch script."""
 RELEASE, ADDED = "release", "ModelOpt"
 
 

@@ -12,6 +12,7 @@ REMOVED = {
     "--model-parallel-size": "--tensor-model-parallel-size",
     "--checkpoint-activations": "--recompute-activations",
 }
+# What has no default, and options that say the same; the first three describe a model.
 REQUIRED = {
     "--num-layers": (
         "--encoder-num-layers",
@@ -24,9 +25,8 @@ REQUIRED = {
     "--seq-length": ("--encoder-seq-length",),
     "--micro-batch-size": (),
 }
-"""What has no default, and options that say the same; the first three describe a model."""
+# Ways of balancing that go with dropped tokens.
 _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
-"""Ways of balancing that go with dropped tokens."""
 SCORE = "--moe-router-score-function"
 BALANCING = "--moe-router-load-balancing-type"
 

@@ -11,22 +11,23 @@ from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
 
+# Megatron sets it for bf16 by itself, not for fp16.
 FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
-"""Megatron sets it for bf16 by itself, not for fp16."""
 BF16_GRADIENTS = "--grad-reduce-in-bf16"
+# The weights' dtype where it is left out; gradients travel in it too.
 FSDP_GRADIENTS = "--megatron-fsdp-main-grads-dtype"
-"""The weights' dtype where it is left out; gradients travel in it too."""
+# What expert exchange runs beside.
 EXCHANGES = {
     "--moe-shared-expert-overlap": "shared_expert",
     "--overlap-moe-expert-parallel-comm": "batches",
 }
-"""What expert exchange runs beside."""
+# Below 0: no capacity, as without it.
 CAPACITY = "--moe-expert-capacity-factor"
-"""Below 0: no capacity, as without it."""
 PADS = "--moe-pad-expert-input-to-capacity"
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
+# What of a plan's time and memory rests on an option.
 WHY = {
     "--overlap-grad-reduce": "gradients are reduced while backward runs",
     "--overlap-param-gather": "updated weights are gathered during the next forward",
@@ -49,7 +50,6 @@ WHY = {
     "--attention-dropout": "planned without dropout",
     "--hidden-dropout": "planned without dropout",
 }
-"""What of a plan's time and memory rests on an option."""
 _BACKENDS = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
 
 
