@@ -218,8 +218,8 @@ class Answer:
         return dict(total.most_common())
 
 
-def plans_of(context: Context, found: Sequence[Found], *, is_complete: bool = True) -> list[Plan]:
-    """What a search found, as plans; proved best only where it was complete."""
+def plans_of(context: Context, found: Sequence[Found]) -> list[Plan]:
+    """What a search found, as plans."""
     if not found:
         return []
     made_estimates = estimates(context, [one.strategy for one in found])
@@ -228,7 +228,7 @@ def plans_of(context: Context, found: Sequence[Found], *, is_complete: bool = Tr
             context=context,
             strategy=one.strategy,
             estimate=made,
-            is_optimal=one.is_optimal and is_complete,
+            is_optimal=one.is_optimal,
             weighed_s=one.weighed_s,
         )
         for one, made in zip(found, made_estimates, strict=True)

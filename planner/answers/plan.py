@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from planner.answers.base import Answer, Deadline, Plan, plans_of
+from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
 from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
-from planner.answers.whatif import Case, smallest
+from planner.answers.whatif import Case, Found, found_by, search_each, smallest
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.query.objectives import (
@@ -29,85 +29,10 @@ from planner.search.headroom import (
 )
 from planner.search.ranking.goals import Goal
 from planner.search.ranking.pareto import non_dominated
-from planner.search.search import Progress, SearchResult, search
+from planner.search.search import Progress, SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import Array
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What is the same for every search of an answer."""
-
-    top: int
-    aim: Aim
-    narrowing: Narrowing
-    deadline: Deadline
-    progress: Progress
-
-    def best(
-        self,
-        context: Context,
-        headroom_gib: int,
-        *,
-        top: int,
-        with_frontier: bool = False,
-        with_ladder: bool = False,
-    ) -> SearchResult:
-        """The best plans of one framework that leave so much memory."""
-        job, node = context.job, context.cluster.node
-        goal = Goal(
-            order=OBJECTIVES[self.aim.objective].order,
-            longest_s=lambda gpus: self.aim.limits.longest_on(gpus, job, node),
-        )
-        return search(
-            with_headroom(context, headroom_gib) if headroom_gib else context,
-            top=top,
-            narrowing=self.narrowing,
-            with_frontier=with_frontier,
-            time_limit_s=self.deadline.share_s(),
-            goal=goal,
-            progress=self.progress,
-            one_per_layout=True,
-            with_ladder=with_ladder,
-            with_fastest=with_ladder,
-        )
-
-    def most_headroom(self, contexts: Sequence[Context], searches: list[SearchResult]) -> int:
-        """Largest headroom in whole GiB at which a plan keeps the limits, by bisection.
-
-        Exact: less memory admits no plan that more does not. 0 where none does without any.
-        Adds the searches it makes to ``searches``.
-        """
-        most = max(most_headroom_gib(context) for context in contexts) + 1
-
-        def is_too_much(headroom_gib: int) -> bool:
-            self.progress(f"plans with {headroom_gib} GiB of headroom", 0.0)
-            self.deadline.plan_for(most.bit_length() * len(contexts))
-            for context in contexts:
-                searches.append(self.best(context, headroom_gib, top=1))
-                if searches[-1].plans:
-                    return False
-            return True
-
-        return smallest(0, most, is_too_much)[0]
-
-    def line(self, context: Context) -> SearchResult:
-        """The frontier of one framework, over headroom too where that is traded off."""
-        if "headroom_bytes" in self.aim.pareto:
-            return headroom_frontier(
-                context,
-                narrowing=self.narrowing,
-                time_limit_s=self.deadline.share_s(),
-                progress=self.progress,
-            )
-        return search(
-            context,
-            top=0,
-            narrowing=self.narrowing,
-            time_limit_s=self.deadline.share_s(),
-            progress=self.progress,
-        )
 
 
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
@@ -145,49 +70,84 @@ def answer(
 ) -> Answer:
     """Search every context (one per framework) and rank the plans across them."""
     deadline = deadline or Deadline()
-    asked = _Asked(top=top, aim=aim, narrowing=narrowing, deadline=deadline, progress=progress)
+    case = Case(contexts=tuple(contexts), narrowing=narrowing)
+    job, node = case.context.job, case.context.cluster.node
+    goal = Goal(
+        order=OBJECTIVES[aim.objective].order,
+        longest_s=lambda gpus: aim.limits.longest_on(gpus, job, node),
+    )
+    ask = partial(search_each, deadline=deadline, goal=goal, one_per_layout=True, progress=progress)
     by_headroom = aim.objective == "headroom_bytes"
-    searches: list[SearchResult] = []
-    headroom_gib = asked.most_headroom(contexts, searches) if by_headroom else 0
+    headroom_gib, before = _most_headroom(case, deadline, ask) if by_headroom else (0, [])
     in_two = bool(aim.pareto) and (by_headroom or "headroom_bytes" in aim.pareto)
     by_time = aim.objective == "iteration_s"
     deadline.plan_for(len(contexts) * (1 + in_two))
-    plans: list[Plan] = []
-    points: list[Plan] = []
-    rungs: list[Plan] = []
-    faster: list[Plan] = []
-    for context in contexts:
-        best = asked.best(
-            context,
-            headroom_gib,
-            top=top,
-            with_frontier=bool(aim.pareto) and not in_two,
-            with_ladder=by_time,
-        )
-        line = asked.line(context) if in_two else best
-        searches += [best, line] if in_two else [best]
-        plans += plans_of(context, best.plans)
-        points += plans_of(context, line.frontier)
-        rungs += plans_of(context, best.ladder)
-        faster += plans_of(context, [best.fastest] if best.fastest else [])
-    chosen = _ranked(plans, aim, top)
-    if not chosen and not aim.limits.is_empty and not aim.pareto:
-        for context in contexts:
-            searches.append(asked.line(context))
-            points += plans_of(context, searches[-1].frontier)
+    found = ask(
+        case,
+        within=lambda context: with_headroom(context, headroom_gib),
+        top=top,
+        with_frontier=bool(aim.pareto) and not in_two,
+        with_ladder=by_time,
+        with_fastest=by_time,
+    )
+    chosen = _ranked(found.plans, aim, top)
+    is_missed = not chosen and not aim.limits.is_empty and not aim.pareto
+    line = _line(case, aim, deadline, progress) if in_two or is_missed else None
+    points = (line or found).frontier
     first = chosen[0] if chosen and by_time else None
     return Answer(
-        contexts=tuple(contexts),
+        contexts=case.contexts,
         plans=chosen,
         pareto=merged(points, aim.pareto) if aim.pareto else (),
-        searches=tuple(searches),
+        searches=(*before, *found.searches, *(line.searches if line else ())),
         notes=tuple(notes),
         aim=aim,
         narrowing=narrowing,
         frontier=merged(points, ("iteration_s", "gpus")) if points else (),
         headroom_gib=headroom_gib if by_headroom else None,
-        ladder=_rungs(rungs, first),
-        fastest=_fastest(faster, first),
+        ladder=_rungs(found.ladder, first),
+        fastest=_fastest(found.fastest, first),
+    )
+
+
+def _most_headroom(
+    case: Case, deadline: Deadline, ask: Callable[..., Found]
+) -> tuple[int, list[SearchResult]]:
+    """Largest headroom in whole GiB at which a plan keeps the limits, by bisection; the searches.
+
+    Exact: less memory admits no plan that more does not. 0 where none does without any.
+    """
+    most = max(most_headroom_gib(context) for context in case.contexts) + 1
+    searches: list[SearchResult] = []
+
+    def is_too_much(headroom_gib: int) -> bool:
+        deadline.plan_for(most.bit_length() * len(case.contexts))
+        for context in case.contexts:
+            tighter = with_headroom(context, headroom_gib)
+            found = ask(case.of(tighter), top=1, with_frontier=False)
+            searches.extend(found.searches)
+            if found.plans:
+                return False
+        return True
+
+    return smallest(0, most, is_too_much)[0], searches
+
+
+def _line(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found:
+    """The frontiers of all frameworks, over headroom too where that is traded off."""
+    if "headroom_bytes" not in aim.pareto:
+        return search_each(case, deadline, top=0, progress=progress)
+    return found_by(
+        (
+            context,
+            headroom_frontier(
+                context,
+                narrowing=case.narrowing,
+                time_limit_s=deadline.share_s(),
+                progress=progress,
+            ),
+        )
+        for context in case.contexts
     )
 
 

@@ -167,8 +167,7 @@ def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:
     """The fastest plan on all GPUs over the frameworks, where there is one."""
     found = best(case, deadline or Deadline(), uses_all=True)
     fastest = sorted(found.plans, key=lambda plan: plan.estimate.iter_time_s)[:1]
-    plans = (replace(plan, is_optimal=plan.is_optimal and found.is_complete) for plan in fastest)
-    return replace(found, plans=tuple(plans))
+    return replace(found, plans=tuple(fastest))
 
 
 def _why_none(found: Found) -> str:

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.answers.base import Deadline, Plan, plans_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.search.feasible import FeasiblePlan, SearchTimeoutError, first_feasible
-from planner.search.search import Progress, SearchResult, search
+from planner.search.search import SearchResult, search
 from planner.search.space.legality import Violation, violations
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
@@ -67,6 +68,10 @@ class Found:
     searches: tuple[SearchResult, ...]
     frontier: tuple[Plan, ...] = ()
     """The fastest of every number of GPUs, of all frameworks, where it was asked for."""
+    ladder: tuple[Plan, ...] = ()
+    """The best on at most a half, a quarter, ... of the best plan's GPUs, likewise."""
+    fastest: tuple[Plan, ...] = ()
+    """Of each framework under the model as it stands, likewise."""
 
     @property
     def plan(self) -> Plan | None:
@@ -79,39 +84,65 @@ class Found:
         return all(result.is_complete for result in self.searches)
 
 
+def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
+    """What searches found, one per framework, as plans."""
+    made: dict[str, list[Plan]] = {"plans": [], "frontier": [], "ladder": [], "fastest": []}
+    searches: list[SearchResult] = []
+    for context, result in asked:
+        searches.append(result)
+        for name, plans in made.items():
+            one_or_more = getattr(result, name) or ()
+            several = (one_or_more,) if name == "fastest" and one_or_more else one_or_more
+            plans += plans_of(context, several)
+    return Found(searches=tuple(searches), **{name: tuple(each) for name, each in made.items()})
+
+
+def search_each(
+    case: Case,
+    deadline: Deadline,
+    *,
+    within: Callable[[Context], Context] = lambda context: context,
+    **options: Any,  # noqa: ANN401 - as planner.search.search.search has them
+) -> Found:
+    """The plans of a question over all frameworks, ``within`` contexts that differ from theirs."""
+    return found_by(
+        (
+            context,
+            search(
+                within(context),
+                narrowing=case.narrowing,
+                time_limit_s=deadline.share_s(),
+                **options,
+            ),
+        )
+        for context in case.contexts
+    )
+
+
 def best(
     case: Case,
     deadline: Deadline,
     *,
     top: int = 1,
-    uses_all: bool = False,
-    with_frontier: bool = False,
     penalised: bool = True,
-    progress: Progress = lambda _message, _fraction: None,
+    with_frontier: bool = False,
+    **options: Any,  # noqa: ANN401 - as planner.search.search.search has them
 ) -> Found:
-    """The best plans of a question over all frameworks.
+    """The best plans of a question over all frameworks, proved only where no time limit struck.
 
-    ``uses_all``: on all GPUs of the cluster, not on at most so many. Without ``penalised`` plans
-    are ranked by the model alone, whatever is known of what they use.
+    Without ``penalised`` plans are ranked by the model alone, whatever is known of what they use.
     """
-    plans: list[Plan] = []
-    frontier: list[Plan] = []
-    searches: list[SearchResult] = []
-    for context in case.contexts:
-        result = search(
-            context if penalised else replace(context, weighs_evidence=False),
-            top=top,
-            narrowing=case.narrowing,
-            with_frontier=with_frontier,
-            uses_all=uses_all,
-            time_limit_s=deadline.share_s(),
-            progress=progress,
-        )
-        searches.append(result)
-        plans += plans_of(context, result.plans, is_complete=result.is_complete)
-        frontier += plans_of(context, result.frontier)
-    ranked = sorted(plans, key=lambda plan: (plan.ranked_s, plan.num_gpus))
-    return Found(plans=tuple(ranked), searches=tuple(searches), frontier=tuple(frontier))
+    found = search_each(
+        case,
+        deadline,
+        within=lambda context: context if penalised else replace(context, weighs_evidence=False),
+        top=top,
+        with_frontier=with_frontier,
+        **options,
+    )
+    ranked = sorted(found.plans, key=lambda plan: (plan.ranked_s, plan.num_gpus))
+    proved = (replace(plan, is_optimal=plan.is_optimal and found.is_complete) for plan in ranked)
+    return replace(found, plans=tuple(proved))
 
 
 def first_plan(case: Case, deadline: Deadline, *, keeps_margin: bool = False) -> Plan | None:
