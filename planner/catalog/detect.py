@@ -6,7 +6,7 @@ Sources describe one kind of node; every override says where its figure was seen
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from typing import Any
 
@@ -25,6 +25,7 @@ from planner.catalog.observe import Observation, SlurmNodes, Source, shortened
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import one_line
+from planner.notes import Problems
 from planner.spelling import nearest
 
 # Relative difference up to which two figures are the same: the catalog's own spread.
@@ -80,18 +81,13 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
     observations = [source for source in sources if isinstance(source, Observation)]
     slurm = [source for source in sources if isinstance(source, SlurmNodes)]
     hint = _first_accelerator(observations, choice)
-    problems: list[Problem] = []
+    problems = Problems()
     if choice.partition and not slurm:
-        message = "partitions are told by sinfo; give its output"
-        problems.append(Problem(where="command line", key="--partition", message=message))
-    for nodes in slurm:
-        try:
-            observations.append(_largest_group(nodes, hint, choice))
-        except InputError as error:
-            problems += error.problems
-    problems += _contradictions(observations)
-    if problems:
-        raise InputError(problems)
+        problems.add("--partition", "partitions are told by sinfo; give its output")
+    groups = [problems.read(partial(_largest_group, nodes, hint, choice)) for nodes in slurm]
+    observations += filter(None, groups)
+    problems.found += _contradictions(observations)
+    problems.finish()
     return _machine(observations, _accelerator(observations, choice))
 
 

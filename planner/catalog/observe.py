@@ -9,11 +9,13 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from planner.documents.file import read_bytes
 from planner.errors import InputError, Problem
 from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, MAX_LOG_BYTES, brief, one_line
+from planner.notes import Problems
 
 MAX_MEMORY_MIB = 2000 * 1024
 MAX_HOST_MEMORY_MIB = 10**9
@@ -131,29 +133,29 @@ def shortened(notes: Sequence[str]) -> list[str]:
 def ask_host(meminfo: Path = Path("/proc/meminfo")) -> list[Source]:
     """Return what nvidia-smi, sinfo and /proc/meminfo tell; raises InputError without any GPU."""
     sources: list[Source] = []
-    problems: list[Problem] = []
-    for command in (SMI_COMMAND.split(), ["sinfo", "-N", "-o", SINFO_FORMAT]):
-        if shutil.which(command[0]) is None:
-            continue
-        where = " ".join(word.split("=")[0] for word in command[:2])
-        try:
-            sources.append(parse(_output(command, where), where))
-        except InputError as error:
-            problems += error.problems
+    problems = Problems()
+    tools = {"nvidia-smi": SMI_COMMAND.split(), "sinfo": ["sinfo", "-N", "-o", SINFO_FORMAT]}
+    missing = [name for name in tools if shutil.which(name) is None]
+    for name, command in tools.items():
+        if name not in missing and (found := problems.read(partial(_asked, command))):
+            sources.append(found)
     if not sources:
-        missing = [name for name in ("nvidia-smi", "sinfo") if shutil.which(name) is None]
         absent = f"{' and '.join(missing)} not on PATH; " if missing else ""
         message = (
             f"no accelerator found: {absent}run it on a node with GPUs, or give what was printed "
             f"there by --from FILE: {COMMANDS}"
         )
-        problems.append(Problem(where="this machine", key="--detect", message=message))
-    if problems:
-        raise InputError(problems)
+        problems.add("--detect", message)
+    problems.finish()
     # A login node without GPUs tells nothing of the memory of the others.
     if any(isinstance(source, Observation) for source in sources):
         sources += _host_memory(meminfo)
     return sources
+
+
+def _asked(command: Sequence[str]) -> Source:
+    where = " ".join(word.split("=")[0] for word in command[:2])
+    return parse(_output(command, where), where)
 
 
 def _output(command: Sequence[str], where: str) -> str:
