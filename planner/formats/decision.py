@@ -119,11 +119,6 @@ def several(*functions: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
     return given
 
 
-def holding(*reasons: tuple[object, str]) -> Iterator[str]:
-    """Reasons whose condition, which stands before each, holds."""
-    return (reason for holds, reason in reasons if holds)
-
-
 def nothing(*_: object) -> Iterator[Any]:
     """No line, no decision, no reason."""
     return iter(())

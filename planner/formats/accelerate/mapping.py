@@ -33,12 +33,12 @@ from planner.formats.decision import (
     Table,
     beyond,
     derived,
-    line,
     of_key,
     says,
     several,
     stated,
     switched,
+    told,
     wrong_precision,
 )
 from planner.formats.deepspeed.keys import DEVICES
@@ -74,9 +74,11 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
 
     def to_processes(context: Context, strategy: Strategy) -> Iterator[Line]:
         machines, gpus = num_machines(context, strategy), strategy.num_gpus
-        yield Line(key=keys.MACHINES, value=machines, why=f"{machines} node(s)")
-        why = f"{gpus} accelerators in all, one process each"
-        yield Line(key=keys.PROCESSES, value=gpus, why=why)
+        values = {
+            keys.MACHINES: (machines, f"{machines} node(s)"),
+            keys.PROCESSES: (gpus, f"{gpus} accelerators in all, one process each"),
+        }
+        yield from told(values)
 
     return (
         Decision(
@@ -139,14 +141,15 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
 def to_mesh(_: Context, strategy: Strategy) -> Iterator[Line]:
     """The mesh of a strategy; none for a single process."""
     replicas, shard = strategy.dp_replicate, strategy.dp // strategy.dp_replicate
+    tp, cp = strategy.tp, strategy.cp
     sizes = {
         "dp_replicate": (replicas, f"{replicas} replica(s) of the sharding group"),
         "dp_shard": (shard, f"states are split over {shard} data-parallel ranks"),
-        "tp": (strategy.tp, f"weights split over {strategy.tp} rank(s), innermost in the mesh"),
-        "cp": (strategy.cp, f"sequence split over {strategy.cp} rank(s)"),
+        "tp": (tp, f"weights split over {tp} rank(s), innermost in the mesh"),
+        "cp": (cp, f"sequence split over {cp} rank(s)"),
     }
-    for name, (size, why) in sizes.items():
-        yield from line(keys.size_key(name), size, why, when=strategy.num_gpus > 1)
+    if strategy.num_gpus > 1:
+        yield from told({keys.size_key(name): size for name, size in sizes.items()})
 
 
 def _of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:

@@ -14,12 +14,12 @@ from planner.formats.decision import (
     Table,
     beyond,
     derived,
-    holding,
     of_key,
     reasons,
     says,
     several,
     unlike_layers,
+    which,
 )
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.format import Value
@@ -109,20 +109,19 @@ def _no_fsdp(_: Context, strategy: Strategy) -> Iterator[str]:
     is_alone = strategy.num_gpus > 1 and shard * strategy.cp == 1
     yield from beyond(strategy, _CANNOT)
     yield from unlike_layers(strategy)
-    yield from holding(
-        (
-            stage not in (2, 3),
-            f"zero_stage {stage}: FSDP2 keeps gathered weights (2) or frees them (3)",
-        ),
-        (
-            offload not in ("none", OFFLOADED),
-            f"offload {offload}: FSDP2 offloads parameters with their states, or nothing",
-        ),
-        (is_alone, f"dp_shard {shard}, cp {strategy.cp}: FSDP2 needs ranks to shard over"),
-        (
-            not is_alone and replicas > 1 and shard == 1,
-            f"dp_replicate {replicas}: with tp or cp, dp_shard must be above 1",
-        ),
+    yield from which(
+        {
+            f"zero_stage {stage}: FSDP2 keeps gathered weights (2) or frees them (3)": (
+                stage not in (2, 3)
+            ),
+            f"offload {offload}: FSDP2 offloads parameters with their states, or nothing": (
+                offload not in ("none", OFFLOADED)
+            ),
+            f"dp_shard {shard}, cp {strategy.cp}: FSDP2 needs ranks to shard over": is_alone,
+            f"dp_replicate {replicas}: with tp or cp, dp_shard must be above 1": (
+                not is_alone and replicas > 1 and shard == 1
+            ),
+        }
     )
 
 
@@ -136,16 +135,16 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
     is_mixed = tp > 1 and dp > 1
     yield from beyond(strategy, _NOT_REPLICATED)
     yield from unlike_layers(strategy)
-    yield from holding(
-        (
-            replicas not in (1, dp),
-            f"dp_replicate {replicas}: without a section nothing is sharded",
-        ),
-        (is_mixed, f"tp {tp} with dp {dp}: replicas of a split model need FSDP2"),
-        (
-            not is_mixed and stage != (SPLIT_STAGE if tp > 1 else 0),
-            f"zero_stage {stage}: without a section nothing is sharded",
-        ),
+    yield from which(
+        {
+            f"dp_replicate {replicas}: without a section nothing is sharded": (
+                replicas not in (1, dp)
+            ),
+            f"tp {tp} with dp {dp}: replicas of a split model need FSDP2": is_mixed,
+            f"zero_stage {stage}: without a section nothing is sharded": (
+                not is_mixed and stage != (SPLIT_STAGE if tp > 1 else 0)
+            ),
+        }
     )
 
 
@@ -154,12 +153,13 @@ def _no_deepspeed(_: Context, strategy: Strategy) -> Iterator[str]:
     keeps = parameters != "none" and strategy.zero_stage < 3
     yield from beyond(strategy, _NOT_DEEPSPEED)
     yield from unlike_layers(strategy)
-    yield from holding(
-        (keeps, f"offload {offload}: parameters need zero_stage 3"),
-        (
-            not keeps and optimizer != "none" and strategy.zero_stage < 1,
-            f"offload {offload}: needs zero_stage 1 or more",
-        ),
+    yield from which(
+        {
+            f"offload {offload}: parameters need zero_stage 3": keeps,
+            f"offload {offload}: needs zero_stage 1 or more": (
+                not keeps and optimizer != "none" and strategy.zero_stage < 1
+            ),
+        }
     )
 
 

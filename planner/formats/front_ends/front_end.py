@@ -15,10 +15,10 @@ from planner.errors import ExpressError, InputError
 from planner.formats.decision import (
     changes,
     decided_in,
-    holding,
     lines_of,
     refuse,
     unlike_layers,
+    which,
 )
 from planner.formats.format import Format, Reading, SourceText, Value, listed
 from planner.formats.front_ends.content import FILES, content_of, is_script
@@ -163,23 +163,19 @@ def _beyond_plans(
     is_wide = training.mode == "lora" and tool.frozen_in_16_bits_only
     # DeepSpeed carries the file: the key that turns it on is named.
     key = settings[keys.DEEPSPEED].key if section is DEEPSPEED else ""
-    reasons = holding(
-        (
-            is_wide and not holds_16_bits(tool, settings),
-            "dtype float32: frozen weights in 32 bits are not modelled",
-        ),
-        (
-            section is REPLICATED and split is not nothing,
-            f"{split.key} {split.value}: splitting what whole replicas hold is not modelled",
-        ),
-        (
-            key and training.is_frozen,
-            f"{key}: {training.mode} under DeepSpeed is not modelled",
-        ),
-        (
-            key and optimizer not in (None, *optimizer_names("deepspeed")),
-            f"{key}: the optimizer {optimizer} under DeepSpeed is not modelled",
-        ),
+    reasons = which(
+        {
+            "dtype float32: frozen weights in 32 bits are not modelled": (
+                is_wide and not holds_16_bits(tool, settings)
+            ),
+            f"{split.key} {split.value}: splitting what whole replicas hold is not modelled": (
+                section is REPLICATED and split is not nothing
+            ),
+            f"{key}: {training.mode} under DeepSpeed is not modelled": (key and training.is_frozen),
+            f"{key}: the optimizer {optimizer} under DeepSpeed is not modelled": (
+                key and optimizer not in (None, *optimizer_names("deepspeed"))
+            ),
+        }
     )
     return next(reasons, "")
 
@@ -268,13 +264,13 @@ def _unsaid(reading: Reading, strategy: Strategy) -> Iterator[str]:
             yield f"{name} {wanted}: no key of this file carries it, or another file does"
     number = strategy.num_micro_batches
     is_recomputed = "recompute_layers_per_stage" in stated
-    yield from holding(
-        (
-            stated.get("num_micro_batches", number) != number,
-            f"num_micro_batches {number}: no key of this file carries it",
-        ),
-        (
-            is_recomputed != (strategy.recompute == "full"),
-            f"recomputation {strategy.recompute}: no key of this file carries it",
-        ),
+    yield from which(
+        {
+            f"num_micro_batches {number}: no key of this file carries it": (
+                stated.get("num_micro_batches", number) != number
+            ),
+            f"recomputation {strategy.recompute}: no key of this file carries it": (
+                is_recomputed != (strategy.recompute == "full")
+            ),
+        }
     )

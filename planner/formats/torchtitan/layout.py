@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from planner.cost.context import Context
-from planner.formats.decision import Decision, Line, holding
+from planner.formats.decision import Decision, Line, told, which
 from planner.formats.format import Value
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
@@ -116,8 +116,7 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
             option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
             option.PARTS: (parts_of(strategy), f"layers per stage: {layers}"),
         }
-        for key, (value, why) in values.items():
-            yield Line(key=key, value=value, why=why)
+        yield from told(values)
 
 
 def of_pipeline(settings: Settings) -> Iterator[tuple[str, Value]]:
@@ -167,28 +166,25 @@ def _unlike_pipeline(context: Context, strategy: Strategy) -> Iterator[str]:
     has_rounds = strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")
     is_split = splits_backward(schedule) and context.traits.profile == "current"
     names = ", ".join(name for name in SCHEDULE_NAMES if name != "interleaved")
-    return holding(
-        (
-            is_single and (schedule != "1f1b" or strategy.vpp > 1),
-            f"schedule {schedule} with {strategy.vpp} chunks on one stage",
-        ),
-        (
-            not is_single and context.model.tied_embeddings,
-            f"pp {pp}: torchtitan does not pipeline models with tied embeddings",
-        ),
-        (not is_single and not is_known, f"schedule {schedule}: torchtitan has {names}"),
-        (
-            not is_single and is_known and is_split,
-            f"schedule {schedule}: torch runs it without compiled blocks (profile eager)",
-        ),
-        (
-            not is_single and number < least,
-            f"{number} micro-batches: torch runs {schedule} with {stages} at least",
-        ),
-        (
-            not is_single and has_rounds and number % rounds,
-            f"{number} micro-batches: torch runs interleaved ones in {rounds} equal rounds",
-        ),
+    return which(
+        {
+            f"schedule {schedule} with {strategy.vpp} chunks on one stage": (
+                is_single and (schedule != "1f1b" or strategy.vpp > 1)
+            ),
+            f"pp {pp}: torchtitan does not pipeline models with tied embeddings": (
+                not is_single and context.model.tied_embeddings
+            ),
+            f"schedule {schedule}: torchtitan has {names}": not is_single and not is_known,
+            f"schedule {schedule}: torch runs it without compiled blocks (profile eager)": (
+                not is_single and is_known and is_split
+            ),
+            f"{number} micro-batches: torch runs {schedule} with {stages} at least": (
+                not is_single and number < least
+            ),
+            f"{number} micro-batches: torch runs interleaved ones in {rounds} equal rounds": (
+                not is_single and has_rounds and number % rounds
+            ),
+        }
     )
 
 

@@ -12,13 +12,14 @@ from planner.formats.decision import (
     Table,
     decided_in,
     derived,
-    holding,
     nothing,
     of_key,
     says,
     several,
     stated,
+    told,
     unless,
+    which,
 )
 from planner.formats.format import ALL, DECISIONS, Value
 from planner.formats.settings import Settings, decided, given, whole, word
@@ -67,8 +68,12 @@ def _batch_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
     local, total = strategy.micro_batch, strategy.dp * strategy.micro_batch * number
     if strategy.pp > 1:
         local, why = local * number, f"{number} micro-batches for the pipeline"
-    yield Line(key=option.LOCAL_BATCH, value=local, why=why)
-    yield Line(key=option.GLOBAL_BATCH, value=total, why="sequences per iteration")
+    yield from told(
+        {
+            option.LOCAL_BATCH: (local, why),
+            option.GLOBAL_BATCH: (total, "sequences per iteration"),
+        }
+    )
 
 
 def _of_batch(settings: Settings) -> Found:
@@ -130,15 +135,15 @@ def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str
     traits, optimizer = context.traits, context.traits.optimizer.name
     is_other = traits.name != NAME or traits.profile not in MODULE_SETS
     profiles, optimizers = " and ".join(MODULE_SETS), ", ".join(IMPLEMENTATIONS)
-    return holding(
-        (
-            is_other,
-            f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan",
-        ),
-        (
-            optimizer not in IMPLEMENTATIONS,
-            f"optimizer {optimizer}: words can choose {optimizers}",
-        ),
+    return which(
+        {
+            f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan": (
+                is_other
+            ),
+            f"optimizer {optimizer}: words can choose {optimizers}": (
+                optimizer not in IMPLEMENTATIONS
+            ),
+        }
     )
 
 
@@ -177,12 +182,13 @@ def _of_policy(settings: Settings) -> Found:
 
 def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
     offloads, modules = any(strategy.offloaded_layers_per_stage), strategy.recompute_modules
-    yield from holding(
-        (offloads, "activations on the host: torchtitan 0.3 has no such policy"),
-        (
-            not offloads and not policy_of(strategy),
-            f"recomputation {strategy.recompute}: torchtitan has {_ONE_POLICY}",
-        ),
+    yield from which(
+        {
+            "activations on the host: torchtitan 0.3 has no such policy": offloads,
+            f"recomputation {strategy.recompute}: torchtitan has {_ONE_POLICY}": (
+                not offloads and not policy_of(strategy)
+            ),
+        }
     )
     if any(strategy.selective_layers_per_stage):
         yield from unlike_modules(context, modules)

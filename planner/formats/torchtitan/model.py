@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from planner.cost.context import Context
-from planner.formats.decision import holding
+from planner.formats.decision import which
 from planner.formats.torchtitan.keys import OWN_MODULE, Config, config_named, modules
 from planner.spec.model import MlaSpec, ModelSpec
 
@@ -59,19 +59,18 @@ def unlike_configs(context: Context) -> Iterator[str]:
     model, precision, length = context.model, context.job.precision, context.job.seq_len
     named, has_config = _named(context), precision in PRECISIONS
     most = named.max_seq_len if named else length
-    yield from holding(
-        (
-            not has_config,
-            f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config",
-        ),
-        (
-            has_config and precision != "bf16",
-            f"precision {precision}: torchtitan has no such config of {model.name}",
-        ),
-        (
-            length > most,
-            f"seq_len {length}: torchtitan's config {named and named.name} allows {most}",
-        ),
+    yield from which(
+        {
+            f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config": (
+                not has_config
+            ),
+            f"precision {precision}: torchtitan has no such config of {model.name}": (
+                has_config and precision != "bf16"
+            ),
+            f"seq_len {length}: torchtitan's config {named and named.name} allows {most}": (
+                length > most
+            ),
+        }
     )
     for part in _foreign_parts(model) if precision == "bf16" and length <= most else ():
         yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
@@ -106,12 +105,14 @@ def _named(context: Context) -> Config | None:
 
 
 def _kind(model: ModelSpec) -> str:
-    kinds = holding(
-        (model.mla, "mla"),
-        (model.family == "gpt-oss", "sinks"),
-        (list(_foreign_parts(model)), "foreign"),
-        (model.qk_norm == "head", "qk_norm"),
-        (not model.moe, "plain"),
+    kinds = which(
+        {
+            "mla": model.mla,
+            "sinks": model.family == "gpt-oss",
+            "foreign": list(_foreign_parts(model)),
+            "qk_norm": model.qk_norm == "head",
+            "plain": not model.moe,
+        }
     )
     return next(kinds, "foreign")
 
@@ -135,27 +136,24 @@ def _foreign_parts(model: ModelSpec) -> Iterator[str]:
     is_mixed = moe and (
         moe.shared_ffn_size or moe.num_leading_dense_layers or moe.moe_layer_step > 1
     )
-    return holding(
-        (
-            model.architecture != "decoder",
-            f"{model.architecture} architecture, only decoders can be written",
-        ),
-        (
-            has_other_norms,
-            "its norms, only two rmsnorms per layer and a final one can be written",
-        ),
-        (is_other_mlp, "its MLP, only gated ones with silu can be written"),
-        (biases - {"norm"}, "biases of linear layers"),
-        (model.qk_norm == "full", "norms over all query heads at once"),
-        (isinstance(model.mla, MlaSpec), "latent attention"),
-        (
-            is_special,
-            "parallel blocks, windowed attention or positions that are not rotary",
-        ),
-        (model.special_blocks, str(model.special_blocks)),
-        (has_others, "parameters outside the usual layers"),
-        (is_mixed, "shared experts or dense layers beside mixtures"),
-        (moe and (moe.router_bias or moe.expert_bias), "biases of router or experts"),
+    return which(
+        {
+            f"{model.architecture} architecture, only decoders can be written": (
+                model.architecture != "decoder"
+            ),
+            "its norms, only two rmsnorms per layer and a final one can be written": (
+                has_other_norms
+            ),
+            "its MLP, only gated ones with silu can be written": is_other_mlp,
+            "biases of linear layers": biases - {"norm"},
+            "norms over all query heads at once": model.qk_norm == "full",
+            "latent attention": isinstance(model.mla, MlaSpec),
+            "parallel blocks, windowed attention or positions that are not rotary": is_special,
+            str(model.special_blocks): model.special_blocks,
+            "parameters outside the usual layers": has_others,
+            "shared experts or dense layers beside mixtures": is_mixed,
+            "biases of router or experts": moe and (moe.router_bias or moe.expert_bias),
+        }
     )
 
 

@@ -12,7 +12,7 @@ from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.accelerate.rows import carrier, others
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
-from planner.formats.decision import changes, decided_in, explained, holding, lines_of, refuse
+from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, which
 from planner.formats.format import (
     Decided,
     Emitted,
@@ -279,9 +279,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     environment = section.environment(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
     has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
-    reasons = holding(
-        (environment, f"tp, cp, dp_replicate: no key carries them; set {mesh}"),
-        (has_file, "deepspeed names a file, which carries the plan; write into that one"),
+    reasons = which(
+        {
+            f"tp, cp, dp_replicate: no key carries them; set {mesh}": environment,
+            "deepspeed names a file, which carries the plan; write into that one": has_file,
+        }
     )
     refuse(reading.path, [*reasons])
     lines = lines_of(section.table, context, strategy)
