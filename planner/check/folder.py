@@ -71,7 +71,7 @@ def _launched(source: SourceText, request: Request) -> Request:
 def _processes(script: Script, source: SourceText) -> int | None:
     lines = Lines(source.text)
     started = (
-        processes(launcher_settings((*command.outer, *command.words), lines))
+        processes(launcher_settings((*command.launcher, *command.words), lines))
         for command in script.commands
     )
     return next((each.value for each in started if each is not None), None)

@@ -28,9 +28,9 @@ from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import decided
 from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Arguments, Entry, Launches, WordsReader
-from planner.formats.shell.script import Command, read_script, read_words
-from planner.formats.shell.word import Lines, Word
+from planner.formats.shell.options import Entry, Launches, WordsReader
+from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.word import Command, Lines, Word
 from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
@@ -65,12 +65,12 @@ def overrides_in(source: SourceText) -> Launches:
     lines = Lines(source.text)
     first = _FIRST.match(source.text)
     if first and is_known(first[1]):
-        arguments = Arguments(words=read_words(source), is_list=True)
+        arguments = Command(words=read_words(source), is_list=True)
         return (arguments, _overrides(arguments.words, lines)), ()
     script = read_script(source)
     found = list(_of(script.commands))
     if not any(_overrides(each.words, lines) for each in found):
-        found = [replace(each, is_kept=True) for each in _of(script.kept())]
+        found = list(_of(script.kept()))
     best = max(found, key=lambda each: len(_overrides(each.words, lines)), default=None)
     overrides = _overrides(best.words, lines) if best else []
     if best is None or not overrides:
@@ -78,13 +78,12 @@ def overrides_in(source: SourceText) -> Launches:
     return (best, overrides), [(each, _overrides(each.words, lines)) for each in found]
 
 
-def _of(commands: Sequence[Command]) -> Iterator[Arguments]:
+def _of(commands: Sequence[Command]) -> Iterator[Command]:
     for each in commands:
-        yield Arguments(
-            words=each.words,
-            launcher=(*each.outer, *each.words),
+        yield replace(
+            each,
+            launcher=(*each.launcher, *each.words),
             program=next((word for word in each.words if word.text.endswith(".py")), None),
-            is_read_twice=each.is_read_twice,
         )
 
 

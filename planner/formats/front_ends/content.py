@@ -92,7 +92,7 @@ def _of_command(source: SourceText, tool: Tool) -> Content:
     under = _under(source, tool, file) if file else Content(names=frozenset(), places={})
     stated = {name: each for name, each in given.items() if each.value is not None}
     places = {k: each for k, each in under.places.items() if k.partition(".")[0] not in given}
-    launcher = (*command.outer, *command.words[:start])
+    launcher = (*command.launcher, *command.words[:start])
     return Content(
         names=under.names | stated.keys(),
         places=places | stated,

@@ -32,10 +32,10 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
 from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Arguments, Entry, Launch, Launches, WordsReader
-from planner.formats.shell.script import Command, read_script, read_words
+from planner.formats.shell.options import Entry, Launch, Launches, WordsReader
+from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.syntax import branch_places
-from planner.formats.shell.word import Lines, Word, split_words
+from planner.formats.shell.word import Command, Lines, Word, split_words
 from planner.spelling import alike
 
 FORMAT = "megatron"
@@ -62,22 +62,22 @@ def options_in(source: SourceText) -> Launches:
     """What a file hands to Megatron, with its options; raises InputError."""
     (chosen, found), lines = _arguments(source), Lines(source.text)
 
-    def launch(each: Arguments) -> Launch:
+    def launch(each: Command) -> Launch:
         return each, _grouped(each.words, lines.at)[0]
 
     return launch(chosen), [launch(each) for each in found]
 
 
-def _arguments(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
+def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
     """Megatron's words of a file, and those of all its commands.
 
     Raises InputError where it cannot be read or runs no training script.
     """
     if _is_args_file(source.text):
-        return Arguments(words=read_words(source), is_list=True), ()
+        return Command(words=read_words(source), is_list=True), ()
     script = read_script(source)
     found = list(_of(script.commands))
-    found = found or [replace(each, is_kept=True) for each in _of(script.kept())]
+    found = found or list(_of(script.kept()))
     if not found:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)
@@ -100,18 +100,12 @@ def _num_known(words: Iterable[str]) -> int:
     return sum(word.partition("=")[0] in options for word in words)
 
 
-def _of(commands: Iterable[Command]) -> Iterator[Arguments]:
+def _of(commands: Iterable[Command]) -> Iterator[Command]:
     for command in commands:
         words = command.words
         at = next((i for i, word in enumerate(words) if _is_script(word)), None)
         if at is not None and _num_known(word.text for word in words[at + 1 :]):
-            yield Arguments(
-                words=words[at + 1 :],
-                launcher=(*command.outer, *words[:at]),
-                program=words[at],
-                environment=command.environment,
-                is_read_twice=command.is_read_twice,
-            )
+            yield command.behind(at)
 
 
 def _is_script(word: Word) -> bool:
@@ -202,7 +196,7 @@ def _take(
     reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
 
 
-def _environment(arguments: Arguments, line_at: Callable[[int], int]) -> dict[str, Value]:
+def _environment(arguments: Command, line_at: Callable[[int], int]) -> dict[str, Value]:
     """Variables of a launch script by their own names, and the training script."""
     words = {name: word for name, word in arguments.environment.items() if not word.unknown}
     if arguments.program is not None:

@@ -13,9 +13,9 @@ from itertools import dropwhile, islice
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.launch import launcher_settings, processes, processes_edit
-from planner.formats.shell.options import Arguments, Entry, Launch, Launches
+from planner.formats.shell.options import Entry, Launch, Launches
 from planner.formats.shell.syntax import branches_in, quote_at
-from planner.formats.shell.word import Lines, Span, Word
+from planner.formats.shell.word import Command, Lines, Span, Word
 
 # Of a program in one script; people do not expect more to be edited at once.
 MAX_LAUNCHES = 8
@@ -55,17 +55,21 @@ def edited(
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Edit, None] = {}
         try:
-            for arguments, entries in before:
+            for command, entries in before:
                 splice = _Splice(
                     text=source.text,
-                    arguments=arguments,
+                    command=command,
                     entries=entries,
                     wanted=wanted,
                     last=last,
                     uses_origin=uses_origin,
                 )
-                launched = processes_edit(source, arguments.launcher, num_gpus)
-                edits |= dict.fromkeys([*launched, *splice.edits()])
+                launched = processes_edit(source, command.launcher, num_gpus)
+                own = [*launched, *splice.edits()]
+                # What makes two options at once stays: only those two are said where they stand.
+                if len(set(own)) < len(own):
+                    raise _StuckError
+                edits |= dict.fromkeys(own)
             made = replace(source, text=_applied(source.text, edits))
             after = _launches(options(made))
         except (_StuckError, InputError):
@@ -113,17 +117,17 @@ def _refused(
 def _differ(left: Launch, right: Launch, deciding: Container[str]) -> bool:
     """Whether two launches decide otherwise, or start other numbers of processes."""
     said, counts = [], set[int | None]()
-    for arguments, entries in (left, right):
+    for command, entries in (left, right):
         options = {each.name: each.texts for each in entries}
-        variables = {name: [word.text] for name, word in arguments.environment.items()}
+        variables = {name: [word.text] for name, word in command.environment.items()}
         both = (options | variables).items()
         said.append({name: texts for name, texts in both if name in deciding})
-        counts.add(_num_processes(arguments))
+        counts.add(_num_processes(command))
     return said[0] != said[1] or len(counts - {None}) > 1
 
 
-def _num_processes(arguments: Arguments) -> int | None:
-    found = processes(launcher_settings(arguments.launcher, Lines("")))
+def _num_processes(command: Command) -> int | None:
+    found = processes(launcher_settings(command.launcher, Lines("")))
     return found.value if found else None
 
 
@@ -138,13 +142,13 @@ def _applied(text: str, edits: Iterable[Edit]) -> str:
 
 def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int) -> bool:
     """Whether a launch has what is wanted once, and all else as it was."""
-    arguments, after = launch
+    command, after = launch
     found = [each for each in after if each.name in wanted]
     return (
         _others(after, wanted) == _others(before, wanted)
         and sorted(each.name for each in found) == sorted(name for name, ws in wanted.items() if ws)
         and all(_says(each, wanted[each.name]) for each in found)
-        and _num_processes(arguments) in (None, num_gpus)
+        and _num_processes(command) in (None, num_gpus)
     )
 
 
@@ -168,7 +172,7 @@ class _Splice:
     """The edits of a text that make the options of a launch those that are wanted."""
 
     text: str
-    arguments: Arguments
+    command: Command
     entries: Sequence[Entry]
     wanted: Wanted
     last: str
@@ -233,7 +237,7 @@ class _Splice:
         """A text as it is written in place of a word, or behind it."""
         quoted = shlex.quote(text)
         sign = self._sign(word.chars[-1].place[0]) if word.chars else ""
-        if not self.arguments.is_read_twice:
+        if not self.command.is_read_twice:
             return text if sign and word.site is None else quoted
         if sign == '"':
             return re.sub(r'(["\\$`])', r"\\\1", quoted)
@@ -243,7 +247,7 @@ class _Splice:
 
     def _sign(self, at: int) -> str:
         """What a place is quoted with."""
-        if self.arguments.is_list:
+        if self.command.is_list:
             before = self.text[max(at - 1, 0) : at]
             return before if before in ("'", '"') else ""
         return quote_at(self.text, at)
@@ -275,20 +279,20 @@ class _Splice:
         depths = [self._depth(each.word.start) for each in stay]
         chosen = stay[len(depths) - 1 - depths[::-1].index(min(depths))]
         behind = (chosen.word, *chosen.values)[-1]
-        gap = "\n" if self.arguments.is_list and "\n" in self.text.rstrip() else " "
+        gap = "\n" if self.command.is_list and "\n" in self.text.rstrip() else " "
         is_end = self._is_end(behind, gone)
         for name, words in added.items():
             at, text = self._end(behind), " ".join(self._quoted(behind, word) for word in words)
             if name == self.last and not is_end:
-                if self.arguments.end is None:
+                if self.command.end is None:
                     raise _StuckError
-                at, text = self.arguments.end, shlex.join(words)
+                at, text = self.command.end, shlex.join(words)
             yield at, at, gap + text
 
     def _is_end(self, word: Word, gone: Container[str]) -> bool:
         """Whether nothing that stays follows a word."""
         going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}
-        rest = dropwhile(lambda each: each is not word, self.arguments.words)
+        rest = dropwhile(lambda each: each is not word, self.command.words)
         return all(id(each) in going for each in islice(rest, 1, None))
 
     def _first(self, entries: Sequence[Entry], added: Wanted) -> Edit:
@@ -297,13 +301,13 @@ class _Splice:
         if entries:
             start, _ = _place(entries[0].word)
             return start, start, f"{text} "
-        program = self.arguments.program
+        program = self.command.program
         at = self._end(program) if program else len(self.text.rstrip())
         return at, at, f" {text}" if at else text
 
     @cached_property
     def _branches(self) -> Sequence[Span]:
-        return () if self.arguments.is_list else branches_in(self.text)
+        return () if self.command.is_list else branches_in(self.text)
 
     def _depth(self, at: int) -> int:
         """In how many branches a place lies."""

@@ -1,4 +1,4 @@
-"""What written words of a script stand for: variables, defaults and sums put in.
+"""What written words of a script stand for: variables, defaults and sums put in; what tests say.
 
 Every character keeps its place in the file, so that a word can be found and edited where it was
 written. No library does this: bashlex, shlex and those that run a shell give the words alone.
@@ -8,6 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from planner.formats.shell.syntax import PLACEHOLDER, ScriptError
@@ -53,6 +54,21 @@ WORDS = (
     *("brace_expression", "extglob_pattern", *_MORE),
 )
 """Nodes that are words of commands."""
+_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
+    "=": fnmatchcase,
+    "==": fnmatchcase,
+    "!=": lambda text, pattern: not fnmatchcase(text, pattern),
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -238,6 +254,35 @@ class Expander:
             at = int(name[:4])
             return (self.arguments or ())[at - 1 : at] or None
         return self.values.get(name)
+
+    def holds(self, node: "Node") -> bool | None:
+        """Whether a condition holds; None where that is not known."""
+        parts = [each for each in node.children if each.type != "comment"]
+        match node.type, [self.written(each) for each in parts]:
+            case (("test_command" | "parenthesized_expression"), ["[" | "[[" | "(", _, _]):
+                return self.holds(parts[1])
+            case (("negated_command" | "unary_expression"), ["!", _]):
+                inner = self.holds(parts[1])
+                return None if inner is None else not inner
+            case "unary_expression", ["-n" | "-z" as sign, _]:
+                text = self._known(parts[1])
+                return None if text is None else (sign == "-n") == bool(text)
+            case (("binary_expression" | "list"), [_, "&&" | "||" as sign, _]):
+                found, decides = {self.holds(parts[0]), self.holds(parts[2])}, sign == "||"
+                return decides if decides in found else None if None in found else not decides
+            case "binary_expression", [_, sign, _]:
+                left, right = self._known(parts[0]), self._known(parts[2])
+                if left is None or right is None:
+                    return None
+                if sign in _TEXTS:
+                    return _TEXTS[sign](left, right)
+                if sign in _NUMBERS and NUMBER.fullmatch(left) and NUMBER.fullmatch(right):
+                    return _NUMBERS[sign](int(left), int(right))
+        return None
+
+    def _known(self, node: "Node") -> str | None:
+        word = self.joined([node]) if node.type in WORDS else None
+        return None if word is None or word.unknown else word.text
 
     def _number(self, node: "Node") -> int | None:
         """What a sum comes to; None where something in it is not known."""

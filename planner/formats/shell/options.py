@@ -1,12 +1,12 @@
 """The options of a file of words: what they say, and what is wrong with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from planner.formats.format import Finding, Severity, Value
 from planner.formats.settings import finding_at
 from planner.formats.shell.launch import launcher_settings, torchrun_findings
-from planner.formats.shell.word import Lines, Word
+from planner.formats.shell.word import Command, Lines, Word
 
 SHOWN = 12
 """Options that a note lists."""
@@ -35,31 +35,7 @@ class Entry:
         return [self.joined] if self.joined is not None else [word.text for word in self.values]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """What a file hands to a program."""
-
-    words: tuple[Word, ...]
-    launcher: tuple[Word, ...] = ()
-    """Before the program: torchrun and its own words."""
-    program: Word | None = None
-    environment: Mapping[str, Word] = field(default_factory=dict)
-    is_list: bool = False
-    """Whether the file holds words alone, and no commands."""
-    is_kept: bool = False
-    """Whether they are those of a command line that a variable holds and nothing seems to run."""
-    is_read_twice: bool = False
-    """Whether another shell reads them again: ``eval``, ``bash -c``."""
-    end: int | None = None
-    """Behind the command, where what stands there is not shared with another."""
-
-    @property
-    def start(self) -> int:
-        """Where the program stands in the file, or its words."""
-        return min(word.start for word in (*filter(None, [self.program]), *self.words))
-
-
-Launch = tuple[Arguments, Sequence[Entry]]
+Launch = tuple[Command, Sequence[Entry]]
 Launches = tuple[Launch, Sequence[Launch]]
 """The one that is read, and all that the file has in its order; none of a list of words."""
 
@@ -132,7 +108,7 @@ class WordsReader:
             )
         self.report(first, "unresolved", message, "note")
 
-    def take_launcher(self, arguments: Arguments, lines: Lines) -> dict[str, Value]:
+    def take_launcher(self, command: Command, lines: Lines) -> dict[str, Value]:
         """What the launcher's own words say, and the first that it does not know."""
-        self.findings += torchrun_findings(arguments.launcher, lines, self.path, self.format)
-        return launcher_settings(arguments.launcher, lines)
+        self.findings += torchrun_findings(command.launcher, lines, self.path, self.format)
+        return launcher_settings(command.launcher, lines)

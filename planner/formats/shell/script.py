@@ -4,7 +4,6 @@ Assignments count in order; those under conditions where the test is known or al
 Whatever else sets a variable makes it unknown, and a word that names it says so.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from planner.formats.format import SourceText
 from planner.formats.shell.expansion import NUMBER, WORDS, Expander, Value
 from planner.formats.shell.launch import SBATCH, slurm_variables
 from planner.formats.shell.syntax import ScriptError, parsed
-from planner.formats.shell.word import Char, Lines, Word, spaced, split_words
+from planner.formats.shell.word import Char, Command, Lines, Word, spaced, split_words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -36,35 +35,6 @@ _NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statemen
 _SHELL = re.compile(r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b")
 """In a command whose here-document is a script."""
 _NO_WORDS = re.compile(r"\$\((?:[^()]|\([^()]*+\))*+\)|([;&|<>()])")
-_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
-    "=": fnmatchcase,
-    "==": fnmatchcase,
-    "!=": lambda text, pattern: not fnmatchcase(text, pattern),
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-    "-lt": operator.lt,
-    "-le": operator.le,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """Words of a command, and variables set for it alone."""
-
-    words: tuple[Word, ...]
-    environment: dict[str, Word]
-    outer: tuple[Word, ...] = ()
-    """Words of what starts the shell that it runs in: commands, and sbatch's in comments."""
-    is_read_twice: bool = False
-    """Whether another shell hands it on: ``eval``, ``bash -c``, a here-document."""
-    end: int | None = None
-    """Behind its last written word; None where that stands for the words of several commands."""
 
 
 @dataclass(kw_only=True)
@@ -92,8 +62,8 @@ class Script(Expander):
         for value in self.values.values():
             chars = value[0].chars if value and len(value) == 1 else ()
             line = (c._replace(text=" ") if c.text == "\n" else c for c in chars)
-            Script(source=(), commands=found)._hand_on(line, self.values, ())
-        return found
+            Script(source=(), commands=found)._hand_on(line, self.values)
+        return [replace(each, is_kept=True) for each in found]
 
     def run(self) -> None:
         """Run the whole text; raises ScriptError."""
@@ -147,7 +117,7 @@ class Script(Expander):
         """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
         left, *rest = node.children
         self._run(left)
-        found, is_and = self._holds(left), any(each.type == "&&" for each in rest)
+        found, is_and = self.holds(left), any(each.type == "&&" for each in rest)
         self._choose([(found if is_and or found is None else not found, rest)])
 
     def _branches_of_if(self, node: "Node") -> Iterator[Arm]:
@@ -156,7 +126,7 @@ class Script(Expander):
         self._run_each(conditions)
         last = next((each for each in reversed(conditions) if each.is_named), None)
         clauses = ("elif_clause", "else_clause")
-        yield self._holds(last) if last else None, [n for n in body if n.type not in clauses]
+        yield self.holds(last) if last else None, [n for n in body if n.type not in clauses]
         for each in body:
             if each.type == "elif_clause":
                 yield from self._branches_of_if(each)
@@ -207,35 +177,6 @@ class Script(Expander):
     def _forget(self, names: "Iterable[Node]") -> None:
         for each in names:
             self._set(self.written(each), None)
-
-    def _holds(self, node: "Node") -> bool | None:
-        """Whether a condition holds; None where that is not known."""
-        parts = [each for each in node.children if each.type != "comment"]
-        match node.type, [self.written(each) for each in parts]:
-            case (("test_command" | "parenthesized_expression"), ["[" | "[[" | "(", _, _]):
-                return self._holds(parts[1])
-            case (("negated_command" | "unary_expression"), ["!", _]):
-                inner = self._holds(parts[1])
-                return None if inner is None else not inner
-            case "unary_expression", ["-n" | "-z" as sign, _]:
-                text = self._known(parts[1])
-                return None if text is None else (sign == "-n") == bool(text)
-            case (("binary_expression" | "list"), [_, "&&" | "||" as sign, _]):
-                found, decides = {self._holds(parts[0]), self._holds(parts[2])}, sign == "||"
-                return decides if decides in found else None if None in found else not decides
-            case "binary_expression", [_, sign, _]:
-                left, right = self._known(parts[0]), self._known(parts[2])
-                if left is None or right is None:
-                    return None
-                if sign in _TEXTS:
-                    return _TEXTS[sign](left, right)
-                if sign in _NUMBERS and NUMBER.fullmatch(left) and NUMBER.fullmatch(right):
-                    return _NUMBERS[sign](int(left), int(right))
-        return None
-
-    def _known(self, node: "Node") -> str | None:
-        word = self.joined([node]) if node.type in WORDS else None
-        return None if word is None or word.unknown else word.text
 
     def _assign(self, node: "Node") -> None:
         target, sign = node.children[:2]
@@ -314,7 +255,8 @@ class Script(Expander):
             is_raw = set("'\"\\") & set(self.written(start))
             raw = self.source[slice(*self.span(body))]
             words = self.commands[-1].words if self.commands else ()
-            self._hand_on(raw if is_raw else self.joined([body], "<<").chars, {}, words)
+            text = raw if is_raw else self.joined([body], "<<").chars
+            self._hand_on(text, {}, words)
 
     def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
         name = words[0].text
@@ -330,39 +272,50 @@ class Script(Expander):
             replace(self, source=text, arguments=words[1:])._run(body)
             self.functions[name] = function
         elif name == "eval":
-            self._hand_on(spaced(words[1:]), self.values, ())
+            self._read_again(replace(self, source=_text_of(spaced(words[1:]))))
         elif name not in ("echo", "printf"):
             inherited = self.environment if self.num_shells else {}
             command = Command(
                 words=words,
                 environment={**inherited, **own},
-                outer=self.outer,
+                launcher=self.outer,
                 is_read_twice=self.num_shells > 0,
                 end=end,
             )
             self.commands.append(command)
+            values: dict[str, Value | None] = {name: (word,) for name, word in own.items()}
             for word in words:
                 if " " in word.text:
-                    self._hand_on(word.chars, {name: (one,) for name, one in own.items()}, words)
+                    self._hand_on(word.chars, values, words)
 
     def _hand_on(
-        self, text: Iterable[Char], values: dict[str, Value | None], words: tuple[Word, ...]
+        self,
+        text: Iterable[Char],
+        values: Mapping[str, Value | None],
+        words: tuple[Word, ...] = (),
     ) -> None:
         """A text that another shell reads as a script, if it can be one."""
-        if self.num_shells == MAX_SHELLS:
-            return
         inherited = {name: (word,) for name, word in self.environment.items()}
         shell = Script(
-            source=tuple(char for char in text if char.text),
-            values=values if values is self.values else {**inherited, **values},
+            source=_text_of(text),
+            values={**inherited, **values},
             outer=(*self.outer, *words),
             commands=self.commands,
             budget=self.budget,
-            num_shells=self.num_shells + 1,
+            num_shells=self.num_shells,
             depth=self.depth,
         )
-        with suppress(ScriptError):
-            shell.run()
+        self._read_again(shell)
+
+    def _read_again(self, shell: "Script") -> None:
+        if self.num_shells < MAX_SHELLS:
+            shell.num_shells += 1
+            with suppress(ScriptError):
+                shell.run()
+
+
+def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
+    return tuple(char for char in chars if char.text)
 
 
 _HANDLERS: "Mapping[str, Callable[[Script, Node], None]]" = {

@@ -1,9 +1,9 @@
-"""Words of shell text, each character with the places that it has in the file."""
+"""Words and commands of shell text, each character with the places that it has in the file."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from typing import NamedTuple
@@ -101,6 +101,37 @@ def spaced(words: Iterable[Word]) -> Iterator[Char]:
         yield Char(" ", gap, gap)
         yield from word.chars
         end = word.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Words of a command, or those behind its program; and what starts it."""
+
+    words: tuple[Word, ...]
+    launcher: tuple[Word, ...] = ()
+    """Words before them: of what starts the shell, sbatch's in comments, torchrun and its own."""
+    program: Word | None = None
+    environment: Mapping[str, Word] = field(default_factory=dict)
+    """Variables set for it alone, and those that its shell exports."""
+    is_list: bool = False
+    """Whether the file holds words alone, and no commands."""
+    is_kept: bool = False
+    """Whether a variable holds the command line and nothing seems to run it."""
+    is_read_twice: bool = False
+    """Whether another shell hands it on: ``eval``, ``bash -c``, a here-document."""
+    end: int | None = None
+    """Behind its last written word; None where that stands for the words of several commands."""
+
+    @property
+    def start(self) -> int:
+        """Where the program stands in the file, or the words."""
+        return min(word.start for word in (*filter(None, [self.program]), *self.words))
+
+    def behind(self, at: int) -> "Command":
+        """What the program gets that is the word of so many before it."""
+        words = self.words
+        launcher = (*self.launcher, *words[:at])
+        return replace(self, words=words[at + 1 :], launcher=launcher, program=words[at])
 
 
 class Lines:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import dropwhile, islice, pairwise
 
 from planner.errors import ExpressError, InputError
@@ -15,9 +16,9 @@ from planner.formats.shell.launch import (
     open_processes,
     processes,
 )
-from planner.formats.shell.options import Arguments, Entry, Launch, Launches, WordsReader
+from planner.formats.shell.options import Entry, Launch, Launches, WordsReader
 from planner.formats.shell.script import read_script, read_words
-from planner.formats.shell.word import Lines, Word
+from planner.formats.shell.word import Command, Lines, Word
 from planner.formats.torchtitan.keys import (
     NAME,
     OWN_MODULE,
@@ -50,7 +51,7 @@ SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 PROCESSES = "NGPU"
 
 
-def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
+def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
     """Return torchtitan's words of a file, and those of all commands that start it.
 
     In a script they stand behind the program, at the first place where a launcher starts it if
@@ -60,17 +61,10 @@ def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
     stripped = (line.strip() for line in source.text.splitlines())
     first = next((line for line in stripped if line and line[0] != "#"), "")
     if _is_option(first.split(" ")[0]):
-        return Arguments(words=read_words(source), is_list=True), ()
+        return Command(words=read_words(source), is_list=True), ()
     script = read_script(source)
     starts = [
-        Arguments(
-            words=each.words[at + 1 :],
-            launcher=(*each.outer, *each.words[:at]),
-            environment={**script.environment, **each.environment},
-            program=each.words[at],
-            is_read_twice=each.is_read_twice,
-            end=each.end,
-        )
+        replace(each.behind(at), environment={**script.environment, **each.environment})
         for each in script.commands
         for at in islice((i for i, word in enumerate(each.words) if _ENTRY.search(word.text)), 1)
     ]
@@ -80,7 +74,7 @@ def arguments_in(source: SourceText) -> tuple[Arguments, Sequence[Arguments]]:
     found = [(each.words, _options_at(each.words)) for each in script.commands]
     words, options = max(found, key=lambda each: len(each[1]), default=((), []))
     at = options[0] if options else 0
-    return Arguments(words=words[at:], launcher=words[:at]), ()
+    return Command(words=words[at:], launcher=words[:at]), ()
 
 
 def _options_at(words: Sequence[Word]) -> list[int]:
@@ -92,7 +86,7 @@ def _is_option(text: str) -> bool:
     return text.startswith("--") or _POLICY_WORD.fullmatch(text) is not None
 
 
-def _is_wrapped(found: Arguments) -> bool:
+def _is_wrapped(found: Command) -> bool:
     """Whether the program is torchtitan's script, which takes variables."""
     return found.program is not None and found.program.text.endswith("run_train.sh")
 
@@ -101,7 +95,7 @@ def entries_in(source: SourceText) -> Launches:
     """What a file hands on, with the options in it, by torchtitan's names; raises InputError."""
     (chosen, found), lines = arguments_in(source), Lines(source.text)
 
-    def launch(each: Arguments) -> Launch:
+    def launch(each: Command) -> Launch:
         return each, _grouped(each.words, lines)[0]
 
     return launch(chosen), [launch(each) for each in found]
@@ -192,7 +186,7 @@ def read(source: SourceText) -> Reading:
     )
 
 
-def _processes(found: Arguments, lines: Lines) -> dict[str, Value]:
+def _processes(found: Command, lines: Lines) -> dict[str, Value]:
     """What torchtitan's script takes for the processes of a node."""
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
@@ -251,7 +245,7 @@ def _hint(key: str) -> str:
     return did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
 
 
-def _take_variables(reader: WordsReader, found: Arguments, lines: Lines) -> None:
+def _take_variables(reader: WordsReader, found: Command, lines: Lines) -> None:
     """Take what torchtitan's script reads from the environment."""
     for name, key in SCRIPT_VARIABLES.items():
         variable = found.environment.get(name)

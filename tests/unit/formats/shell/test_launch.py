@@ -14,7 +14,7 @@ TORCHRUN = "torchrun --nproc-per-node 8 --nnodes"
 def counted(text: str) -> tuple[int, str, int] | None:
     """Processes, and by which word in which line."""
     commands = read_script(SourceText(path="run.sh", text=text)).commands
-    started = ((*each.outer, *each.words) for each in commands)
+    started = ((*each.launcher, *each.words) for each in commands)
     words = next(each for each in started if "t.py" in " ".join(word.text for word in each))
     found = processes(launcher_settings(words, Lines(text)))
     return (found.value, found.key, found.line) if found else None

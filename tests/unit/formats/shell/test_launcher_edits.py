@@ -16,7 +16,7 @@ def edited(text: str, num_gpus: int) -> str:
     source = SourceText(path="run.sh", text=text)
     command = read_script(source).commands[-1]
     for start, end, new in sorted(
-        processes_edit(source, (*command.outer, *command.words), num_gpus), reverse=True
+        processes_edit(source, (*command.launcher, *command.words), num_gpus), reverse=True
     ):
         text = text[:start] + new + text[end:]
     return text

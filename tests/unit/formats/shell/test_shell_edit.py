@@ -5,8 +5,9 @@ import pytest
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.shell.edit import edited
-from planner.formats.shell.options import Arguments, Entry, Launches
+from planner.formats.shell.options import Entry, Launches
 from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.word import Command
 
 
 def options(source: SourceText) -> Launches:
@@ -22,7 +23,7 @@ def options(source: SourceText) -> Launches:
         elif entries:
             last = entries.pop()
             entries.append(Entry(name=last.name, word=last.word, values=(word,), line=1))
-    return (Arguments(words=tuple(words), is_list=is_list), entries), ()
+    return (Command(words=tuple(words), is_list=is_list), entries), ()
 
 
 def after(text: str, last: str = "", **wanted: str | None) -> str:

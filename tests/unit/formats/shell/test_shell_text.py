@@ -19,7 +19,7 @@ def source(text: str) -> SourceText:
 def last_command(text: str) -> tuple[Word, ...]:
     """The words of the script's own last command, not of one within its words."""
     commands = read_script(source(text)).commands
-    return [each for each in commands if not each.outer][-1].words
+    return [each for each in commands if not each.launcher][-1].words
 
 
 def last_words(text: str) -> list[str]:
