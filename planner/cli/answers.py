@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, delayed_progress
+from planner.cli.output import delayed_progress, show_as
 from planner.cli.saved import is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
@@ -48,10 +48,7 @@ def why(
             deadline=Deadline(resolved.time_limit_s),
             progress=progress,
         )
-    if output_format == "json":
-        typer.echo(render_why_json(answer))
-    else:
-        print_why(answer, console())
+    show_as(output_format, partial(render_why_json, answer), partial(print_why, answer))
     if answer.asked is None:
         raise typer.Exit(3)
 
@@ -89,7 +86,7 @@ def size(
     )
     from planner.report.sizing_words import no_size
 
-    problems, as_json = Problems(), output_format == "json"
+    problems = Problems()
     of_fewest = {
         "--max-gpus": max_gpus,
         "--budget": query.get("budget"),
@@ -101,16 +98,18 @@ def size(
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
     if gpus is not None:
         scaling, notes = _scaling(query, gpus, problems, is_weak=weak)
-        if as_json:
-            typer.echo(render_scaling_json(scaling, notes))
-        else:
-            print_scaling(scaling, notes, console(), verbose=verbose)
+        show_as(
+            output_format,
+            partial(render_scaling_json, scaling, notes),
+            partial(print_scaling, scaling, notes, verbose=verbose),
+        )
         return
     sizing, notes = _fewest(query, max_gpus, problems)
-    if as_json:
-        typer.echo(render_sizing_json(sizing, notes))
-    else:
-        print_sizing(sizing, notes, console(), verbose=verbose)
+    show_as(
+        output_format,
+        partial(render_sizing_json, sizing, notes),
+        partial(print_sizing, sizing, notes, verbose=verbose),
+    )
     if sizing.chosen is None:
         raise no_size(sizing)
 
@@ -251,7 +250,8 @@ def sensitivity(
             raise deadline.nothing_found()
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
     following = measuring(result, query.cluster)
-    if output_format == "json":
-        typer.echo(render_sensitivity_json(result, notes, following))
-    else:
-        print_sensitivity(result, notes, console(), verbose=verbose, following=following)
+    show_as(
+        output_format,
+        partial(render_sensitivity_json, result, notes, following),
+        partial(print_sensitivity, result, notes, verbose=verbose, following=following),
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, say
+from planner.cli.output import console, say, show_as
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile
@@ -114,7 +114,7 @@ def check(
             Path(files[0]),
             request_for(files[0]),
             [option for option, value in of_job.items() if value is not None],
-            as_json=output_format == "json",
+            form=output_format,
             target=_target(Path(files[0]), out, apply=apply, force=force),
         )
         raise typer.Exit(made)
@@ -185,7 +185,7 @@ def _text(results: "list[FileResult]", output_format: Forms) -> str:
 
 
 def _fixed(
-    path: Path, request: "Request", of_job: list[str], *, as_json: bool, target: Path | None
+    path: Path, request: "Request", of_job: list[str], *, form: str, target: Path | None
 ) -> int:
     """Print the smallest repair of a file, and write it where that is asked for.
 
@@ -209,10 +209,7 @@ def _fixed(
     with delayed_progress() as progress:
         made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
     command = _search_command(made)
-    if as_json:
-        typer.echo(render_repair_json(made, command))
-    else:
-        print_repair(made, console(), command)
+    show_as(form, partial(render_repair_json, made, command), partial(print_repair, made, command))
     if made.text is None:
         return 3
     if target is not None:

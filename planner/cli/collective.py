@@ -1,5 +1,6 @@
 """``planner collective``: one collective on one group, by algorithm and by level."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
@@ -52,7 +53,7 @@ def collective(
 ) -> None:
     """Show what a collective takes by algorithm and level, and in plans."""
     from planner.answers.collective import collective_answer
-    from planner.cli.output import console
+    from planner.cli.output import show_as
     from planner.notes import Problems
     from planner.report.collective import print_collective
     from planner.report.document import serialise
@@ -67,10 +68,11 @@ def collective(
         problems.add("--priority" if priority else "--backward-s", "needs --buckets")
     question = _question(problems, kind.replace("-", "_"), size, cluster, algorithm, group, ways)
     answer = collective_answer(question)
-    if output_format == "json":
-        typer.echo(serialise("collective", answer))
-    else:
-        print_collective(answer, console(), verbose=verbose)
+    show_as(
+        output_format,
+        partial(serialise, "collective", answer),
+        partial(print_collective, answer, verbose=verbose),
+    )
 
 
 def _compression(problems: "Problems", text: str) -> dict[str, Any]:

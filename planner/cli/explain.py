@@ -1,6 +1,7 @@
 """``planner explain``: where the memory and time of a plan or a given layout go, item by item."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ from planner.cli.saved import is_plan, plan_file, refuse_question, say_drift
 from planner.query.query import Query
 
 if TYPE_CHECKING:
-    from planner.answers.explain import MemoryAnswer
     from planner.answers.plan_file import PlanFile
     from planner.cost.context import Context
     from planner.notes import Note
@@ -59,14 +59,13 @@ def explain(
     output_format: options.TreeFormat = "tree",
 ) -> None:
     """Show where memory and time of a plan or a layout go, or one item with its formula."""
-    as_json = output_format == "json"
     if context.info_name == ALIAS:
         item = ALIAS
     elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
         item = "" if is_plan(context, query) else query.cluster
         given = (f"--{name.replace('_', '-')}" for name in OF_A_LAYOUT if is_given(context, name))
         options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
-        _explain_plan(query, item, as_json=as_json)
+        _explain_plan(query, item, output_format)
         return
     own = {
         "recompute_layers": recompute_layers,
@@ -75,13 +74,20 @@ def explain(
     }
     model_context, strategy, notes = _layout(query, own)
     if item == ALIAS:
-        from planner.answers.explain import memory_answer
+        from planner.answers.explain import MemoryDocument, memory_answer
+        from planner.cli.output import show_as
+        from planner.report.document import serialise
+        from planner.report.explain import print_memory_answer
 
         answer = memory_answer(model_context, strategy, notes)
-        fits = answer.estimate.memory.fits
-        _print_memory(answer, show_all=show_all, verbose=verbose, as_json=as_json)
+        fits, whole = answer.estimate.memory.fits, verbose or show_all
+        show_as(
+            output_format,
+            lambda: serialise("memory", MemoryDocument.of_answer(answer)),
+            partial(print_memory_answer, answer, show_all=show_all, verbose=whole),
+        )
     else:
-        fits = _print(model_context, strategy, item, None, as_json=as_json)
+        fits = _print(model_context, strategy, item, None, output_format)
     if not fits:
         raise typer.Exit(3)
 
@@ -99,13 +105,13 @@ def _is_plan_file(name: str) -> bool:
     return any(line.startswith("strategy:") for line in read_text(path).splitlines())
 
 
-def _explain_plan(query: Query, item: str, *, as_json: bool) -> None:
+def _explain_plan(query: Query, item: str, output_format: str) -> None:
     """A saved plan as the model sees it now; a note where that differs from what it says."""
     from planner.answers.plan_file import load_plan
 
     refuse_question(query)
     model_context, strategy, file = load_plan(plan_file(Path(query.model)))
-    _print(model_context, strategy, item, file, as_json=as_json)
+    _print(model_context, strategy, item, file, output_format)
 
 
 def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tuple[Note, ...]]":
@@ -147,35 +153,23 @@ def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tupl
     return context, strategy, asked.notes
 
 
-def _print_memory(answer: "MemoryAnswer", *, show_all: bool, verbose: bool, as_json: bool) -> None:
-    from planner.answers.explain import MemoryDocument
-    from planner.cli.output import console
-    from planner.report.document import serialise
-    from planner.report.explain import print_memory_answer
-
-    if as_json:
-        typer.echo(serialise("memory", MemoryDocument.of_answer(answer)))
-        return
-    whole = verbose or show_all
-    print_memory_answer(answer, console(), show_all=show_all, verbose=whole)
-
-
 def _print(
-    context: "Context", strategy: "Strategy", item: str, file: "PlanFile | None", *, as_json: bool
+    context: "Context", strategy: "Strategy", item: str, file: "PlanFile | None", output_format: str
 ) -> bool:
     """Both trees, one, or an item; whether the layout fits."""
     from planner.answers.explain import ExplainDocument
-    from planner.cli.output import console
+    from planner.cli.output import show_as
     from planner.cost.estimate import estimate
     from planner.report.document import serialise
     from planner.report.explain import print_explained
 
     result = estimate(context, strategy)
     document = ExplainDocument.of(context, strategy, result, item, file)
-    if as_json:
-        typer.echo(serialise("explain", document))
-    else:
-        print_explained(context, strategy, result, document, console())
+    show_as(
+        output_format,
+        partial(serialise, "explain", document),
+        partial(print_explained, context, strategy, result, document),
+    )
     if file is not None:
         say_drift(result.iter_time_s, file)
     return result.memory.fits

@@ -1,5 +1,6 @@
 """``planner job``: days, energy and failures of a whole training job."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +55,7 @@ def job(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Say what a whole job takes: days with failures, money, energy, checkpoints, input."""
-    from planner.cli.output import console
+    from planner.cli.output import show_as
     from planner.notes import Problems
     from planner.report.job import print_job, render_job_json
 
@@ -71,10 +72,11 @@ def job(
     else:
         made, notes = _asked(query, terms, problems)
     made.check()
-    if output_format == "json":
-        typer.echo(render_job_json(made, notes))
-    else:
-        print_job(made, notes, console(), verbose=verbose)
+    show_as(
+        output_format,
+        partial(render_job_json, made, notes),
+        partial(print_job, made, notes, verbose=verbose),
+    )
 
 
 def _terms(

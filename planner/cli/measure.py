@@ -3,13 +3,14 @@
 import os
 import shlex
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, say
+from planner.cli.output import console, say, show_as
 
 if TYPE_CHECKING:
     from planner.calibrate.figures import Base
@@ -77,8 +78,6 @@ def _compared(
     logs: list[str], request: "Request", config: str | None
 ) -> "tuple[list[Comparison], Problems]":
     """Every log that can be read; what is wrong with others is said behind them."""
-    from functools import partial
-
     from planner.cli.output import delayed_progress
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
@@ -130,7 +129,6 @@ def calibrate(
     from planner.report.files import check_yaml, write_atomically
 
     target, words = None if dry_run else out, list(given or [])
-    as_json = output_format == "json"
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
     if table is not None and not measure:
         raise InputError.single("command line", "--table", "needs --measure")
@@ -143,14 +141,14 @@ def calibrate(
         taken = _table_alone(words)
     if words:
         request = Request(model=model, cluster=words[0])
-        text = _fitted(words, taken, request, config, command, out, as_json=as_json)
+        text = _fitted(words, taken, request, config, command, out, form=output_format)
     else:
         assert taken is not None
-        text = _whole(*taken, command, out, as_json=as_json)
+        text = _whole(*taken, command, out, form=output_format)
     if target is not None:
         write_atomically(target, text, option="--out")
         say(f"wrote {target}")
-    elif not as_json:
+    elif output_format != "json":
         say("nothing written: --out FILE writes the cluster file")
 
 
@@ -172,7 +170,7 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     return None
 
 
-def _whole(path: str, table: "Table", command: str, out: Path | None, *, as_json: bool) -> str:
+def _whole(path: str, table: "Table", command: str, out: Path | None, *, form: str) -> str:
     """The machine stated whole: shown, and its cluster file."""
     from planner.calibrate.machine import machine_of
     from planner.calibrate.write import machine_text
@@ -180,10 +178,7 @@ def _whole(path: str, table: "Table", command: str, out: Path | None, *, as_json
 
     made = machine_of(path, table, out or Path("measured.yaml"))
     text = machine_text(made, command)
-    if as_json:
-        typer.echo(render_machine_json(made, text))
-    else:
-        print_machine(made, console())
+    show_as(form, partial(render_machine_json, made, text), partial(print_machine, made))
     return text
 
 
@@ -195,7 +190,7 @@ def _fitted(
     command: str,
     out: Path | None,
     *,
-    as_json: bool,
+    form: str,
 ) -> str:
     """The catalog's machine fitted to the points: shown, and its cluster file."""
     from datetime import UTC, datetime
@@ -218,10 +213,7 @@ def _fitted(
         made = fit(base, points)
     folder = out.parent if out else Path()
     text = cluster_text(made, command, datetime.now(UTC).date(), folder)
-    if as_json:
-        typer.echo(render_calibration_json(made, text))
-    else:
-        print_calibration(made, console())
+    show_as(form, partial(render_calibration_json, made, text), partial(print_calibration, made))
     return text
 
 
@@ -229,8 +221,6 @@ def _points(
     files: list[str], base: "Base", request: "Request", config: str | None
 ) -> "list[Point]":
     """The points of all files; what is wrong with them is reported at once."""
-    from functools import partial
-
     from planner.calibrate.points import Point
     from planner.calibrate.read import points_of
     from planner.notes import Problems

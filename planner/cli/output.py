@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,14 @@ def console() -> "Console":
     screen = Screen(width=width, highlight=False, emoji=False, markup=False)
     screen.width = max(screen.width, MIN_WIDTH)
     return screen
+
+
+def show_as(form: str, document: Callable[[], str], screen: "Callable[[Console], None]") -> None:
+    """Print an answer as its document where that is asked for, else on a screen."""
+    if form == "json":
+        typer.echo(document())
+    else:
+        screen(console())
 
 
 def say(text: str) -> None:

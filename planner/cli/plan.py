@@ -1,5 +1,6 @@
 """``planner plan``: ranked plans for a model on a cluster."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -119,7 +120,7 @@ def _maximize(
     from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
     from planner.answers.nothing_fits import nothing_fits
     from planner.answers.whatif import Case
-    from planner.cli.output import console, delayed_progress, typed
+    from planner.cli.output import delayed_progress, show_as, typed
     from planner.query.resolve import resolve
     from planner.report.plan_options import print_largest, render_largest_json
 
@@ -142,30 +143,28 @@ def _maximize(
         if answer.is_cut:
             raise deadline.nothing_found()
         raise nothing_fits(case)
-    if output_format == "json":
-        typer.echo(render_largest_json(answer))
-    else:
-        following = shlex.join(typed(context, without={"maximize"}))
-        print_largest(answer, console(), verbose=verbose, following=following)
+    following = shlex.join(typed(context, without={"maximize"}))
+    show_as(
+        output_format,
+        partial(render_largest_json, answer),
+        partial(print_largest, answer, verbose=verbose, following=following),
+    )
 
 
 def _compare(query: Query, versus: list[str], output_format: str) -> None:
     """Show the best plan as asked beside those of the question asked otherwise."""
-    from planner.cli.output import console, delayed_progress
+    from planner.cli.output import delayed_progress, show_as
     from planner.cli.versus import compare
     from planner.report.plan_options import print_versus, render_versus_json
 
     with delayed_progress() as progress:
         found = compare(query, versus, progress)
-    if output_format == "json":
-        typer.echo(render_versus_json(found))
-    else:
-        print_versus(found, console())
+    show_as(output_format, partial(render_versus_json, found), partial(print_versus, found))
 
 
 def _print_space(resolved: "Resolved", output_format: str) -> None:
     """Show the space; raises InputError where there is no such form of it."""
-    from planner.cli.output import console
+    from planner.cli.output import show_as
     from planner.errors import InputError
     from planner.report.plan_options import print_spaces, render_spaces_json
     from planner.search.space.count import count_space
@@ -174,10 +173,11 @@ def _print_space(resolved: "Resolved", output_format: str) -> None:
         message = "--space has the forms table and json; given csv"
         raise InputError.single("command line", "--format", message)
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
-    if output_format == "json":
-        typer.echo(render_spaces_json(spaces, resolved.notes))
-    else:
-        print_spaces(spaces, resolved.notes, console())
+    show_as(
+        output_format,
+        partial(render_spaces_json, spaces, resolved.notes),
+        partial(print_spaces, spaces, resolved.notes),
+    )
 
 
 def _target(

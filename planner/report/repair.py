@@ -135,7 +135,7 @@ def render_repair_json(made: FixedFile, command: str) -> str:
     return serialise("repair", body)
 
 
-def print_repair(made: FixedFile, console: Console, command: str) -> None:
+def print_repair(made: FixedFile, command: str, console: Console) -> None:
     """What is wrong and what repairs it; ``command`` searches from scratch."""
     context, cluster = made.answer.context, made.answer.context.cluster
     title = (

@@ -26,7 +26,7 @@ def printed() -> str:
     made = fix_file(source, Request(model=MODEL, cluster=CLUSTER))
     console = Console(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
     with console.capture() as captured:
-        print_repair(made, console, "planner plan ...")
+        print_repair(made, "planner plan ...", console)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
