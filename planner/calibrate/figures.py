@@ -99,24 +99,16 @@ def known(base: Base, key: str) -> Known | None:
 
 def _file(base: Base, part: str) -> Mapping[str, Any]:
     """The raw file of a part, or the section of the cluster file that states it whole."""
-    own = base.raw.get(part)
+    named = base.raw["node"]
+    path = None if isinstance(named, Mapping) else find_file("nodes", str(named))
+    node: Mapping[str, Any] = load_yaml(path) if path else named
+    own = node if part == "node" else base.raw.get(part) or node[part]
     if isinstance(own, Mapping):
         return own
-    node_path: Path | None = None
-    node: Mapping[str, Any] = {}
-    if isinstance(base.raw["node"], Mapping):
-        node = base.raw["node"]
-    else:
-        node_path = find_file("nodes", str(base.raw["node"]))
-        node = load_yaml(node_path)
-    if part == "node":
-        return node
-    name = str(own or node[part])
     kind: Kind = "accelerators" if part == "accelerator" else "fabrics"
-    return load_yaml(find_file(kind, name, node_path, part))
+    return load_yaml(find_file(kind, str(own), path, part))
 
 
-# Key of a cluster file to the fields of ClusterSpec that it states.
 FIGURES: Mapping[str, tuple[str, ...]] = {
     "gemm_sustained_fraction": ("node.accelerator.gemm.sustained_fraction",),
     "attention_forward_fraction": ("node.accelerator.attention.forward_fraction",),

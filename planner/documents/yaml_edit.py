@@ -113,7 +113,6 @@ def _set(text: str, pair: tuple[Node, Node], value: object) -> Splice:
     new = _flow(value) if item.start != item.end else f" {_flow(value)}"
     if item.kind == "scalar" and item.is_block:
         new += _newline(text)
-        end = item.end
     return item.start, end, new
 
 
@@ -158,11 +157,8 @@ def _added(text: str, mapping: Node, path: Path, value: object) -> Splice:
 
 def _filled(text: str, empty: Node | None, path: Path, value: object, depth: int) -> Splice:
     """Make a mapping where there is nothing or null."""
-    if depth == 0:
-        if empty is not None and empty.start != empty.end:
-            return empty.start, empty.end, f"{{{_flow_pair(path, value)}}}"
+    if empty is None or (depth == 0 and empty.start == empty.end):
         return _inserted(text, len(text), _block_lines(path, value, 0))
-    assert empty is not None
     space = " " if empty.start == empty.end else ""
     return empty.start, empty.end, f"{space}{{{_flow_pair(path, value)}}}"
 
