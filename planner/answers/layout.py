@@ -10,7 +10,6 @@ from planner.formats.megatron.layout import (
     chunks_of,
     even_chunks,
     parse_layout,
-    short_ends,
 )
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
@@ -263,7 +262,7 @@ def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     """
     chunks = even_chunks(num_layers, pp, vpp)
     if chunks is None and pp > 1:
-        chunks = short_ends(num_layers, pp, vpp, embedding=True, loss=True)
+        chunks = even_chunks(num_layers, pp, vpp, embedding=True, loss=True)
     if chunks is not None:
         return chunks
     if vpp == 1:

@@ -69,42 +69,29 @@ def chunks_of(stages: Sequence[str]) -> tuple[int, ...]:
     return tuple(stage.count("t") for stage in stages)
 
 
-def even_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...] | None:
-    """Equal chunks, or None where layers do not divide."""
-    size, rest = divmod(num_layers, pp * vpp)
-    return None if rest else (size,) * (pp * vpp)
-
-
-def short_ends(
-    num_layers: int, pp: int, vpp: int, *, embedding: bool, loss: bool
+def even_chunks(
+    num_layers: int, pp: int, vpp: int, *, embedding: bool = False, loss: bool = False
 ) -> tuple[int, ...] | None:
-    """Equal chunks of which embedding and loss count as a layer each."""
-    chunks = even_chunks(num_layers + embedding + loss, pp, vpp)
-    if chunks is None:
-        return None
-    ends = list(chunks)
-    ends[0] -= embedding
-    ends[-1] -= loss
-    return tuple(ends) if min(ends) >= 0 else None
+    """Equal chunks, of which embedding and loss may count as a layer each; None: none are."""
+    size, rest = divmod(num_layers + embedding + loss, pp * vpp)
+    chunks = [size] * (pp * vpp)
+    chunks[0] -= embedding
+    chunks[-1] -= loss
+    return None if rest or min(chunks) < 0 else tuple(chunks)
 
 
 def given_ends(
     num_layers: int, pp: int, vpp: int, *, first: int | None, last: int | None
 ) -> tuple[int, ...] | None:
     """Chunks where the first or the last stage has a number of layers of its own."""
-    middle = pp - (first is not None) - (last is not None)
-    rest = num_layers - (first or 0) - (last or 0)
+    heads = [first] if first is not None else []
+    tails = [last] if last is not None else []
+    middle = pp - len(heads) - len(tails)
+    rest = num_layers - sum(heads) - sum(tails)
     if middle < 0 or rest < 0 or (middle == 0) != (rest == 0) or (middle and rest % middle):
         return None
-    each = rest // middle if middle else 0
-    stages = [each] * pp
-    if first is not None:
-        stages[0] = first
-    if last is not None:
-        stages[-1] = last
-    if any(n % vpp for n in stages):
-        return None
-    return tuple(n // vpp for n in stages) * vpp
+    stages = [*heads, *[rest // max(middle, 1)] * middle, *tails]
+    return None if any(n % vpp for n in stages) else tuple(n // vpp for n in stages) * vpp
 
 
 def per_stage(chunks: Sequence[int], pp: int) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from planner.formats.megatron.layout import (
     even_chunks,
     given_ends,
     parse_layout,
-    short_ends,
 )
 from planner.formats.settings import Settings, given, word
 from planner.spec.strategy import Strategy
@@ -26,13 +25,7 @@ from planner.spelling import did_you_mean
 
 VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
-# Of a number in a file; more is no setting of a training job.
-MAX_DIGITS = 15
-# Scripts of Megatron-LM that add no options of their own.
-OWN_SCRIPTS = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
 _KINDS = {"integer": "int", "number": "float"}
-_NUMBERS: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}
-_WITHOUT_VALUE = ("flag", "off", "bool")
 _NUMBER_LIKE = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
@@ -53,7 +46,7 @@ class Option:
     @property
     def takes_values(self) -> bool:
         """Whether words after the option belong to it."""
-        return self.kind not in _WITHOUT_VALUE
+        return self.kind not in ("flag", "off", "bool")
 
 
 def _settings() -> Mapping[str, Schema]:
@@ -104,8 +97,10 @@ def field_names() -> frozenset[str]:
 
 def is_own_script(path: str) -> bool:
     """Whether a training script is one of Megatron-LM's, or its name is not known."""
+    # These add no options of their own.
+    own = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
     name = path.rpartition("/")[2]
-    return not name.endswith(".py") or name in OWN_SCRIPTS
+    return not name.endswith(".py") or name in own
 
 
 def is_option(word: str) -> bool:
@@ -141,12 +136,13 @@ def _one(option: Option, word: str) -> int | float | str:
     if option.choices and word not in option.choices:
         allowed = ", ".join(option.choices)
         raise ValueError(f"unknown value; given {word[:60]!r}, allowed are {allowed}")
-    if option.kind not in _NUMBERS:
+    if option.kind not in _KINDS.values():
         return word
     try:
-        if sum(map(str.isdigit, word)) > MAX_DIGITS and option.kind == "int":
-            raise ValueError
-        return _NUMBERS[option.kind](word)
+        if option.kind == "float":
+            return float(word)
+        # More digits are no setting of a training job.
+        return int(word if sum(map(str.isdigit, word)) <= 15 else "")
     except ValueError:
         raise ValueError(f"must be a number ({option.kind}); given {word[:60]!r}") from None
 
@@ -216,9 +212,7 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
     if first is not None or last is not None:
         return given_ends(num_layers, pp, vpp, first=first, last=last)
     embedding, loss = accounted(settings)
-    if embedding or loss:
-        return short_ends(num_layers, pp, vpp, embedding=embedding, loss=loss)
-    return even_chunks(num_layers, pp, vpp)
+    return even_chunks(num_layers, pp, vpp, embedding=embedding, loss=loss)
 
 
 def accounted(settings: Settings) -> tuple[bool, bool]:

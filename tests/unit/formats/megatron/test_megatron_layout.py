@@ -4,12 +4,12 @@ import pytest
 
 from planner.formats.megatron.layout import (
     chunks_of,
+    even_chunks,
     given_ends,
     layout_problem,
     layout_text,
     parse_layout,
     pattern_text,
-    short_ends,
     uniform_block,
 )
 
@@ -35,7 +35,7 @@ def test_a_layout_needs_its_ends_and_all_layers(text: str) -> None:
 
 
 def test_embedding_and_loss_may_count_as_layers() -> None:
-    assert short_ends(126, 4, 2, embedding=True, loss=True) == (15, 16, 16, 16, 16, 16, 16, 15)
+    assert even_chunks(126, 4, 2, embedding=True, loss=True) == (15, 16, 16, 16, 16, 16, 16, 15)
 
 
 def test_ends_leave_equal_stages() -> None:
