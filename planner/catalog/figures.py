@@ -76,13 +76,18 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Figure(Strict):
-    """One value in the vendor's unit, how it is known and where from."""
+class Stated(Strict):
+    """How something is known and where from."""
 
-    value: Positive
     basis: Basis
     source: str
     note: str = ""
+
+
+class Figure(Stated):
+    """One value in the vendor's unit."""
+
+    value: Positive
 
 
 class WholeFigure(Figure):
@@ -91,13 +96,10 @@ class WholeFigure(Figure):
     value: Annotated[int, Field(gt=0)]
 
 
-class Figures(Strict):
+class Figures(Stated):
     """Several values of one kind, from one source."""
 
     value: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
-    basis: Basis
-    source: str
-    note: str = ""
 
 
 class WholeFigures(Figures):
@@ -106,13 +108,10 @@ class WholeFigures(Figures):
     value: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(strict=False, min_length=1)]
 
 
-class Flag(Strict):
-    """A yes or no, how it is known and where from."""
+class Flag(Stated):
+    """A yes or no."""
 
     value: bool
-    basis: Basis
-    source: str
-    note: str = ""
 
 
 class Source(Strict):

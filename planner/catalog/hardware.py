@@ -177,7 +177,6 @@ class HardwareDetails:
     name: str
     title: str
     note: str
-    path: Path
     texts: Mapping[str, str]  # keys that are no figures, such as a node's accelerator and fabric
     rows: tuple[FigureRow, ...]
 
@@ -195,10 +194,9 @@ def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
     """Return what the catalog says of an entry of a kind."""
     path = find_file(kind, argument)
     file: HardwareFile = checked(_SCHEMAS[kind], load_yaml(path), str(path))
-    texts = {key: getattr(file, key) for key in type(file).model_fields}
-    shown = {
+    texts = {
         key: str(value)
-        for key, value in texts.items()
+        for key, value in file
         if isinstance(value, str | int) and value and key not in ("title", "note")
     }
     rows = tuple(_row(file, key, figure) for key, figure in figures_of(file))
@@ -207,8 +205,7 @@ def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
         name=path.stem,
         title=file.title,
         note=file.note,
-        path=path,
-        texts=shown,
+        texts=texts,
         rows=rows,
     )
 
