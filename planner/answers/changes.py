@@ -27,7 +27,6 @@ from planner.search.space.narrow import narrowing_of
 from planner.search.space.offered import not_offered
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.spec.strategy import SCHEDULES
-from planner.spec.traits import FrameworkTraits
 from planner.units import GIB
 
 BATCH_DIVISORS = (2, 8)
@@ -118,21 +117,16 @@ def _switched(case: Case, texts: Sequence[str]) -> Change | None:
     profile = profiles[0] if profiles else traits.profile
     if profile == traits.profile and set(settings) <= set(traits.settings):
         return None
-    made = _chosen_as(traits, load_traits(traits.name, profile, (*kept, *settings)))
+    other = with_training(load_traits(traits.name, profile, (*kept, *settings)), traits.training)
+    made = replace(
+        other,
+        recompute=replace(other.recompute, selected=traits.recompute.selected),
+        optimizer=traits.optimizer,
+        memory_uncertainty_fraction=traits.memory_uncertainty_fraction,
+    )
     options = [word for text in plain for word in ("--set", text)]
     options = [*(["--profile", profile] if profiles else []), *options]
     return changed(case, replace(case.context, traits=made), *options)
-
-
-def _chosen_as(asked: FrameworkTraits, other: FrameworkTraits) -> FrameworkTraits:
-    """Other traits of the same framework with the margin, optimizer and modules chosen."""
-    other = with_training(other, asked.training)
-    return replace(
-        other,
-        recompute=replace(other.recompute, selected=asked.recompute.selected),
-        optimizer=asked.optimizer,
-        memory_uncertainty_fraction=asked.memory_uncertainty_fraction,
-    )
 
 
 def smaller_optimizers(case: Case) -> Iterator[Change]:

@@ -170,7 +170,9 @@ def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -
 def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     """Return costs and crossovers. Raises InputError for what cannot be done."""
     kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
-    levels = _levels_of(question)
+    levels = group_levels(cluster, num_ranks)
+    if kind == "p2p":  # between two, through the outermost level that the group spans
+        levels = tuple(replace(level, members=P2P_RANKS, dims=()) for level in levels[-1:])
     suitable = (each.name for each in ALGORITHMS if not unsuitable(each.name, kind, levels))
     names = question.algorithms or tuple(suitable)
     for name in names:
@@ -271,14 +273,6 @@ def _way(name: str, cost: CollectiveCost, note: str, *, changes: bool) -> WayRow
         changes_training=changes,
         note=note,
     )
-
-
-def _levels_of(question: CollectiveQuestion) -> tuple[GroupLevel, ...]:
-    """Levels of the group; of a message between two, the outermost one it spans."""
-    levels = group_levels(question.cluster, question.num_ranks)
-    if question.kind == "p2p":
-        return tuple(replace(level, members=P2P_RANKS, dims=()) for level in levels[-1:])
-    return levels
 
 
 def _crossovers(

@@ -17,7 +17,7 @@ from planner.cost.priced import price
 from planner.cost.stage import StageModel
 from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.feasible import FeasiblePlan
-from planner.search.least_over_limit import LeastOverLimit, Limited, Widened, least_over_limit
+from planner.search.least_over_limit import Limited, Widened, least_over_limit
 from planner.search.space.narrow import Narrowing, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
@@ -179,21 +179,19 @@ def missing_memory(
     ends_s = deadline.ends_s if deadline else None
     for limit, (widened, limited) in ways.items():
         found = least_over_limit(narrowing, widened, limited, deadline=ends_s)
-        if found is not None:
-            return _lacking(context, found, limit)
+        if found is None:
+            continue
+        strategy = found.fit.strategy
+        memory = estimate(context, strategy).memory
+        missing = {
+            HBM: memory.peak_bytes - memory.usable_bytes,
+            HOST: memory.host_bytes - memory.host_limit_bytes,
+        }
+        return MissingMemory(
+            strategy=strategy,
+            limit=limit,
+            missing_bytes=missing[limit],
+            is_least=found.is_least,
+            ledger=stage_ledgers(price(context, strategy))[memory.peak_stage],
+        )
     return None
-
-
-def _lacking(context: Context, found: LeastOverLimit, limit: str) -> MissingMemory:
-    strategy = found.fit.strategy
-    memory = estimate(context, strategy).memory
-    missing = memory.peak_bytes - memory.usable_bytes
-    if limit == HOST:
-        missing = memory.host_bytes - memory.host_limit_bytes
-    return MissingMemory(
-        strategy=strategy,
-        limit=limit,
-        missing_bytes=missing,
-        is_least=found.is_least,
-        ledger=stage_ledgers(price(context, strategy))[memory.peak_stage],
-    )

@@ -132,7 +132,7 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
     def of_answer(cls, answer: MemoryAnswer) -> "MemoryDocument":
         """Every stage's whole ledger."""
         memory = answer.estimate.memory
-        found: MemoryDocument = cls.of(
+        return cls.of(
             memory,
             **cls.figures(answer.context, answer.strategy),
             hbm_bytes=memory.hbm_bytes,
@@ -153,7 +153,6 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
             savings=answer.savings,
             notes=[str(note) for note in answer.notes],
         )
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,14 +185,13 @@ class MemoryTreeRow(MemoryFigures):
             MemoryItemRow(name=name, num_bytes=value, about=_about(f"memory.{name}"))
             for name, value in memory.items.items()
         ]
-        found: MemoryTreeRow = cls.of(
+        return cls.of(
             memory,
             hbm_bytes=memory.hbm_bytes,
             uncertainty_bytes=memory.uncertainty_bytes,
             host_missing_bytes=memory.host_missing_bytes,
             items=items,
         )
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.answers.base import Plan
+from planner.answers.base import Plan, plans_of
 from planner.answers.plan_file import read_plan
+from planner.answers.whatif import price as layout_priced
 from planner.cost.context import Context
-from planner.cost.estimate import estimate, estimates
 from planner.cost.priced import price
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.errors import InputError
@@ -141,19 +141,10 @@ def repair(
         time_limit_s=time_limit_s,
         progress=progress,
     )
-    made = estimates(context, [one.strategy for one in near.found])
     space = Neighborhood(context=context, origin=strategy, num_gpus=num_gpus)
     repaired = tuple(
-        Repaired(
-            plan=Plan(
-                context=context,
-                strategy=one.strategy,
-                estimate=its_estimate,
-                is_optimal=one.is_optimal,
-            ),
-            changes=tuple(_changes(space, one.strategy)),
-        )
-        for one, its_estimate in zip(near.found, made, strict=True)
+        Repaired(plan=plan, changes=tuple(_changes(space, plan.strategy)))
+        for plan in plans_of(context, near.found)
     )
     return replace(
         wrong,
@@ -171,18 +162,16 @@ def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = Non
     # Micro-batches follow from dp and their size, so a wrong number of them hides no deficit.
     number, rest = divmod(context.job.global_batch, strategy.dp * strategy.micro_batch)
     filled_in = strategy if rest else replace(strategy, num_micro_batches=number)
-    is_legal = not any(violations(context, filled_in))
-    priced_for = context if is_legal else own
-    before = None
-    if priced_for is not None and (is_legal or not any(violations(priced_for, filled_in))):
-        made = estimate(priced_for, filled_in)
-        before = Plan(context=priced_for, strategy=filled_in, estimate=made, is_optimal=False)
+    before = layout_priced(context, filled_in)
+    is_legal = isinstance(before, Plan)
+    if not is_legal and own is not None:
+        before = layout_priced(own, filled_in)
     return RepairAnswer(
         context=context,
         strategy=strategy,
         violations=tuple(violations(context, strategy)),
         deficits=tuple(memory_deficits(context, filled_in)) if is_legal else (),
-        before=before,
+        before=before if isinstance(before, Plan) else None,
     )
 
 

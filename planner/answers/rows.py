@@ -5,7 +5,7 @@ any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from planner.answers.base import Plan
 from planner.answers.evidence import PublishedRun, evidence
@@ -110,7 +110,7 @@ class MemoryFigures(Row):
     """Of every stage."""
 
     @classmethod
-    def of(cls, memory: MemoryEstimate, **more: Any) -> Any:  # noqa: ANN401 - a row of the class
+    def of(cls, memory: MemoryEstimate, **more: Any) -> Self:  # noqa: ANN401
         """The row of an estimate; ``more``: the fields that a class derived from this one adds."""
         return cls(
             verdict=memory.verdict,
@@ -142,7 +142,7 @@ class MemoryRow(MemoryFigures):
     def of_plan(cls, plan: Plan) -> "MemoryRow":
         """Of a plan's peak."""
         memory = plan.estimate.memory
-        found: MemoryRow = cls.of(
+        return cls.of(
             memory,
             usable_bytes=memory.usable_bytes,
             headroom_bytes=plan.headroom_bytes,
@@ -150,7 +150,6 @@ class MemoryRow(MemoryFigures):
             allocated_bytes=memory.allocated_bytes,
             items=memory.items,
         )
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +225,7 @@ class PlanRow(TimeFigures):
     evidence: EvidenceRow
 
     @classmethod
-    def of(cls, plan: Plan, **more: Any) -> Any:  # noqa: ANN401 - a row of the class
+    def of(cls, plan: Plan, **more: Any) -> Self:  # noqa: ANN401
         """The row of a plan; ``more``: the fields that a class derived from this one adds."""
         estimate, total_s = plan.estimate, plan.total_s()
         return cls(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -249,7 +249,7 @@ class SizeRow(Row):
     proved_optimal: bool
 
     @classmethod
-    def of(cls, size: Plan, limits: JobLimits, **more: Any) -> Any:  # noqa: ANN401 - of the class
+    def of(cls, size: Plan, limits: JobLimits, **more: Any) -> Self:  # noqa: ANN401
         """The row of a size; ``more``: the fields that a class derived from this one adds."""
         return cls(
             gpus=size.num_gpus,

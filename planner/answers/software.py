@@ -92,11 +92,6 @@ def _reduction(traits: FrameworkTraits) -> str:
     return f"gradients reduced in {width} ({overlap})"
 
 
-def _gather(traits: FrameworkTraits) -> str:
-    overlap = _overlap(overlaps=traits.overlap.overlaps_parameter_gather)
-    return f"weights gathered ({overlap})"
-
-
 def _launch(traits: FrameworkTraits) -> str:
     kernels = traits.kernels
     graphs = kernels.cuda_graph_fraction
@@ -155,7 +150,9 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic(
         name="weight_gather",
-        phrase=_gather,
+        phrase=lambda t: (
+            f"weights gathered ({_overlap(overlaps=t.overlap.overlaps_parameter_gather)})"
+        ),
         matters=lambda _, s: s.zero_stage in (1, 2),
     ),
     Topic(

@@ -143,7 +143,11 @@ def answer(task: Task) -> Row:
     """Return the best plan of a cell as plain data, or why there is none; never raises."""
     try:
         if key_of(task.query) != task.key:
-            return _differing(task)
+            reason = (
+                f"{socket.gethostname()} has another planner, or {task.query.model} or "
+                f"{task.query.cluster} differs there; what is answered is kept"
+            )
+            return {"status": DIFFERS, "reason": reason}
         resolved = resolve(task.query)
     except InputError as error:
         reason = "; ".join(str(error).replace("command line::", "").splitlines())
@@ -155,14 +159,6 @@ def answer(task: Task) -> Row:
     if not found.plans:
         return {"status": NOTHING, "reason": _why_nothing(found, resolved)}
     return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}
-
-
-def _differing(task: Task) -> Row:
-    reason = (
-        f"{socket.gethostname()} has another planner, or {task.query.model} or "
-        f"{task.query.cluster} differs there; what is answered is kept"
-    )
-    return {"status": DIFFERS, "reason": reason}
 
 
 def _why_nothing(found: Answer, resolved: Resolved) -> str:

@@ -132,12 +132,6 @@ def read_sweep(path: Path) -> Sweep:
     return sweep
 
 
-def check_values(sweep: Sweep, path: Path) -> None:
-    """Raise InputError with every value that is wrong in whatever cell it stands."""
-    if problems := dict.fromkeys(_wrong_everywhere(sweep, str(path))):
-        raise InputError(problems)
-
-
 class _Reader:
     """Reads keys and values, and keeps what is wrong with all of them."""
 
@@ -227,16 +221,19 @@ def _value(name: str, given: object) -> tuple[Value, Any]:
     return value, texts[0]
 
 
-def _wrong_everywhere(sweep: Sweep, where: str) -> Iterator[Problem]:
-    """Values whose own option is wrong in every cell that was read.
+def check_values(sweep: Sweep, path: Path) -> None:
+    """Raise InputError with every value whose own option is wrong in every cell that was read.
 
     A value that is wrong in some cells only, such as fp8 on an A100, is refused in those alone.
     """
+    problems: list[Problem] = []
     for number, axis in enumerate(sweep.axes[len(PLACES) :], start=len(PLACES)):
         for place in range(len(axis.values)):
             key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
-            for problem in _own_problems(sweep, number, place):
-                yield _placed(problem, where, key)
+            own = _own_problems(sweep, number, place)
+            problems += [_placed(problem, str(path), key) for problem in own]
+    if problems:
+        raise InputError(dict.fromkeys(problems))
 
 
 def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
