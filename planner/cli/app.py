@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from planner import __version__
 from planner.cli import (
@@ -34,12 +34,22 @@ HELP = {"-h", "--help"}
 WORDS = {"help_option_names": sorted(HELP, key=len)}
 
 # Help lists commands by what people come with, the usual ones first.
-PANELS = {
-    "Plan": ("plan", "why", "size", "sensitivity", "sweep"),
-    "Explain": ("explain", "job", "export"),
-    "Files": ("check", "emit"),
-    "Measure": ("compare", "calibrate", "collective"),
-    "Look up": ("show",),
+PANELS: dict[str, dict[str, Any]] = {
+    "Plan": {
+        "plan": plan.plan,
+        "why": answers.why,
+        "size": answers.size,
+        "sensitivity": answers.sensitivity,
+        "sweep": sweep.sweep_app,
+    },
+    "Explain": {"explain": explain.explain, "job": job.job, "export": export.export},
+    "Files": {"check": check.check, "emit": export.emit},
+    "Measure": {
+        "compare": measure.compare,
+        "calibrate": measure.calibrate,
+        "collective": collective.collective,
+    },
+    "Look up": {"show": show.show_app},
 }
 DROPPED = {
     "largest": "planner plan MODEL CLUSTER --maximize seq-len|micro-batch",
@@ -75,21 +85,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("plan", cls=QuestionCommand)(plan.plan)
-app.command("collective")(collective.collective)
-app.command("emit")(export.emit)
-app.command("check")(check.check)
-app.command("compare")(measure.compare)
-app.command("calibrate")(measure.calibrate)
-app.command("explain", cls=QuestionCommand)(explain.explain)
+for _name, _command in (each for those in PANELS.values() for each in those.items()):
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command)
+    else:
+        app.command(_name, cls=QuestionCommand if _name in JOBS else TyperCommand)(_command)
 app.command(explain.ALIAS, cls=QuestionCommand, hidden=True)(explain.explain)
-app.command("size", cls=QuestionCommand)(answers.size)
-app.command("why", cls=QuestionCommand)(answers.why)
-app.add_typer(sweep.sweep_app)
-app.command("job", cls=QuestionCommand)(job.job)
-app.command("sensitivity", cls=QuestionCommand)(answers.sensitivity)
-app.command("export", cls=QuestionCommand)(export.export)
-app.add_typer(show.show_app)
 
 plan_app = typer.Typer(
     name="plan",
@@ -120,40 +121,29 @@ def _root(
 
 
 def _check_words() -> None:
-    """Raise where a word is too long to be shown in a message, or another program's option."""
-    for word in sys.argv[1:]:
+    """Raise where a word is too long for a message, or another program's; for former commands."""
+    words = sys.argv[1:]
+    for word in words:
         if len(word) > MAX_WORD:
             message = f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed"
             raise InputError.single("command line", short(word), message)
-    if problems := list(unknown_options(sys.argv[1:])):
+    if words and words[0] in DROPPED:
+        message = f"no command of its own; `{DROPPED[words[0]]}` answers"
+        raise InputError.single("command line", words[0], message)
+    if problems := list(unknown_options(words)):
         raise InputError(problems)
-
-
-def _check_command() -> None:
-    """Raise where the word after ``planner`` is a command that another one answers now."""
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in DROPPED:
-        message = f"no command of its own; `{DROPPED[name]}` answers"
-        raise InputError.single("command line", name, message)
-
-
-def _without_alias() -> None:
-    """Read ``planner repair FILE`` as ``planner check FILE --fix``."""
-    if sys.argv[1:2] == ["repair"]:
-        sys.argv[1:] = ["check", "--fix", *sys.argv[2:]]
 
 
 def _run(entry: Callable[[], object]) -> None:
     try:
-        _check_command()
         _check_words()
         entry()
-    except InputError as error:
-        for problem in error.problems:
-            say(one_line(str(problem)))
-        sys.exit(error.exit_code)
     except PlannerError as error:
-        say(str(error))
+        lines = [str(error)]
+        if isinstance(error, InputError):
+            lines = [one_line(str(problem)) for problem in error.problems]
+        for line in lines:
+            say(line)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         say("interrupted")
@@ -174,8 +164,9 @@ def _run(entry: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    """Entry point ``planner``."""
-    _without_alias()
+    """Entry point ``planner``; reads ``planner repair FILE`` as ``planner check FILE --fix``."""
+    if sys.argv[1:2] == ["repair"]:
+        sys.argv[1:] = ["check", "--fix", *sys.argv[2:]]
     _run(app)
 
 
