@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile, islice
 
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
@@ -21,10 +20,10 @@ from planner.formats.shell.word import Command, Lines, Span, Word
 MAX_LAUNCHES = 8
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 Edit = tuple[int, int, str]
+# Finds what a file hands on, and the options in it; raises InputError.
 Options = Callable[[SourceText], Launches]
-"""Finds what a file hands on, and the options in it; raises InputError."""
+# By the name of an option all its words, none where it goes.
 Wanted = Mapping[str, Sequence[str]]
-"""By the name of an option all its words, none where it goes."""
 
 
 class _StuckError(Exception):
@@ -280,20 +279,15 @@ class _Splice:
         chosen = stay[len(depths) - 1 - depths[::-1].index(min(depths))]
         behind = (chosen.word, *chosen.values)[-1]
         gap = "\n" if self.command.is_list and "\n" in self.text.rstrip() else " "
-        is_end = self._is_end(behind, gone)
+        going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}
+        rest = [word for word in self.command.words if id(word) not in going]
         for name, words in added.items():
             at, text = self._end(behind), " ".join(self._quoted(behind, word) for word in words)
-            if name == self.last and not is_end:
+            if name == self.last and rest[-1] is not behind:
                 if self.command.end is None:
                     raise _StuckError
                 at, text = self.command.end, shlex.join(words)
             yield at, at, gap + text
-
-    def _is_end(self, word: Word, gone: Container[str]) -> bool:
-        """Whether nothing that stays follows a word."""
-        going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}
-        rest = dropwhile(lambda each: each is not word, self.command.words)
-        return all(id(each) in going for each in islice(rest, 1, None))
 
     def _first(self, entries: Sequence[Entry], added: Wanted) -> Edit:
         """Before the first option there is, behind the program, or at the end of a list."""

@@ -25,17 +25,17 @@ from planner.formats.shell.word import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+# Of a variable: one word of a text, several of an array.
 Value = tuple[Word, ...]
-"""Of a variable: one word of a text, several of an array."""
+# Of all words together: variables that double themselves end here.
 MAX_CHARACTERS = 2_000_000
-"""Of all words together: variables that double themselves end here."""
+# Of quotes and defaults in each other; what stands deeper is not looked into.
 MAX_DEPTH = 24
-"""Of quotes and defaults in each other; what stands deeper is not looked into."""
+# Characters of a sum.
 MAX_SUM = 200
-"""Characters of a sum."""
 NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
+# Between the words of an array that become one text.
 GAP = Char(" ", (0, 0), (0, 0))
-"""Between the words of an array that become one text."""
 # How a text is quoted decides which backslashes count and whether blanks part words. Behind the
 # equals sign of an assignment nothing is parted, though nothing is quoted.
 _BARE, _ASSIGNED, _HEREDOC = "", "=", "<<"
@@ -49,11 +49,11 @@ _ALL = re.compile(r"\[[@*]\]|\$[@*]")
 _VARIABLES = ("simple_expansion", "expansion")
 _UNKNOWN = ("command_substitution", "process_substitution")
 _MORE = ("concatenation", *_VARIABLES, "arithmetic_expansion", *_UNKNOWN, *_QUOTES)
+# Nodes that are words of commands.
 WORDS = (
     *("word", "number", "variable_name", "special_variable_name", "regex", "test_operator"),
     *("brace_expression", "extglob_pattern", *_MORE),
 )
-"""Nodes that are words of commands."""
 _TEXTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatchcase,
     "==": fnmatchcase,
@@ -76,10 +76,10 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "/": operator.floordiv,
     "%": operator.mod,
 }
+# Variables that a scheduler sets where it starts a job: their defaults are for trials.
 _OF_SCHEDULERS = re.compile(
     r"(SLURM|PBS|LSB|PMI|PMIX|OMPI|FLUX|COBALT)_\w+|WORLD_SIZE|(LOCAL_|NODE_)?RANK"
 )
-"""Variables that a scheduler sets where it starts a job: their defaults are for trials."""
 
 
 @dataclass(kw_only=True)

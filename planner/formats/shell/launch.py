@@ -6,6 +6,7 @@ https://slurm.schedmd.com/sbatch.html, options and output environment variables.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from planner.errors import ExpressError
 from planner.formats.format import Finding, SourceText, Value
@@ -13,8 +14,9 @@ from planner.formats.shell.word import Lines, Word
 from planner.spelling import did_you_mean
 
 NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
+_OF_TORCHRUN = (NNODES, NPROC_PER_NODE)
+# Begins a comment that holds words of sbatch.
 SBATCH = "#SBATCH"
-"""Begins a comment that holds words of sbatch."""
 # Most of what one job may start; a product beyond it is a misread word.
 MAX_PROCESSES = 10**7
 _TORCHRUN = ("torchrun", "torch.distributed.run")
@@ -26,13 +28,14 @@ _WITH_VALUE = (
     "--master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle "
     "--shutdown-timeout -r -t"
 )
+# Options of torchrun without a value.
 SWITCHES = frozenset(_SWITCHES.split())
-"""Options of torchrun without a value."""
 WITH_VALUE = frozenset(_WITH_VALUE.split())
 _SLURM = ("srun", "sbatch", "salloc", SBATCH)
 # Programs whose own options begin where they stand among the words of srun.
 _OTHERS = ("torchrun", "mpirun", "mpiexec", "python", "python3")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
+# What Slurm sets where a job asks for so much.
 _VARIABLES = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
@@ -41,51 +44,41 @@ _VARIABLES = {
     "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     "--gres": ("SLURM_GPUS_ON_NODE",),
 }
-"""What Slurm sets where a job asks for so much."""
+# Options whose numbers are those of the whole job.
 _OF_JOB = (NNODES, "--nodes", "--ntasks", "--gpus")
-"""Options whose numbers are those of the whole job."""
 _NUMBER = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([1-9]\d{0,7})")
 
 
-def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word, str]]:
-    """Nodes and processes per node: option, the word that holds the value, and its text."""
-    for at, word in enumerate(words):
-        name, sign, text = word.text.partition("=")
-        name = re.sub("^-+", "--", name.replace("_", "-"))
-        value = word if sign else next(iter(words[at + 1 : at + 2]), None)
-        if name in (NNODES, NPROC_PER_NODE) and value:
-            yield name, value, text if sign else value.text
-    for name, word in _slurm_values(words):
-        yield name, word, word.text
-
-
-def _slurm_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
+def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
     """Nodes, processes and GPUs: the option in full, and its number, or all it says."""
-    is_own = False
-    for at, word in enumerate(words):
+    is_slurm = False
+    for word, following in zip_longest(words, words[1:]):
         program = word.text.rpartition("/")[2]
-        is_own = program in _SLURM or (is_own and program not in _OTHERS)
-        name, sign, _ = word.text.partition("=")
-        start = 2 if name[:2] in _SHORT else len(name) + len(sign)
-        name = _SHORT.get(name[:2], name)
-        value = word
-        if start >= len(word.text):
-            start, value = 0, words[min(at + 1, len(words) - 1)]
-        if is_own and name in _VARIABLES:
+        is_slurm = program in _SLURM or (is_slurm and program not in _OTHERS)
+        name = word.text.partition("=")[0]
+        spelled, start = re.sub("^-+", "--", name.replace("_", "-")), len(name) + 1
+        if is_slurm and name[:2] in _SHORT:
+            spelled, start = _SHORT[name[:2]], 2
+        if spelled not in _OF_TORCHRUN and not (is_slurm and spelled in _VARIABLES):
+            continue
+        is_joined = start < len(word.text)
+        start, value = (start, word) if is_joined else (0, following)
+        if value:
             found = _NUMBER.fullmatch(value.text, start)
-            yield name, value.cut(*(found.span(1) if found else (start, len(value.text))))
+            yield spelled, value.cut(*(found.span(1) if found else (start, len(value.text))))
 
 
 def slurm_variables(words: Sequence[Word]) -> dict[str, Word]:
     """Variables that Slurm sets where a job asks for so much."""
-    return {each: value for name, value in _slurm_values(words) for each in _VARIABLES[name]}
+    values = launcher_values(words)
+    return {each: value for name, value in values for each in _VARIABLES.get(name, ())}
 
 
 def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Value]:
     """Numbers of nodes and processes per node; None where they are not numbers."""
     return {
-        option: Value(value=number_of(text), key=option, line=lines.at(word.start))
-        for option, word, text in launcher_values(words)
+        option: Value(value=number_of(word.text), key=option, line=lines.at(word.start))
+        for option, word in launcher_values(words)
     }
 
 
@@ -136,24 +129,24 @@ def processes_edit(
     place.
     """
     values = list(launcher_values(words))
-    settings = {name: Value(value=number_of(text), key=name) for name, _, text in values}
+    settings = {name: Value(value=number_of(word.text), key=name) for name, word in values}
     count = processes(settings)
-    if count is None or count.value == num_gpus or any(word.unknown for _, word, _ in values):
+    if count is None or count.value == num_gpus or any(word.unknown for _, word in values):
         return
     totals = [each for each in values if each[0] in _OF_JOB]
-    of_slurm = {word.origin for name, word, _ in totals if name != NNODES}
-    wanted = [(number_of(text) or 0) * num_gpus for _, _, text in totals]
+    of_slurm = {word.origin for name, word in totals if name != NNODES}
+    wanted = [(number_of(word.text) or 0) * num_gpus for _, word in totals]
     if not totals or any(number % count.value for number in wanted):
         own = settings.get(NPROC_PER_NODE)
         per_node = own.value if own else f"{count.value} or less"
         message = f"{num_gpus} processes do not make up whole nodes of {per_node}"
         raise ExpressError(f"{source.path}: {message}; change the launcher's words first")
-    for (name, word, text), number in zip(totals, wanted, strict=True):
+    for (name, word), number in zip(totals, wanted, strict=True):
         if name == NNODES and word.origin in of_slurm:
             continue
         if word.place is None:
             raise ExpressError(f"{source.path}: {word.text[:60]!r} is put together from variables")
-        yield *word.place, word.text.removesuffix(text) + str(number // count.value)
+        yield *word.place, str(number // count.value)
 
 
 def torchrun_findings(

@@ -8,8 +8,8 @@ from planner.formats.settings import finding_at
 from planner.formats.shell.launch import launcher_settings, torchrun_findings
 from planner.formats.shell.word import Command, Lines, Word
 
+# Options that a note lists.
 SHOWN = 12
-"""Options that a note lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class Entry:
 
 
 Launch = tuple[Command, Sequence[Entry]]
+# The one that is read, and all that the file has in its order; none of a list of words.
 Launches = tuple[Launch, Sequence[Launch]]
-"""The one that is read, and all that the file has in its order; none of a list of words."""
 
 
 @dataclass(kw_only=True)

@@ -22,18 +22,18 @@ from planner.formats.shell.word import Char, Command, Lines, Word, spaced, split
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+# Whether the condition of a branch holds, None where that is not known; and its statements.
 Arm = tuple[bool | None, "Iterable[Node]"]
-"""Whether the condition of a branch holds, None where that is not known; and its statements."""
+# Of statements in each other; a script with more is refused.
 MAX_DEPTH = 100
-"""Of statements in each other; a script with more is refused."""
+# Of shells that are handed their commands by another.
 MAX_SHELLS = 3
-"""Of shells that are handed their commands by another."""
+# Of a command, in characters: functions that run each other end.
 _COST = 100
-"""Of a command, in characters: functions that run each other end."""
 _REDIRECTIONS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
 _NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statement", "command")
+# In a command whose here-document is a script.
 _SHELL = re.compile(r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b")
-"""In a command whose here-document is a script."""
 _NO_WORDS = re.compile(r"\$\((?:[^()]|\([^()]*+\))*+\)|([;&|<>()])")
 
 
@@ -318,6 +318,7 @@ def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
     return tuple(char for char in chars if char.text)
 
 
+# By the type of a node; whatever else holds statements is run through.
 _HANDLERS: "Mapping[str, Callable[[Script, Node], None]]" = {
     **dict.fromkeys((*WORDS, "comment", "test_command", "heredoc_body"), Script._ignore),
     "if_statement": Script._if,
@@ -330,7 +331,6 @@ _HANDLERS: "Mapping[str, Callable[[Script, Node], None]]" = {
     "command": Script._command,
     "redirected_statement": Script._redirected,
 }
-"""By the type of a node; whatever else holds statements is run through."""
 
 
 def _agreed(name: str, found: list[Value | None]) -> Value | None:

@@ -13,18 +13,18 @@ from planner.formats.shell.word import Span
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
+# Of quotes, brackets and other signs of the shell; of 1,692 public scripts none has 4,600.
 MAX_SIGNS = 10_000
-"""Of quotes, brackets and other signs of the shell; of 1,692 public scripts none has 4,600."""
+# Of a tree; of the same scripts none has 9,600.
 MAX_NODES = 20_000
-"""Of a tree; of the same scripts none has 9,600."""
 # The parser gets its text in pieces of so many characters, and may ask for each so often on
 # average: a text that is made to be tried again and again ends there.
 _CHUNK, _READ_AGAIN = 4096, 8
 _ODD = re.compile(r"[^\t\n -~]")
 _LONE = re.compile(r"(?<!\$)\$(?=\s|$)")
 _SIGNS = re.compile(r"[\"'`$(){}<>|&;]")
+# Text in an example for the reader to fill in, `<path to data>`: a word, no redirections.
 PLACEHOLDER = r"(?<![<\d&])<[A-Za-z](?:[^<>\n;|&$`'\"]*[A-Za-z.)])?>(?![>&])"
-"""Text in an example for the reader to fill in, ``<path to data>``: a word, no redirections."""
 _BRANCHES = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
 _TURNS = ("else", "elif", ";;", ";&", ";;&")
 
