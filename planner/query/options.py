@@ -67,7 +67,7 @@ class Option:
     def read(self, given: object) -> Any:  # noqa: ANN401 - of the option's kind
         """Return the value that a text or a Python value says; ValueError where it is none."""
         if not self.many:
-            return self._in_range(self._read(given))
+            return self._read(given)
         if isinstance(given, Mapping):  # fix={"tp": 8}
             return tuple(f"{name}={word_of(value)}" for name, value in given.items())
         several = given if isinstance(given, list | tuple) else [given]
@@ -89,9 +89,10 @@ class Option:
             raise ValueError(f"must be {wanted}; given {brief(given)}")
         return value
 
-    def _in_range(self, value: Any) -> Any:  # noqa: ANN401
+    def check(self, value: Any) -> None:  # noqa: ANN401 - what it has read
+        """Raise ValueError where a number is out of its range."""
         if self.allowed is None or self.allowed[0] <= value <= self.allowed[1]:
-            return value
+            return
         form = "," if self.kind is int else "g"
         low, high = (format(each, form) for each in self.allowed)
         raise ValueError(f"must be from {low} to {high}{self.unit}; given {value:g}")

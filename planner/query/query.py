@@ -71,6 +71,7 @@ def _values(given: Mapping[str, object]) -> tuple[dict[str, Any], tuple[Problem,
     for name in (each for each in OPTIONS if given.get(each) is not None):
         try:
             value = OPTIONS[name].read(given[name])
+            OPTIONS[name].check(value)
         except ValueError as error:
             problem = Problem(where="command line", key=OPTIONS[name].flag, message=str(error))
             problems.append(problem)
