@@ -16,8 +16,6 @@ from planner.catalog.hardware import (
     is_path,
     join_node,
     list_names,
-    load_accelerator,
-    load_node,
     resolve_alias,
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
@@ -150,27 +148,30 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
         whole = cluster.node.whole or cluster.node
         share = cluster.node.num_accelerators / whole.num_accelerators
         return with_host_memory(cluster, share * host_memory_bytes)
-    argument = argument if is_path(argument) else meant_machine(argument)
-    counted = _COUNTED.match(argument)
-    name = resolve_alias("nodes", counted.group(2) if counted else argument)
-    is_accelerator = resolve_alias("accelerators", name) in list_names("accelerators")
-    if not is_path(argument) and name not in list_names("nodes") and is_accelerator:
+    name, one = _smallest(argument)
+    if one.node.whole is not None:
         return load_cluster(f"{num_accelerators}x{name}")
-    cluster = load_cluster(argument if is_path(argument) else f"1x{name}")
-    size = cluster.node.num_accelerators
+    size = one.node.num_accelerators
     num_nodes, rest = divmod(num_accelerators, size)
     if num_nodes and rest:
-        message = (
-            f"{num_accelerators} is not a multiple of {size}, the GPUs in one {cluster.node.name}"
-        )
+        message = f"{num_accelerators} is not a multiple of {size}, the GPUs in one {one.node.name}"
         raise InputError.single("cluster", argument, message)
-    if num_nodes and is_path(argument):
-        return _from_file(Path(argument), num_nodes)
     if num_nodes:
-        return load_cluster(f"{num_nodes}x{name}")
-    fabric = replace(cluster.fabric, num_accelerators=num_accelerators)
-    part = part_of_node(cluster.node, num_accelerators)
-    return replace(cluster, node=part, num_nodes=1, fabric=fabric)
+        is_file = is_path(name)
+        return _from_file(Path(name), num_nodes) if is_file else load_cluster(f"{num_nodes}x{name}")
+    fabric = replace(one.fabric, num_accelerators=num_accelerators)
+    part = part_of_node(one.node, num_accelerators)
+    return replace(one, node=part, num_nodes=1, fabric=fabric)
+
+
+def _smallest(argument: str) -> tuple[str, ClusterSpec]:
+    """What an argument names, without a count, and one of it; of a file, what that states."""
+    if is_path(argument):
+        return argument, load_cluster(argument)
+    meant = meant_machine(argument)
+    counted = _COUNTED.match(meant)
+    name = counted.group(2) if counted else meant
+    return name, load_cluster(f"1x{name}")
 
 
 def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
@@ -179,21 +180,11 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
     ``argument`` is that of ``load_cluster_of``. A machine of the catalog is taken no larger than
     it is; below one node the cluster is a part of one.
     """
-    given, (machine, _) = argument, split_host_memory(argument)
-    argument = str(machine) if is_path(str(machine)) else meant_machine(str(machine))
-    counted = _COUNTED.match(argument)
-    name = counted.group(2) if counted else argument
-    is_node = not is_path(argument) and resolve_alias("nodes", name) in list_names("nodes")
-    if is_path(argument):
-        size = load_cluster(argument).node.num_accelerators
-    elif not is_node and resolve_alias("accelerators", name) in list_names("accelerators"):
-        usual = load_accelerator(name).usual_node
-        size = load_node(usual).num_accelerators if usual else 1
-    else:
-        size = load_cluster(f"1x{name}").node.num_accelerators
-        if not is_node:
-            most = min(most, load_cluster(name).num_accelerators)
-    return load_cluster_of(given, most if most < size else most // size * size)
+    name, one = _smallest(str(split_host_memory(argument)[0]))
+    size = (one.node.whole or one.node).num_accelerators
+    if not is_path(name) and resolve_alias("clusters", name) in list_names("clusters"):
+        most = min(most, load_cluster(name).num_accelerators)
+    return load_cluster_of(argument, most if most < size else most // size * size)
 
 
 def is_counted(argument: str) -> bool:
