@@ -15,7 +15,6 @@ STAGE, STEPS = f"{DEEPSPEED}zero_stage", f"{DEEPSPEED}gradient_accumulation_step
 OPTIMIZER_DEVICE = f"{DEEPSPEED}offload_optimizer_device"
 PARAM_DEVICE = f"{DEEPSPEED}offload_param_device"
 FILE, MULTINODE = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}deepspeed_multinode_launcher"
-CLIPPING, INIT = f"{DEEPSPEED}gradient_clipping", f"{DEEPSPEED}zero3_init_flag"
 NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
 MESH = "parallelism_config.parallelism_config_"
 SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")

@@ -310,14 +310,14 @@ DEEPSPEED = Section(
         ),
         of_key(
             "",
-            keys.CLIPPING,
+            f"{keys.DEEPSPEED}gradient_clipping",
             lambda *_: 1.0,
             "clipping as the planner's time has it",
             is_default=True,
         ),
         of_key(
             "",
-            keys.INIT,
+            f"{keys.DEEPSPEED}zero3_init_flag",
             lambda _, s: s.zero_stage == 3 or None,
             "weights are split while the model is made",
             is_default=True,

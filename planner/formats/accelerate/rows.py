@@ -97,16 +97,18 @@ def no_profile(context: Context) -> Iterator[str]:
         yield f"profile {context.traits.profile}: {_NO_REPLICAS}"
 
 
-def _no_processors(context: Context, _: Strategy) -> Iterator[str]:
+def _no_processors(context: Context) -> Iterator[str]:
     """Where accelerators are processors AcceleratorState keeps to whole replicas."""
     if context.cluster.accelerator.vendor == PROCESSOR:
         yield "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
 
 
-def _no_fsdp(_: Context, strategy: Strategy) -> Iterator[str]:
+def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Why FSDP2 cannot carry a layout."""
     stage, offload, replicas = strategy.zero_stage, strategy.offload, strategy.dp_replicate
     shard = strategy.dp // replicas
     is_alone = strategy.num_gpus > 1 and shard * strategy.cp == 1
+    yield from _no_processors(context)
     yield from beyond(strategy, _CANNOT)
     yield from unlike_layers(strategy)
     yield from which(
@@ -123,10 +125,6 @@ def _no_fsdp(_: Context, strategy: Strategy) -> Iterator[str]:
             ),
         }
     )
-
-
-# Why FSDP2 cannot carry a layout.
-no_fsdp: Cannot = several(_no_processors, _no_fsdp)
 
 
 def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
@@ -148,9 +146,11 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
     )
 
 
-def _no_deepspeed(_: Context, strategy: Strategy) -> Iterator[str]:
+def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Why DeepSpeed's section cannot carry a layout."""
     offload, (optimizer, parameters) = strategy.offload, DEVICES[strategy.offload]
     keeps = parameters != "none" and strategy.zero_stage < 3
+    yield from _no_processors(context)
     yield from beyond(strategy, _NOT_DEEPSPEED)
     yield from unlike_layers(strategy)
     yield from which(
@@ -161,10 +161,6 @@ def _no_deepspeed(_: Context, strategy: Strategy) -> Iterator[str]:
             ),
         }
     )
-
-
-# Why DeepSpeed's section cannot carry a layout.
-no_deepspeed: Cannot = several(_no_processors, _no_deepspeed)
 
 
 def steps_row(key: str, *elsewhere: str) -> Decision:

@@ -13,9 +13,7 @@ CONFIG_ARGS = "accelerate/commands/config/config_args.py"
 LAUNCH = "accelerate/commands/launch.py"
 LAUNCH_ENV = "accelerate/utils/launch.py"
 MESH = "accelerate/parallelism_config.py"
-STATE = "accelerate/state.py"
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
-DEEPSPEED_PLUGIN = "accelerate/utils/dataclasses.py DeepSpeedPlugin"
 WRAPPED = keys.FSDP + "transformer_layer_cls_to_wrap"
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
 ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
@@ -307,7 +305,7 @@ def tp_divides_heads(file: AccelerateView) -> Refused:
 
 
 @rule(
-    STATE,
+    "accelerate/state.py",
     key=keys.size_key("cp"),
     says="given cp {given} under {file.kind}; FSDP with fsdp_version 2",
 )
@@ -428,7 +426,10 @@ def nothing_obsolete(file: AccelerateView) -> Violations:
             yield keys.FSDP + name, f"has no effect under FSDP2; {instead} instead"
 
 
-@rule(DEEPSPEED_PLUGIN, says="stands beside deepspeed_config_file; set it there only")
+@rule(
+    "accelerate/utils/dataclasses.py DeepSpeedPlugin",
+    says="stands beside deepspeed_config_file; set it there only",
+)
 def config_file_stands_alone(file: AccelerateView) -> list[str]:
     """What DeepSpeed's own file decides is not repeated beside it."""
     has_file = file.is_deepspeed and keys.FILE in file.settings

@@ -23,7 +23,6 @@ from planner.formats.trainer.format import is_json, places_in
 FILES = (".yaml", ".yml", ".json")
 # Variables that say how many processes a program's own launcher starts.
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
-ACCELERATE = "--config_file"
 MAX_LENGTH = 1000
 # Folders above a file from which its program may have been started.
 ABOVE = 6
@@ -98,7 +97,7 @@ def _of_command(source: SourceText, tool: Tool) -> Content:
         places=places | stated,
         findings=under.findings,
         num_gpus=_processes(launcher, {**script.environment, **command.environment}, lines),
-        accelerate=_after(launcher, ACCELERATE, lines),
+        accelerate=_after(launcher, "--config_file", lines),
         open_keys={name: each for name, each in given.items() if each.value is None},
         is_command=True,
     )

@@ -8,7 +8,6 @@ from planner.formats.trainer import keys
 
 llamafactory, axolotl, swift, trl = (Rules(ConfigView) for _ in range(4))
 _PARSER = "LLaMA-Factory src/llamafactory/hparams/parser.py"
-_FINETUNING = "LLaMA-Factory src/llamafactory/hparams/finetuning_args.py"
 _VALIDATION = "axolotl src/axolotl/utils/schemas/validation.py"
 _PEFT = "axolotl src/axolotl/utils/schemas/peft.py"
 _SFT = "ms-swift swift/arguments/sft_args.py"
@@ -25,7 +24,10 @@ def quantised_weights_have_adapters(file: ConfigView) -> bool:
     return is_whole and file["quantization_bit"] is not None
 
 
-@llamafactory(_FINETUNING, says="given true with finetuning_type lora; finetuning_type full")
+@llamafactory(
+    "LLaMA-Factory src/llamafactory/hparams/finetuning_args.py",
+    says="given true with finetuning_type lora; finetuning_type full",
+)
 def galore_and_its_kin_train_all_weights(file: ConfigView) -> list[str]:
     """GaLore, APOLLO and BAdam are not for LoRA."""
     is_lora = file.word("finetuning_type", "lora") == "lora"

@@ -24,8 +24,11 @@ FSDP_CONFIG = "fsdp_config"
 _ENGINES = {"DEEPSPEED": keys.DEEPSPEED, "FSDP": keys.FSDP}
 # What such a file decides; precision and batch are the trainer's.
 _LAUNCHED = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
-NUMBERS = ("micro_batch_size", "sequence_len", "cutoff_len", "max_length", "lora_r", "lora_rank")
-NAMES = (*NUMBERS, "gradient_accumulation_steps", "per_device_train_batch_size")
+# Keys that every front end is asked for, under one name or another.
+NAMES = (
+    *("micro_batch_size", "sequence_len", "cutoff_len", "max_length", "lora_r", "lora_rank"),
+    *("gradient_accumulation_steps", "per_device_train_batch_size"),
+)
 
 
 @dataclass(kw_only=True)

@@ -16,11 +16,10 @@ from planner.formats.torchtitan.keys import config_of
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 
-INTERLEAVED = "Interleaved1F1B"
 # By the planner's name; interleaved is 1f1b with several chunks per stage.
 SCHEDULE_NAMES = {
     "1f1b": "1F1B",
-    "interleaved": INTERLEAVED,
+    "interleaved": "Interleaved1F1B",
     "gpipe": "GPipe",
     "zb-interleaved": "InterleavedZeroBubble",
     "zb-v": "ZBVZeroBubble",

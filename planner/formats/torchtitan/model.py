@@ -46,12 +46,14 @@ class Chosen:
 
 def chosen_config(context: Context) -> Chosen | None:
     """Return torchtitan's own config of the model, else a module for it; None: there is none."""
-    found = _own_config(context)
-    if found:
-        return found
-    if context.job.precision != "bf16" or list(_foreign_parts(context.model)):
-        return None
-    return _written(context)
+    named = _named(context)
+    if named is not None and context.job.seq_len <= named.max_seq_len:
+        module = next(name for name, own in modules().items() if named.name in own)
+        positions = f"rotary positions of {named.rotary}, norms with an epsilon"
+        given = f"{positions} of {named.norm_eps:g}, as the config has them"
+        return Chosen(module=module, config=named.name, left_open=LEFT_OPEN | {given: "--config"})
+    is_foreign = context.job.precision != "bf16" or list(_foreign_parts(context.model))
+    return None if is_foreign else _written(context)
 
 
 def unlike_configs(context: Context) -> Iterator[str]:
@@ -74,16 +76,6 @@ def unlike_configs(context: Context) -> Iterator[str]:
     )
     for part in _foreign_parts(model) if precision == "bf16" and length <= most else ():
         yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
-
-
-def _own_config(context: Context) -> Chosen | None:
-    named = _named(context)
-    if named is None or context.job.seq_len > named.max_seq_len:
-        return None
-    module = next(name for name, own in modules().items() if named.name in own)
-    positions = f"rotary positions of {named.rotary}, norms with an epsilon of {named.norm_eps:g}"
-    left_open = LEFT_OPEN | {f"{positions}, as the config has them": "--config"}
-    return Chosen(module=module, config=named.name, left_open=left_open)
 
 
 def _named(context: Context) -> Config | None:

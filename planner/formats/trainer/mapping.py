@@ -147,11 +147,6 @@ def _reshards(settings: Settings) -> int:
     return 2 if is_kept else 3
 
 
-def _offload(settings: Settings) -> str | None:
-    is_on = flag(settings, keys.OFFLOAD, default="offload" in keys.options(settings))
-    return OFFLOADED if is_on else None
-
-
 def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
     """Of a mapping; a file named here is read by itself."""
     is_own = isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings
@@ -160,7 +155,6 @@ def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 
 GROUPED = "group_by_length"
-_AUTOTP = "deepspeed.tensor_parallel.autotp_size"
 _FILLED = "Trainer fills it in from its own arguments"
 
 
@@ -279,7 +273,15 @@ FSDP = Section(
             keys.OFFLOAD,
             lambda _, s: s.offload != "none",
             "offload {s.offload}",
-            of=derived("offload", keys.OFFLOAD, _offload),
+            of=derived(
+                "offload",
+                keys.OFFLOAD,
+                lambda found: (
+                    OFFLOADED
+                    if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
+                    else None
+                ),
+            ),
         ),
         _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
         wrap_row(keys.WRAP),
@@ -335,7 +337,11 @@ DEEPSPEED = Section(
         Decision(
             names=("tp",),
             keys=(),
-            of=stated("tp", _AUTOTP, lambda size: n if (n := as_whole(size) or 0) > 1 else None),
+            of=stated(
+                "tp",
+                "deepspeed.tensor_parallel.autotp_size",
+                lambda size: n if (n := as_whole(size) or 0) > 1 else None,
+            ),
         ),
         _off(keys.FSDP),
         _MESH,
