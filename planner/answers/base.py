@@ -168,7 +168,6 @@ class Answer:
     """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
     searches: tuple[SearchResult, ...]
     notes: tuple[Note, ...] = ()
-    """Defaults that were assumed."""
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
     frontier: tuple[Plan, ...] = ()

@@ -31,7 +31,7 @@ from planner.units import GIB
 
 BATCH_DIVISORS = (2, 8)
 BATCH_STEPS = (8, 64, 512)
-ALLOWABLE = ("cross-domain-tp",)  # a search leaves it out, and it may take less memory
+ALLOWABLE = "cross-domain-tp"  # a search leaves it out, and it may take less memory
 PROFILE = "profile="
 MOST_SHORTENING = 8  # times shorter sequences are suggested at most
 LENGTH_STEPS = 128  # of a sequence; shorter ones are whole multiples of a step, a power of two
@@ -87,10 +87,9 @@ def without(case: Case, text: str) -> Iterator[Change]:
 
 def allowed(case: Case) -> Iterator[Change]:
     """What is left out of a search unless it is allowed."""
-    for name in ALLOWABLE:
-        wider = narrowed(case, f"--allow {name}")
-        if wider is not None and name not in case.narrowing.allowed:
-            yield Change(words=f"--allow {name}", case=wider, options=("--allow", name))
+    wider = narrowed(case, f"--allow {ALLOWABLE}")
+    if wider is not None and ALLOWABLE not in case.narrowing.allowed:
+        yield Change(words=f"--allow {ALLOWABLE}", case=wider, options=("--allow", ALLOWABLE))
 
 
 def switches(case: Case) -> Iterator[Change]:

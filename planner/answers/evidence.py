@@ -135,19 +135,16 @@ def distances(context: Context, strategy: Strategy) -> Array:
     return total
 
 
-def _same_layout(run: PublishedRun) -> tuple[object, ...]:
-    """What two runs share that would say the same twice."""
-    names = ("source", "model", "accelerator", "gpus", "framework", *_DEGREES)
-    return tuple(_of(run, name) for name in names)
-
-
 def _nearest(among: Mask, octaves: Array) -> tuple[Near, ...]:
     """At most MAX_RUNS runs of different layouts, none farther than NEAR_OCTAVES."""
     kept: dict[tuple[object, ...], Near] = {}
+    # Two runs that share these would say the same twice.
+    names = ("source", "model", "accelerator", "gpus", "framework", *_DEGREES)
     for index in np.argsort(octaves, kind="stable").tolist():
         if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
             run = published_runs()[index]
-            kept.setdefault(_same_layout(run), Near(run=run, octaves=float(octaves[index])))
+            shared = tuple(_of(run, name) for name in names)
+            kept.setdefault(shared, Near(run=run, octaves=float(octaves[index])))
     return tuple(kept.values())
 
 

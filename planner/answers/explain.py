@@ -77,9 +77,7 @@ class StageRow(Row):
 
     stage: int
     moment: str
-    """When it is fullest."""
     peak_bytes: float
-    """Everything."""
     allocated_bytes: float
     """What tensors take."""
     verdict: Verdict
@@ -118,7 +116,6 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
     hbm_bytes: float
     """What the driver offers."""
     headroom_bytes: float
-    """Difference."""
     uncertainty_bytes: float
     """Error on published runs of the framework, or --margin."""
     host_limit_bytes: float | None
@@ -126,7 +123,6 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
     stages: list[StageRow]
     savings: list[Saving]
     notes: list[str]
-    """Defaults that were assumed."""
 
     @classmethod
     def of_answer(cls, answer: MemoryAnswer) -> "MemoryDocument":
@@ -160,7 +156,6 @@ class MemoryItemRow(Row):
     """An item of the peak."""
 
     name: str
-    """Dotted."""
     num_bytes: float
     """Their sum is peak_bytes."""
     about: str
@@ -208,7 +203,6 @@ class TimeItemRow(Row):
     """An item of an iteration's time."""
 
     name: str
-    """Dotted."""
     busy_s: float
     """How long the resource works."""
     exposed_s: float

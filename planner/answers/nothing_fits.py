@@ -33,7 +33,6 @@ class NothingFits:
     """Why no layout fits, for the framework that comes nearest."""
 
     case: Case
-    """Its question."""
     forbidding: ConflictingRules | None
     """Rules that forbid every layout; None where some are legal."""
     conflict: tuple[str, ...]

@@ -32,7 +32,6 @@ class MemoryDeficit:
     needed_bytes: float
     usable_bytes: float
     num_stages: int = 1
-    """Of the pipeline."""
 
     @property
     def words(self) -> str:
@@ -94,7 +93,6 @@ class RepairAnswer:
     """That the search looked at."""
     seconds: float = 0.0
     is_complete: bool = True
-    """No time limit struck."""
     gave_up: bool = False
     """Too many layouts in a row were not accepted."""
 

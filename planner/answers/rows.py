@@ -105,9 +105,7 @@ class MemoryFigures(Row):
     stage: int
     """The fullest, from 0."""
     moment: str
-    """When its peak occurs."""
     stage_peak_bytes: list[float]
-    """Of every stage."""
 
     @classmethod
     def of(cls, memory: MemoryEstimate, **more: Any) -> Self:  # noqa: ANN401
@@ -297,13 +295,9 @@ class InputsRow(Row):
     gpus: int
     """Of the cluster."""
     frameworks: list[str]
-    """Searched."""
     profiles: list[str]
-    """Of each framework."""
     global_batch: int
-    """Per iteration."""
     seq_len: int
-    """Per sequence."""
     tokens_per_iteration: int
     """Product of the two."""
     precision: str
@@ -313,7 +307,6 @@ class InputsRow(Row):
     lora_targets: list[str] | None
     """Projections that have an adapter."""
     total_tokens: float | None
-    """Of the job."""
     margin_fraction: float
     """Of HBM kept free."""
     documents: str | None
@@ -367,7 +360,6 @@ class AimRow(Row):
     """What plans are ranked by, a word of --objective."""
     limits: JobLimits | None
     pareto: list[str]
-    """Objectives that pareto trades off."""
     headroom_gib: float | None
     """With the objective headroom, what every plan leaves."""
 
@@ -385,7 +377,6 @@ class RecipeRow(Row):
     fits_its_own_software: bool
     """Under the recipe's own runtime, as what begins with own_."""
     problem: str | None
-    """Why it cannot run here."""
     row: int | None
     """Of its layout among plans, from 1."""
     slower_fraction: float | None
@@ -410,7 +401,6 @@ class SearchRow(Row):
     """Branches cut, by rule; fits_in_memory is shapes that nothing can make fit."""
     stage_problems_solved: int
     seconds: float
-    """In s."""
     is_complete: bool
     """False where a time limit struck."""
     proved_optimal: bool
@@ -485,7 +475,6 @@ class OtherRow(SideRow):
     speed: Ratio | None
     """Null where either has no plan."""
     verdict: str
-    """In a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -509,9 +498,7 @@ class SpaceRow(Row):
     module_sets: list[list[str]]
     """Sets of modules selective layers may recompute."""
     shapes: int
-    """Legal ones."""
     strategies: int
-    """Legal ones."""
     splits: str
     """Over all strategies, splits into stages with a policy per layer, at most.
 

@@ -94,7 +94,6 @@ class Scaling:
     case: Case
     finish_in_s: float | None = None  # what the whole job may take
     seconds: float = 0.0
-    """Search time."""
 
     @cached_property
     def fitting(self) -> tuple[tuple[Point, Plan], ...]:
@@ -271,7 +270,6 @@ class ScaleDocument(Row):
 
     scaling: Literal["strong", "weak"]
     inputs: InputsRow
-    """At the largest size."""
     base_gpus: int
     """The smallest size at which anything fits."""
     sizes: list[ScaleRow]
@@ -280,4 +278,3 @@ class ScaleDocument(Row):
     batch_exhausted_from_gpus: int | None
     """From there on at every size."""
     seconds: float
-    """Of the search (s)."""

@@ -74,7 +74,6 @@ class Response(Row):
 
     figure: Parameter
     points: tuple[Point, ...]
-    """Ascending."""
     elasticity: float | None
     """Percent of time per token for a percent of the figure, between the nearest points."""
     crossings: tuple[Crossing, ...]
@@ -130,7 +129,6 @@ class _Asker:
     deadline: Deadline
     keeps_margin: bool
     best: Plan
-    """Of the question."""
     progress: Progress
     num_planned: int
     num_done: int = 0

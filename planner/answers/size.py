@@ -292,10 +292,8 @@ class SizeDocument(Row):
     includes: dict[str, str]
     """What cost and energy count."""
     usd_per_node_hour: float | None
-    """In USD/h."""
     price_source: str
     power_w_per_gpu: float | None
-    """In W."""
     chosen: ChosenSizeRow | None
     sizes: list[SizeRow]
     """Those looked at around it."""
@@ -305,6 +303,5 @@ class SizeDocument(Row):
     resident: SizeRow | None
     """Where the chosen one offloads, the fewest that offload nothing."""
     seconds: float
-    """Of the search (s)."""
     proved_optimal: bool
     """No time limit struck."""

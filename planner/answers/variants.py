@@ -44,7 +44,6 @@ class Variant:
     plan: Plan
     words: str
     num_changed: int
-    """Decisions that differ."""
     time_change: float
     """Its time over that of the plan, minus one."""
 
@@ -140,7 +139,6 @@ class Saving:
     verdict: Verdict | None = None
     """Whether it then fits, in the device and in the host."""
     refused: str | None = None
-    """The rule that forbids it."""
     why: str = ""
 
 

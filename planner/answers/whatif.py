@@ -43,7 +43,6 @@ class Change:
 
     words: str
     case: Case
-    """The question then."""
     options: tuple[str, ...] = ()
     """What to add to the command; ``without --fix ...`` takes an option away instead."""
     cluster: str = ""

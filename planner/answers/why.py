@@ -209,19 +209,15 @@ class WhyDocument(Row):
     """Why a layout is not the one chosen."""
 
     options: list[str]
-    """As given."""
     verdict: Verdict
     asked: PlanRow | None
     """The best with these options; null where none fits."""
     best: PlanRow | None
-    """Without them."""
     comparison: ComparisonRow | None
-    """Of the two."""
     nothing_fits: NothingFitsRow | None
     complete: bool
     """No time limit struck."""
     notes: list[str]
-    """Defaults that were assumed."""
 
     @classmethod
     def of(cls, answer: WhyAnswer) -> "WhyDocument":
