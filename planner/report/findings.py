@@ -83,27 +83,27 @@ def _by_severity(numbers: dict[str, int]) -> str:
 
 def _style(numbers: dict[str, int]) -> str:
     """The style of the worst severity found."""
-    found = (STYLES[severity] for severity, number in numbers.items() if number)
-    return next(found, "bold green")
+    return next((STYLES[severity] for severity, number in numbers.items() if number), "bold green")
 
 
 def print_findings(results: Sequence[FileResult], console: "Console") -> None:
     """Print every file's findings with its figures, and how many there are in all."""
+    from rich.padding import Padding
     from rich.text import Text
 
+    from planner.report.table import show, whole
+
     for result in results:
-        console.print(_title(result))
+        show(console, _title(result))
         for finding in result.findings:
             place = f"{finding.path}:{finding.line}" if finding.line else finding.path
-            line = Text(f"  {place} ")
-            line.append(finding.severity, style=STYLES[finding.severity])
+            line = whole(f"  {place} ").append(finding.severity, style=STYLES[finding.severity])
             line.append(f" {finding.rule}", style="bold")
             line.append(f" {finding.key}" if finding.key else "")
-            console.print(line, soft_wrap=True)
-            _print_indented(Text(finding.message), 4, console)
-        for text in _figures(result):
-            _print_indented(Text(text, style="dim"), 2, console)
-    console.print(Text(summary(results), style=_style(counts(results))))
+            message = Padding(Text(finding.message), (0, 0, 0, 4), expand=False)
+            show(console, line, message)
+        show(console, *(Padding(Text(text, "dim"), (0, 0, 0, 2)) for text in _figures(result)))
+    show(console, Text(summary(results), _style(counts(results))))
 
 
 def render_text(results: Sequence[FileResult]) -> str:
@@ -113,31 +113,18 @@ def render_text(results: Sequence[FileResult]) -> str:
     console = Screen(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
     with console.capture() as captured:
         print_findings(results, console)
-    return captured.get().removesuffix("\n")
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def _title(result: FileResult) -> "Text":
     """The file, what it is, and how many findings of each severity it has."""
     from rich.text import Text
 
-    title = Text(result.path, style="bold")
-    parts = [result.format, result.model, result.cluster]
-    parts += [f"{result.num_gpus:,} GPUs"] if result.num_gpus else []
-    words = ", ".join(part for part in parts if part)
-    title.append(f"  {words}" if words else "", style="dim")
+    gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
+    words = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
     numbers = counts([result])
-    title.append(": ")
-    title.append(_by_severity(numbers) or "nothing found", style=_style(numbers))
-    return title
-
-
-def _print_indented(text: "Text", indent: int, console: "Console") -> None:
-    """Wrapped to the console's width, without blanks behind a line."""
-    from rich.text import Text
-
-    for line in text.wrap(console, max(console.width - indent, 1)):
-        line.rstrip()
-        console.print(Text(" " * indent).append_text(line), soft_wrap=True)
+    found = (_by_severity(numbers) or "nothing found", _style(numbers))
+    return Text.assemble((result.path, "bold"), (f"  {words}" if words else "", "dim"), ": ", found)
 
 
 def _figures(result: FileResult) -> list[str]:
@@ -207,14 +194,13 @@ def _sarif_rule(name: str) -> dict[str, Any]:
     from planner.query.rules import describe
 
     info = describe(name)
-    rule: dict[str, Any] = {
+    source = {"text": f"{info.description}. Source: {info.source}"}
+    return {
         "id": info.name,
         "shortDescription": {"text": info.description},
         "defaultConfiguration": {"level": info.severity},
+        **({"fullDescription": source} if info.source else {}),
     }
-    if info.source:
-        rule["fullDescription"] = {"text": f"{info.description}. Source: {info.source}"}
-    return rule
 
 
 def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:

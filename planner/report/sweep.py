@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rich.console import Console
 
 from planner.report.document import serialise
-from planner.report.table import Column, Table, csv_text, fitting_table
+from planner.report.table import Column, Table, csv_text, fitting_table, show, whole
 from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Row
 from planner.sweep.winners import Group, Step, Winners
 from planner.units import format_count, format_seconds
@@ -67,12 +66,16 @@ def outcome(results: Results, num_known: int, executor: str) -> SweepRow:
 def print_outcome(made: SweepRow, rows: Sequence[Row], size: str, out: Console) -> None:
     """Print what came of a sweep, and the usual reasons of cells without a plan."""
     said = [f"{count:,} {STATUSES[name]}" for name, count in made.by_status.items() if count]
-    out.print(f"{made.cells:,} cells ({size}): {', '.join(said)}.")
-    if made.known:
-        out.print(f"{made.known:,} answers were known.")
     reasons = Counter((row["status"], row["reason"]) for row in rows if row["status"] != PLAN)
-    for (status, reason), count in reasons.most_common(MAX_REASONS):
-        out.print(f"  {count:,} {STATUSES[status]}: {reason}")
+    show(
+        out,
+        f"{made.cells:,} cells ({size}): {', '.join(said)}.",
+        f"{made.known:,} answers were known." if made.known else "",
+        *(
+            f"  {count:,} {STATUSES[status]}: {reason}"
+            for (status, reason), count in reasons.most_common(MAX_REASONS)
+        ),
+    )
 
 
 def render_outcome(made: SweepRow) -> str:
@@ -86,17 +89,19 @@ def print_show(shown: Winners, out: Console) -> None:
     per = f", for each {' and '.join(map(_plain, shown.per))}" if shown.per else ""
     among = f"{kept if shown.conditions else ''}{per}"
     if shown.along is not None:
-        out.print(f"{shown.measure.title} along {_plain(shown.along)}{among}:")
+        show(out, f"{shown.measure.title} along {_plain(shown.along)}{among}:")
         for group, steps in shown.steps.items():
-            out.print(_change_words(shown, group, steps))
-            out.print(fitting_table(_table(shown, _step_cells(shown, steps)), out.width))
+            table = _table(shown, _step_cells(shown, steps))
+            show(out, _change_words(shown, group, steps), fitting_table(table, out.width))
         return
     lacking = f" ({shown.num_unknown:,} without the figure)" if shown.num_unknown else ""
-    out.print(f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{among}:")
     cells = [_best_cells(shown, group, row) for group, rows in shown.best.items() for row in rows]
-    out.print(fitting_table(_table(shown, cells), out.width))
-    first = next(iter(shown.best.values()))[0]
-    out.print(f"The first: {first['command']}", soft_wrap=True)
+    show(
+        out,
+        f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{among}:",
+        fitting_table(_table(shown, cells), out.width),
+        whole(f"The first: {next(iter(shown.best.values()))[0]['command']}"),
+    )
 
 
 def _table(shown: Winners, cells: Sequence[Mapping[str, str]]) -> Table[Mapping[str, str]]:
@@ -104,23 +109,13 @@ def _table(shown: Winners, cells: Sequence[Mapping[str, str]]) -> Table[Mapping[
     titles = list(dict.fromkeys(title for row in cells for title in row))
     names = {*map(_plain, shown.results.axes), ">", "layout"}
     spared = {"ahead by": 3, "layout": 3, "tokens/s": 4, "iteration": 5, "MFU": 6}
-    return Table(
-        cells,
-        [
-            Column(
-                title,
-                partial(_cell, title),
-                right=title not in names,
-                wraps=title in names,
-                spare=spared.get(title, 0),
-            )
-            for title in titles
-        ],
-    )
 
+    def column(title: str) -> Column[Mapping[str, str]]:
+        is_name = title in names
+        spare = spared.get(title, 0)
+        return Column(title, lambda row: row.get(title, "-"), not is_name, is_name, spare)
 
-def _cell(title: str, row: Mapping[str, str]) -> str:
-    return row.get(title, "-")
+    return Table(cells, list(map(column, titles)))
 
 
 def _best_cells(shown: Winners, group: Group, row: Row) -> dict[str, str]:
