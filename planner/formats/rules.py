@@ -56,6 +56,7 @@ class Rules(list[FormatRule], Generic[View]):
 
     A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
     the keys that break it; or violations. ``says`` may name the ``file`` and what is ``given``.
+    Of a file in which the flag ``on`` is not on, nothing is asked.
     """
 
     def __init__(self, view: Callable[..., View | None]) -> None:
@@ -67,6 +68,7 @@ class Rules(list[FormatRule], Generic[View]):
         source: str,
         *,
         key: str = "",
+        on: str = "",
         says: str = "",
         enforced: bool = True,
         severity: Severity = "error",
@@ -87,7 +89,7 @@ class Rules(list[FormatRule], Generic[View]):
             @wraps(rule)
             def check(settings: Settings, world: World) -> Iterable[Violation]:
                 file = self._view(settings=settings, world=world)
-                if file is None:
+                if file is None or (on and file[on] is not True):
                     return []
                 found = list(pairs(file, rule(file)))
                 # What was asked for is known only once the rule has run.

@@ -5,6 +5,7 @@ from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.rules import Refused, Rules, Violations
 
 rule = Rules(DeepspeedView)
+_CONTIGUOUS = "activation_checkpointing.contiguous_memory_optimization"
 _ULYSSES = "deepspeed/runtime/sequence_parallel/ulysses_sp.py"
 
 
@@ -165,15 +166,19 @@ def mesh_fills_ranks(file: DeepspeedView) -> Refused:
     return {text: count * sequence not in (0, file.num_gpus)}
 
 
-@rule("deepspeed/module_inject/auto_ep_folding.py raises at start", key=keys.EP, enforced=False)
+@rule(
+    "deepspeed/module_inject/auto_ep_folding.py raises at start",
+    key=keys.EP,
+    on=keys.EP_ON,
+    enforced=False,
+)
 def experts_divide(file: DeepspeedView) -> Refused:
     """autoep_size divides the experts and the ranks."""
     ranks, experts = file.autoep, file.decided("model.num_experts")
-    refused = {
+    return {
         f"must divide the {experts} experts; given {ranks}": experts % ranks,
         f"must divide the ranks; given {ranks} of {file.num_gpus}": file.num_gpus % ranks,
     }
-    return refused if file[keys.EP_ON] is True else {}
 
 
 @rule(
@@ -188,17 +193,15 @@ def expert_balance_is_not_set(file: DeepspeedView) -> bool:
 
 @rule(
     "deepspeed/runtime/activation_checkpointing/checkpointing.py asserts it when configured",
-    key="activation_checkpointing.contiguous_memory_optimization",
+    key=_CONTIGUOUS,
+    on=_CONTIGUOUS,
     enforced=False,
 )
 def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:
     """Contiguous checkpoints are partitioned, and their number is given."""
     is_split = file["activation_checkpointing.partition_activations"] is True
     number = file.size("activation_checkpointing.number_checkpoints")
-    refused = {
+    return {
         "needs partition_activations true; given without": not is_split,
         "needs number_checkpoints; given without": number is None,
     }
-    return (
-        refused if file["activation_checkpointing.contiguous_memory_optimization"] is True else {}
-    )

@@ -102,21 +102,20 @@ def host_layers_stand_alone(file: MegatronView) -> Refused:
     return refused if count else {}
 
 
-@rule(f"{ARGUMENTS}, {CONFIG}", key=OFFLOADING)
+@rule(f"{ARGUMENTS}, {CONFIG}", key=OFFLOADING, on=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
     is_set = not file.is_script or file.variable("NVTE_CPU_OFFLOAD_V1") == "1"
-    refused = {
+    return {
         "needs NVTE_CPU_OFFLOAD_V1=1 in the environment": not is_set,
         "needs --offload-modules": not file.words("--offload-modules"),
     }
-    return refused if file.on(OFFLOADING) else {}
 
 
-@rule(CONFIG, key="--offload-modules")
+@rule(CONFIG, key="--offload-modules", on=OFFLOADING)
 def offload_modules_exist(file: MegatronView) -> Refused:
     """Only modules that can be offloaded are, and attention's projection with its core."""
-    modules = file.words("--offload-modules") if file.on(OFFLOADING) else ()
+    modules = file.words("--offload-modules")
     known = [
         "core_attn",
         "attn_proj",
@@ -135,29 +134,27 @@ def offload_modules_exist(file: MegatronView) -> Refused:
     }
 
 
-@rule(ARGUMENTS, key="--optimizer-cpu-offload")
+@rule(ARGUMENTS, key="--optimizer-cpu-offload", on="--optimizer-cpu-offload")
 def optimizer_offload_setup(file: MegatronView) -> Refused:
     """The offloaded optimizer is the precision-aware one."""
     recipe = file.word("--fp8-recipe", "delayed")
     is_scaled_else = file.on("--fp8-param-gather") and recipe != "delayed"
     with_gather = f"with --fp8-param-gather needs --fp8-recipe delayed; given {recipe}"
-    refused = {f"needs {AWARE}": not file.on(AWARE), with_gather: is_scaled_else}
-    return refused if file.on("--optimizer-cpu-offload") else {}
+    return {f"needs {AWARE}": not file.on(AWARE), with_gather: is_scaled_else}
 
 
 def _is_sharded(file: MegatronView) -> bool:
     return file.on(SHARDED) or file.on(FSDP)
 
 
-@rule("megatron/core/optimizer/optimizer_config.py", key=AWARE)
+@rule("megatron/core/optimizer/optimizer_config.py", key=AWARE, on=AWARE)
 def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
     """The precision-aware optimizer is Adam under the distributed optimizer."""
     name = file.optimizer
-    refused = {
+    return {
         f"needs --optimizer adam; given {name}": name != "adam",
         f"needs {SHARDED}": not _is_sharded(file),
     }
-    return refused if file.on(AWARE) else {}
 
 
 @rule("megatron/core/optimizer/optimizer_config.py", says=f"needs {AWARE}; given {{given}}")
@@ -186,14 +183,13 @@ def instances_need_sharding(file: MegatronView) -> Refused:
     return refused if count > 1 else {}
 
 
-@rule(ARGUMENTS, key=GATHER)
+@rule(ARGUMENTS, key=GATHER, on=GATHER)
 def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     """Gathered weights are overlapped where sharded gradients are."""
-    refused = {
+    return {
         f"needs {SHARDED} or {FSDP}": not _is_sharded(file),
         "needs --overlap-grad-reduce": not file.on("--overlap-grad-reduce"),
     }
-    return refused if file.on(GATHER) else {}
 
 
 @rule(
@@ -207,15 +203,14 @@ def step_overlap_needs_chunks(file: MegatronView) -> bool:
     return file.on("--overlap-param-gather-with-optimizer-step") and not goes_by_chunks
 
 
-@rule(ARGUMENTS, key=FSDP)
+@rule(ARGUMENTS, key=FSDP, on=FSDP)
 def megatron_fsdp_setup(file: MegatronView) -> Refused:
     """Megatron-FSDP has its own checkpoints and wants several device queues."""
     form, connections = file.word("--ckpt-format", "torch_dist"), file.variable(CONNECTIONS)
-    refused = {
+    return {
         f"needs --ckpt-format fsdp_dtensor; given {form}": form != "fsdp_dtensor",
         f"needs {CONNECTIONS} unset or above 1; given 1": connections == "1",
     }
-    return refused if file.on(FSDP) else {}
 
 
 @rule(
@@ -251,7 +246,7 @@ def _needs(missing: Refused) -> Refused:
     return {f"needs {found}": found}
 
 
-@rule(ARGUMENTS, key=FSDP2)
+@rule(ARGUMENTS, key=FSDP2, on=FSDP2)
 def torch_fsdp_setup(file: MegatronView) -> Refused:
     """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
     fused, tied = "--no-gradient-accumulation-fusion", "--untie-embeddings-and-output-weights"
@@ -263,7 +258,7 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
         fused: not file.on(fused),
         tied: not file.on(tied),
     }
-    return _needs(missing) if file.on(FSDP2) else {}
+    return _needs(missing)
 
 
 def _needs_one_queue(file: MegatronView) -> bool:
@@ -295,7 +290,7 @@ def connections_are_set(file: MegatronView) -> bool:
     return _needs_one_queue(file) and file.variable(CONNECTIONS) is None
 
 
-@rule(CONFIG, key=EXCHANGE)
+@rule(CONFIG, key=EXCHANGE, on=EXCHANGE)
 def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
     missing = {
@@ -308,7 +303,7 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
         f"at most 1 of {MTP}": (file.number(MTP) or 0) > 1,
         "no --moe-shared-expert-overlap": file.on("--moe-shared-expert-overlap"),
     }
-    return _needs(missing) if file.on(EXCHANGE) else {}
+    return _needs(missing)
 
 
 @rule(CONFIG, key="--delay-wgrad-compute", says=f"needs {EXCHANGE}")
