@@ -69,16 +69,18 @@ def header(about: Values) -> bytes:
 
 def shared(node: Node) -> bytes:
     """What is the same of a node on every rank of its stage."""
-    waits_for = b"".join(map(_varint, node.after))
+    fields: dict[int, int | bytes] = {
+        NODE_ID: node.id,
+        NODE_NAME: node.name.encode(),
+        NODE_TYPE: TYPES[node.kind],
+        NODE_DATA_DEPS: b"".join(map(_varint, node.after)),
+        NODE_START: node.start_us,
+        NODE_DURATION: node.duration_us,
+    }
     return b"".join(
-        [
-            _number(NODE_ID, node.id) if node.id else b"",
-            _data(NODE_NAME, node.name.encode()) if node.name else b"",
-            _number(NODE_TYPE, TYPES[node.kind]),
-            _data(NODE_DATA_DEPS, waits_for) if waits_for else b"",
-            _number(NODE_START, node.start_us) if node.start_us else b"",
-            _number(NODE_DURATION, node.duration_us) if node.duration_us else b"",
-        ]
+        _data(number, value) if isinstance(value, bytes) else _number(number, value)
+        for number, value in fields.items()
+        if value
     )
 
 

@@ -74,14 +74,8 @@ Box = tuple[float, float, float, float]
 """Left, right, top, bottom."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """One row of a bar chart."""
-
-    label: str
-    svg: str
-    number: str
-    """What is written beside it."""
+# What stands beside a bar at either side, its lengths by colour.
+Bar = tuple[str, str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +87,11 @@ class Chart:
     legend: Mapping[str, str]
     """What each colour stands for."""
     svg: str = ""
-    bars: tuple[Bar, ...] = ()
+    bars: Sequence[Bar] = ()
+    end: float = 1.0
+    """How long a bar may be."""
+    limit: float = 0.0
+    """Where a stroke stands in every bar; 0: nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,20 +211,6 @@ def peak_groups(curve: MemoryCurve) -> dict[str, float]:
     }
 
 
-def _bar(label: str, number: str, parts: Mapping[str, float], end: float, limit: float) -> Bar:
-    """Parts in a row, as long as their share of ``end``; a stroke at ``limit``, where above 0."""
-    drawn, left = [], 0.0
-    for colour, length in parts.items():
-        right = left + 1000.0 * length / end
-        drawn.append(_boxes([(left, right, 0.0, 10.0)], colour))
-        left = right
-    if limit:
-        place = min(1000.0 * limit / end, 997.0)
-        drawn.append(_boxes([(place, place + 3.0, 0.0, 10.0)], "limit"))
-    attributes = 'preserveAspectRatio="none" aria-hidden="true"'
-    return Bar(label=label, number=number, svg=_svg(1000, 10, drawn, attributes))
-
-
 def _used(titles: Mapping[str, str], rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
     return {name: title for name, title in titles.items() if any(row.get(name, 0) for row in rows)}
 
@@ -243,25 +227,27 @@ def time_bars(found: Iteration) -> Chart:
         title="Seconds of an iteration by stage",
         caption=caption if len(rows) > 1 else "One iteration; all ranks do the same.",
         legend=_used(TIME_TITLES, rows),
-        bars=tuple(
-            _bar(f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row, longest, 0.0)
+        bars=[
+            (f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row)
             for stage, row in enumerate(rows)
-        ),
+        ],
+        end=longest,
     )
 
 
 def memory_bars(found: Iteration, hbm_bytes: float) -> Chart:
     """Every stage's fullest moment by group."""
     rows, limit = [peak_groups(curve) for curve in found.curves], hbm_bytes / GIB
-    longest = max(limit, *(sum(row.values()) for row in rows))
     return Chart(
         title="GiB of a rank by stage",
         caption=f"A rank of every stage at its fullest moment; stroke: HBM of {limit:,.1f} GiB.",
         legend=_used(MEMORY_TITLES, rows),
-        bars=tuple(
-            _bar(f"stage {stage}", f"{sum(row.values()):,.1f} GiB", row, longest, limit)
+        bars=[
+            (f"stage {stage}", f"{sum(row.values()):,.1f} GiB", row)
             for stage, row in enumerate(rows)
-        ),
+        ],
+        end=max(limit, *(sum(row.values()) for row in rows)),
+        limit=limit,
     )
 
 

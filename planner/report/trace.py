@@ -10,6 +10,7 @@ in that of how many slices they have.
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from planner import __version__
@@ -31,34 +32,23 @@ def first_rank(strategy: Strategy, stage: int) -> int:
     return stage_ranks(strategy, stage)[0]
 
 
-def _microseconds(seconds: float) -> int:
-    return round(seconds * 1e6)
+def _event(kind: str, name: str, rank: int, args: Event, **more: object) -> Event:
+    return {"name": name, "ph": kind, "pid": PROCESS, "tid": rank, "args": args, **more}
 
 
 def _complete(
     name: str, category: str, rank: int, edges_s: tuple[float, float], args: Event
 ) -> Event:
-    start, end = map(_microseconds, edges_s)
-    return {
-        "name": name,
-        "cat": category,
-        "ph": "X",
-        "ts": start,
-        "dur": end - start,
-        "pid": PROCESS,
-        "tid": rank,
-        "args": args,
-    }
+    start, end = (round(edge * 1e6) for edge in edges_s)
+    return _event("X", name, rank, args, cat=category, ts=start, dur=end - start)
 
 
 def slice_title(each: Slice) -> str:
     """What a slice is called: ``forward 3``, ``optimizer step``."""
     if each.kind == WAIT:
         return "waiting"
-    numbers = dict.fromkeys(operation.micro_batch for operation in each.slot)
-    if not numbers:
-        return item_title(each.kind)
-    return " ".join([each.kind, "+".join(map(str, numbers))])
+    numbers = dict.fromkeys(str(operation.micro_batch) for operation in each.slot)
+    return f"{each.kind} {'+'.join(numbers)}" if numbers else item_title(each.kind)
 
 
 def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
@@ -67,27 +57,21 @@ def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
         PASSES[kind]: {"chunk": chunk, "micro_batch": number} for kind, chunk, number in each.slot
     }
     category = each.kind if each.slot or each.kind == WAIT else "tail"
-    edges = (each.start_s, each.end_s)
-    yield _complete(slice_title(each), category, rank, edges, args)
+    yield _complete(slice_title(each), category, rank, (each.start_s, each.end_s), args)
     if len(each.seconds) < 2:
         return
-    start = each.start_s
-    for position, (name, seconds) in enumerate(each.seconds.items(), start=1):
-        end = each.end_s if position == len(each.seconds) else start + seconds
-        yield _complete(item_title(name), category, rank, (start, end), {"item": f"time.{name}"})
-        start = end
-
-
-def _named(what: str, name: str, rank: int) -> Event:
-    return {"name": what, "ph": "M", "pid": PROCESS, "tid": rank, "args": {"name": name}}
+    *starts, _ = accumulate(each.seconds.values(), initial=each.start_s)
+    # The last part ends where the slice does, whatever rounding says.
+    for name, edges in zip(each.seconds, pairwise((*starts, each.end_s)), strict=True):
+        yield _complete(item_title(name), category, rank, edges, {"item": f"time.{name}"})
 
 
 def stage_name(strategy: Strategy, stage: int) -> str:
     """What the track of a stage is called: ``stage 1: 8 layers (rank 4 and 3 alike)``."""
-    rank = first_rank(strategy, stage)
     same = strategy.num_gpus // strategy.pp
-    alike = f"rank {rank}" if same == 1 else f"rank {rank} and {same - 1} alike"
-    return f"stage {stage}: {strategy.layers_per_stage[stage]} layers ({alike})"
+    alike = f" and {same - 1} alike" if same > 1 else ""
+    rank, layers = first_rank(strategy, stage), strategy.layers_per_stage[stage]
+    return f"stage {stage}: {layers} layers (rank {rank}{alike})"
 
 
 def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
@@ -95,16 +79,11 @@ def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
 
     ``digits`` of the largest stage's number: viewers sort counters by their names.
     """
-    stage = f"stage {curve.stage:0{digits}}"
-    totals, before = curve.total_bytes, None
+    stage, before = f"stage {curve.stage:0{digits}}", None
+    changing = {group: curve.bytes_by_group[group] for group in ("activations", "transient")}
+    named = {"HBM": curve.total_bytes, **changing}
     for position, time_s in enumerate(curve.times_s[:-1]):
-        values = {
-            f"{stage} HBM": totals[position],
-            **{
-                f"{stage} {group}": curve.bytes_by_group[group][position]
-                for group in ("activations", "transient")
-            },
-        }
+        values = {f"{stage} {name}": sizes[position] for name, sizes in named.items()}
         if values == before:
             continue
         before = values
@@ -112,7 +91,7 @@ def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
             yield {
                 "name": name,
                 "ph": "C",
-                "ts": _microseconds(time_s),
+                "ts": round(time_s * 1e6),
                 "pid": PROCESS,
                 "args": {"GiB": round(num_bytes / GIB, 6)},
             }
@@ -123,10 +102,11 @@ def trace_events(
 ) -> Iterator[Event]:
     """Every stage's name, slices of a microsecond or more, and counters."""
     digits = len(str(len(drawn.stages) - 1))
-    yield _named("process_name", "one iteration", first_rank(strategy, 0))
+    whole = {"name": "one iteration"}
+    yield _event("M", "process_name", first_rank(strategy, 0), whole)
     for stage, slices in enumerate(drawn.stages):
         rank = first_rank(strategy, stage)
-        yield _named("thread_name", stage_name(strategy, stage), rank)
+        yield _event("M", "thread_name", rank, {"name": stage_name(strategy, stage)})
         events = (event for each in slices for event in _slice_events(rank, each))
         yield from (event for event in events if event["dur"])
         yield from _counters(curves[stage], digits)
