@@ -23,8 +23,8 @@ from planner.frameworks.settings import (
 )
 from planner.layers.parameters import count_parameters
 from planner.query.traits import read_settings
+from planner.search.space.count import not_offered
 from planner.search.space.narrow import narrowing_of
-from planner.search.space.offered import not_offered
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.spec.strategy import SCHEDULES
 from planner.units import GIB

@@ -27,8 +27,7 @@ from planner.search.headroom import (
     most_headroom_gib,
     with_headroom,
 )
-from planner.search.ranking.goals import Goal
-from planner.search.ranking.pareto import non_dominated
+from planner.search.ranking.goals import Goal, non_dominated
 from planner.search.search import Progress, SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING

@@ -15,7 +15,7 @@ from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
 from planner.errors import NothingFitsError
 from planner.query.objectives import JobLimits, Limit
-from planner.search.ranking.pareto import non_dominated
+from planner.search.ranking.goals import non_dominated
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import OFFLOAD_POLICIES

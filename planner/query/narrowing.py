@@ -16,8 +16,8 @@ from planner.limits import brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
 from planner.query.options import FIXED, OPTIONS, word_of
 from planner.query.query import Query
+from planner.search.space.count import not_offered
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.search.space.offered import not_offered
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import STRATEGY_FIELDS
 from planner.spec.traits import FrameworkTraits

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from planner.search.ranking.pareto import BLOCK_ROWS, non_dominated
+from planner.search.ranking.goals import BLOCK_ROWS, non_dominated
 
 VALUES = st.one_of(st.integers(0, 4).map(float), st.sampled_from([0.5, np.inf]))
 SHAPES = st.tuples(st.integers(0, 40), st.integers(1, 5))

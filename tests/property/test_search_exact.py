@@ -60,9 +60,8 @@ from planner.search.stages.bounds import (
     may_keep,
     refine,
 )
-from planner.search.stages.solver import Split, solve_split
+from planner.search.stages.solver import Split, Variant, solve_split
 from planner.search.stages.stage_table import stage_table
-from planner.search.stages.ways import Variant
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
     LAYER_POLICY_NAMES,

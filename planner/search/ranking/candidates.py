@@ -6,8 +6,7 @@ import numpy as np
 
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.policies import Policy
-from planner.search.stages.solver import CLOSED, Split
-from planner.search.stages.ways import Variant
+from planner.search.stages.solver import CLOSED, Split, Variant
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
 

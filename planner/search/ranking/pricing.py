@@ -13,8 +13,8 @@ from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import straggler_factor
 from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
-from planner.search.space.policies import Policy, of_policy, part_numbers, with_part
-from planner.search.stages.ways import Variant, undominated
+from planner.search.space.policies import Policy, of_kinds, part_numbers, with_part
+from planner.search.stages.solver import Variant, undominated
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Index, Mask
 
@@ -34,7 +34,7 @@ class Priced:
 def _under(model: StageModel, policy: Policy, selective: SelectiveCosts) -> StageModel:
     """A model under a policy whose selective layers repeat given modules."""
     model = replace(model, policies=with_selective(model.policies, selective))
-    return of_policy(model, policy)
+    return of_kinds(model, policy.kinds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class Pricing:
         """Stage models under the sets of modules and the kinds of layers of a policy."""
         sets = self.module_sets(policy)
         if not sets:
-            model = with_penalty(of_policy(model, policy), weight)
+            model = with_penalty(of_kinds(model, policy.kinds), weight)
             return Priced(model=model, bound=model, best_set=None)
         pace = straggler_factor(self.context, model.strategy)
         by_rate = "none" in policy.kinds
@@ -134,7 +134,7 @@ class Pricing:
             return with_part(model.take(places), policy.part, number), places, variants
         if not (module_sets := self.module_sets(policy)):
             same = Variant(policy=policy)
-            return of_policy(model, policy), np.arange(len(model)), [same] * len(model)
+            return of_kinds(model, policy.kinds), np.arange(len(model)), [same] * len(model)
         sets, places, options = self._options(model.strategy, policy)
         variants = [Variant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
         return _under(model.take(places), policy, options), places, variants

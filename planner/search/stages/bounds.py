@@ -31,8 +31,8 @@ from planner.search.stages.capacity import (
     layer_ranges,
     limits_at,
     stage_limits,
+    whole_layers,
 )
-from planner.search.stages.whole_layers import whole_layers
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 

@@ -27,7 +27,7 @@ from planner.query.objectives import (
     span_s,
 )
 from planner.query.options import OPTIONS
-from planner.search.ranking.pareto import non_dominated
+from planner.search.ranking.goals import non_dominated
 from planner.spec.job import JobSpec
 
 Contexts = Callable[..., Context]

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from planner.search.ranking.candidates import Candidates
-from planner.search.ranking.exploration import Exploration
+from planner.search.ranking.exploration import Exploration, Shapes
 from planner.search.ranking.goals import Goal, Order, best_of, ladder
 from planner.search.ranking.rank import FIRST_ROWS, frontier, top_k
-from planner.search.ranking.shapes import Shapes
 from planner.search.stages.solver import Split
 
 NONE, NO_COUNTS = np.zeros(1), np.zeros((3, 1))

@@ -14,7 +14,7 @@ from planner.search.space.policies import (
     Policy,
     filled_counts,
     loosest,
-    of_policy,
+    of_kinds,
     part_numbers,
     policies_of,
     with_part,
@@ -142,7 +142,7 @@ def test_leading_layers_are_as_many_as_the_first_stage_holds(
             model = with_part(whole, policy.part, np.ones(len(whole)))
             counts = filled_counts(policy, layers[0], np.zeros((3, 2)), 1, 1.0)
         else:
-            model = of_policy(whole, policy)
+            model = of_kinds(whole, policy.kinds)
             counts = filled_counts(policy, layers[0], np.zeros((3, 2)))
         every = np.repeat(counts[:, None, :], len(whole), axis=1)
         one, other = stage_held_bytes(model, layers), stage_held_bytes(whole, layers, every)

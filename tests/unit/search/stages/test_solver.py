@@ -13,7 +13,7 @@ from planner.cost.stage_model import stage_model
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import enumerate_space
-from planner.search.stages import choices
+from planner.search.stages import stage_table as choices
 from planner.search.stages.solver import Effort, solve_split
 from planner.spec.strategy import POLICIES, SCHEDULES, StrategyColumns
 

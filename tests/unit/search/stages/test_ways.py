@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.cost.module_sets import SelectiveCosts
-from planner.search.stages.ways import undominated
+from planner.search.stages.solver import undominated
 
 
 def options_of(added: list[float], saved: list[float], workspace: list[float]) -> SelectiveCosts:

@@ -6,8 +6,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from planner.search.stages import choices
-from planner.search.stages.choices import MOST_CELLS, Ranges
+from planner.search.stages import stage_table as choices
+from planner.search.stages.stage_table import MOST_CELLS, Ranges
 
 
 def ranges_of(most: list[int], free: tuple[bool, ...]) -> Ranges:
