@@ -180,26 +180,35 @@ def keys_at_top(where: str, text: str) -> set[str]:
 def load_yaml(path: str | FilePath) -> dict[str, Any]:
     """Return the mapping a file holds; what cannot be read raises ``file::line N: ...``."""
     where = str(path)
-    found = _unambiguous(where, parsed_yaml(where, read_text(path)), "mapping")
-    if not isinstance(found.value, dict):
-        kind = type(found.value).__name__
-        raise InputError.single(where, "line 1", f"must be a mapping of keys, is a {kind}")
+    found = parsed_yaml(where, read_text(path))
     for key, _ in found.root.resolved.pairs if found.root else ():
         if not isinstance(key.resolved.value, str):
             given = repr(key.resolved.value)
             raise InputError.single(where, given, "keys must be words, quote it if it is one")
-    mapping: dict[str, Any] = found.value
-    return mapping
+    return _mapping(where, found, "a mapping")
 
 
 def load_json(path: str | FilePath) -> dict[str, Any]:
     """Return the object in a plain JSON file; what cannot be read raises ``file::line N: ...``."""
     where = str(path)
-    found = parsed_json(where, read_text(path), is_plain=True)
+    return _mapping(where, parsed_json(where, read_text(path), is_plain=True), "an object")
+
+
+def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
+    """The value of a text; InputError where it is no mapping, or one with a key given twice."""
     if not isinstance(found.value, dict):
-        kind = type(found.value).__name__
-        raise InputError.single(where, "line 1", f"must be an object of keys, is a {kind}")
-    mapping: dict[str, Any] = _unambiguous(where, found, "object").value
+        message = f"must be {word} of keys, is a {type(found.value).__name__}"
+        raise InputError.single(where, "line 1", message)
+    if found.duplicates:
+        raise InputError(
+            Problem(
+                where=where,
+                key=f"line {each.line}",
+                message=f"key {str(each.path[-1])[:60]!r} is given twice in one {word.split()[1]}",
+            )
+            for each in found.duplicates
+        )
+    mapping: dict[str, Any] = found.value
     return mapping
 
 
@@ -207,16 +216,3 @@ def load_own(package: str, *names: str) -> Any:  # noqa: ANN401
     """Return what a YAML file that ships in a package holds: it is trusted, places are not kept."""
     text = resources.files(package).joinpath(*names).read_text(encoding="utf-8")
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-def _unambiguous(where: str, found: Tree, kind: str) -> Tree:
-    if found.duplicates:
-        raise InputError(
-            Problem(
-                where=where,
-                key=f"line {each.line}",
-                message=f"key {str(each.path[-1])[:60]!r} is given twice in one {kind}",
-            )
-            for each in found.duplicates
-        )
-    return found

@@ -63,22 +63,18 @@ class Condition:
             return np.asarray(computed(self.tree, names, _LANGUAGE) == 1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parsed:
-    """An expression in two parts: about columns, and about the layers' activations."""
-
-    condition: Condition | None
-    # Each leaves these kinds; empty where recomputation is not spoken of.
-    kinds: tuple[frozenset[str], ...]
-
-
 def hinted(message: str, name: str, known: Collection[str]) -> str:
     """Return the message with the names allowed and the nearest of them."""
     return f"{message}; allowed are {', '.join(known)}; {did_you_mean(name, known)}".rstrip("; ")
 
 
-def parse_expression(text: str, *, single: bool = False) -> Parsed:
-    """Read an expression; ``single`` allows one comparison only.
+def parse_expression(
+    text: str, *, single: bool = False
+) -> tuple[Condition | None, list[frozenset[str]]]:
+    """Read an expression in two parts: about columns, and about the layers' activations.
+
+    Each of the second leaves these kinds of layers; none where recomputation is not spoken of.
+    ``single`` allows one comparison only.
 
     Raises ValueError saying what is wrong.
     """
@@ -94,9 +90,9 @@ def parse_expression(text: str, *, single: bool = False) -> Parsed:
     if single and not isinstance(tree, ast.Compare):
         raise ValueError("must be one comparison such as tp<=8; --where takes and, or, not")
     terms = _terms(tree)
-    kinds = tuple(_kinds(term) for term in terms if RECOMPUTE in names_in(term))
+    kinds = [_kinds(term) for term in terms if RECOMPUTE in names_in(term)]
     others = [term for term in terms if RECOMPUTE not in names_in(term)]
-    return Parsed(condition=_condition(text, others) if others else None, kinds=kinds)
+    return _condition(text, others) if others else None, kinds
 
 
 def _quoted(match: re.Match[str]) -> str:

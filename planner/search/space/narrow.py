@@ -157,12 +157,12 @@ class _Reader:
 
     def hold(self, text: str, expression: str, *, single: bool = False) -> None:
         """Keep a condition that must hold."""
-        parsed = parse_expression(expression, single=single)
+        condition, kinds = parse_expression(expression, single=single)
         self.messages[text] = "The command line allows no other."
-        if parsed.condition:
-            self.conditions[text] = parsed.condition
-        if parsed.kinds:
-            self.kinds[text] = frozenset.intersection(*parsed.kinds)
+        if condition:
+            self.conditions[text] = condition
+        if kinds:
+            self.kinds[text] = frozenset.intersection(*kinds)
 
     def limit(self, text: str, item: str) -> None:
         """Read one comparison."""
