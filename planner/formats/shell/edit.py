@@ -47,9 +47,11 @@ def edited(
     words = " ".join(shlex.join(each) for each in wanted.values() if each)
     gone = " ".join(name for name, each in wanted.items() if not each)
     by_hand = f"{words}{f'; without {gone}' if gone else ''}"
-    before = _launches(options(source))
-    for message in _refused(options(source)[0], before, deciding, Lines(source.text), by_hand):
-        raise ExpressError(f"{source.path}: {message}")
+    found = options(source)
+    before = _launches(found)
+    reasons = [*_refused(found[0], before, deciding, Lines(source.text), by_hand)]
+    if reasons:
+        raise ExpressError(f"{source.path}: {'; '.join(reasons)}")
     for uses_origin in (True, False):
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Edit, None] = {}
@@ -65,7 +67,7 @@ def edited(
                 )
                 launched = processes_edit(source, command.launcher, num_gpus)
                 own = [*launched, *splice.edits()]
-                # What makes two options at once stays: only those two are said where they stand.
+                # A variable that makes two options stays: each is written where it is used.
                 if len(set(own)) < len(own):
                     raise _StuckError
                 edits |= dict.fromkeys(own)

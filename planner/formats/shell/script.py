@@ -30,6 +30,8 @@ MAX_DEPTH = 100
 MAX_SHELLS = 3
 # Of a command, in characters: functions that run each other end.
 _COST = 100
+# Commands that set the variables that they name, to what nobody knows.
+_SETS = ("read", "mapfile", "readarray", "getopts", "let")
 _REDIRECTIONS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
 _NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statement", "command")
 # In a command whose here-document is a script.
@@ -260,9 +262,9 @@ class Script(Expander):
 
     def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
         name = words[0].text
-        if name == "read":
+        if name in _SETS:
             for word in words[1:]:
-                self._set(word.text, None)
+                self._set(word.text.partition("=")[0], None)
         elif name == "shift" and self.arguments:
             count = words[1].text if len(words) > 1 else "1"
             self.arguments = self.arguments[int(count) if NUMBER.fullmatch(count) else 1 :]

@@ -216,6 +216,7 @@ def test_a_script_of_more_words_or_signs_than_any_is_refused(part: str) -> None:
         ("A=1 run $A", ["run", "${A}"]),
         ('A=""\nrun $A "$A" b', ["run", "", "b"]),
         ("unset A; A=1; read A; run $A", ["run", "${A}"]),
+        ("A=1; B=(2); let A=A*2; mapfile -t B; run $A $B", ["run", "${A}", "${B}"]),
         ("case x3 in y*) A=1 ;; x?) A=2 ;; *) A=3 ;; esac\nrun $A", ["run", "2"]),
         ('A=1; [ -n "$B" ] && A=2; run $A', ["run", "${A}"]),
         ("A=1; false || A=1; run $A", ["run", "1"]),
