@@ -1,6 +1,6 @@
 """Whether every stage fits, by how much it does not, and the smallest change that makes it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.answers.base import Deadline
@@ -42,21 +42,21 @@ def memory_findings(
         yield layout.places.finding("memory.tight", text, *DECISIONS)
     if memory.verdict != "does not fit":
         return
+    said = [ASSUMED[name] for name in layout.assumes]
+    assumed, at_least, asked = (" and ".join(each[i] for each in said) for i in range(3))
     least = _at_least(layout)
     found = list(memory_deficits(layout.context, layout.strategy))
     if layout.assumes and estimate(least.context, least.strategy).memory.fits:
-        words = [_ASSUMED[name].format(layout.context.job.seq_len) for name in layout.assumes]
-        asked = [_DECIDES[name] for name in layout.assumes]
         text = (
-            f"{found[0].words}, where {_and(words)}, which is assumed: {_and(asked)} "
-            f"{'says' if len(asked) == 1 else 'say'} what is so"
+            f"{found[0].words}, where {assumed.format(layout.context.job.seq_len)}, which is "
+            f"assumed: {asked} {'says' if len(said) == 1 else 'say'} what is so"
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
     found = list(memory_deficits(least.context, least.strategy))
     of_what = " of HBM" * any(deficit.limit != "HBM" for deficit in found)
     fix = _fix(least, of_what, accepts=accepts, deadline=Deadline(time_limit_s))
-    even = f" even where {_and([_LEAST[name] for name in layout.assumes])}" * bool(layout.assumes)
+    even = f" even where {at_least}" * bool(said)
     for number, deficit in enumerate(found):
         text = deficit.words + even
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
@@ -64,23 +64,28 @@ def memory_findings(
 
 # Nobody trains on less.
 LEAST_SEQ_LEN = 512
-_ASSUMED = {
-    "zero_stage": "no launcher shards the states",
-    "recompute": "nothing is recomputed",
-    "optimizer": "the optimizer is adam",
-    "seq_len": "sequences have {} tokens",
-}
-_LEAST = {
-    "zero_stage": "the launcher shards all states",
-    "recompute": "all layers are recomputed",
-    "optimizer": "the optimizer is sgd",
-    "seq_len": f"sequences have {LEAST_SEQ_LEN} tokens",
-}
-_DECIDES = {
-    "zero_stage": "the launcher's own configuration (--assume zero_stage=0 to 3)",
-    "recompute": "--assume recompute=full or none",
-    "optimizer": "--assume optimizer=NAME",
-    "seq_len": "--seq-len",
+# What is assumed where nobody says it, what takes least memory, and who can say what is so.
+ASSUMED = {
+    "zero_stage": (
+        "no launcher shards the states",
+        "the launcher shards all states",
+        "the launcher's own configuration (--assume zero_stage=0 to 3)",
+    ),
+    "recompute": (
+        "nothing is recomputed",
+        "all layers are recomputed",
+        "--assume recompute=full or none",
+    ),
+    "optimizer": (
+        "the optimizer is adam",
+        "the optimizer is sgd",
+        "--assume optimizer=NAME",
+    ),
+    "seq_len": (
+        "sequences have {} tokens",
+        f"sequences have {LEAST_SEQ_LEN} tokens",
+        "--seq-len",
+    ),
 }
 
 
@@ -97,10 +102,6 @@ def _at_least(layout: Layout) -> Layout:
         length = min(LEAST_SEQ_LEN, context.job.seq_len)
         context = replace(context, job=replace(context.job, seq_len=length))
     return replace(layout, context=context, strategy=strategy)
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(words)
 
 
 def _fix(layout: Layout, of_what: str, *, accepts: Accepts | None, deadline: Deadline) -> str:
