@@ -5,54 +5,54 @@ One table for every reader. What is larger than a limit is a mistake, or was wri
 
 import re
 
+# Thirty times the longest launch script seen, six times a config.json with a label per class.
 MAX_FILE_BYTES = 2**18
-"""Thirty times the longest launch script seen, six times a config.json with a label per class."""
+# Of what tools print, and of tables of runs: nine times the published ones.
 MAX_LOG_BYTES = 2**23
-"""Of what tools print, and of tables of runs: nine times the published ones."""
+# Mappings and lists inside each other, aliases and merge keys written out.
 MAX_DEPTH = 64
-"""Mappings and lists inside each other, aliases and merge keys written out."""
+# Keys and values in the text of a file; values with aliases and merge keys written out.
 MAX_VALUES = 50_000
-"""Keys and values in the text of a file; values with aliases and merge keys written out."""
+# Of a number in a file; a float holds every whole number of so many.
 MAX_DIGITS = 301
-"""Of a number in a file; a float holds every whole number of so many."""
+# Of a number on the command line, point included.
 MAX_COUNT_DIGITS = 40
-"""Of a number on the command line, point included."""
+# Characters of one word of the command line.
 MAX_WORD = 2000
-"""Characters of one word of the command line."""
 MAX_CONDITION_CHARACTERS = 1000
 MAX_CONDITION_DEPTH = 40
+# Number in a condition.
 MAX_LITERAL = 10**9
-"""Number in a condition."""
+# That narrow a search, each member of a comma list counted.
 MAX_OPTIONS = 100
-"""That narrow a search, each member of a comma list counted."""
+# Sizes of one curve.
 MAX_SIZES = 64
-"""Sizes of one curve."""
 MAX_TIME_LIMIT_S = 1e7
+# Characters of a message, a path or a key shown; what a file holds may be longer.
 MAX_MESSAGE = 1000
-"""Characters of a message, a path or a key shown; what a file holds may be longer."""
+# Accelerators, nodes, and the degree of any axis.
 MAX_GPUS = 10**7
-"""Accelerators, nodes, and the degree of any axis."""
 MAX_GPUS_PER_NODE = 1024
+# Eight times the deepest model of the catalog.
 MAX_LAYERS = 1000
-"""Eight times the deepest model of the catalog."""
+# Layers of an encoder and a decoder together.
 MAX_BLOCKS = 2 * MAX_LAYERS
-"""Layers of an encoder and a decoder together."""
+# Of a hidden layer, heads, vocabulary and windows: rows or columns of one matrix.
 MAX_WIDTH = 10**7
-"""Of a hidden layer, heads, vocabulary and windows: rows or columns of one matrix."""
 MAX_EXPERTS = 10**4
+# Of one tensor outside the repeated shape, or of a whole model.
 MAX_PARAMETERS = 10**15
-"""Of one tensor outside the repeated shape, or of a whole model."""
 MAX_SEQ_LEN = 10**8
+# Sequences of one iteration.
 MAX_BATCH = 10**9
-"""Sequences of one iteration."""
+# Of multi-token prediction: more further tokens than anyone predicts.
 MAX_MTP_LAYERS = 16
-"""Of multi-token prediction: more further tokens than anyone predicts."""
+# Tokens beyond the mean: a busier rank would hold those of more than a hundred others.
 MAX_IMBALANCE = 100.0
-"""Tokens beyond the mean: a busier rank would hold those of more than a hundred others."""
 MAX_TOKENS = 10**18
 MAX_USD = 10**15
+# Three hundred years.
 MAX_DURATION_S = 10**10
-"""Three hundred years."""
 MAX_BYTES = 2**60
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:/@(),=-]{0,99}")

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 
+# Characters of a name; what is longer was not mistyped.
 MAX_LENGTH = 100
-"""Characters of a name; what is longer was not mistyped."""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

@@ -18,12 +18,12 @@ from planner.limits import (
     brief,
 )
 
+# A scalar or a column of numbers; every cost function takes and returns these.
 Array = npt.NDArray[np.float64]
-"""A scalar or a column of numbers; every cost function takes and returns these."""
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
+# Positions, a mask, or a run, of the rows of a column.
 Rows = Index | Mask | slice
-"""Positions, a mask, or a run, of the rows of a column."""
 
 KIB = 2**10
 MIB = 2**20
