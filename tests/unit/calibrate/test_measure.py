@@ -59,17 +59,11 @@ def test_one_process_measures_itself_and_says_how_far_it_is() -> None:
 def test_two_processes_measure_what_is_between_them(tmp_path: Path) -> None:
     program = Path(__file__).with_name("small.py")
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT)}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT), "PYTHONPATH": ROOT}
     started = [
         subprocess.Popen(
             [sys.executable, str(program), str(tmp_path / "table")],
-            env={
-                **os.environ,
-                **shared,
-                "PYTHONPATH": ROOT,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-            },
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(2)
     ]

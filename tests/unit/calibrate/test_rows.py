@@ -15,13 +15,8 @@ def test_a_table_is_read_as_it_was_written() -> None:
     assert again.machine == table.machine
     assert [row.what for row in again.rows] == [row.what for row in table.rows]
     assert again.rows[0].time_s == pytest.approx(table.rows[0].time_s, rel=1e-3)
-    assert (
-        again.lines[0]
-        == text.splitlines().index(
-            next(line for line in text.splitlines() if line.startswith("product"))
-        )
-        + 1
-    )
+    lines = enumerate(text.splitlines(), 1)
+    assert again.lines[0] == next(at for at, line in lines if line.startswith("product"))
 
 
 @pytest.mark.parametrize(

@@ -227,12 +227,8 @@ def test_rows_show_vendor_units_and_sources() -> None:
 def test_a_precision_without_offsets_of_its_own_takes_those_of_16_bits() -> None:
     gaudi = load_accelerator("gaudi3").gemm
     low = gaudi.low_precision["fp8"]
-    assert (low.m0, low.n0, low.k0, low.launch_s) == (
-        gaudi.m0,
-        gaudi.n0,
-        gaudi.k0,
-        gaudi.launch_s,
-    )
+    for name in ("m0", "n0", "k0", "launch_s"):
+        assert getattr(low, name) == getattr(gaudi, name)
 
 
 @pytest.mark.parametrize(
