@@ -16,8 +16,8 @@ from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.priced import price
 from planner.cost.stage import StageModel
 from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
-from planner.search.feasible import FeasiblePlan
 from planner.search.least_over_limit import Limited, Widened, least_over_limit
+from planner.search.search import Found as FeasiblePlan
 from planner.search.space.narrow import Narrowing, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values

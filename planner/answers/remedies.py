@@ -8,7 +8,8 @@ from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, argument_of, kinds, more_nodes, of_size
 from planner.answers.whatif import Case, Change, Scale, best, fits, smallest
 from planner.cost.estimate import estimate
-from planner.search.feasible import FeasiblePlan, SearchTimeoutError, smallest_feasible
+from planner.search.feasible import SearchTimeoutError, smallest_feasible
+from planner.search.search import Found as FeasiblePlan
 
 MOST_PAIRS = 3
 

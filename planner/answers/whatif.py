@@ -8,7 +8,8 @@ from typing import Any
 from planner.answers.base import Deadline, Plan, plans_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.search.feasible import FeasiblePlan, SearchTimeoutError, first_feasible
+from planner.search.feasible import SearchTimeoutError, first_feasible
+from planner.search.search import Found as FeasiblePlan
 from planner.search.search import SearchResult, search
 from planner.search.space.legality import Violation, violations
 from planner.search.space.narrow import Narrowing

@@ -25,8 +25,8 @@ from planner.units import Array
 CHUNK_ROWS = 2**14  # rows crossed with the values of one more field at once
 Row = dict[str, int]
 Layout = TypeVar("Layout")
+# The limits that a layout violates.
 Pattern = frozenset[str]
-"""The limits that a layout violates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Conflict(Generic[Layout]):
     """For each of them a layout that keeps all the others."""
 
 
+# Some layout that keeps the limits named; None where none does.
 Probe = Callable[[frozenset[str]], Witness[Layout] | None]
-"""Some layout that keeps the limits named; None where none does."""
 
 
 def minimal_conflict(limits: Sequence[str], probe: Probe[Layout]) -> Conflict[Layout] | None:
@@ -85,18 +85,11 @@ def minimal_core(limits: Sequence[str], patterns: Sequence[Pattern]) -> tuple[st
 
     It lies among the first limits for which there is one.
     """
-    for number in range(len(limits) + 1):
-        if _suffice(limits[:number], patterns):
-            return _shrunk(tuple(limits[:number]), patterns)
-    return None
-
-
-def _shrunk(core: tuple[str, ...], patterns: Sequence[Pattern]) -> tuple[str, ...]:
-    """The core less every limit it does without, later ones first."""
-    for limit in reversed(core):
-        rest = tuple(other for other in core if other != limit)
-        if _suffice(rest, patterns):
-            core = rest
+    firsts = (limits[:number] for number in range(len(limits) + 1))
+    core = next((tuple(first) for first in firsts if _suffice(first, patterns)), None)
+    for limit in reversed(core or ()):
+        rest = tuple(other for other in core or () if other != limit)
+        core = rest if _suffice(rest, patterns) else core
     return core
 
 

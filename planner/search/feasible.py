@@ -4,17 +4,16 @@ The same bounds and stage problem as the ranking, without its order: any layout 
 """
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.search.ranking.exploration import Exploration, explored, of_strategies
 from planner.search.ranking.rank import Ranked
-from planner.search.search import to_strategy
+from planner.search.search import Found, found_of
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import Strategy, StrategyColumns, gpus_of
+from planner.spec.strategy import StrategyColumns, gpus_of
 from planner.units import Index
 
 FIRST_SHAPES, MOST_SHAPES = 16, 128  # opened at once; doubled from the first to the most
@@ -25,17 +24,9 @@ class SearchTimeoutError(Exception):
     """The deadline passed before the answer was known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeasiblePlan:
-    """A complete layout that fits, and its time under the model."""
-
-    strategy: Strategy
-    iteration_s: float
-
-
 def first_feasible(
     context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
-) -> FeasiblePlan | None:
+) -> Found | None:
     """Some layout that fits; None where there is none.
 
     Raises SearchTimeoutError after ``deadline``, of time.monotonic().
@@ -48,7 +39,7 @@ def first_feasible(
 
 def smallest_feasible(
     context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
-) -> tuple[FeasiblePlan, bool] | None:
+) -> tuple[Found, bool] | None:
     """Some layout of those with the fewest GPUs that fit; None where none fits.
 
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
@@ -60,7 +51,7 @@ def smallest_feasible(
     for group in range(len(all_shapes.gpus)):
         shapes = np.flatnonzero(all_shapes.group == group)
         found = _opened(exploration, shapes, deadline)
-        if isinstance(found, FeasiblePlan):
+        if isinstance(found, Found):
             try:
                 smaller = _decided(exploration, unsure, deadline)
             except SearchTimeoutError:
@@ -86,7 +77,7 @@ def first_of(
     *,
     solves: bool = True,
     deadline: float | None = None,
-) -> FeasiblePlan | None:
+) -> Found | None:
     """A layout of one of the strategies given, all of them legal; None where none fits.
 
     Without ``solves`` only a layout that bounds come upon.
@@ -95,13 +86,11 @@ def first_of(
     exploration = of_strategies(enumeration, strategy)
     found = _refined(exploration, np.arange(len(exploration.candidates.strategy)), deadline)
     if not solves:
-        return found if isinstance(found, FeasiblePlan) else None
+        return found if isinstance(found, Found) else None
     return _decided(exploration, found, deadline)
 
 
-def _opened(
-    exploration: Exploration, shapes: Index, deadline: float | None
-) -> FeasiblePlan | list[int]:
+def _opened(exploration: Exploration, shapes: Index, deadline: float | None) -> Found | list[int]:
     """Open shapes in order, more and more at once: a layout that bounds come upon, or open rows."""
     unsure: list[int] = []
     start, number = 0, FIRST_SHAPES
@@ -112,16 +101,14 @@ def _opened(
         first = len(candidates.lower_s)
         exploration.open(shapes[start : start + number], limits)
         found = _refined(exploration, np.arange(first, len(candidates.lower_s)), deadline)
-        if isinstance(found, FeasiblePlan):
+        if isinstance(found, Found):
             return found
         unsure += found
         start, number = start + number, min(2 * number, MOST_SHAPES)
     return unsure
 
 
-def _refined(
-    exploration: Exploration, rows: Index, deadline: float | None
-) -> FeasiblePlan | list[int]:
+def _refined(exploration: Exploration, rows: Index, deadline: float | None) -> Found | list[int]:
     """The first layout that bounds come upon, else the rows of which they leave it open."""
     candidates, unsure = exploration.candidates, list[int]()
     for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
@@ -135,10 +122,10 @@ def _refined(
 
 
 def _decided(
-    exploration: Exploration, found: FeasiblePlan | list[int], deadline: float | None
-) -> FeasiblePlan | None:
+    exploration: Exploration, found: Found | list[int], deadline: float | None
+) -> Found | None:
     """Solve the rows left open, one after the other, until one has a layout."""
-    if isinstance(found, FeasiblePlan):
+    if isinstance(found, Found):
         return found
     splits = exploration.candidates.splits
     for row in found:
@@ -159,8 +146,6 @@ def _check(deadline: float | None) -> None:
         raise SearchTimeoutError
 
 
-def _fit(exploration: Exploration, row: int) -> FeasiblePlan:
+def _fit(exploration: Exploration, row: int) -> Found:
     candidates = exploration.candidates
-    split = candidates.splits[row]
-    strategy = to_strategy(candidates.strategy, Ranked(row=row, split=split))
-    return FeasiblePlan(strategy=strategy, iteration_s=split.iteration_s / split.weight)
+    return found_of(candidates.strategy, Ranked(row=row, split=candidates.splits[row]))

@@ -12,7 +12,7 @@ from planner.cost.estimate import memory_estimate
 from planner.cost.priced import price_all
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.rank import Ranked, frontier
-from planner.search.search import Found, Progress, SearchResult, to_strategy
+from planner.search.search import Found, Progress, SearchResult, found_of
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
 from planner.units import GIB, Array, Index
@@ -101,20 +101,15 @@ class _Steps:
         return tight
 
     def _points(self, ranked: Sequence[Ranked]) -> dict[int, _Point]:
-        strategies = [to_strategy(self.exploration.candidates.strategy, one) for one in ranked]
-        subjects = price_all(self.context, strategies) if strategies else ()
+        found = [found_of(self.exploration.candidates.strategy, one) for one in ranked]
+        subjects = price_all(self.context, [one.strategy for one in found])
         return {
             one.row: _Point(
                 ranked=one,
-                found=Found(
-                    strategy=strategy,
-                    iteration_s=one.split.iteration_s / one.split.weight,
-                    weighed_s=one.split.iteration_s,
-                    is_optimal=one.split.is_optimal,
-                ),
+                found=own,
                 headroom_gib=headroom_gib(self.context, memory_estimate(subject).peak_bytes),
             )
-            for one, strategy, subject in zip(ranked, strategies, subjects, strict=True)
+            for one, own, subject in zip(ranked, found, subjects, strict=True)
         }
 
 

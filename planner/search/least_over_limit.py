@@ -13,8 +13,9 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable
 from planner.cost.stage import StageModel
-from planner.search.feasible import FeasiblePlan, SearchTimeoutError, first_of
+from planner.search.feasible import SearchTimeoutError, first_of
 from planner.search.ranking.pricing import Pricing
+from planner.search.search import Found
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import loosest, policies_of
 from planner.search.space.shapes import shape_bounds
@@ -29,17 +30,17 @@ FIRST_SHAPES = 128  # whose layouts bound the factor from above at first
 CHUNK_ROWS = 2**13  # strategies bounded at once, so that memory stays bounded
 CLOSE = 0.02  # of the gap, up to which the least is looked for
 
+# The context with so many times the limit.
 Widened = Callable[[float], Context]
-"""The context with so many times the limit."""
+# A stage model, with so many times the limit in every row.
 Limited = Callable[[StageModel, Array], StageModel]
-"""A stage model, with so many times the limit in every row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeastOverLimit:
     """A layout that fits with ``factor`` times the limit."""
 
-    fit: FeasiblePlan
+    fit: Found
     factor: float
     is_least: bool
     """Without CLOSE of what is missing no other layout fits."""
@@ -149,9 +150,7 @@ class _Ascending:
                 return
             step *= 2.0
 
-    def at(
-        self, factor: float, *, solves: bool, deadline: float | None = None
-    ) -> FeasiblePlan | None:
+    def at(self, factor: float, *, solves: bool, deadline: float | None = None) -> Found | None:
         """A layout within a factor; only as bounds find them, or every strategy decided."""
         rows = np.flatnonzero(self.factors <= factor)
         order = rows[np.argsort(self.factors[rows], kind="stable")]

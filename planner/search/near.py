@@ -41,16 +41,16 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Mask
 
+# With more changed fields it is another layout, not a repair.
 MOST_CHANGES = 5
-"""With more changed fields it is another layout, not a repair."""
+# Layouts in a row that are not accepted before the search gives up.
 MAX_REJECTIONS = 30
-"""Layouts in a row that are not accepted before the search gives up."""
+# Layers per stage, policies of layers and recomputed modules, as one change.
 SPLIT = "split"
-"""Layers per stage, policies of layers and recomputed modules, as one change."""
+# Layouts asked of a search at first; eight times as many whenever those do not do.
 FIRST_ROWS = 4
-"""Layouts asked of a search at first; eight times as many whenever those do not do."""
+# Shapes whose strategies are priced at once, so that memory stays bounded.
 CHUNK_SHAPES = 2**12
-"""Shapes whose strategies are priced at once, so that memory stays bounded."""
 
 Accepts = Callable[[Strategy], bool]
 

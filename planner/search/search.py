@@ -14,8 +14,8 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
 from planner.spec.strategy import Strategy, StrategyColumns, split_values
 
+# Called with what is being done and the fraction of the search behind it.
 Progress = Callable[[str, float], None]
-"""Called with what is being done and the fraction of the search behind it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +79,17 @@ class SearchResult:
         return max(0.0, 1.0 - min(self.bound_s, best) / best)
 
 
-def to_strategy(columns: StrategyColumns, ranked: Ranked) -> Strategy:
-    """Join a row of columns and its split into one strategy."""
+def found_of(columns: StrategyColumns, ranked: Ranked) -> Found:
+    """Join a row of columns and its split into one strategy, with its times."""
     split = ranked.split
     values = columns.values(ranked.row) | split_values(split.layers, split.counts)
     modules = split.modules if any(values["selective_layers_per_stage"]) else None
-    return Strategy(**values, recompute_modules=modules)
+    return Found(
+        strategy=Strategy(**values, recompute_modules=modules),
+        iteration_s=split.iteration_s / split.weight,
+        weighed_s=split.iteration_s,
+        is_optimal=split.is_optimal,
+    )
 
 
 def search(
@@ -163,12 +168,4 @@ def _fastest(exploration: Exploration, best: Ranked) -> Found | None:
 
 
 def _found(exploration: Exploration, best: Best) -> tuple[Found, ...]:
-    return tuple(
-        Found(
-            strategy=to_strategy(exploration.candidates.strategy, one),
-            iteration_s=one.split.iteration_s / one.split.weight,
-            weighed_s=one.split.iteration_s,
-            is_optimal=one.split.is_optimal,
-        )
-        for one in best.ranked
-    )
+    return tuple(found_of(exploration.candidates.strategy, one) for one in best.ranked)

@@ -10,13 +10,13 @@ from planner.search.stages.solver import CLOSED, Split, Variant
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
 
+# What tells layouts apart; all else is a knob of one.
 LAYOUT = (
     *(name for name, each in STRATEGY_FIELDS.items() if each.kind in ("degrees", "expert layout")),
     "zero_stage",
 )
-"""What tells layouts apart; all else is a knob of one."""
+# No column has more than 2**24 values, so that numbers stay below 2**63.
 LARGE_NUMBER = 2**38
-"""No column has more than 2**24 values, so that numbers stay below 2**63."""
 
 
 @dataclass(frozen=True, kw_only=True)

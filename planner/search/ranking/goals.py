@@ -15,10 +15,10 @@ from planner.search.ranking.rank import Best, Field, Ranked, least_value, top_k
 from planner.units import Array, Index, Mask
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
+# Rungs of a ladder of GPU counts below the best plan's, the fewest apart.
 MOST_HALVINGS = 3
-"""Rungs of a ladder of GPU counts below the best plan's, the fewest apart."""
+# Relative slack of limits, so that rounding drops no plan that just keeps one.
 ROUNDING = 1e-9
-"""Relative slack of limits, so that rounding drops no plan that just keeps one."""
 
 
 def unlimited(num_gpus: Array) -> Array:
@@ -102,8 +102,8 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     return Best(ranked=tuple(ranked), bound_s=bound_s)
 
 
+# Points compared at once with all kept before them.
 BLOCK_ROWS = 256
-"""Points compared at once with all kept before them."""
 
 
 def non_dominated(points: Array) -> Index:
@@ -142,7 +142,7 @@ def _kept_of_many(ranked: Array) -> Mask:
     front = ranked[:0]
     for start in range(0, len(ranked), BLOCK_ROWS):
         block = ranked[start : start + BLOCK_ROWS]
-        left = np.flatnonzero(~_is_covered(front, block))
+        left = np.flatnonzero(~_covers(front, block).any(axis=0))
         inside = block[left]
         left = left[~np.triu(_covers(inside, inside), 1).any(axis=0)]
         kept[start + left] = True
@@ -156,7 +156,3 @@ def _covers(one: Array, other: Array) -> Mask:
     for objective in range(one.shape[1]):
         covers &= one[:, objective, None] <= other[None, :, objective]
     return covers
-
-
-def _is_covered(front: Array, block: Array) -> Mask:
-    return np.asarray(_covers(front, block).any(axis=0))

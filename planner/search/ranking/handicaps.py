@@ -36,9 +36,9 @@ from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES, Strategy, Strate
 from planner.units import GB, Array
 
 Basis = Literal["pairs", "drift", "prior"]
+# From here on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s, Grace's
+# NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction).
 FAST_HOST_LINK_BYTES_PER_S = 100.0 * GB
-"""From here on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s, Grace's
-NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,7 @@ class Handicap:
     reason: str
 
 
+# Every mechanism that counts, with its reason; the order is that of the documentation.
 HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
     {
         "optimizer_offload": Handicap(
@@ -227,7 +228,6 @@ HANDICAPS: Mapping[str, Handicap] = MappingProxyType(
         ),
     }
 )
-"""Every mechanism that counts, with its reason; the order is that of the documentation."""
 
 
 def factor_of(name: str) -> float:

@@ -10,21 +10,21 @@ from planner.cost.context import Context
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
+# Names of HANDICAPS, and how often each strategy uses the mechanism.
 Uses = list[tuple[str, Array | Mask]]
-"""Names of HANDICAPS, and how often each strategy uses the mechanism."""
 
+# Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1).
 MOST_LOCAL_EXPERTS = 32
-"""Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1)."""
+# The most in a tuned recipe or a published training run.
 MOST_EXPERT_RANKS = 64
-"""The most in a tuned recipe or a published training run."""
+# Tokens of one micro-batch on one rank: the most in a tuned recipe of several sequences.
 MOST_BATCHED_TOKENS = 32768
-"""Tokens of one micro-batch on one rank: the most in a tuned recipe of several sequences."""
+# Of a sequence on one rank of context parallelism, in all published runs.
 FEWEST_CONTEXT_TOKENS = 4096
-"""Of a sequence on one rank of context parallelism, in all published runs."""
+# Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss.
 PAIRED_SHARDING_RANKS = 192
-"""Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss."""
+# The most under FSDP in a published run, which the model meets (torchtitan, Composer).
 MOST_SHARDING_RANKS = 512
-"""The most under FSDP in a published run, which the model meets (torchtitan, Composer)."""
 
 _PARAMETERS_OFFLOADED = np.array(["parameters" in code for code in OFFLOAD_CODES])
 _ON_NVME = np.array([code.endswith("nvme") for code in OFFLOAD_CODES])

@@ -114,10 +114,10 @@ class Refining:
             known.keep(row, variants[place], layers, counts, float(seconds[place]), 1.0)
 
 
+# Rows times variants of their policy (sets of modules, numbers of layers) bounded together.
 MOST_PAIRS = 2**13
-"""Rows times variants of their policy (sets of modules, numbers of layers) bounded together."""
+# Solved without another look at their bounds.
 FEW_WAYS = 8
-"""Solved without another look at their bounds."""
 
 
 @dataclass(kw_only=True)

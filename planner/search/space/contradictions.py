@@ -11,8 +11,8 @@ from planner.search.space.vocabulary import DIMENSIONS, Dimension
 from planner.spec.strategy import LAYER_POLICY_NAMES
 from planner.units import Array, Mask
 
+# More combinations of fixed values are left for the search to try.
 _MAX_COMBINATIONS = 100_000
-"""More combinations of fixed values are left for the search to try."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ import numpy as np
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
+# Schedules whose chunks may differ; closed forms of the others are for equal ones.
 _UNEVEN = np.array([name == "1f1b" for name in SCHEDULES])
-"""Schedules whose chunks may differ; closed forms of the others are for equal ones."""
 
 
 def has_equal_chunks(strategy: StrategyColumns, *, uneven_stages: bool) -> Mask:

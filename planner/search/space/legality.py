@@ -13,8 +13,8 @@ from planner.search.space.rules import RULES
 from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy
 
 LAYERS = "layers_per_stage"
+# What plans model of uneven chunks; a framework may take more.
 CHUNKS = "chunks_offered"
-"""What plans model of uneven chunks; a framework may take more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,11 +26,11 @@ COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _OFFLOAD = "offload"
 _OPENING, _CLOSING = "([{", ")]}"
+# What ``--allow`` refuses by name: it changes what is trained, and is not modelled.
 NOT_COVERED = (
     *("fp16", "bf16", "int8", "topk", "powersgd", "onebit-adam", "onebit-lamb"),
     *("local", "diloco", "async-server", "zenflow"),
 )
-"""What ``--allow`` refuses by name: it changes what is trained, and is not modelled."""
 
 
 @dataclass(frozen=True, kw_only=True)

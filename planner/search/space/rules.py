@@ -22,5 +22,5 @@ def whole_cluster(context: Context, columns: Columns) -> Mask:
     return np.asarray(gpus_of(columns) == context.cluster.num_accelerators)
 
 
+# Asked beside RULES where plans for a part of the cluster are of no interest.
 WHOLE_CLUSTER = whole_cluster
-"""Asked beside RULES where plans for a part of the cluster are of no interest."""

@@ -27,12 +27,12 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
+# Looked at together: what rules drop of more never lies in memory at once.
 PART_ROWS = 2**20
-"""Looked at together: what rules drop of more never lies in memory at once."""
+# Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
 MAX_SHAPES = 5 * 10**6
-"""Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB."""
+# Pruning rules that a user can lift, and the name of what they keep out.
 LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
-"""Pruning rules that a user can lift, and the name of what they keep out."""
 EVERYTHING = Narrowing()
 
 Columns = dict[str, Any]
@@ -189,13 +189,12 @@ def divisors(number: int) -> list[int]:
 
 def narrowed(context: Context, narrowing: Narrowing) -> Context:
     """The context with the placements and schedules a user asks for."""
-    values = narrowing.values
-    if "placement" in values:
-        placements = tuple(PLACEMENT_NAMES[code] for code in values["placement"])
-        context = replace(context, placements=placements)
-    if "schedule" in values:
-        context = replace(context, schedules=tuple(SCHEDULES[code] for code in values["schedule"]))
-    return context
+    asked: dict[str, Any] = {
+        f"{name}s": tuple(words[code] for code in narrowing.values[name])
+        for name, words in (("placement", PLACEMENT_NAMES), ("schedule", SCHEDULES))
+        if name in narrowing.values
+    }
+    return replace(context, **asked)
 
 
 def _chunk_counts(context: Context) -> list[int]:
@@ -214,65 +213,36 @@ def expert_splits(context: Context, columns: Columns) -> list[Array]:
     return [usual, np.ones_like(usual)] if folds else [usual]
 
 
-def _expert_tensor_parallel(context: Context, tensor_parallel: Sequence[int]) -> list[int]:
-    """Every degree that some row of :func:`expert_splits` may have."""
-    return sorted({1, *tensor_parallel}) if context.model.moe else sorted(tensor_parallel)
-
-
-def _tensor_parallel(context: Context, narrowing: Narrowing) -> list[int]:
-    most = context.cluster.node.scale_up.num_accelerators
-    if "cross-domain-tp" in narrowing.allowed:
-        most = context.cluster.num_accelerators
-    return sorted({d for d in divisors(context.model.num_heads) if d <= most} | {1, 2, 4, 8})
-
-
-def _degrees(context: Context, narrowing: Narrowing) -> dict[str, Sequence[int]]:
-    """Ways to cut up the GPUs."""
-    model, cluster, fixed = context.model, context.cluster, narrowing.values
-    tensor_parallel = _tensor_parallel(context, narrowing)
-    return {
-        "tp": tensor_parallel,
-        "cp": [2**i for i in range(cluster.num_accelerators.bit_length())],
-        "pp": list(range(1, min(model.num_blocks, cluster.num_accelerators) + 1)),
-        "dp": _data_parallel(context),
-        "ep": divisors(model.moe.num_experts) if model.moe else [1],
-        "etp": _expert_tensor_parallel(context, fixed.get("tp", tensor_parallel)),
-    }
-
-
-def _runs(context: Context) -> dict[str, Sequence[int]]:
-    """Ways in which the ranks of a replica run a micro-batch."""
-    return {
-        "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
-        "vpp": _chunk_counts(context),
-        "micro_batch": divisors(context.job.global_batch),
-        "sequence_parallel": [0, 1] if context.traits.support.sequence_parallel else [0],
-    }
-
-
-def _states(context: Context) -> dict[str, Sequence[int]]:
-    """Ways to shard, offload and place states."""
-    support = context.traits.support
-    placements = context.placements or support.placements[:1]
-    return {
-        "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
-        "dp_replicate": _data_parallel(context) if support.hybrid_sharding else [1],
-        "offload": [i for i, code in enumerate(OFFLOAD_CODES) if code in support.offload],
-        "offload_percent": support.offload_percents if len(support.offload) > 1 else [100],
-        "placement": [PLACEMENT_NAMES.index(name) for name in placements],
-    }
-
-
-def _data_parallel(context: Context) -> list[int]:
-    most = context.cluster.num_accelerators
-    return [d for d in divisors(context.job.global_batch) if d <= most]
-
-
 def dimension_values(
     context: Context, narrowing: Narrowing = EVERYTHING
 ) -> dict[str, Sequence[int]]:
     """Values each dimension takes before any rule, in the order they are decided."""
-    found = {**_degrees(context, narrowing), **_runs(context), **_states(context)}
+    model, cluster, support = context.model, context.cluster, context.traits.support
+    placements = context.placements or support.placements[:1]
+    most_tp = cluster.node.scale_up.num_accelerators
+    if "cross-domain-tp" in narrowing.allowed:
+        most_tp = cluster.num_accelerators
+    tensor_parallel = {d for d in divisors(model.num_heads) if d <= most_tp} | {1, 2, 4, 8}
+    splits = {*narrowing.values.get("tp", tensor_parallel)}
+    data_parallel = [d for d in divisors(context.job.global_batch) if d <= cluster.num_accelerators]
+    found: dict[str, Sequence[int]] = {
+        "tp": sorted(tensor_parallel),
+        "cp": [2**i for i in range(cluster.num_accelerators.bit_length())],
+        "pp": range(1, min(model.num_blocks, cluster.num_accelerators) + 1),
+        "dp": data_parallel,
+        "ep": divisors(model.moe.num_experts) if model.moe else [1],
+        # Every degree that some row of expert_splits may have.
+        "etp": sorted(splits | {1} if model.moe else splits),
+        "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
+        "vpp": _chunk_counts(context),
+        "micro_batch": divisors(context.job.global_batch),
+        "sequence_parallel": [0, 1] if support.sequence_parallel else [0],
+        "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
+        "dp_replicate": data_parallel if support.hybrid_sharding else [1],
+        "offload": [i for i, code in enumerate(OFFLOAD_CODES) if code in support.offload],
+        "offload_percent": support.offload_percents if len(support.offload) > 1 else [100],
+        "placement": [PLACEMENT_NAMES.index(name) for name in placements],
+    }
     return {name: narrowing.values.get(name, found[name]) for name in SEARCHED_FIELDS}
 
 

@@ -1,6 +1,6 @@
 """Names a user may say about the search space: dimensions, their words, features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,20 +16,16 @@ from planner.spec.strategy import (
 from planner.units import Array
 
 RECOMPUTE = "recompute"
+# Words of ``recompute``, and the kinds they leave: it says nothing of where activations lie.
 RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
     "none": ("none", *OFFLOAD_POLICIES),
     **{name: (name,) for name in RECOMPUTED},
 }
-"""Words of ``recompute``, and the kinds they leave: it says nothing of where activations lie."""
+# No dimension is larger.
 LARGEST = 2**20
-"""No dimension is larger."""
 
 
 SWITCH = {"off": 0, "on": 1, "false": 0, "true": 1, "0": 0, "1": 1}
-
-
-def _codes(names: Sequence[str]) -> dict[str, int]:
-    return {name: code for code, name in enumerate(names)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +63,19 @@ def _dimension(name: str) -> Dimension:
         name=name,
         least=known.least,
         largest=min(known.most, LARGEST),
-        words=SWITCH if known.is_flag else _codes(known.words),
+        words=SWITCH if known.is_flag else {word: i for i, word in enumerate(known.words)},
     )
 
 
 DIMENSIONS: Mapping[str, Dimension] = {name: _dimension(name) for name in SEARCHED_FIELDS}
 ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
+# Numbers that follow from dimensions (the last also from the global batch).
 DERIVED: Mapping[str, tuple[str, ...]] = {
     "gpus": GPU_DEGREES,
     "dp_shard": ("dp", "dp_replicate"),
     "num_micro_batches": ("dp", "micro_batch"),
 }
-"""Numbers that follow from dimensions (the last also from the global batch)."""
+# What can be forbidden, and what holds then.
 FEATURES: Mapping[str, str] = {
     "offload": "offload == none",
     RECOMPUTE: "recompute == none",
@@ -90,15 +87,14 @@ FEATURES: Mapping[str, str] = {
     "pipeline": "pp == 1",
     "hybrid-sharding": "dp_replicate == 1",
 }
-"""What can be forbidden, and what holds then."""
+# What the first layers of every chunk may be under while the others are under nothing.
 PART_KINDS = tuple(name for name, policy in LAYER_POLICIES.items() if policy.by_chunk)
-"""What the first layers of every chunk may be under while the others are under nothing."""
+# Layers of one stage under different policies, whatever the framework can say.
 MIXED_LAYERS = "mixed-layers"
-"""Layers of one stage under different policies, whatever the framework can say."""
+# What a search looks at only where it is allowed.
 LEFT_OUT = ("cross-domain-tp", MIXED_LAYERS)
-"""What a search looks at only where it is allowed."""
+# What was once left out, and is searched now without a word.
 ALWAYS = ("short-context-parallel", "large-micro-batch")
-"""What was once left out, and is searched now without a word."""
 WORDS = frozenset(word for dimension in DIMENSIONS.values() for word in dimension.words) | {
     *RECOMPUTE_KINDS
 }

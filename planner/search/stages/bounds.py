@@ -37,8 +37,8 @@ from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
 NUM_BISECTIONS = 26
+# Stages looked at before all of them are.
 SAMPLES = 8
-"""Stages looked at before all of them are."""
 UNLIMITED_S = 1e12
 
 

@@ -232,8 +232,8 @@ def capacity_of(model: StageModel, limits: Limits) -> Capacity:
 
 
 MOST_LOWERED = 6
+# Relative error of sums of bytes.
 BYTES_ROUNDING = 1e-14
-"""Relative error of sums of bytes."""
 
 
 def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Array) -> Array:

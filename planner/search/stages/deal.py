@@ -13,11 +13,11 @@ import numpy as np
 from planner.search.stages.stage_table import StageTable
 from planner.units import Array, Mask
 
+# Dynamic programmes in one sweep, some seconds; what is open then is not proved. The questions of
+# the documentation need 48 at most, nearly all of them one.
 MOST_PROGRAMMES = 4096
-"""Dynamic programmes in one sweep, some seconds; what is open then is not proved. The questions of
-the documentation need 48 at most, nearly all of them one."""
+# Relative rounding of sums of stage times.
 EQUAL = 1e-12
-"""Relative rounding of sums of stage times."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from planner.search.stages.deal import Pipeline, deal
 from planner.search.stages.stage_table import StageTable, stage_table
 from planner.units import Array, Mask
 
+# Relative distance of a split from its bound at which it is optimal.
 CLOSED = 1e-9
-"""Relative distance of a split from its bound at which it is optimal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +69,13 @@ def solve_split(
     if np.isfinite(below_s):
         longest_s = float(slowest_limit_s(model, num_layers, np.array([below_s]))[0])
     table = stage_table(model, num_layers, longest_s, limits, effort.deadline)
-    return solve_table(model, table, num_layers, below_s=below_s, effort=effort)
-
-
-def solve_table(
-    model: StageModel,
-    table: StageTable,
-    num_layers: int,
-    *,
-    below_s: float = np.inf,
-    effort: Effort | None = None,
-) -> Split | None:
-    """The same where what a stage takes for its layers is tabulated already."""
-    effort = effort or Effort()
     work_s, rest_s = float(least_work_s(model, num_layers)[0]), float(model.constant_s[0])
-    dealt = deal(table, num_layers, _pipeline(model), work_s, below_s - rest_s, effort.deadline)
+    pipeline = Pipeline(
+        num_micro_batches=float(model.strategy.num_micro_batches[0]),
+        vpp=float(model.strategy.vpp[0]),
+        filled_s=float(model.bubble_filled_s[0]),
+    )
+    dealt = deal(table, num_layers, pipeline, work_s, below_s - rest_s, effort.deadline)
     if dealt is None:
         return None if table.is_whole else _none_seen(table)
     if dealt.columns is None:
@@ -100,14 +92,6 @@ def solve_table(
         return None if is_optimal and table.is_whole else _none_seen(table)
     split = _split(model, table, columns)
     return _proved(split, below_s) if is_optimal and table.is_whole else split
-
-
-def _pipeline(model: StageModel) -> Pipeline:
-    return Pipeline(
-        num_micro_batches=float(model.strategy.num_micro_batches[0]),
-        vpp=float(model.strategy.vpp[0]),
-        filled_s=float(model.bubble_filled_s[0]),
-    )
 
 
 def _none_seen(table: StageTable) -> Split:

@@ -26,13 +26,13 @@ from planner.search.stages.capacity import Limits, leading_selective, stage_limi
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
+# Looked at together: 200 MiB.
 MOST_CELLS = 2**20
-"""Looked at together: 200 MiB."""
+# Looked at for one table, some ten seconds. Beyond it (hundreds of layers under several policies)
+# layers are put under policies in steps, and nothing is proved.
 MOST_OF_TABLE = 2**26
-"""Looked at for one table, some ten seconds. Beyond it (hundreds of layers under several policies)
-layers are put under policies in steps, and nothing is proved."""
+# Choices of one table that are kept for the next.
 MOST_KEPT = 2**14
-"""Choices of one table that are kept for the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +112,8 @@ _kept_choices = lru_cache(maxsize=256)(_made_choices)
 
 
 UNSURE = 1e-9
+# Relative error of sums of bytes.
 ROUNDING = 1e-14
-"""Relative error of sums of bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,9 @@ def stage_table(
     others = np.maximum(most, 0.0).sum() - np.maximum(most, 0.0)
     fewest = np.maximum(limits.fewest[0], num_layers - others)
     numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
-    ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=_linear_free(model))
+    # As few selective layers as fit follow from the counts of the other policies.
+    free = tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))
+    ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
     cells, is_whole = _in_parts(partial(_linear_cells, model, limits), ranges, deadline)
     if model.num_leading:
         find, free = _first_stage(model)
@@ -206,11 +208,6 @@ def _saves(model: StageModel) -> list[bool]:
     return saves
 
 
-def _linear_free(model: StageModel) -> tuple[bool, ...]:
-    """Policies whose counts are all looked at."""
-    return tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))
-
-
 def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part) -> _Cells:
     """All counts of full and offloaded layers, with as few selective ones as fit.
 
@@ -252,17 +249,22 @@ def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
     legal = np.isfinite(number)
     counts[SELECTIVE] = np.where(legal, number, 0.0)
-    at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
-    legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
-    seconds = stage_time_s(model, one, each, at)[0]
-    return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
+    return _priced_cells(model, stage, layers, counts, legal)
 
 
 def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
     stage, layers, counts = ranges.grid(part)
+    at, each = stage[None, :].astype(float), counts[:, None, :]
+    held = stage_held_bytes(model, layers[None, :], each, at)[0]
+    return _priced_cells(model, stage, layers, counts, held <= model.held_limit_bytes[0])
+
+
+def _priced_cells(
+    model: StageModel, stage: Index, layers: Array, counts: Array, legal: Mask
+) -> _Cells:
+    """Legal cells, of those that the host has room for, with their times."""
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
-    legal = stage_held_bytes(model, one, each, at)[0] <= model.held_limit_bytes[0]
     legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
     seconds = stage_time_s(model, one, each, at)[0]
     return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
