@@ -182,6 +182,11 @@ def format_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{_three_digits(rounded / 1e-9):g} ns"
 
 
+def plural(number: int, noun: str) -> str:
+    """A number of things: ``1 file``, ``1,024 files``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def format_count(count: float) -> str:
     """Format a count with a decimal suffix: 70.6B, 4.19M, 12.3k; whole below ten thousand."""
     if abs(count) < 1e4:

@@ -9,6 +9,7 @@ from rich.tree import Tree
 
 from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, TimeTreeRow
 from planner.answers.items import item_of, summary_of
+from planner.answers.layout import short_layout
 from planner.answers.software import assumptions_line
 from planner.answers.variants import Saving
 from planner.cost.context import Context
@@ -16,7 +17,7 @@ from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger
 from planner.report.table import Column, Table, show, text_table
 from planner.report.words import evidence_line, range_line
-from planner.spec.strategy import OFFLOAD_POLICIES, Strategy
+from planner.spec.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
 WIDE_COLUMNS = 120
@@ -259,30 +260,6 @@ def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Tabl
         yield Text(f"  {names} ({rule}: {'; '.join(whys)})", "dim")
 
 
-def _layout(strategy: Strategy) -> str:
-    """Degrees and policies in one line; degrees of one are left out."""
-    replicas = {"dp": strategy.dp, "dp_replicate": strategy.dp_replicate}
-    outer = {name: number for name, number in replicas.items() if number > 1}
-    degrees = [f"{name}={number}" for name, number in (outer | strategy.degrees).items()]
-    num_layers, under = sum(strategy.layers_per_stage), strategy.layers_under
-    policies = [
-        f"ZeRO-{strategy.zero_stage}",
-        f"micro-batch {strategy.micro_batch} x {strategy.num_micro_batches}",
-        *([f"schedule {strategy.schedule}"] if strategy.schedule != "1f1b" else []),
-        *(["sequence parallel"] if strategy.sequence_parallel else []),
-        f"recompute {strategy.recompute}",
-        f"offload {strategy.offload}",
-        *([f"{strategy.offload_percent} % of it"] if strategy.offload_percent < 100 else []),
-        *(
-            policy.words.format(f"{under[name]}/{num_layers}")
-            for name, policy in OFFLOAD_POLICIES.items()
-            if under[name]
-        ),
-        f"placed {strategy.placement}",
-    ]
-    return ", ".join([" ".join(degrees) or "one GPU", *policies])
-
-
 def fullest_line(answer: MemoryAnswer) -> str:
     """Where and when the peak is, and those of the other pipeline stages."""
     fullest = answer.ledgers[answer.estimate.memory.peak_stage]
@@ -338,12 +315,18 @@ def print_memory_answer(
         f"{_verdict(memory)}, {_free(memory)}; published peaks are off by up to "
         f"{format_bytes(memory.uncertainty_bytes)}."
     )
-    fullest = answer.ledgers[memory.peak_stage]
+    strategy, fullest = answer.strategy, answer.ledgers[memory.peak_stage]
+    sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
+    layout = (
+        f"{short_layout(strategy)}, {strategy.num_micro_batches} micro-batches{sequence_parallel}, "
+        "placed "
+        f"{strategy.placement}"
+    )
     saves = Text("What would save how much", "bold")
     show(
         console,
         Text(title, "dim"),
-        Text(_layout(answer.strategy), "dim"),
+        Text(layout, "dim"),
         *(Text(f"note: {note}", "dim") for note in answer.notes if verbose),
         Text(verdict, VERDICT_STYLES.get(memory.verdict, "bold red")),
         fullest_line(answer),

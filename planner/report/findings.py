@@ -20,7 +20,7 @@ from planner import __version__
 from planner.check.result import UNREADABLE, FileResult, exit_code
 from planner.formats.format import SEVERITIES, Finding
 from planner.report.document import serialise
-from planner.units import format_bytes, format_seconds, format_stage
+from planner.units import format_bytes, format_seconds, format_stage, plural
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -63,22 +63,18 @@ def counts(results: Sequence[FileResult]) -> dict[str, int]:
 
 def summary(results: Sequence[FileResult]) -> str:
     """``3 findings in 2 files: 2 errors, 1 note``."""
-    files = _plural(len(results), "file")
+    files = plural(len(results), "file")
     numbers = counts(results)
     ignored = sum(result.num_ignored for result in results)
     left = f"; {ignored} ignored" if ignored else ""
     if not any(numbers.values()):
         return f"nothing found in {files}{left}"
-    total = _plural(sum(numbers.values()), "finding")
+    total = plural(sum(numbers.values()), "finding")
     return f"{total} in {files}: {_by_severity(numbers)}{left}"
 
 
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _by_severity(numbers: dict[str, int]) -> str:
-    return ", ".join(_plural(number, severity) for severity, number in numbers.items() if number)
+    return ", ".join(plural(number, severity) for severity, number in numbers.items() if number)
 
 
 def _style(numbers: dict[str, int]) -> str:

@@ -18,7 +18,7 @@ from planner.compare.log import Measured, Memory
 from planner.report.document import serialise
 from planner.report.table import pairs, show, text_table
 from planner.spec.cluster import ClusterSpec
-from planner.units import format_bytes
+from planner.units import format_bytes, plural
 
 # Times by which hardly a published run is off its price.
 STRANGE = 2.0
@@ -285,14 +285,10 @@ def _headline(made: Calibration) -> str:
     """What the points say of the machine, in a sentence."""
     name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
     if not made.fitted:
-        return f"{name}: {_number(count, 'point')}, which no figure that can be fitted follows."
+        return f"{name}: {plural(count, 'point')}, which no figure that can be fitted follows."
     most = max(made.fitted, key=lambda each: abs(each.change) * each.is_known)
-    number = f"{_number(len(made.fitted), 'figure')} from {_number(count, 'point')}"
+    number = f"{plural(len(made.fitted), 'figure')} from {plural(count, 'point')}"
     return f"{name}: {number}; most changes {most.key}, {most.change:+.1%}."
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _cells(each: Fitted) -> tuple[str, ...]:

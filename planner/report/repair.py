@@ -28,7 +28,7 @@ from planner.report.table import Column, Table, show, text_table, whole
 from planner.search.near import MOST_CHANGES
 from planner.search.space.legality import LAYERS, Violation
 from planner.spec.strategy import POLICIES, Strategy
-from planner.units import format_bytes, format_seconds
+from planner.units import format_bytes, format_seconds, plural
 
 # Stages whose layers are listed one by one; longer lists name runs of equal numbers.
 MAX_LISTED = 8
@@ -160,7 +160,7 @@ def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
         yield f"{_sound(made)} Nothing changed."
         return
     if not answer.repaired:
-        looked_at = _plural(answer.num_configurations, "configuration")
+        looked_at = plural(answer.num_configurations, "configuration")
         yield Text("No repair was found.", "bold red")
         yield from _wrong(made)
         yield _no_repair(answer, command)
@@ -289,7 +289,7 @@ def _proved(answer: RepairAnswer) -> str:
     number = answer.num_changes
     if number == 0:
         return "0 fields changed: what follows from them is filled in anew."
-    head = f"{_plural(number, 'field')} changed; no repair with fewer exists."
+    head = f"{plural(number, 'field')} changed; no repair with fewer exists."
     if not answer.is_complete:
         return f"{head} The time limit struck: one with as few may be faster."
     is_proved = answer.repaired[0].plan.is_optimal
@@ -301,7 +301,7 @@ def _no_repair(answer: RepairAnswer, command: str) -> str:
     """What is said where nothing was found."""
     most = answer.num_changes
     scratch = f". This finds the best plan from scratch:\n  {command}"
-    changed = _plural(most, "changed field")
+    changed = plural(most, "changed field")
     if not answer.is_complete:
         fewer = f"; none with at most {changed} exists" if most >= 0 else ""
         return f"No repair was found within the time limit{fewer}{scratch}"
@@ -309,10 +309,6 @@ def _no_repair(answer: RepairAnswer, command: str) -> str:
     if most == MOST_CHANGES:
         limit = f"at most {MOST_CHANGES} are tried"
     return f"No repair with at most {changed} exists ({limit}){scratch}"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
 def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:

@@ -191,4 +191,4 @@ def test_a_part_of_the_states_can_be_offloaded(
     half = answer_of(planner(*WHOLE, *offload, "--offload-percent", "50"))
     assert half["host_bytes"] == pytest.approx(whole["host_bytes"] / 2)
     text = planner(*WHOLE[:-2], *offload, "--offload-percent", "50", "--offload-activations", "3")
-    assert "offload optimizer:host, 50 % of it, activations of 3/32 layers offloaded" in text.out
+    assert "offload optimizer:host 50 %, activations offloaded 3/32" in text.out
