@@ -328,7 +328,7 @@ class Format:
     def refused(self, context: Context) -> Iterator[str]:
         """What no file can say whatever the layout: ``problems``, and how and what is trained."""
         yield from self.problems(context)
-        if self._untrained(context):
+        if context.traits.training.mode not in self.trains:
             allowed = ", ".join(self.trains)
             yield f"--train {context.traits.training.mode}: {self.name} files say {allowed}"
 
@@ -342,11 +342,8 @@ class Format:
         self._refuse(context)
         return self.write_into(source, context, strategy)
 
-    def _untrained(self, context: Context) -> bool:
-        return context.traits.training.mode not in self.trains
-
     def _refuse(self, context: Context) -> None:
-        if self._untrained(context):
+        if context.traits.training.mode not in self.trains:
             lines = "\n".join(f"  {reason}" for reason in self.refused(context))
             raise ExpressError(f"{self.name} cannot express the plan:\n{lines}")
 

@@ -42,6 +42,18 @@ def as_number(value: object) -> float | None:
         return None
 
 
+def as_counts(value: object) -> tuple[int | None, ...] | None:
+    """Whole numbers of a list; None where it is none, or one is not whole."""
+    counts = tuple(map(as_whole, value)) if isinstance(value, list) else (None,)
+    return None if None in counts else counts
+
+
+def as_texts(value: object) -> tuple[str, ...] | None:
+    """Words of a list; None where it is none, or has others."""
+    texts = tuple(value) if isinstance(value, list) else (None,)
+    return texts if all(isinstance(each, str) for each in texts) else None
+
+
 def given(settings: Settings, key: str) -> Any:  # noqa: ANN401 - whatever the file holds
     """The value of a key, None where it is not there."""
     found = settings.get(key)

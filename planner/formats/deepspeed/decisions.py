@@ -20,7 +20,15 @@ from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.format import Value
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, as_number, as_whole, decided, given
+from planner.formats.settings import (
+    Settings,
+    as_counts,
+    as_number,
+    as_texts,
+    as_whole,
+    decided,
+    given,
+)
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 _DEVICES, _PATHS = (
@@ -286,36 +294,8 @@ def _some(counts: tuple[int, ...]) -> list[int] | None:
     return list(counts) if any(counts) else None
 
 
-def _counts(value: object) -> tuple[int | None, ...] | None:
-    counts = tuple(map(as_whole, value)) if isinstance(value, list) else (None,)
-    return None if None in counts else counts
-
-
-def _texts(value: object) -> tuple[str, ...] | None:
-    texts = tuple(value) if isinstance(value, list) else (None,)
-    return texts if all(isinstance(each, str) for each in texts) else None
-
-
-def _whole_above_1(value: object) -> int | None:
-    return _above_1(as_whole(value) or 1)
-
-
-def _script_tp(settings: Settings) -> int | None:
-    autotp = DeepspeedView(settings=settings).autotp
-    return as_whole(given(settings, keys.SCRIPT_TP)) if autotp == 1 else None
-
-
-def _experts(settings: Settings) -> int | None:
-    return as_whole(given(settings, keys.EP)) if given(settings, keys.EP_ON) is True else None
-
-
 def _above_1(degree: int) -> int | None:
     return degree if degree > 1 else None
-
-
-def _scatters(context: Context, strategy: Strategy) -> bool | None:
-    is_muon = context.traits.optimizer.name == "muon" and strategy.zero_stage == 3
-    return False if is_muon else None
 
 
 TABLE: Table = (
@@ -347,7 +327,7 @@ TABLE: Table = (
     of_key(
         "",
         f"{keys.ZERO}.reduce_scatter",
-        _scatters,
+        lambda c, s: False if c.traits.optimizer.name == "muon" and s.zero_stage == 3 else None,
         "Muon under stage 3 needs whole gradients",
         off=KEPT,
     ),
@@ -372,7 +352,7 @@ TABLE: Table = (
         keys.TP,
         lambda _, s: _above_1(s.tp) if s.pp == 1 else None,
         "ranks that split every layer (AutoTP, neighbouring ranks)",
-        read=_whole_above_1,
+        read=lambda value: _above_1(as_whole(value) or 1),
         off=0,
         cannot=_split_heads,
     ),
@@ -395,7 +375,13 @@ TABLE: Table = (
         keys.EP,
         lambda _, s: _above_1(s.ep),
         "ranks that split the experts",
-        of=derived("ep", keys.EP, _experts),
+        of=derived(
+            "ep",
+            keys.EP,
+            lambda each: (
+                as_whole(given(each, keys.EP)) if given(each, keys.EP_ON) is True else None
+            ),
+        ),
         off=KEPT,
     ),
     of_key(
@@ -411,28 +397,36 @@ TABLE: Table = (
         keys.SCRIPT_TP,
         lambda _, s: _above_1(s.tp) if s.pp > 1 else None,
         "num_mp of your PipeModelDataParallelTopology; the layers must split themselves",
-        of=derived("tp", keys.SCRIPT_TP, _script_tp),
+        of=derived(
+            "tp",
+            keys.SCRIPT_TP,
+            lambda each: (
+                as_whole(given(each, keys.SCRIPT_TP))
+                if DeepspeedView(settings=each).autotp == 1
+                else None
+            ),
+        ),
     ),
     of_key(
         "layers_per_stage",
         keys.LAYERS,
         lambda _, s: list(s.layers_per_stage) if s.pp > 1 else None,
         "transformer blocks of every stage, for your PipelineModule",
-        read=_counts,
+        read=as_counts,
     ),
     of_key(
         "selective_layers_per_stage",
         keys.SELECTIVE,
         lambda _, s: _some(s.selective_layers_per_stage),
         "of those, the first ones recompute the modules below",
-        read=_counts,
+        read=as_counts,
     ),
-    of_key("recompute_modules", keys.MODULES, _modules, "what those recompute", read=_texts),
+    of_key("recompute_modules", keys.MODULES, _modules, "what those recompute", read=as_texts),
     of_key(
         "recompute_layers_per_stage",
         keys.FULL,
         lambda _, s: _some(s.recompute_layers_per_stage),
         "of those, how many run under activation checkpointing",
-        read=_counts,
+        read=as_counts,
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, Table, derived, says, stated, unless
+from planner.formats.decision import Line, Table, derived, says, several, stated, unless
 from planner.formats.format import ALL, PerChunk, Value
 from planner.formats.megatron.layout import (
     even_chunks,
@@ -69,18 +69,6 @@ def _to_etp(_: Context, strategy: Strategy) -> Iterator[Line]:
     return choices({ETP: stated}, {ETP: f"experts are {split}"})
 
 
-def _of_etp(settings: Settings) -> Iterator[tuple[str, Value]]:
-    """As stated, and what holds: experts are split as other layers are where nothing is."""
-    yield from stated("etp", ETP)(settings)
-    yield ETP, decided(settings, ETP, whole(settings, ETP, whole(settings, TP)))
-
-
-def _of_stages(settings: Settings) -> Iterator[tuple[str, Value]]:
-    yield from stated("pp", PP)(settings)
-    if whole(settings, PP) > 1:
-        yield "schedule", decided(settings, PP, SCHEDULE)
-
-
 def _no_stages(context: Context, strategy: Strategy) -> Refused:
     schedule, has_chunks = strategy.schedule, strategy.vpp > 1
     is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
@@ -125,11 +113,6 @@ def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 # Layers of multi-token prediction in a layout, where those are not all.
 _LAYOUT_LACKS_MTP = "_layout_mtp"
-
-
-def _of_sequence(settings: Settings) -> Iterator[tuple[str, Value]]:
-    key = "--seq-length" if "--seq-length" in settings else "--encoder-seq-length"
-    yield from stated("seq_len", key)(settings)
 
 
 def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
@@ -269,7 +252,11 @@ ROWS: Table = (
         "etp",
         ETP,
         _to_etp,
-        _of_etp,
+        # As stated, and what holds: experts are split as other layers are where nothing is.
+        several(
+            stated("etp", ETP),
+            derived(ETP, ETP, lambda settings: whole(settings, ETP, whole(settings, TP))),
+        ),
         unless(
             lambda c, s: c.model.moe and c.model.moe.expert_bias and s.etp > 1,
             "etp: {s.etp} with biases in experts, which are not split",
@@ -293,7 +280,10 @@ ROWS: Table = (
         "pp schedule",
         PP,
         says(PP, lambda _, s: s.pp, "layers are split into {s.pp} pipeline stages"),
-        _of_stages,
+        several(
+            stated("pp", PP),
+            derived("schedule", PP, lambda each: SCHEDULE if whole(each, PP) > 1 else None),
+        ),
         _no_stages,
     ),
     row("layers_per_stage vpp", " ".join(SPLITS), _to_chunks, _of_chunks),
@@ -335,7 +325,7 @@ ROWS: Table = (
         "seq_len",
         "--seq-length --encoder-seq-length",
         says("--seq-length", lambda c, _: c.job.seq_len, "tokens per sequence, as planned"),
-        _of_sequence,
+        several(stated("seq_len", "--encoder-seq-length"), stated("seq_len", "--seq-length")),
     ),
     row(
         "selective_layers_per_stage recompute_layers_per_stage offloaded_layers_per_stage "

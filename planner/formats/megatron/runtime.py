@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import Line
+from planner.formats.decision import Line, Of, several, switched
 from planner.formats.format import Value
 from planner.formats.megatron.options import choices, is_on
 from planner.formats.settings import Settings, as_number, decided, given, word
@@ -16,11 +16,6 @@ FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
 BF16_GRADIENTS = "--grad-reduce-in-bf16"
 # The weights' dtype where it is left out; gradients travel in it too.
 FSDP_GRADIENTS = "--megatron-fsdp-main-grads-dtype"
-# What expert exchange runs beside.
-EXCHANGES = {
-    "--moe-shared-expert-overlap": "shared_expert",
-    "--overlap-moe-expert-parallel-comm": "batches",
-}
 # Below 0: no capacity, as without it.
 CAPACITY = "--moe-expert-capacity-factor"
 PADS = "--moe-pad-expert-input-to-capacity"
@@ -118,6 +113,13 @@ def _dispatch(context: Context) -> Iterator[Line]:
     yield from choices(dispatch, why)
 
 
+# What expert exchange runs beside.
+of_exchange: Of = several(
+    switched("expert_exchange", "--moe-shared-expert-overlap", "shared_expert"),
+    switched("expert_exchange", "--overlap-moe-expert-parallel-comm", "batches"),
+)
+
+
 def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
     """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
     yield from of_exchange(settings)
@@ -150,13 +152,6 @@ def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
             f"gradient_bytes: {held[0]:g}, reduced in {held[1]:g}; Megatron holds and reduces "
             "gradients in 2 or 4: --set traits.states.gradient_bytes and gradient_reduce_bytes"
         )
-
-
-def of_exchange(settings: Settings) -> Iterator[tuple[str, Value]]:
-    """What expert exchange runs beside."""
-    for option, beside in EXCHANGES.items():
-        if is_on(settings, option):
-            yield "expert_exchange", decided(settings, option, beside)
 
 
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
