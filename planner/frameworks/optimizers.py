@@ -7,6 +7,7 @@ from typing import Any, get_args
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.spec.training import OptimizerSpec, TensorKind, TensorStates
+from planner.spelling import unknown
 
 ADAM = "adam"
 Figures = dict[str, dict[str, Any]]
@@ -41,8 +42,7 @@ def smaller_states(name: str, framework: str) -> list[str]:
 def _entry(name: str, framework: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return an optimizer's figures and those a framework lays over them."""
     if name not in _read_optimizers():
-        known = ", ".join(optimizer_names())
-        message = f"unknown optimizer {name!r}; allowed are {known}"
+        message = unknown("optimizer", name, optimizer_names())
         raise InputError.single("command line", _OPTION, message)
     entry = _read_optimizers()[name]
     if framework is None:
@@ -86,7 +86,7 @@ def load_optimizer(
 
 
 def _values(figures: Figures, cls: type[Any]) -> dict[str, Any]:
-    unknown = set(figures) - {field.name for field in fields(cls)}
-    assert not unknown, (cls.__name__, unknown)
+    others = set(figures) - {field.name for field in fields(cls)}
+    assert not others, (cls.__name__, others)
     values = {key: figure["value"] for key, figure in figures.items()}
     return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}

@@ -10,7 +10,7 @@ from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profil
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
-from planner.spec.traits import FrameworkTraits, Setting
+from planner.spec.traits import FrameworkTraits, Setting, TraitValue
 
 # Expert dispatchers that send a token once to each remote domain.
 DEDUPLICATING = ("deepep", "hybridep", "flex")
@@ -57,26 +57,22 @@ def runtime_settings(
 
     ``capacity``: the factor, and whether experts are padded to it.
     """
-    settings: list[Setting] = []
-    if captured := captured_fraction(graphs):
-        settings.append(("kernels.cuda_graph_fraction", captured))
-    if captured == 1.0:
-        settings.append(("kernels.fused_experts", True))
-        settings.append(("kernels.stashes_experts", True))
-    if dispatcher:
-        settings.append(("kernels.deduplicated_dispatch", dispatcher in DEDUPLICATING))
-        settings.append(("kernels.dispatch_permutes", dispatcher == PERMUTING))
-    if expert_overlap is not None:
-        given = "batches" if expert_overlap else "none"
-        settings.append(("overlap.expert_all_to_all_overlap", given))
-    if tp_overlap is not None:
-        settings.append(("overlap.tensor_parallel_overlap", "ring" if tp_overlap else "none"))
-    if launch_blocking:
-        settings.append(("kernels.waits_for_kernels", True))
-    settings += [(IN_8_BIT[each], True) for each in in_8_bit]
-    if capacity:
-        settings += capacity_settings(capacity[0], pads=capacity[1])
-    return tuple(settings)
+    captured = captured_fraction(graphs)
+    exchange = {None: None, True: "batches", False: "none"}[expert_overlap]
+    overlap = {None: None, True: "ring", False: "none"}[tp_overlap]
+    stated: dict[str, TraitValue | None] = {
+        "kernels.cuda_graph_fraction": captured or None,
+        "kernels.fused_experts": captured == 1.0 or None,
+        "kernels.stashes_experts": captured == 1.0 or None,
+        "kernels.deduplicated_dispatch": dispatcher in DEDUPLICATING if dispatcher else None,
+        "kernels.dispatch_permutes": dispatcher == PERMUTING if dispatcher else None,
+        "overlap.expert_all_to_all_overlap": exchange,
+        "overlap.tensor_parallel_overlap": overlap,
+        "kernels.waits_for_kernels": launch_blocking or None,
+        **{IN_8_BIT[each]: True for each in in_8_bit},
+    }
+    settings = tuple((path, value) for path, value in stated.items() if value is not None)
+    return settings + (capacity_settings(capacity[0], pads=capacity[1]) if capacity else ())
 
 
 def with_settings(traits: FrameworkTraits, settings: Sequence[Setting]) -> FrameworkTraits:

@@ -69,12 +69,8 @@ def command_lines(*parts: Iterable[str]) -> str:
     return " \\\n  ".join(lines)
 
 
-def key_lines(script: str, keys: Iterable[OpenKey]) -> str:
-    """Lines for ``check_lines`` that name keys which the user has not added to a file."""
-    return "".join(_key_lines(script, each) for each in keys)
-
-
-def _key_lines(script: str, open_key: OpenKey) -> str:
+def key_lines(script: str, open_key: OpenKey) -> str:
+    """Lines for ``check_lines`` that name a key which the user has not added to a file."""
     text = f'"$(< {quoted(open_key.file)})"'
     tests = [f"""{text} != *'"{open_key.key}"'*"""]
     if open_key.section:
@@ -121,7 +117,7 @@ def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> Out
     _check_variables(emitted)
     nodes = allocation_of(context, strategy)
     where = "this machine" if nodes.num_nodes == 1 else "every node"
-    checks = key_lines(SCRIPT, emitted.open_keys) + SEVERAL_NODES
+    checks = "".join(key_lines(SCRIPT, each) for each in emitted.open_keys)
     exports = "".join(f"export {k}={quoted(v)}\n" for k, v in emitted.environment.items())
     starter, command = (emitted.own_launcher or TORCHRUN), emitted.command
     text = f"""\
@@ -134,7 +130,7 @@ cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")"
 export NNODES="${{NNODES:-{nodes.num_nodes}}}"
 export NPROC_PER_NODE="${{NPROC_PER_NODE:-{nodes.gpus_per_node}}}"
 
-{check_lines(SCRIPT, user_variables(emitted.variables), checks)}
+{check_lines(SCRIPT, user_variables(emitted.variables), checks + SEVERAL_NODES)}
 export NODE_RANK="${{NODE_RANK:-0}}"
 export MASTER_ADDR="${{MASTER_ADDR:-127.0.0.1}}"
 export MASTER_PORT="${{MASTER_PORT:-{PORT}}}"

@@ -159,13 +159,8 @@ class OptimizerSpec:
 
     def states(self, kind: TensorKind) -> TensorStates:
         """Return what is kept of a kind of tensor."""
-        by_kind = {
-            "matrix": self.matrix,
-            "vector": self.vector,
-            "embedding": self.embedding,
-            "head": self.head,
-        }
-        return by_kind[kind]
+        states: TensorStates = getattr(self, kind)
+        return states
 
 
 def state_bytes(optimizer: OptimizerSpec, kind: TensorKind, rows: int, columns: int = 1) -> float:

@@ -83,7 +83,7 @@ def test_a_key_that_the_user_adds_is_asked_for_beside_its_section(
 ) -> None:
     (tmp_path / "a file.json").write_text(text)
     key = OpenKey(file="a file.json", key="lr", what="the user's $(rate)", section="optimizer")
-    script = f"set -euo pipefail\n{check_lines('run.sh', {}, key_lines('run.sh', [key]))}"
+    script = f"set -euo pipefail\n{check_lines('run.sh', {}, key_lines('run.sh', key))}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False)
     words = b"run.sh: lr is not set in a file.json: the user's $(rate)\n"
     assert (done.returncode, done.stderr) == ((2, words) if is_asked else (0, b""))
