@@ -29,10 +29,6 @@ BY_BASIS: Mapping[str, float] = {
     "recalled": 0.15,
     "assumed": 0.25,
 }
-OF_LATENCY = 4.0  # latencies vary so many times more than rates: drivers, switches, cables
-UNKNOWN = 1.0  # of what the catalog has no figure of
-# Standard deviations between the slowest and the fastest machine that the catalog states.
-RANGE_DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +74,8 @@ def known(base: Base, key: str) -> Known | None:
     """The figure that a key of a cluster file replaces; None where the machine has none."""
     part, path = OVERRIDES[key]
     given = base.raw.get("overrides", {}).get(key)
-    scale = OF_LATENCY if key.endswith("_us") else 1.0
+    # latencies vary so many times more than rates: drivers, switches, cables
+    scale = 4.0 if key.endswith("_us") else 1.0
     if given is not None:
         return Known(value=given, deviation=scale * BY_BASIS["given"], basis="given")
     section: Any = _file(base, part)
@@ -93,7 +90,8 @@ def known(base: Base, key: str) -> Known | None:
     deviation = scale * BY_BASIS.get(basis, BY_BASIS["assumed"])
     gemm = base.cluster.accelerator.gemm
     if key == "gemm_sustained_fraction" and gemm.has_range:
-        deviation = math.log(gemm.fastest / gemm.slowest) / RANGE_DEVIATIONS
+        # Standard deviations between the slowest and the fastest machine that the catalog states.
+        deviation = math.log(gemm.fastest / gemm.slowest) / 4.0
     return Known(value=float(section["value"]), deviation=deviation, basis=basis)
 
 
@@ -162,7 +160,7 @@ def with_fresh(base: Base, measured: Mapping[str, Sequence[float]]) -> Base:
         name = key.replace("_gb_per_s", "_bytes_per_s")
         if values and getattr(cluster.node, name) is None:
             value = float(np.median(values))
-            fresh[key] = Known(value=value / GB, deviation=UNKNOWN, basis="none")
+            fresh[key] = Known(value=value / GB, deviation=1.0, basis="none")
             changed: dict[str, Any] = {name: value}
             cluster = replace(cluster, node=replace(cluster.node, **changed))
     return replace(base, cluster=cluster, fresh=fresh)

@@ -17,15 +17,12 @@ STEP = 1e-3  # of a logarithm, for derivatives
 LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its change is left as it is
 # Points of one file and kind that count as independent at most: they share node, day, settings.
 INDEPENDENT = 4.0
-FAR = 2.0  # deviations from which a point counts less (Huber's weights)
 # Times by which machines of a kind do not differ in RATES; latencies of collectives may.
 STRANGE = 3.0
 RATES = ("product", "attention", "memory-bound", "host link", "run")
 
-FORMULA_ROUNDS = 60
 FORMULA_STEP = 1e-4
 FIRST_DAMPING, DAMPING_FACTOR, LEAST_DAMPING, MOST_DAMPING = 1e-3, 10.0, 1e-9, 1e9
-LEAST_NOISE = 0.01  # no formula is taken to be nearer to a measurement than that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +139,8 @@ def _weights(points: Sequence[Point], residual: Array) -> Array:
     noise = np.array([NOISE[point.kind] for point in points])
     shared = np.array([min(1.0, INDEPENDENT / number[p.place.path, p.kind]) for p in points])
     # 1e-12: no division by zero where a point is met exactly
-    huber = np.minimum(1.0, FAR * noise / np.maximum(np.abs(residual), 1e-12))
+    # from two deviations on a point counts less (Huber's weights)
+    huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
     weights: Array = shared * huber / noise**2
     return weights
 
@@ -193,7 +191,8 @@ def fit_formula(
     for _ in range(3):
         theta = _solve(predict, np.log(measured), prior, deviation, theta, noise)
         left = np.log(predict(np.exp(theta))) - np.log(measured)
-        noise = max(float(np.sqrt(np.mean(left**2))), LEAST_NOISE)
+        # no formula is taken to be nearer to a measurement than that
+        noise = max(float(np.sqrt(np.mean(left**2))), 0.01)
     slopes = _slopes(predict, theta, FORMULA_STEP)
     normal = slopes.T @ slopes / noise**2 + np.diag(1.0 / deviation**2)
     return FormulaFit(
@@ -221,7 +220,7 @@ def _solve(
         return float(left @ left + np.sum(((at - prior) / deviation) ** 2))
 
     damping, best = FIRST_DAMPING, loss(theta)
-    for _ in range(FORMULA_ROUNDS):
+    for _ in range(60):
         left = (np.log(predict(np.exp(theta))) - target) / noise
         slopes = _slopes(predict, theta, FORMULA_STEP) / noise
         normal = slopes.T @ slopes + np.diag(1.0 / deviation**2)

@@ -16,9 +16,7 @@ COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatt
 # Of links between ranks of a node where one process alone was measured.
 UNKNOWN_GB_PER_S, UNKNOWN_LATENCY_US = 1.0, 100.0
 LEAST_POINTS = 3  # of a regime
-WORTH = 0.7  # a second regime is stated where it leaves less than this share of the error
 OPEN = 3.0  # deviation of the logarithms of what nothing is known of
-DIGITS = 4
 ASSUMED = "assumed: "
 
 
@@ -68,7 +66,7 @@ class StatedFigure:
 
 
 def _rounded(value: float) -> float | int:
-    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+    return value if isinstance(value, int) else float(f"{value:.4g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,8 @@ def alpha_beta_fit(
         low, high = _regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])
         squares = at * low.error**2 + (count - at) * high.error**2
         error = float(np.sqrt(squares / count))
-        if error < WORTH * one.error and error < best.error:
+        # a second regime is worth stating where it leaves less than 70 % of the error
+        if error < 0.7 * one.error and error < best.error:
             # somewhere between the two: their geometric mean
             switch = float(np.sqrt(size[at - 1] * size[at]))
             best = _joined([low, high], (switch,), error, count)

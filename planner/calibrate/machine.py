@@ -32,7 +32,6 @@ NEEDED: tuple[What, ...] = (
 # Of the sides of a product: known to a factor of three until products say more.
 OFFSET, OFFSET_DEVIATION = 30.0, 1.1
 FRACTION_DEVIATION = 0.5  # of a share of the peak
-RAMP = 100.0  # length at which attention reaches half its rate, known as the offsets are
 LAUNCHES = 2.0  # launches of a small kernel that a product's own overhead is taken to be at first
 RATE_KEYS = {
     "fp32": "fp32_tflops",
@@ -237,8 +236,9 @@ def _one_pass(
         machine = replace(spec, attention=attention, attention_flash2=attention)
         return np.concatenate([np.ravel(seconds(each, machine, dtype)) for each in work])
 
-    # the widest head has the factor 1, to which the others are relative
-    start = np.array([0.4, RAMP, *[0.8] * (len(dims) - 1)])
+    # the widest head has the factor 1, to which the others are relative; a ramp is the length at
+    # which attention reaches half its rate, known as the offsets are
+    start = np.array([0.4, 100.0, *[0.8] * (len(dims) - 1)])
     deviation = np.array([1.0, OFFSET_DEVIATION, *[FRACTION_DEVIATION] * (len(dims) - 1)])
     fit = fit_formula(predict, _times(rows), start, deviation)
     prefix = f"accelerator.attention.{name}_"

@@ -42,10 +42,7 @@ FORMS = (
     "of products (m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
     "(params,threads,time_us); tables of --measure; logs of " + LOGS
 )
-SIDES = {"m", "n", "k"}
 ATTENTION = {"batch", "heads", "seq_len", "head_dim"}
-ADAM = {"params", "threads"}
-FLASH_WIDTH = 2048  # heads times their size in flash-attention's benchmark, which runs in fp16
 _SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
 _FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
 _TIMES = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0}
@@ -69,11 +66,11 @@ def points_of(
         return tuple(table_points(path, read_table(path, text), cluster))
     if is_nccl(lines):
         return tuple(nccl_points(path, lines, cluster))
-    if columns >= SIDES:
+    if columns >= {"m", "n", "k"}:
         return tuple(_products(path, lines, cluster))
     if columns >= ATTENTION:
         return tuple(_attention(path, lines, cluster))
-    if columns >= ADAM:
+    if columns >= {"params", "threads"}:
         return tuple(_adam(path, lines, cluster))
     if any(_SHAPE.search(line) for line in lines):
         return tuple(_flash(path, lines, cluster))
@@ -103,7 +100,8 @@ def _flash(path: str, lines: Sequence[str], cluster: ClusterSpec) -> Iterator[Po
     for at, line in enumerate(lines, 1):
         if shape := _SHAPE.search(line):
             head_dim, batch, seq_len = (int(shape[group]) for group in (2, 3, 4))
-            heads, is_causal = FLASH_WIDTH // head_dim, shape[1] == "True"
+            # heads times their size in this benchmark, which runs in fp16
+            heads, is_causal = 2048 // head_dim, shape[1] == "True"
             work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
         if (rates := _FLASH.search(line)) and work is not None:
             place = Place(path=path, line=at)

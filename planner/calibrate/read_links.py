@@ -34,11 +34,6 @@ _KINDS: dict[str, CollectiveKind] = {
     "all_to_all": "all_to_all",
     "sendrecv": "p2p",
 }
-# Ranks that the two bandwidths of a row, printed with two decimals, still tell apart.
-MOST_RANKS_TOLD = 64
-# GB/s from which two decimals say a bandwidth well enough to be held against size and time.
-LEAST_TOLD = 1.0
-AGREES = 0.02
 
 _SUM = re.compile(r"^\s*SUM (?:host_to_device|device_to_host)_memcpy_(?:ce|sm) [\d.]+", re.M)
 _WAY = re.compile(r"memcpy \w+ CPU\(row\) (?:->|<-) GPU\(column\) bandwidth \(([^)]*)\)")
@@ -137,7 +132,8 @@ def _rows(path: str, lines: Sequence[str], head: int, end: int) -> Iterator[_Row
         if size <= 0 or micros <= 0:
             continue
         place, rate = Place(path=path, line=at), size / (micros * US) / GB
-        if algorithm >= LEAST_TOLD and abs(rate / algorithm - 1.0) > AGREES:
+        # GB/s from which two decimals say a bandwidth well enough to be held against size and time.
+        if algorithm >= 1.0 and abs(rate / algorithm - 1.0) > 0.02:
             message = f"{size:,.0f} bytes in {micros:g} us are {rate:,.4g} GB/s, not {algorithm:g}"
             raise place.refuse(f"{message}: in other units?")
         yield _Row(place=place, num_bytes=size, time_s=micros * US, algorithm=algorithm, bus=bus)
@@ -152,7 +148,8 @@ def _ranks_told(path: str, kind: CollectiveKind, row: _Row) -> int:
     def off(num_ranks: int) -> float:
         return abs(float(busbw_factor(kind, float(num_ranks))) - ratio)
 
-    count = min(range(2, MOST_RANKS_TOLD + 1), key=off)
+    # Ranks that the two bandwidths of a row, printed with two decimals, still tell apart.
+    count = min(range(2, 64 + 1), key=off)
     if off(count) > 0.002:
         message = "does not say how many ranks it was run on; keep the lines of its devices"
         raise InputError.single(path, "ranks", message)

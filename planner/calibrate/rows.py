@@ -35,8 +35,6 @@ What = Literal[
 FIRST_LINE = "# planner measurements"
 # A run of `--measure` has some hundreds.
 MOST_ROWS = 5000
-# The first lines show what is wrong; a spoilt column would name thousands.
-MOST_PROBLEMS = 10
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -163,7 +161,8 @@ def read_table(path: str, text: str) -> Table:
         if len(rows) > MOST_ROWS:
             raise InputError.single(path, f"line {line}", f"more than {MOST_ROWS:,} rows")
     if problems:
-        raise InputError(problems[:MOST_PROBLEMS])
+        # The first lines show what is wrong; a spoilt column would name thousands.
+        raise InputError(problems[:10])
     if not rows:
         message = "the table has no row: it is truncated"
         raise InputError.single(path, f"line {len(lines)}", message)

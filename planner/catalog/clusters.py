@@ -34,8 +34,6 @@ _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 _HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
 _NONE = Overrides()
-# Rate of a fabric that nothing uses: one scale-up domain and no known network ports.
-UNUSED_PORT_BYTES_PER_S = 1e9
 _SHAPE = (
     f"16x{EXAMPLE_NODE} (nodes), 512x{EXAMPLE_ACCELERATOR} (accelerators), "
     f"{EXAMPLE_MACHINE} (a machine) "
@@ -362,7 +360,8 @@ def _cluster(
     if port_bytes_per_s == 0 and num_accelerators > node.scale_up.num_accelerators:
         message = f"no network ports are known for {node.name}; give nics and nic_gbit_per_s"
         raise InputError.single("cluster", name, f"{message} in the overrides of a cluster file")
-    rate = port_bytes_per_s or UNUSED_PORT_BYTES_PER_S
+    # Rate of a fabric that nothing uses: one scale-up domain and no known network ports.
+    rate = port_bytes_per_s or 1e9
     *inner, outermost = fabric_levels(fabric, num_nodes, node, rate)
     return ClusterSpec(
         name=name,

@@ -28,9 +28,6 @@ from planner.limits import one_line
 from planner.notes import Problems
 from planner.spelling import nearest
 
-# Relative difference up to which two figures are the same: the catalog's own spread.
-SAME = 0.03
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -278,7 +275,8 @@ def _nearest_node(
 
 
 def _same(seen: float, known: float) -> bool:
-    return abs(seen - known) <= SAME * known
+    # Relative difference up to which two figures are the same: the catalog's own spread.
+    return abs(seen - known) <= 0.03 * known
 
 
 def _overrides(

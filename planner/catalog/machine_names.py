@@ -12,7 +12,6 @@ _COUNT_FIRST = re.compile(rf"^{_COUNT}(?:\s*[xX*]\s*|\s+)(\S.*)$")
 _USUAL = re.compile(rf"^{_COUNT}[xX*](\S+)$")
 _COUNT_LAST = re.compile(rf"^(.*\S)\s*[xX*]\s*{_COUNT}$")
 _KINDS: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
-_VENDORS = ("nvidia", "amd", "standard")
 
 
 def meant_machine(argument: str) -> str:
@@ -66,6 +65,6 @@ def _spellings() -> Mapping[str, tuple[Kind, str]]:
 def _plain(name: str) -> str:
     text = re.sub(r"(\d)gb\b", r"\1g", name.lower())
     text = re.sub(r"[^a-z0-9]", "", text)
-    for vendor in _VENDORS:
+    for vendor in ("nvidia", "amd", "standard"):
         text = text.removeprefix(vendor)
     return text

@@ -34,9 +34,8 @@ from planner.limits import name_of
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec
 from planner.spelling import did_you_mean
 
-_YAML_SUFFIXES = (".yaml", ".yml")
 _CONFIG_SUFFIX = ".json"
-_SUFFIXES = (*_YAML_SUFFIXES, _CONFIG_SUFFIX)
+_SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
 # Of a checkpoint's training and date, which leave the architecture as it is.
 _ENDINGS = re.compile(
     r"-(instruct|chat|base|hf|it|sft|dpo|v[01]\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"

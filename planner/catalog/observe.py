@@ -18,7 +18,6 @@ from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, MAX_LOG_BYTES, brief, on
 from planner.notes import Problems
 
 MAX_MEMORY_MIB = 2000 * 1024
-MAX_HOST_MEMORY_MIB = 10**9
 MAX_PCIE_GENERATION = 7
 # Figures of `nvidia-smi --help-query-gpu` and their largest values; any may be missing.
 SMI_FIGURES = {
@@ -39,7 +38,6 @@ MAX_LEFT_OUT = 8
 
 # Colours; pages that show a terminal's output drop the escape character before them.
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m")
-_FAILED = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
 _MIG = re.compile(r"\bmig\b|\bshard\b|\d+g\.\d+gb", re.IGNORECASE)
 # Slurm marks the least of several with a plus.
 _NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(?: ?MiB|\+)?", re.ASCII)
@@ -210,7 +208,9 @@ def parse(text: str, where: str) -> Source:
     if not filled:
         raise InputError.single(where, "file", f"is empty; known are {COMMANDS}")
     for line in filled[:3]:
-        if line.startswith(_FAILED):
+        if line.startswith(
+            ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
+        ):
             raise InputError.single(where, "line 1", f"nvidia-smi found no GPU: {line!r}")
     for start, line in enumerate(lines):
         for delimiter, needed, command, read in _TOOLS:
@@ -298,7 +298,7 @@ def _of_sinfo(table: _Table) -> SlurmNodes:
         elif len(gpus) > 1:
             left_out[node] = f"several kinds of GPU: {brief(gres)}"
         for kind in gpus.items() if node not in left_out else ():
-            size_mib = table.figure(number, row, "MEMORY", MAX_HOST_MEMORY_MIB)
+            size_mib = table.figure(number, row, "MEMORY", 10**9)
             memory_mib[kind][node] = size_mib
             partitions[kind].append(row.get("PARTITION", "").rstrip("*"))
     reasons = Counter(left_out.values()).most_common()

@@ -21,7 +21,6 @@ _JSON = re.compile(r"\bjson = (\{.*)")
 _SUMMARY = re.compile(r"Configuration Summary \(Non-Default Values")
 _GROUP = re.compile(r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$")
 _FIELD = re.compile(r"(?:^|\s)(\w+): (.*?)(?: +\(Mcore default: .*\))?\s*$")
-_LAST_GROUP = "rng"
 _NEMO = re.compile(r"\*{5,} Experiment configuration \*{5,}")
 _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 
@@ -80,7 +79,8 @@ def _bridge(path: str, lines: Sequence[str], first: int) -> Dump:
         elif group and (match := _FIELD.search(line[:MAX_ATTRIBUTE])):
             key = f"{group}.{match[1]}"
             given.setdefault(key, Value(value=match[2], key=key, line=at))
-        elif group == _LAST_GROUP and "=====" in line:
+        # the last group
+        elif group == "rng" and "=====" in line:
             break
     reading = read_bridge(path, given)
     if reading is None:

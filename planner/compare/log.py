@@ -33,12 +33,10 @@ from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 
 FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
-MOST = 1e15  # of a step, in whatever unit
 # Characters of a line that are looked at; a dump on one line is longer and read apart.
 MAX_LINE = 4_000
 # A step of so many medians is slow: at the start it warms up, later it is a straggler.
 SLOW_FACTOR = 1.2
-MOST_LEFT_OUT = 0.5  # of all steps; a run that never settles is taken as it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +148,7 @@ def _found(lines: Sequence[str]) -> list[_Lines]:
                     continue
                 groups = match.groupdict()
                 value = _number(groups["value"])
-                if 0.0 < value < MOST:
+                if 0.0 < value < 1e15:
                     number = int(groups.get("number") or len(each.rows) + 1)
                     each.rows.append((number, value, at, int(groups.get("total") or 0)))
                 break
@@ -333,7 +331,8 @@ def _warm_up(steps_s: Sequence[float], *, is_start: bool) -> int:
     if not is_start:
         return 0
     usual = median(steps_s[1:])
-    most = max(1, int(MOST_LEFT_OUT * len(steps_s)))
+    # of all steps; a run that never settles is taken as it is
+    most = max(1, int(0.5 * len(steps_s)))
     count = 1
     while count < most and steps_s[count] > SLOW_FACTOR * usual:
         count += 1

@@ -19,7 +19,6 @@ _NAMES = {
     "object": "an object in braces",
 }
 _BOUNDS = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}
-_RANKS = ("type", "enum")  # what is said first of a value that is wrong in several ways
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,8 @@ def wrongs(schema: Schema, value: object) -> list[Wrong]:
     from jsonschema import Draft202012Validator
 
     errors = list(Draft202012Validator(schema).iter_errors(value))
-    errors.sort(key=lambda error: error.validator not in _RANKS)
+    # what is said first of a value that is wrong in several ways
+    errors.sort(key=lambda error: error.validator not in ("type", "enum"))
     found: dict[Path, Wrong] = {}
     for error in errors:
         for wrong in _of(error, value):

@@ -19,10 +19,8 @@ Event: TypeAlias = Any  # an event of PyYAML's; its stubs leave open whether it 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What PyYAML's constructors raise where a scalar is not what its tag says.
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
-_TOO_LARGE = 10**MAX_DIGITS
 _TOO_DEEP = "maximum nesting depth"  # how libyaml says that it stops before all brackets are open
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
-_STRING = "tag:yaml.org,2002:str"
 _NOT_SPECIFIC = ("", "!", None)
 _PLAIN_COLLECTIONS = (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
@@ -95,14 +93,14 @@ class _Composer:
         tag = event.tag
         if tag in _NOT_SPECIFIC:
             tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-        if tag in (_STRING, "tag:yaml.org,2002:merge"):
+        if tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
             return event.value
         num_digits = len(event.value.lstrip("-"))
         try:
             if num_digits <= MAX_DIGITS:
                 node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
                 value: object = self.loader.construct_object(node, deep=True)
-                if not isinstance(value, int) or abs(value) < _TOO_LARGE:
+                if not isinstance(value, int) or abs(value) < 10**MAX_DIGITS:
                     return value
         except (yaml.YAMLError, *_WRONG) as error:
             reason = getattr(error, "problem", None) or str(error)

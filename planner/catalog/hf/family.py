@@ -66,8 +66,6 @@ KINDS: Mapping[str, Any] = {
 }
 _OR_NULL = " or null"
 _MERGED = ("keys", "values", "windows", "model")
-_OF_ONE_TYPE = ("read_as_this", "text_part_only")
-_SHOWN_ENTRIES = 20
 
 
 class Key(Strict):
@@ -185,7 +183,7 @@ class Family(Strict):
             found = value_of(refusal.model_dump(), names)
             if found:
                 given = found["given"]
-                shown = list(given)[:_SHOWN_ENTRIES] if isinstance(given, tuple) else given
+                shown = list(given)[:20] if isinstance(given, tuple) else given
                 yield Finding(found["key"], found["what"], shown, found["allowed"])
 
     def raw(self, names: Names) -> Raw:
@@ -241,7 +239,11 @@ def _merged(name: str, blocks: Mapping[str, Raw]) -> Raw:
     if parent is None:
         return own
     inherited = _merged(parent, blocks)
-    kept = {key: value for key, value in inherited.items() if key not in _OF_ONE_TYPE}
+    kept = {
+        key: value
+        for key, value in inherited.items()
+        if key not in ("read_as_this", "text_part_only")
+    }
     merged = {key: _joined(kept[key], own[key]) for key in _MERGED if key in kept and key in own}
     return kept | own | merged
 

@@ -19,10 +19,8 @@ from planner.limits import name_of
 from planner.spelling import did_you_mean
 
 NAME = "config.json"
-_LABELS = {"id2label", "num_labels"}  # of heads for classes, which files of any family may have
 _PART = "text_config"
 _OUTER_KEYS = ("tie_word_embeddings",)  # keys that stand outside the part too
-_REQUIRED = "num_layers, hidden_size, num_heads, vocab_size, max_seq_len"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +190,11 @@ def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
     yield from family.noted(names)
     if data.get("auto_map"):
         yield f"auto_map: code of its own is not read; taken as {family.class_name}"
-    shape_keys = {key for each in families().values() for key in each.keys} - _LABELS
+    # of heads for classes, which files of any family may have
+    shape_keys = {key for each in families().values() for key in each.keys} - {
+        "id2label",
+        "num_labels",
+    }
     others = shape_keys - {*family.keys, *family.only}
     unread = sorted(key for key in others if given.keys.get(key) is not None)
     if unread:
@@ -256,7 +258,10 @@ def _word(value: object) -> str:
 def _unknown(data: Mapping[str, Any]) -> str:
     """What to do about a model_type that is missing or of no family here."""
     known = f"known are {', '.join(families())}"
-    other = f"or write a model file in YAML with at least {_REQUIRED} (docs/models.md)"
+    other = (
+        "or write a model file in YAML with at least num_layers, hidden_size, num_heads, "
+        "vocab_size, max_seq_len (docs/models.md)"
+    )
     if "model_type" not in data:
         return f"is missing; give it: {known}; {other}"
     model_type = data["model_type"]
