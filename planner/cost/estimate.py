@@ -141,15 +141,14 @@ def machine_ends_s(context: Context, strategies: Sequence[Strategy]) -> dict[int
     fast, slow = (
         [iteration_time_s(one) for one in price_all(machine, concerned)]
         for machine in (
-            _machine(context, gemm.fastest, traits.host_optimizer_fastest_factor),
-            _machine(context, gemm.slowest, traits.host_optimizer_slowest_factor),
+            with_products(with_host_rate(context, factor), fraction)
+            for fraction, factor in (
+                (gemm.fastest, traits.host_optimizer_fastest_factor),
+                (gemm.slowest, traits.host_optimizer_slowest_factor),
+            )
         )
     )
     return dict(zip(places, zip(fast, slow, strict=True), strict=True))
-
-
-def _machine(context: Context, sustained_fraction: float, host_factor: float) -> Context:
-    return with_products(with_host_rate(context, host_factor), sustained_fraction)
 
 
 def with_products(context: Context, sustained_fraction: float) -> Context:
@@ -201,19 +200,16 @@ class _Overlap:
     context: Context
     strategies: Sequence[Strategy]
 
-    def _iterations(self, *, overlaps: bool) -> list[float]:
-        context = _with_overlap(self.context, overlaps=overlaps)
-        return [iteration_time_s(subject) for subject in price_all(context, self.strategies)]
-
     @cached_property
-    def overlapped_s(self) -> list[float]:
-        """Seconds per iteration where everything that can overlap does."""
-        return self._iterations(overlaps=True)
-
-    @cached_property
-    def serial_s(self) -> list[float]:
-        """Seconds per iteration where nothing overlaps."""
-        return self._iterations(overlaps=False)
+    def bounds_s(self) -> tuple[list[float], list[float]]:
+        """Seconds per iteration where everything that can overlap does, and where nothing does."""
+        overlapped, serial = (
+            [iteration_time_s(one) for one in price_all(context, self.strategies)]
+            for context in (
+                _with_overlap(self.context, overlaps=overlaps) for overlaps in (True, False)
+            )
+        )
+        return overlapped, serial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,12 +255,12 @@ class Estimate:
     @property
     def iter_time_s_overlapped(self) -> float:
         """Everything that can overlap does, at no cost to computation."""
-        return self._overlap.overlapped_s[self._position]
+        return self._overlap.bounds_s[0][self._position]
 
     @property
     def iter_time_s_serial(self) -> float:
         """Nothing overlaps."""
-        return self._overlap.serial_s[self._position]
+        return self._overlap.bounds_s[1][self._position]
 
     @cached_property
     def _items(self) -> tuple[TimeItems, int]:

@@ -1,7 +1,7 @@
 """Seconds of one layer's ops per pass: kernels, collectives and what of them shows."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import numpy as np
@@ -291,11 +291,6 @@ def _all_ops(ops: Iterable[Op], setting: Setting, price: OpPrice) -> TimeItems:
     return add_items(*(price(op, setting) for op in ops))
 
 
-def _shared_expert_s(group: LayerGroup, setting: Setting, price: OpPrice) -> Array:
-    ops = (op for op in group.ops if op.name.startswith("shared_expert"))
-    return exposed_s(_all_ops(ops, setting, price))
-
-
 @item(
     "time.expert_parallel",
     title="expert all-to-all",
@@ -330,7 +325,8 @@ def _with_expert_overlap(
     hidden = []
     for items, price, other_s in passes:
         busy = items[item].busy_s
-        shared_s = _shared_expert_s(group, setting, price) if mode == "shared_expert" else ZERO
+        shared = [op for op in group.ops if op.name.startswith("shared_expert")]
+        shared_s = exposed_s(_all_ops(shared, setting, price)) if mode == "shared_expert" else ZERO
         shown = exposed_all_to_all_s(busy, shared_s, other_s, mode, interference)
         hidden.append(items | {item: Duration(busy_s=busy, exposed_s=shown)})
     return hidden[0], hidden[1]
@@ -384,16 +380,6 @@ def _with_launches(
     return found[0], found[1], found[2]
 
 
-def _mean_items(kinds: tuple[LayerGroup, ...], items: list[TimeItems]) -> TimeItems:
-    total = sum(kind.num_layers for kind in kinds)
-    return add_items(
-        *(
-            scale_items(item, kind.num_layers / total)
-            for kind, item in zip(kinds, items, strict=True)
-        )
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerPasses:
     """A layer's forward, its backward, and what recomputation repeats: all of it, or a part."""
@@ -431,10 +417,19 @@ def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
 
 def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:
     """Price the passes of every kind of layer, averaged over the layers."""
-    passes = [_passes(kind, setting) for kind in kinds]
+    passes, total = (
+        [_passes(kind, setting) for kind in kinds],
+        sum(kind.num_layers for kind in kinds),
+    )
+    shares = [kind.num_layers / total for kind in kinds]
     return LayerPasses(
-        forward=_mean_items(kinds, [each.forward for each in passes]),
-        backward=_mean_items(kinds, [each.backward for each in passes]),
-        repeated=_mean_items(kinds, [each.repeated for each in passes]),
-        selective=_mean_items(kinds, [each.selective for each in passes]),
+        **{
+            field.name: add_items(
+                *(
+                    scale_items(getattr(each, field.name), share)
+                    for each, share in zip(passes, shares, strict=True)
+                )
+            )
+            for field in fields(LayerPasses)
+        }
     )

@@ -252,9 +252,18 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
             _tensor_item("activations", tensor, flight, "forward to backward")
             for tensor in embedding.saved
         ]
-    items.append(_receive_buffers(subject, stage, flight))
-    if stage < subject.strategy.pp - 1:
-        copies = subject.strategy.num_micro_batches if model.keeps_all_sent else flight
+    num, sends_on = subject.strategy.num_micro_batches, stage < subject.strategy.pp - 1
+    received = (num - flight) * (stage > 0) + num * sends_on
+    items.append(
+        LedgerItem(
+            name="receive_buffers",
+            num_bytes=received * float(model.receive_buffer_bytes[0]),
+            lifetime="whole run",
+            copies=received,
+        )
+    )
+    if sends_on:
+        copies = num if model.keeps_all_sent else flight
         items.append(
             LedgerItem(
                 name="activations.sent_on",
@@ -264,16 +273,6 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
             )
         )
     return items
-
-
-def _receive_buffers(subject: PricedStrategy, stage: int, flight: float) -> LedgerItem:
-    """Buffers that activations and gradients of other stages arrive in."""
-    num = subject.strategy.num_micro_batches
-    copies = (num - flight) * (stage > 0) + num * (stage < subject.strategy.pp - 1)
-    size = float(subject.model.receive_buffer_bytes[0])
-    return LedgerItem(
-        name="receive_buffers", num_bytes=copies * size, lifetime="whole run", copies=copies
-    )
 
 
 def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
@@ -335,10 +334,6 @@ def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     return [*_term_items(subject, stage, "backward"), workspace]
 
 
-def _held(items: list[LedgerItem]) -> float:
-    return sum(item.num_bytes for item in items)
-
-
 def _allocated(items: list[LedgerItem]) -> float:
     return sum(item.num_bytes for item in items if item.lifetime not in (RESERVED, NON_ALLOCATOR))
 
@@ -378,13 +373,6 @@ def _step_bytes(subject: PricedStrategy, stage: int, static: list[LedgerItem]) -
     return kept + float(np.max(temporaries))
 
 
-def _fragmentation(subject: PricedStrategy, stage: int) -> LedgerItem:
-    """What the allocator wastes, in blocks that it holds."""
-    allocated = float(stage_held_bytes(subject.model, *subject.split)[0, stage])
-    wasted = allocated * subject.model.fragmentation_fraction
-    return LedgerItem(name="overhead.fragmentation", num_bytes=wasted, lifetime=RESERVED)
-
-
 def stage_ledgers(subject: PricedStrategy) -> tuple[StageLedger, ...]:
     """The ledger of every stage, each at its own fullest moment."""
     return tuple(stage_ledger(subject, stage) for stage in range(subject.strategy.pp))
@@ -399,9 +387,11 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     lasting = [*static, *_activation_items(subject, stage)]
     loss = _loss_items(subject) if stage == subject.strategy.head_stage else []
     backward = _backward_items(subject, stage)
-    at_loss = _held(loss) >= _held(backward)
+    at_loss = sum(each.num_bytes for each in loss) >= sum(each.num_bytes for each in backward)
     items = [*lasting, *(loss if at_loss else backward), *_term_items(subject, stage, "device")]
-    items.append(_fragmentation(subject, stage))
+    held = float(stage_held_bytes(subject.model, *subject.split)[0, stage])
+    wasted = held * subject.model.fragmentation_fraction
+    items.append(LedgerItem(name="overhead.fragmentation", num_bytes=wasted, lifetime=RESERVED))
     ordered = sorted(
         (item for item in items if item.num_bytes > 0.0),
         key=lambda item: (-item.num_bytes, item.name),

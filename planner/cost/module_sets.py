@@ -1,6 +1,6 @@
 """What selective recomputation costs for every set of modules it could repeat."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
@@ -91,7 +91,8 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
     if set(recompute.selected) & set(EVERY_SECOND_MATMUL):
         return (recompute.selected,)
     groups = _groups(context, LayerShape.all_of(1.0, context.job.seq_len))
-    sets = [(), *_subsets(recompute.modules)]
+    sizes = range(len(recompute.modules) + 1)
+    sets = [names for size in sizes for names in combinations(recompute.modules, size)]
     effects = _effects(groups, sets)
     seen = {effects[0]}
     found: list[ModuleSet] = []
@@ -100,11 +101,6 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
             seen.add(effect)
             found.append(tuple(module.name for module in modules))
     return tuple(found) or (recompute.selected,)
-
-
-def _subsets(modules: tuple[RecomputeModule, ...]) -> Iterator[tuple[RecomputeModule, ...]]:
-    for size in range(1, len(modules) + 1):
-        yield from combinations(modules, size)
 
 
 def selective_options(
@@ -217,16 +213,9 @@ def relaxed_options(
         lead_saved_bytes=options.lead_saved_bytes.min(axis=0)[index],
         workspace_bytes=options.workspace_bytes.min(axis=0)[index],
     )
-    real = options[best, every]
+    real = options[best[index], index]
     return Relaxed(
-        bound=bound,
-        best=SelectiveCosts(
-            added_s=pace * real.added_s[index],
-            saved_bytes=real.saved_bytes[index],
-            lead_saved_bytes=real.lead_saved_bytes[index],
-            workspace_bytes=real.workspace_bytes[index],
-        ),
-        best_set=best[index],
+        bound=bound, best=replace(real, added_s=pace * real.added_s), best_set=best[index]
     )
 
 

@@ -62,21 +62,15 @@ def _closes(level: LevelSpec, span: Array, length: int) -> Mask:
     return np.asarray((span == length) & wraps)
 
 
-def _level_bytes_per_s(group: Group, level: LevelSpec) -> Array | float:
-    """Rate of the domain's own network for the group's members inside one domain."""
-    if group.spans:
-        return level.achieved_bytes_per_s * num_rings(level, group.spans)
-    return level.achieved_bytes_per_s * link_share(level, group.local)
-
-
 def domain_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array | float:
     """Bandwidth of a ring inside the domain, per accelerator.
 
     Where packages hold several members, these use their links out of the package together, and
     the ring also passes the link inside; a group within one package uses only that.
     """
-    rate = _level_bytes_per_s(group, cluster.domain)
-    package = cluster.node.package
+    level = cluster.domain
+    together = num_rings(level, group.spans) if group.spans else link_share(level, group.local)
+    rate, package = level.achieved_bytes_per_s * together, cluster.node.package
     if package is None:
         return rate
     inside = group.members[0]

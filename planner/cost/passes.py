@@ -54,15 +54,6 @@ def chunk_shares(subject: PricedStrategy, stages: list[int]) -> Array:
     return layers / subject.layers[0, stages]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Layer:
-    """Seconds of a layer's passes by item, and of its weight gradients."""
-
-    forward: dict[str, float]
-    backward: dict[str, float]
-    weight_s: float
-
-
 def _pass(
     subject: PricedStrategy, items: TimeItems, sharded: Array, whole: Array
 ) -> dict[str, float]:
@@ -77,18 +68,6 @@ def _pass(
         COMPUTE: total - sum(comms.values()),
         **comms,
     }
-
-
-def _layer(subject: PricedStrategy, times: LayerTimes) -> _Layer:
-    costs = subject.parts.costs
-    weight = float(layer_weight_gradient_s(subject.context, subject.columns)[0])
-    backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
-    backward[COMPUTE] -= weight
-    return _Layer(
-        forward=_pass(subject, costs.forward, times.sharded_forward, times.forward),
-        backward=backward,
-        weight_s=weight,
-    )
 
 
 def _once(subject: PricedStrategy, times: LayerTimes, stage: int) -> dict[str, float]:
@@ -155,7 +134,11 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     stages = chunk_stages(subject)
     shares = chunk_shares(subject, stages)
     times = layer_times(subject.context, subject.columns, subject.parts)
-    layer = _layer(subject, times)
+    costs = subject.parts.costs
+    weight_s = float(layer_weight_gradient_s(subject.context, subject.columns)[0])
+    forward = _pass(subject, costs.forward, times.sharded_forward, times.forward)
+    backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
+    backward[COMPUTE] -= weight_s
     pace = float(straggler_factor(subject.context, subject.columns)[0])
     added = subject.model.policies.added_s[:, 0]
     found = []
@@ -171,7 +154,7 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
         base[ACTIVATIONS] += moved
         both = [
             _sum(base, {name: layers * value for name, value in own.items()}, comms)
-            for own, comms in ((layer.forward, ends.forward), (layer.backward, ends.backward))
+            for own, comms in ((forward, ends.forward), (backward, ends.backward))
         ]
         for each in both:
             each[COMPUTE] += ends.kernels_s / 3.0
@@ -180,14 +163,10 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
                 stage=stage,
                 forward=both[0],
                 backward={RECOMPUTE: float(again), **both[1]},
-                weight={COMPUTE: layers * layer.weight_s + ends.kernels_s / 3.0},
+                weight={COMPUTE: layers * weight_s + ends.kernels_s / 3.0},
             )
         )
     return tuple(found)
-
-
-def _work_s(seconds: Seconds) -> float:
-    return sum(seconds.values()) - seconds.get(TRANSFER, 0.0)
 
 
 def chunk_times(subject: PricedStrategy) -> ChunkTimes:
@@ -196,11 +175,18 @@ def chunk_times(subject: PricedStrategy) -> ChunkTimes:
     Transfers occupy nobody here: they delay who waits for them.
     """
     passes = chunk_passes(subject)
+    forward, backward, weight = (
+        [
+            sum(each.values()) - each.get(TRANSFER, 0.0)
+            for each in (getattr(chunk, name) for chunk in passes)
+        ]
+        for name in ("forward", "backward", "weight")
+    )
     crossings = 2.0 * subject.strategy.vpp
     return ChunkTimes(
-        forward_s=[_work_s(each.forward) for each in passes],
-        backward_s=[_work_s(each.backward) for each in passes],
-        weight_s=[_work_s(each.weight) for each in passes],
+        forward_s=forward,
+        backward_s=backward,
+        weight_s=weight,
         p2p_s=float(p2p_s(subject.context, subject.columns, subject.parts)[0]) / crossings,
     )
 

@@ -83,16 +83,12 @@ def price_all(context: Context, strategies: Sequence[Strategy]) -> list[PricedSt
                 parts=parts.take(index),
                 model=model.take(index),
             )
-            found[row] = _as_emitted(subject)
+            # Multi-token prediction is under the policy of all layers.
+            if subject.mtp_policy is not None:
+                emitted = with_recomputed_mtp(subject.model, subject.mtp_policy)
+                subject = replace(subject, model=emitted)
+            found[row] = subject
     return [found[row] for row in range(len(strategies))]
-
-
-def _as_emitted(subject: PricedStrategy) -> PricedStrategy:
-    """The subject with multi-token prediction under the policy of all layers."""
-    policy = subject.mtp_policy
-    if policy is None:
-        return subject
-    return replace(subject, model=with_recomputed_mtp(subject.model, policy))
 
 
 def iteration_time_s(subject: PricedStrategy) -> float:

@@ -187,12 +187,6 @@ def fixed_time_s(model: StageModel, stages: Array) -> Array:
     return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
 
 
-def sent_copies(model: StageModel, flight: Array) -> Array:
-    """Micro-batches whose output a stage keeps."""
-    num = model.strategy.num_micro_batches[:, None]
-    return np.broadcast_to(num, flight.shape) * 1.0 if model.keeps_all_sent else flight
-
-
 def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -> Array:
     """Allocated bytes per stage without its layers and transients.
 
@@ -208,8 +202,9 @@ def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -
         return total
     sends_on = (stages < model.strategy.pp[:, None] - 1) * 1.0
     if model.sent_saved_bytes.any():
-        sent = sent_copies(model, flight) * model.sent_saved_bytes[:, None]
-        total = total + sent * sends_on
+        num = model.strategy.num_micro_batches[:, None]
+        copies = num * 1.0 if model.keeps_all_sent else flight
+        total = total + copies * model.sent_saved_bytes[:, None] * sends_on
     if model.receive_buffer_bytes.any():
         num = model.strategy.num_micro_batches[:, None]
         received = (num - flight) * (1.0 - first) + num * sends_on

@@ -48,10 +48,6 @@ from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
 
-def _named(prefix: str, items: TimeItems) -> TimeItems:
-    return {f"{prefix}.{name}": duration for name, duration in items.items()}
-
-
 def _total(items: TimeItems) -> Duration:
     zero = np.zeros(1)
     return Duration(
@@ -106,7 +102,7 @@ def _layer_items(subject: PricedStrategy, stage: int) -> TimeItems:
         counts[subject.mtp_policy] += subject.mtp_layers(stage)
     selective, full = counts[[SELECTIVE, FULL]]
     redo = add_items(scale_items(repeated, full), scale_items(again, selective))
-    return items | _named("recompute", redo)
+    return items | {f"recompute.{name}": duration for name, duration in redo.items()}
 
 
 @item(

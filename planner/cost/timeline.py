@@ -83,15 +83,11 @@ def _with_waits(start_s: float, end_s: float, slices: Sequence[Slice]) -> Iterat
     now, rounding_s = start_s, 1e-12 * end_s
     for each in slices:
         if each.start_s > now + rounding_s:
-            yield _wait(now, each.start_s)
+            yield Slice(start_s=now, end_s=each.start_s, kind=WAIT, seconds={})
         yield each
         now = each.end_s
     if end_s > now + rounding_s:
-        yield _wait(now, end_s)
-
-
-def _wait(start_s: float, end_s: float) -> Slice:
-    return Slice(start_s=start_s, end_s=end_s, kind=WAIT, seconds={})
+        yield Slice(start_s=now, end_s=end_s, kind=WAIT, seconds={})
 
 
 def timeline(subject: PricedStrategy) -> Timeline:
@@ -182,10 +178,6 @@ def _group(item: LedgerItem, *, keeps_sent: bool) -> str:
     return head if head in (ACTIVATIONS, TRANSIENT) else STATES.get(head, REST)
 
 
-def _kinds(slot: Slot, kind: str) -> int:
-    return sum(operation.kind == kind for operation in slot)
-
-
 def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bool) -> MemoryCurve:
     """The ledger of a stage's fullest moment, spread over its slices.
 
@@ -225,9 +217,10 @@ def _moments(slices: Sequence[Slice]) -> list[tuple[float, int, bool, int]]:
     last = max((place for place, each in enumerate(slices) if each.slot), default=-1)
     moments: list[tuple[float, int, bool, int]] = []
     for place, each in enumerate(slices):
-        forwards = _kinds(each.slot, "F")
+        kinds = [operation.kind for operation in each.slot]
+        forwards = kinds.count("F")
         held, begun = held + forwards, begun + forwards
         kept = begun if place <= last else 0
-        moments.append((each.start_s, held, _kinds(each.slot, "B") > 0, kept))
-        held -= _kinds(each.slot, "W")
+        moments.append((each.start_s, held, "B" in kinds, kept))
+        held -= kinds.count("W")
     return moments

@@ -4,14 +4,14 @@ The same messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` 
 sizes in place of their seconds.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weight_bytes
+from planner.cost.data_parallel import Exchanges, exchanges_of, gathered_weight_bytes, weight_bytes
 from planner.cost.layer import layer_shape, timed_shape
-from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS, TimeItems
+from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS
 from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
 from planner.cost.priced import PricedStrategy
 from planner.cost.stage import FULL, SELECTIVE
@@ -23,9 +23,8 @@ from planner.cost.time_terms import (
 )
 from planner.cost.topology import extent_of
 from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
-from planner.layers.op import Comm, LayerShape, Op
+from planner.layers.op import Comm, Op
 from planner.spec.cluster import Collective
-from planner.units import Array
 
 # Items of time behind the pipeline whose messages are below.
 TAIL, TIED = "data_parallel", "tied_embedding"
@@ -46,7 +45,6 @@ class Message:
 
 
 Messages = tuple[Message, ...]
-_BothWays = tuple[Messages, Messages]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +163,13 @@ class _Sharding:
         expert = float((parts.costs.at(parts.costs.expert_params) / parts.params)[0])
         return {axis: 1.0 - expert, f"expert_{axis}": expert}
 
+    @property
+    def when(self) -> Exchanges:
+        """What is gathered and reduced when."""
+        context = self.subject.context
+        stays = context.traits.states.zero3_keeps_ends_gathered and not self.is_layer
+        return exchanges_of(context, self.subject.columns, stays_gathered=stays)
+
     def gathers(self, item: str, elements: float, element_bytes: float) -> Iterable[Message]:
         """All-gather so many elements, as a rank holds them when they are whole."""
         for axis, share in self._axes.items():
@@ -187,10 +192,7 @@ class _Sharding:
 
 def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages, Messages]:
     """What stage 3 gathers before forward and before backward, and what is reduced behind it."""
-    context, columns = sharding.subject.context, sharding.subject.columns
-    stays = context.traits.states.zero3_keeps_ends_gathered and not sharding.is_layer
-    when = exchanges_of(context, columns, stays_gathered=stays)
-    width = gathered_weight_bytes(context)
+    when, width = sharding.when, gathered_weight_bytes(sharding.subject.context)
     gathers: Messages = ()
     if when.gathers_each[0]:
         gathers = tuple(sharding.gathers(SHARDING, trained + frozen, width))
@@ -202,13 +204,11 @@ def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages,
 
 def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Message]:
     """What an iteration reduces and gathers behind its micro-batches."""
-    context, columns = sharding.subject.context, sharding.subject.columns
-    stays = context.traits.states.zero3_keeps_ends_gathered and not sharding.is_layer
-    when = exchanges_of(context, columns, stays_gathered=stays)
+    when = sharding.when
     if not when.reduces_each[0]:
         yield from sharding.reduces(TAIL, trained, whole=bool(when.all_reduces[0]))
     if when.gathers_once[0]:
-        yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(context))
+        yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(sharding.subject.context))
 
 
 def _ends(subject: PricedStrategy, chunk: int, last: int) -> tuple[float, float]:
@@ -239,35 +239,18 @@ def _tail(subject: PricedStrategy, stage: int) -> Messages:
     return _summed(messages, subject)
 
 
-def _end_messages(subject: PricedStrategy, shape: LayerShape) -> tuple[_BothWays, _BothWays]:
-    """Of embedding and head: forward, backward."""
-    model, traits = subject.context.model, subject.context.traits
-    first, last = (
-        (tuple(_of_comms(op.forward_comms, 1.0)), tuple(_of_comms(op.backward_comms, 1.0)))
-        for op in (embedding_op(model, shape, traits), head_op(model, shape, traits))
-    )
-    return first, last
-
-
-def _shown(items: Mapping[str, Array]) -> tuple[float, float]:
-    """Seconds of messages, and of everything."""
-    comms = sum(float(seconds[0]) for name, seconds in items.items() if name in COMM_ITEMS)
-    return comms, sum(float(seconds[0]) for seconds in items.values())
-
-
 def _recomputed_fraction(subject: PricedStrategy, stage: int) -> float:
     """Of what a stage recomputes, the share of its seconds that messages show."""
     costs, counts = subject.parts.costs, subject.counts[:, 0, stage]
-
-    def exposed(items: TimeItems) -> dict[str, Array]:
-        return {name: one.exposed_s for name, one in costs.items_at(items).items()}
-
-    parts = [
-        (float(counts[policy]), _shown(exposed(items)))
-        for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated))
-    ]
-    whole = sum(count * seconds for count, (_, seconds) in parts)
-    return sum(count * comms for count, (comms, _) in parts) / whole if whole else 0.0
+    comms_s = whole_s = 0.0
+    for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
+        exposed = {
+            name: float(counts[policy]) * float(one.exposed_s[0])
+            for name, one in costs.items_at(items).items()
+        }
+        whole_s += sum(exposed.values())
+        comms_s += sum(seconds for name, seconds in exposed.items() if name in COMM_ITEMS)
+    return comms_s / whole_s if whole_s else 0.0
 
 
 def traffic_of(subject: PricedStrategy) -> Traffic:
@@ -282,7 +265,10 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     shape = timed_shape(layer_shape(columns, context.job), context.job)
     kinds = layer_groups(context.model, shape, traits)
     layer = _layer_messages(kinds)
-    embedding, head = _end_messages(subject, shape)
+    embedding, head = (
+        tuple(tuple(_of_comms(comms, 1.0)) for comms in (op.forward_comms, op.backward_comms))
+        for op in (make(context.model, shape, traits) for make in (embedding_op, head_op))
+    )
     stages = chunk_stages(subject)
     own = _Sharding(subject=subject, is_layer=True)
     ends = _Sharding(subject=subject, is_layer=False)
