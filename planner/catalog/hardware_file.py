@@ -17,7 +17,6 @@ from planner.catalog.figures import (
 from planner.spec.cluster import Topology
 
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
-Ports = Literal["infiniband", "ethernet", "efa", "slingshot"]
 
 
 class HardwareFile(Strict):
@@ -240,7 +239,7 @@ class FabricLevelSection(Strict):
 class FabricFile(HardwareFile):
     """``hwdb/fabrics/NAME.yaml``: the network between nodes; without levels, one big switch."""
 
-    ports: Ports | None = None
+    ports: Literal["infiniband", "ethernet", "efa", "slingshot"] | None = None
     latency_us: Figure
     efficiency_fraction: Figure
     port_gbit_per_s: Figure | None = None

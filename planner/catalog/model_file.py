@@ -20,7 +20,6 @@ Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
 WidthOrNone = Annotated[int, Field(ge=0, le=MAX_WIDTH)]
 Experts = Annotated[int, Field(gt=0, le=MAX_EXPERTS)]
 Tokens = Annotated[int, Field(gt=0, le=MAX_SEQ_LEN)]
-TokensOrNone = Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)]
 Parameters = Annotated[int, Field(gt=0, le=MAX_PARAMETERS)]
 Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped"]
 
@@ -113,7 +112,7 @@ class ModelFile(Strict):
     position: Position = "rope"
     scaled_rotary: bool = False
     num_learned_positions: Tokens | None = None
-    sliding_window: TokensOrNone = 0
+    sliding_window: Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)] = 0
     full_attention_step: LayersOrNone = 0
     moe: MoeSection | None = None
     mla: MlaSection | None = None

@@ -16,11 +16,6 @@ from planner.documents.tree import load_yaml
 from planner.spec.job import Precision
 from planner.spec.training import FULL, Target, Training, read_targets
 
-Task = Literal["pretrain", "sft", "peft"]
-Sharding = Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
-Recompute = Literal["none", "selective", "full"]
-Method = Literal["", "block", "uniform", "layers"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSource:
@@ -56,7 +51,7 @@ class Recipe:
     source: RecipeSource
     recipe: Name
     model: Name
-    task: Task
+    task: Literal["pretrain", "sft", "peft"]
     accelerator: Name
     gpus: Count | None = None
     precision: Precision
@@ -70,9 +65,9 @@ class Recipe:
     ep: Count
     etp: Count | None = None
     sequence_parallel: bool
-    sharding: Sharding
-    recompute: Recompute
-    recompute_method: Method = ""
+    sharding: Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
+    recompute: Literal["none", "selective", "full"]
+    recompute_method: Literal["", "block", "uniform", "layers"] = ""
     recompute_layers: Annotated[tuple[int, ...], BeforeValidator(_split)] = ()
     recompute_modules: Words = ()
     pipeline_layout: Layout = ""

@@ -19,9 +19,6 @@ from planner.units import format_seconds
 # Of the prediction: a smaller difference is what published runs have, too (docs/accuracy.md).
 APART = 0.05
 CLOSES = 0.5  # of the difference, what a cause has to explain to be named
-UNEVEN = 0.10  # spread of steps from which they are uneven
-DRIFT = 0.03  # by which the last third of the steps is slower than the first
-STRAGGLERS = 0.02  # by which slow steps raise the mean
 # A network or host that would have to be slower than priced by more than this is not the cause.
 MOST_FACTOR = 3.0
 MOST_IMBALANCE = 1.0  # tokens beyond the mean on the busiest rank of experts, as a share
@@ -90,14 +87,16 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
         yield Cause(name="first_steps", message=text)
     slow = [one for one in steps_s if one > SLOW_FACTOR * usual_s]
     cost = measured.mean_s / usual_s - 1.0
-    if slow and cost >= STRAGGLERS:
+    # by which slow steps raise the mean
+    if slow and cost >= 0.02:
         text = (
             f"{len(slow)} of {len(steps_s)} steps took more than {SLOW_FACTOR:g} times the "
             f"median, the worst {max(slow) / usual_s:.1f} times: the mean is "
             f"{100 * cost:.0f} % above the median (checkpoints, evaluation, input or a slow node)"
         )
         yield Cause(name="stragglers", message=text)
-    if measured.spread > UNEVEN and len(steps_s) >= 5:
+    # spread of steps from which they are uneven
+    if measured.spread > 0.10 and len(steps_s) >= 5:
         text = (
             f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: lengths "
             "or routing differ from step to step, or a node or the network is shared"
@@ -106,7 +105,8 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
     third = len(steps_s) // 3
     # of fewer steps a single slow one would be a drift
     drift = median(steps_s[-third:]) / median(steps_s[:third]) - 1.0 if third >= 3 else 0.0
-    if drift >= DRIFT:
+    # by which the last third of the steps is slower than the first
+    if drift >= 0.03:
         text = (
             f"steps grew {100 * drift:.0f} % slower from the first third to the last "
             "(heat, memory in fragments, input)"

@@ -18,10 +18,8 @@ _OPENS, _CLOSES = re.compile(r"-{5,} arguments -{5,}"), re.compile(r"-{5,} end o
 _ATTRIBUTE = re.compile(r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updated))?\s*$")
 MAX_ATTRIBUTE = 1_000  # characters of a line of arguments that are looked at
 _JSON = re.compile(r"\bjson = (\{.*)")
-_SUMMARY = re.compile(r"Configuration Summary \(Non-Default Values")
 _GROUP = re.compile(r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$")
 _FIELD = re.compile(r"(?:^|\s)(\w+): (.*?)(?: +\(Mcore default: .*\))?\s*$")
-_NEMO = re.compile(r"\*{5,} Experiment configuration \*{5,}")
 _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 
 
@@ -120,8 +118,8 @@ def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) ->
 
 _READERS: tuple[tuple[re.Pattern[str], Callable[[str, Sequence[str], int], Dump]], ...] = (
     (_OPENS, _megatron),
-    (_SUMMARY, _bridge),
-    (_NEMO, _nemo),
+    (re.compile(r"Configuration Summary \(Non-Default Values"), _bridge),
+    (re.compile(r"\*{5,} Experiment configuration \*{5,}"), _nemo),
     (_TITAN, _titan),
     (_JSON, _deepspeed),
 )

@@ -19,7 +19,6 @@ Event: TypeAlias = Any  # an event of PyYAML's; its stubs leave open whether it 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What PyYAML's constructors raise where a scalar is not what its tag says.
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
-_TOO_DEEP = "maximum nesting depth"  # how libyaml says that it stops before all brackets are open
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _NOT_SPECIFIC = ("", "!", None)
 _PLAIN_COLLECTIONS = (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
@@ -143,7 +142,8 @@ def compose(where: str, text: str) -> Node | None:
         last = len(BREAK.findall(text)) + 1
         line = min(mark.line + 1, last) if mark else 1
         problem = " ".join(filter(None, (error.context, error.problem)))
-        if _TOO_DEEP in problem:
+        # how libyaml says that it stops before all brackets are open
+        if "maximum nesting depth" in problem:
             raise InputError.single(where, f"line {line}", TOO_DEEP) from None
         raise InputError.single(where, f"line {line}", f"not YAML: {problem}") from None
     except yaml.reader.ReaderError as error:

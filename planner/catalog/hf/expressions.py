@@ -17,13 +17,12 @@ Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
 WHEN = "when"  # of a mapping: the condition under which it is there
 IN_BRACES = re.compile(r"\{(.+?)\}")
-_EXACT_GELU = ("gelu", "gelu_10", "gelu_python")
 _RENAMED = {"swish": "silu", "relu2": "squared-relu"}
 
 
 def activation(name: str) -> str:
     """Return the model file's word for an activation of transformers."""
-    if name in _EXACT_GELU:
+    if name in ("gelu", "gelu_10", "gelu_python"):
         return "gelu"
     return "gelu-tanh" if name.startswith("gelu") else _RENAMED.get(name, name)
 

@@ -20,7 +20,6 @@ from planner.spelling import did_you_mean
 
 NAME = "config.json"
 _PART = "text_config"
-_OUTER_KEYS = ("tie_word_embeddings",)  # keys that stand outside the part too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +213,8 @@ def _found(data: Mapping[str, Any], where: str) -> _Given:
     else:
         inner = None
     if kind and isinstance(inner, dict):
-        outer = {key: data[key] for key in _OUTER_KEYS if key in data}
+        # also keys that stand outside the part
+        outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
         note = f"{_PART}.* only: the text part of {_word(model_type)}"
         notes = () if model_type == kind else _read_as(inner, kind)
         return _given(where, kind, {**outer, **inner}, f"{_PART}.", (note, *notes))
