@@ -68,9 +68,7 @@ class Written:
 
     text: str
     errors: tuple[Finding, ...] = ()
-    keys: AbstractSet[str] = frozenset()
-    part: str | None = None
-    """Of the framework, that the file starts."""
+    settings: Mapping[str, Value] = field(default_factory=dict)
     layout: Layout | None = None
     """As the text, read again, states it."""
 
@@ -219,7 +217,7 @@ def _with_fix(found: FixedFile, start: Start, writer: "_Writer", context: Contex
     """The file with the best repair; InputError where a misspelt key may state a field."""
     best = found.answer.repaired[0].plan.strategy
     written = writer.written(context, best)
-    keys = set(written.keys - set(start.reading.settings))
+    keys = set(written.settings) - set(start.reading.settings)
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
         keys |= {each.key for each in writer.kind.emitted(context, best).decided}
@@ -280,7 +278,7 @@ class _Writer:
         except (ExpressError, InputError) as error:
             return str(error)
         part = self.kind.part(self.start.reading.settings)
-        if part is not None and made.part != part:
+        if part is not None and self.kind.part(made.settings) != part:
             return f"the file is for {part}, which does not express it"
         if missing := not_stated(context, strategy, made.layout):
             return f"the file, read again, does not state {missing}"
@@ -297,8 +295,7 @@ class _Writer:
         return Written(
             text=text,
             errors=_errors(self.kind, reading, completed),
-            keys=set(reading.settings),
-            part=self.kind.part(reading.settings),
+            settings=reading.settings,
             layout=completed.layout,
         )
 

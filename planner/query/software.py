@@ -30,7 +30,6 @@ from planner.spec.training import (
     FULL,
     MODES,
     USUAL_RANK,
-    Mode,
     Training,
     read_targets,
 )
@@ -170,19 +169,14 @@ def read_training(query: Query, problems: Problems) -> Training:
     word, rank, targets = (query.get(name) for name in ("train", "lora_rank", "lora_targets"))
     mode = next((each for each in MODES if each == word), None)
     if mode is None:
-        instead = f". {SEVERAL_MODELS}" if word.strip().lower() in WITH_A_REFERENCE else ""
-        allowed = f"allowed are {', '.join(MODES)}{instead}"
-        problems.add("--train", f"unknown way to train {word!r}; {allowed}")
+        instead = SEVERAL_MODELS if word.strip().lower() in WITH_A_REFERENCE else ""
+        problems.add("--train", unknown("way to train", word, MODES, instead))
         return FULL
     if mode == "full":
         for option, value in (("--lora-rank", rank), ("--lora-targets", targets)):
             if value is not None:
                 problems.add(option, "belongs to --train lora or qlora; given full")
         return FULL
-    return _adapters(mode, rank, targets, problems)
-
-
-def _adapters(mode: Mode, rank: int | None, targets: str | None, problems: Problems) -> Training:
     chosen = problems.parsed("--lora-targets", targets or ALL_LINEAR, read_targets)
     if chosen is None:
         return FULL
@@ -298,17 +292,14 @@ def unsupported_hardware(
 ) -> None:
     """Note what frameworks are not made to run on."""
     accelerator, vendor = cluster.accelerator, cluster.accelerator.vendor
+    is_too_old = 0 < accelerator.compute_capability < TRANSFORMER_ENGINE_FROM
     for traits in chosen:
-        if (
-            0 < accelerator.compute_capability < TRANSFORMER_ENGINE_FROM
-            and traits.kernels.saved.name == "transformer_engine"
-        ):
+        if is_too_old and traits.kernels.saved.name == "transformer_engine":
             text = (
                 f"{traits.name} {traits.profile} computes with Transformer Engine, which does not "
                 f"run on {accelerator.architecture}; --profile classic stands for kernels that do"
             )
             problems.note(NoteKind.default, text, "profile")
-    for traits in chosen:
         if vendor not in traits.support.vendors:
             text = (
                 f"{traits.name} runs on {vendor} hardware; it is made for "
