@@ -169,24 +169,22 @@ def takes(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters
         others = [each for name, each in OPTIONS.items() if name not in own]
-        shown = [_parameter(each, hidden=each not in taken) for each in others]
-        places = [_parameter_of("model", model), _parameter_of("cluster", cluster)]
-        placed = [[*places, *shown] if name == "query" else [own[name]] for name in own]
-        extra = [] if "context" in own else [_parameter_of("context", typer.Context)]
-        parameters = [*extra, *(each for those in placed for each in those), _HELP_ALL]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters = [each.replace(kind=kind) for each in parameters]
+        asked = [_keyword("model", model), _keyword("cluster", cluster)]
+        asked += [_parameter(each, hidden=each not in taken) for each in others]
+        parameters = [_keyword("context", typer.Context)]
+        for name, each in own.items():
+            if name != "context":
+                kept = each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+                parameters += asked if name == "query" else [kept]
+        parameters.append(_HELP_ALL)
 
         @wraps(command)
-        def run(**given: Any) -> None:  # noqa: ANN401 - of whichever option
-            context: typer.Context = given["context"]
-            if extra:
-                del given["context"]
+        def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
             del given[HELP_ALL]
             said = {each.name: given.pop(each.name) for each in others}
             query = query_of(context, {name: given.pop(name) for name in PLACES}, said)
             refuse(query, groups or GROUPS, refused)
-            command(query=query, **given)
+            command(query=query, **given, **({"context": context} if "context" in own else {}))
 
         run.__dict__["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -220,21 +218,21 @@ def refuse_all(flags: Iterable[str], why: str) -> None:
         raise InputError(problems)
 
 
-def _parameter_of(name: str, annotation: Any) -> inspect.Parameter:  # noqa: ANN401 - a type
+def _keyword(name: str, annotation: Any) -> inspect.Parameter:  # noqa: ANN401 - a type
+    """A parameter of a command; options default to None, and the cluster that may be missing."""
+    is_needed = annotation in (Model, Cluster, NodeOrAccelerator, PlanOrModel, typer.Context)
+    default = inspect.Parameter.empty if is_needed else None
     kind = inspect.Parameter.KEYWORD_ONLY
-    default = None if annotation is BesideModel else inspect.Parameter.empty
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
 def _parameter(option: Option, *, hidden: bool) -> inspect.Parameter:
     """The parameter of an option: a text that the question reads, or a switch."""
     is_switch = option.kind is bool
-    names = [option.flag]
-    if is_switch and option.name in FIXED:
-        names = [f"{option.flag}/{option.off_flag}"]
+    has_off = is_switch and option.name in FIXED
     metavar = option.metavar or {int: "<int>", float: "<float>", str: "TEXT"}.get(option.kind)
     said = typer.Option(
-        *names,
+        f"{option.flag}/{option.off_flag}" if has_off else option.flag,
         help=option.help,
         metavar=None if is_switch else metavar,
         hidden=hidden,
@@ -243,12 +241,7 @@ def _parameter(option: Option, *, hidden: bool) -> inspect.Parameter:
         is_eager=option.name == "like",
     )
     kind: Any = list[str] if option.many else bool if is_switch else str
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, said],
-    )
+    return _keyword(option.name, Annotated[kind | None, said])
 
 
 def _start_from(context: typer.Context, like: str | None) -> str | None:
@@ -260,11 +253,9 @@ def _start_from(context: typer.Context, like: str | None) -> str | None:
     return like
 
 
-_HELP_ALL = inspect.Parameter(
+_HELP_ALL = _keyword(
     HELP_ALL,
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
+    Annotated[
         bool,
         typer.Option(
             "--help-all",
@@ -273,7 +264,7 @@ _HELP_ALL = inspect.Parameter(
             help="Show every option and exit; --help shows the usual ones.",
         ),
     ],
-)
+).replace(default=False)
 
 
 def length_of_file(text: str) -> int:
