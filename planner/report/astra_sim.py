@@ -65,13 +65,11 @@ def is_trace(file: OutputFile) -> bool:
 def check_size(strategy: Strategy, place: str) -> None:
     """Raise InputError where there cannot be a trace for every rank."""
     ranks = strategy.num_gpus
+    problem = f"{ranks:,} GPUs, each a trace of its own; at most {MAX_RANKS:,} are written"
     if ranks == 1:
         problem = "one GPU has no network; ASTRA-sim takes two and more"
-    elif ranks > MAX_RANKS:
-        problem = f"{ranks:,} GPUs, each a trace of its own; at most {MAX_RANKS:,} are written"
-    else:
-        return
-    raise InputError.single(place, "strategy", problem)
+    if not 1 < ranks <= MAX_RANKS:
+        raise InputError.single(place, "strategy", problem)
 
 
 def _dimensions(level: LevelSpec, members: int, latency_s: float, rate: float) -> list[Dimension]:
@@ -118,22 +116,6 @@ def _network_file(dimensions: Sequence[Dimension]) -> str:
         f"bandwidth: [ {', '.join(f'{rate:.6g}' for rate in rates)} ]  # 2^30 bytes/s\n"
         f"latency: [ {', '.join(f'{wait:.6g}' for wait in waits)} ]  # ns\n"
     )
-
-
-def _system(plan: Plan, num_dimensions: int) -> Mapping[str, object]:
-    accelerator = plan.context.cluster.accelerator
-    rings = ["ring"] * num_dimensions
-    return {
-        "scheduling-policy": "FIFO",
-        "endpoint-delay": 1,
-        "active-chunks-per-dimension": 1,
-        "preferred-dataset-splits": 1,
-        **{f"{name.replace('_', '-')}-implementation": rings for name in COLLECTIVES},
-        "collective-optimization": "baseline",
-        "local-mem-bw": round(accelerator.hbm_bytes_per_s / 1e9),
-        "boost-mode": 0,
-        "roofline-enabled": 0,
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,10 +250,21 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
         if number > most:
             message = f"{number:,} {what}; at most {most:,} are written"
             raise InputError.single(place, "strategy", message)
-    members = {str(number): group for group, number in groups.numbers.items()}
-    documents = {
-        "comm_group.json": members,
-        "system.json": _system(plan, len(dimensions)),
+    rings = ["ring"] * len(dimensions)
+    hbm_bytes_per_s = plan.context.cluster.accelerator.hbm_bytes_per_s
+    documents: dict[str, Mapping[str, object]] = {
+        "comm_group.json": {str(number): group for group, number in groups.numbers.items()},
+        "system.json": {
+            "scheduling-policy": "FIFO",
+            "endpoint-delay": 1,
+            "active-chunks-per-dimension": 1,
+            "preferred-dataset-splits": 1,
+            **{f"{name.replace('_', '-')}-implementation": rings for name in COLLECTIVES},
+            "collective-optimization": "baseline",
+            "local-mem-bw": round(hbm_bytes_per_s / 1e9),
+            "boost-mode": 0,
+            "roofline-enabled": 0,
+        },
         "remote_memory.json": {"memory-type": "NO_MEMORY_EXPANSION"},
     }
     return (

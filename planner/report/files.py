@@ -19,12 +19,17 @@ WRITE_ERRORS = (OSError, RuntimeError, ValueError)
 OPTION = "--out"  # that names a folder
 
 
-def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
-    """Raise InputError when ``path`` cannot be written, before any long work starts."""
+def _check_path(path: Path, option: str) -> None:
+    """Raise InputError for what is no path to anywhere."""
     try:
         path.resolve()
     except WRITE_ERRORS as error:
         raise InputError.single(str(path), option, f"cannot be written: {error}") from None
+
+
+def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
+    """Raise InputError when ``path`` cannot be written, before any long work starts."""
+    _check_path(path, option)
     if path.exists() and not force:
         raise InputError.single(str(path), option, "exists already; use --force to replace it")
     if path.exists() and not path.is_file():
@@ -86,10 +91,7 @@ def write_atomically(
 
 def check_folder(folder: Path) -> None:
     """Raise InputError when ``folder`` cannot be one to write into, before any long work."""
-    try:
-        folder.resolve()
-    except WRITE_ERRORS as error:
-        raise InputError.single(str(folder), OPTION, f"cannot be written: {error}") from None
+    _check_path(folder, OPTION)
     if folder.exists() and not folder.is_dir():
         raise InputError.single(str(folder), OPTION, "is no folder; a folder is needed")
 

@@ -45,6 +45,10 @@ from planner.units import GIB, format_bytes, format_count, format_seconds
 TEMPLATE = "page.html.j2"
 MAX_OTHERS = 8
 MAX_LEDGER = 40
+OTHERS = (
+    "Best plans of other layouts for the same question ({proof}). A layout may be faster here "
+    "and stand behind: what rests on less certain mechanisms has to gain more than their error."
+)
 SHOWN = {
     "ZeRO": "ZeRO stage",
     "etp": "ranks per expert",
@@ -107,9 +111,14 @@ def describe(
     has_frontier = len(points) > 1
     by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)
     others = _others(plan, answer) if answer else []
+    is_proved = answer is not None and answer.proved_optimal
+    proof = "best under the model, as was proved" if is_proved else "not proved best"
     return {
         "title": f"{context.model.name} on {context.cluster.name}: plan",
-        "headline": _headline(plan),
+        "headline": (
+            f"Train {context.model.name} on {strategy.num_gpus:,} "
+            f"{context.cluster.accelerator.name} under {_software(context)}: {layout_words(plan)}."
+        ),
         "tiles": _tiles(plan),
         "decisions": _decisions(plan),
         "waiting": _waiting(found) if found else "",
@@ -126,7 +135,7 @@ def describe(
         "stages": _stages(plan),
         "fullest": fullest,
         "ledger": _ledger(stage_ledger(price(context, strategy), fullest)),
-        "others_note": _others_note(answer, has_others=bool(others)) if answer else "",
+        "others_note": OTHERS.format(proof=proof) if others else "No other layout fits.",
         "others": _layouts(plan, [plan, *others]) if answer else None,
         "frontier": frontier_chart(points, plan) if has_frontier else None,
         "frontier_points": _layouts(plan, by_gpus) if has_frontier else None,
@@ -165,16 +174,6 @@ def _software(context: Context) -> str:
     """The framework as a command names it, with another profile than the current one."""
     traits = context.traits
     return traits.name if traits.profile == CURRENT else f"{traits.name} ({traits.profile})"
-
-
-def _headline(plan: Plan) -> str:
-    """What to run, in a sentence."""
-    context = plan.context
-    count, name = plan.strategy.num_gpus, context.cluster.accelerator.name
-    return (
-        f"Train {context.model.name} on {count:,} {name} under {_software(context)}: "
-        f"{layout_words(plan)}."
-    )
 
 
 def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
@@ -337,23 +336,12 @@ def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
 
 def _others(plan: Plan, answer: Answer) -> list[Plan]:
     """The best plans of other layouts or frameworks, and the fastest."""
-    fastest = [] if answer.fastest is None else [answer.fastest]
     others = [
         each
-        for each in (*answer.plans, *fastest)
+        for each in (*answer.plans, *filter(None, [answer.fastest]))
         if differences(plan.strategy, each.strategy) or each.framework != plan.framework
     ]
     return others[:MAX_OTHERS]
-
-
-def _others_note(answer: Answer, *, has_others: bool) -> str:
-    if not has_others:
-        return "No other layout fits."
-    proof = "best under the model, as was proved" if answer.proved_optimal else "not proved best"
-    return (
-        f"Best plans of other layouts for the same question ({proof}). A layout may be faster here "
-        "and stand behind: what rests on less certain mechanisms has to gain more than their error."
-    )
 
 
 def _runs(runs: Sequence[PublishedRun]) -> Table[Sequence[str]]:
