@@ -6,7 +6,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -151,16 +151,15 @@ def takes_several(entry: Schema) -> bool:
 
 
 def _converted(entry: Schema, texts: list[str]) -> Any:  # noqa: ANN401
-    if takes_several(entry):
-        return [text.split(",") for text in texts]
-    kinds, text = entry.get("type", ()), texts[0]
+    kinds = entry.get("type", ())
     if "array" in kinds:
-        return text.split(",")
+        lists = [text.split(",") for text in texts]
+        return lists if takes_several(entry) else lists[0]
     number = int if "integer" in kinds else float if "number" in kinds else str
     try:
-        return number(text)
+        return number(texts[0])
     except ValueError:
-        return text
+        return texts[0]
 
 
 def words_of(key: str, value: Any) -> tuple[str, ...]:  # noqa: ANN401
@@ -170,7 +169,7 @@ def words_of(key: str, value: Any) -> tuple[str, ...]:  # noqa: ANN401
     section, _, last = key.rpartition(".")
     if isinstance(value, bool):
         return (f"--{section}.{'' if value else 'no_'}{last}",)
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        several = takes_several(options()[key])
-        return (f"--{key}", *([",".join(each) for each in value] if several else [",".join(value)]))
-    return (f"--{key}", str(value))
+    texts = [str(value)]
+    if isinstance(value, list | tuple):
+        texts = [",".join(each) for each in (value if takes_several(options()[key]) else [value])]
+    return (f"--{key}", *texts)
