@@ -209,7 +209,8 @@ def _figures(data: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def _problem(details: ErrorDetails, model_class: type[BaseModel], where: str) -> Problem:
-    *section, key = details["loc"]
+    # A model validator's problem is of the whole, which has no place.
+    *section, key = details["loc"] or ("",)
     message = message_of(details)
     if details["type"] == "extra_forbidden":
         known = _known_keys(model_class, section)
