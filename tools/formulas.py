@@ -18,7 +18,7 @@ from planner.frameworks.registry import (
     trait_figures,
 )
 from planner.search.ranking.handicaps import HANDICAPS
-from planner.search.space.rules import RULES
+from planner.search.space.legality import RULES
 from planner.spec import traits as traits_module
 from planner.spec.items import Item
 

@@ -6,7 +6,7 @@ from planner.catalog.models import load_model
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec
 from planner.units import GIB

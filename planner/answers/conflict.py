@@ -13,8 +13,8 @@ from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.priced import price
 from planner.cost.stage import StageModel
+from planner.cost.stage_model import price
 from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.least_over_limit import Limited, Widened, least_over_limit
 from planner.search.search import Found as FeasiblePlan

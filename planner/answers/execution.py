@@ -7,7 +7,7 @@ from typing import Literal
 from planner.answers.base import Plan
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import RECOMPUTE, TRANSFER, chunk_stages
-from planner.cost.priced import PricedStrategy, price
+from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.timeline import WAIT, MemoryCurve, Slice, Timeline, memory_curve, timeline
 from planner.cost.traffic import Message, Traffic, traffic_of, why_no_traffic
 from planner.schedules.operation import Operation, Slot

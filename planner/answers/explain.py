@@ -31,7 +31,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
 from planner.cost.passes import simulated_makespan_s
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
 from planner.notes import Note

@@ -10,7 +10,7 @@ from planner.answers.conflict import WITHOUT
 from planner.answers.whatif import Case, best, fits, smallest, without_margin
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
-from planner.cost.priced import price_all
+from planner.cost.stage_model import price_all
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.notes import Note
 from planner.search.feasible import SearchTimeoutError

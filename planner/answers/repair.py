@@ -9,8 +9,8 @@ from planner.answers.base import Plan, plans_of
 from planner.answers.plan_file import read_plan
 from planner.answers.whatif import price as layout_priced
 from planner.cost.context import Context
-from planner.cost.priced import price
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
+from planner.cost.stage_model import price
 from planner.errors import InputError
 from planner.search.near import SPLIT, Accepts, Neighborhood, nearest
 from planner.search.search import Progress

@@ -259,7 +259,7 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
 def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
     from planner.answers.execution import iteration, too_long, why_no_execution
-    from planner.cost.priced import price
+    from planner.cost.stage_model import price
     from planner.cost.timeline import timeline
     from planner.errors import InputError
     from planner.report.astra_sim import TRACES, check_size, folder_files, is_trace

@@ -12,7 +12,7 @@ from planner.compare.causes import Case, Cause, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.errors import InputError
 from planner.formats.format import Finding, Reading
 from planner.formats.registry import load_format

@@ -10,8 +10,8 @@ from planner.cost.context import Context
 from planner.cost.flops import mfu, model_flops_per_iteration
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger, stage_ledger
-from planner.cost.priced import PricedStrategy, iteration_time_s, price_all
 from planner.cost.stage import fits, stage_host_bytes, stage_peak_bytes
+from planner.cost.stage_model import PricedStrategy, iteration_time_s, price_all
 from planner.cost.time_items import pipeline_items, stage_items, time_items
 from planner.spec.items import RunClass, declared_items
 from planner.spec.strategy import Strategy

@@ -15,7 +15,6 @@ from planner.cost.memory_terms import (
     Lifetime,
     Per,
 )
-from planner.cost.priced import PricedStrategy
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -26,6 +25,7 @@ from planner.cost.stage import (
     stage_held_bytes,
     transient_bytes,
 )
+from planner.cost.stage_model import PricedStrategy
 from planner.cost.states import unsharded_until_step, without_gradient_copies
 from planner.layers.block import (
     LayerGroup,

@@ -9,8 +9,8 @@ from planner.cost.layer import EndCosts
 from planner.cost.layer_passes import LayerTimes, layer_times
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
 from planner.cost.pipeline import layer_weight_gradient_s
-from planner.cost.priced import PricedStrategy
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
+from planner.cost.stage_model import PricedStrategy
 from planner.cost.time_terms import exposed_p2p_s, p2p_s, straggler_factor
 from planner.schedules.closed_form import chunk_layers
 from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate

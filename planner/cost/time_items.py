@@ -22,8 +22,8 @@ from planner.cost.network import point_to_point_s
 from planner.cost.overlap import gradient_pass_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
 from planner.cost.policies import activation_transfer_s
-from planner.cost.priced import PricedStrategy
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_step_end_s, stage_time_s
+from planner.cost.stage_model import PricedStrategy
 from planner.cost.time_terms import (
     PER_ITERATION,
     PER_PARAMETER,

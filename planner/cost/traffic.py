@@ -13,8 +13,8 @@ from planner.cost.data_parallel import Exchanges, exchanges_of, gathered_weight_
 from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS
 from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
-from planner.cost.priced import PricedStrategy
 from planner.cost.stage import FULL, SELECTIVE
+from planner.cost.stage_model import PricedStrategy
 from planner.cost.states import reduced_gradient_bytes
 from planner.cost.time_terms import (
     boundary_message_bytes,

@@ -77,7 +77,7 @@ def describe(name: str) -> RuleInfo:
     words = words[:1].upper() + words[1:]
     if family == LEGALITY:
         # The rules of the search come with all that they ask of costs: only reports need them.
-        from planner.search.space.rules import RULES
+        from planner.search.space.legality import RULES
 
         messages = {rule.name: " ".join(rule.message.split()) for rule in RULES}
         return RuleInfo(name, messages.get(short, words))

@@ -14,7 +14,7 @@ from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.cost.ledger import StageLedger, stage_ledger
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
 from planner.frameworks.registry import CURRENT

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
-from planner.cost.priced import price_all
+from planner.cost.stage_model import price_all
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.rank import Ranked, frontier
 from planner.search.search import Found, Progress, SearchResult, found_of

@@ -22,7 +22,7 @@ import planner
 from planner.answers.base import Plan
 from planner.answers.execution import FLUSH, execution
 from planner.cost.ledger import LedgerItem, stage_ledgers
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.cost.timeline import timeline
 
 WORKER = Path(__file__).with_name("reality_worker.py")

@@ -17,7 +17,7 @@ from planner.cost.stage import StageModel, fits, iteration_s
 from planner.cost.stage_model import stage_model
 from planner.search.near import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
-from planner.search.space.rules import RULES
+from planner.search.space.legality import RULES
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import (
     LAYER_POLICY_NAMES,

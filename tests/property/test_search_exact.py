@@ -36,9 +36,8 @@ from hypothesis import strategies as st
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate
 from planner.cost.module_sets import LayerTable
-from planner.cost.priced import iteration_time_s, price
 from planner.cost.stage import StageModel, fits, iteration_s
-from planner.cost.stage_model import stage_model
+from planner.cost.stage_model import iteration_time_s, price, stage_model
 from planner.search.ranking import candidates, solving
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order

@@ -14,8 +14,7 @@ from planner.catalog.recipes import Recipe, find_recipe, load_recipes
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.query.like import priced_problem, recipe_gpus
-from planner.search.space.legality import violations
-from planner.search.space.rules import RULES
+from planner.search.space.legality import RULES, violations
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import Strategy
 from planner.units import GIB

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.cost.estimate import Ends, Estimate, accuracy_regime, estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.errors import InputError
 from planner.spec.items import RunClass
 from planner.units import GB, GIB, MIB

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.priced import iteration_time_s, price
+from planner.cost.stage_model import iteration_time_s, price
 from planner.documents.tree import load_own
 from planner.units import Array, Mask
 from tools.validation.mapping import Run, to_run

@@ -9,10 +9,10 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
+from planner.search.space.legality import RULES
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import Policy, policies_of
 from planner.search.space.rule import Rule
-from planner.search.space.rules import RULES
 from planner.search.space.space import (
     Columns,
     Enumeration,

@@ -7,10 +7,11 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
+from planner.search.space import rules_ranks, rules_shape, rules_states
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rule import Offerer
-from planner.search.space.rules import RULES
-from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy
+from planner.search.space.rule import GPUS, Columns, Offerer, Rule, rule
+from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy, gpus_of
+from planner.units import Mask
 
 LAYERS = "layers_per_stage"
 # What plans model of uneven chunks; a framework may take more.
@@ -49,17 +50,17 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
 
 def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
     columns = strategy.columns()
-    values = {name: getattr(columns, name) for rule in RULES for name in rule.needs}
-    for rule in RULES:
-        if rule.only_prunes or rule.is_legal(context, values)[0]:
+    values = {name: getattr(columns, name) for asked in RULES for name in asked.needs}
+    for asked in RULES:
+        if asked.only_prunes or asked.is_legal(context, values)[0]:
             continue
-        row = {name: int(getattr(columns, name)[0]) for name in rule.needs}
+        row = {name: int(getattr(columns, name)[0]) for name in asked.needs}
         yield Violation(
-            key=rule.needs[-1],
-            text=rule.words(context, row),
-            rule=rule.name,
-            needs=rule.needs,
-            offered_by=rule.offered_by,
+            key=asked.needs[-1],
+            text=asked.words(context, row),
+            rule=asked.name,
+            needs=asked.needs,
+            offered_by=asked.offered_by,
         )
 
 
@@ -118,3 +119,21 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
 
 def _uneven_chunks(text: str) -> Violation:
     return Violation(key=LAYERS, text=text, rule=CHUNKS, needs=(LAYERS,), offered_by="framework")
+
+
+THEMES = (rules_shape, rules_ranks, rules_states)
+
+
+RULES: tuple[Rule, ...] = tuple(
+    one for theme in THEMES for one in vars(theme).values() if isinstance(one, Rule)
+)
+
+
+@rule(*GPUS, only_prunes=True)
+def whole_cluster(context: Context, columns: Columns) -> Mask:
+    """The layout uses all GPUs of the cluster."""
+    return np.asarray(gpus_of(columns) == context.cluster.num_accelerators)
+
+
+# Asked beside RULES where plans for a part of the cluster are of no interest.
+WHOLE_CLUSTER = whole_cluster

@@ -13,9 +13,9 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.errors import InputError
+from planner.search.space.legality import RULES, WHOLE_CLUSTER
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import Rule
-from planner.search.space.rules import RULES, WHOLE_CLUSTER
 from planner.spec.strategy import (
     OFFLOAD_CODES,
     PLACEMENT_NAMES,

@@ -7,7 +7,7 @@ import pytest
 from planner.check.result import UNREADABLE
 from planner.formats.format import SEVERITIES, Format
 from planner.query.rules import OWN, describe
-from planner.search.space.rules import RULES
+from planner.search.space.legality import RULES
 
 
 def test_own_rules_say_something_and_have_a_family() -> None:

@@ -10,8 +10,8 @@ import pytest
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
-from planner.cost.priced import price
 from planner.cost.stage import stage_peak_bytes
+from planner.cost.stage_model import price
 from planner.frameworks.settings import with_settings
 
 Contexts = Callable[..., Context]

@@ -11,7 +11,7 @@ from planner.cost.context import Context
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import StageParameters, stage_parameters
 from planner.frameworks.registry import load_traits
-from planner.search.space.rules import RULES
+from planner.search.space.legality import RULES
 from planner.spec.strategy import StrategyColumns
 
 Contexts = Callable[..., Context]

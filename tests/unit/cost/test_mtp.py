@@ -11,8 +11,8 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.ledger import stage_ledger
-from planner.cost.priced import price
 from planner.cost.stage import stage_peak_bytes, stage_time_s
+from planner.cost.stage_model import price
 from planner.search.search import search
 from planner.search.space.narrow import read_narrowing
 from planner.spec.strategy import Strategy

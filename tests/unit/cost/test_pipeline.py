@@ -13,9 +13,8 @@ from planner.cost.layer_passes import layer_times
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_times, simulated_makespan_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
-from planner.cost.priced import PricedStrategy, price
 from planner.cost.stage import fixed_time_s, stage_peak_bytes, stage_time_s
-from planner.cost.stage_model import stage_model
+from planner.cost.stage_model import PricedStrategy, price, stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import tied_embedding_s
 from planner.schedules import dualpipe, zero_bubble

@@ -10,7 +10,7 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.ledger import RESERVED, StageLedger, stage_ledgers
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision

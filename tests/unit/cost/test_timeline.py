@@ -10,8 +10,8 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_passes
-from planner.cost.priced import PricedStrategy, price
 from planner.cost.stage import stage_peak_bytes, stage_time_s
+from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.timeline import (
     ACTIVATIONS,
     OUTPUTS,

@@ -8,7 +8,7 @@ import pytest
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
-from planner.cost.priced import PricedStrategy, price
+from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
 
 Contexts = Callable[..., Context]

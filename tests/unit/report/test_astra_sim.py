@@ -24,7 +24,7 @@ from planner.answers.base import Plan
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.cost.priced import price
+from planner.cost.stage_model import price
 from planner.cost.timeline import timeline
 from planner.errors import InputError
 from planner.report.astra_sim import MAX_RANKS, check_size, folder_files, network

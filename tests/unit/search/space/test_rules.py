@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
+from planner.search.space.legality import RULES, THEMES, WHOLE_CLUSTER
 from planner.search.space.rule import GPUS, Rule
-from planner.search.space.rules import RULES, THEMES, WHOLE_CLUSTER
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES

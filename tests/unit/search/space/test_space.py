@@ -11,8 +11,8 @@ import pytest
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.search.space import space as listing
+from planner.search.space.legality import RULES
 from planner.search.space.narrow import Narrowing
-from planner.search.space.rules import RULES
 from planner.search.space.space import (
     Enumeration,
     dimension_values,

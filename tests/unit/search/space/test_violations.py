@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
+from planner.search.space.legality import RULES
 from planner.search.space.rule import GPUS
-from planner.search.space.rules import RULES
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES
 
