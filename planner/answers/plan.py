@@ -191,11 +191,6 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
 Ask = Callable[[Sequence[Context]], Answer]
 
 
-def is_tight(plan: Plan) -> bool:
-    """Whether the modelled peak lies inside the framework's margin: published peaks exceeded it."""
-    return plan.estimate.memory.verdict == "tight"
-
-
 def with_room(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) -> Answer:
     """Plans that leave the margin free; where none does, those that need it, noted as tight.
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import short_layout
-from planner.answers.plan import Beside, is_tight
+from planner.answers.plan import Beside
 from planner.answers.rows import (
     AimRow,
     InputsRow,
@@ -84,7 +84,8 @@ def gap_text(answer: Answer) -> str:
 
 def tight_line(plans: Sequence[Plan]) -> str:
     """Which plans lie inside their framework's margin, and what the first of them leaves."""
-    tight = {str(rank): plan for rank, plan in enumerate(plans, start=1) if is_tight(plan)}
+    ranked = enumerate(plans, start=1)
+    tight = {str(rank): plan for rank, plan in ranked if plan.estimate.memory.verdict == "tight"}
     if not tight:
         return ""
     rank, first = next(iter(tight.items()))

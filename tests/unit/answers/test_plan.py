@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Answer
-from planner.answers.plan import answer, is_tight, with_room
+from planner.answers.plan import answer, with_room
 from planner.cost.context import Context
 from planner.units import GIB
 
@@ -53,7 +53,7 @@ def test_where_something_fits_the_margin_stays_free(
     asked = Asked()
     found = with_room(asked, [question(least_gib)])
     assert asked.margins == [MARGIN]
-    assert not is_tight(found.plans[0])
+    assert found.plans[0].estimate.memory.verdict != "tight"
     assert not any("tight" in note for note in found.notes)
 
 
@@ -63,7 +63,7 @@ def test_where_nothing_fits_tight_plans_say_so(
     asked = Asked()
     found = with_room(asked, [question(0.9 * least_gib)])
     assert asked.margins == [MARGIN, 0.0]
-    assert is_tight(found.plans[0])
+    assert found.plans[0].estimate.memory.verdict == "tight"
     assert any(
         str(note).startswith("tight: no plan leaves the margin free") for note in found.notes
     )
