@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from planner.answers.base import Plan
 from planner.answers.evidence import PublishedRun, evidence
-from planner.answers.row import Row, row_of
+from planner.answers.row import Row, row_of, told
 from planner.answers.software import phrases
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
@@ -85,10 +85,7 @@ class EvidenceRow(Row):
     def of(cls, context: Context, strategy: Strategy) -> "EvidenceRow":
         """The runs nearest to a layout."""
         found = evidence(context, strategy)
-        runs = list[RunRow]()
-        for near in found.runs:
-            more = {"time_error": near.run.time_error, "octaves": near.octaves}
-            runs.append(RunRow(**asdict(near.run) | more))
+        runs = [told(RunRow, near.run, octaves=near.octaves) for near in found.runs]
         return cls(note=found.note, runs=runs)
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from planner.answers.base import Answer
-from planner.answers.plan import answer, beside_document, beside_screen, is_tight
+from planner.answers.plan import answer, beside_document, beside_screen
 from planner.answers.recipe import placed
 from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
@@ -74,7 +74,7 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
     hbm = memory.peak_bytes + GIB
     margin = replace(memory, hbm_bytes=hbm, uncertainty_bytes=2.0 * GIB)
     tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
-    assert is_tight(tight)
+    assert tight.estimate.memory.verdict == "tight"
     assert MemoryRow.of_plan(tight).verdict == "tight"
     line = tight_line([roomy, tight])
     assert line == (
