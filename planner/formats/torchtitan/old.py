@@ -103,7 +103,7 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Re
     if "parallelism.expert_tensor_parallel_degree" in given:
         decisions["etp"] = given["parallelism.expert_tensor_parallel_degree"]
     if "model.converters" in given and given["model.converters"].value:
-        del decisions["precision"]
+        decisions.pop("precision", None)
     return Reading(
         format=NAME,
         path=path,

@@ -249,6 +249,15 @@ def test_names_of_2024_and_every_nth_layer_are_understood() -> None:
     assert reading.assumes == ("recompute",)
 
 
+def test_converters_leave_the_precision_open_whatever_it_was() -> None:
+    """They make 8-bit products of 16-bit ones, or change nothing of 32-bit ones."""
+    wide = OLDER.replace("seq_len", 'mixed_precision_param = "float32"\nseq_len')
+    for text in (OLDER, wide):
+        text = text.replace("[training]", 'converters = ["float8"]\n[training]')
+        reading = FORMAT.read(SourceText(path="a.toml", text=text))
+        assert "precision" not in reading.decisions
+
+
 @pytest.mark.parametrize(
     ("mode", "decision"),
     [("full", "recompute_layers_per_stage"), ("selective", "selective_layers_per_stage")],
