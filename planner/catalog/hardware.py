@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from planner.catalog.figures import Figure, Figures, Flag, validate
+from planner.catalog.figures import Figure, Figures, FileModel, Flag, validate
 from planner.catalog.hardware_convert import (
     UNITS,
     collectives_scale,
@@ -78,36 +78,37 @@ def join_node(
     return with_assumed_host_memory(joined, host_memory_rule())
 
 
+def _own(schema: type[FileModel], name: str) -> FileModel:
+    """A file of which the catalog has one."""
+    path = hwdb_dir() / f"{name}.yaml"
+    return validate(schema, load_yaml(path), str(path))
+
+
 @cache
 def host_processor_rule() -> HostProcessorFile:
     """Return what is assumed of nodes whose file states no processors."""
-    path = hwdb_dir() / "host_processor.yaml"
-    return validate(HostProcessorFile, load_yaml(path), str(path))
+    return _own(HostProcessorFile, "host_processor")
 
 
 @cache
 def host_memory_rule() -> HostMemoryFile:
     """Return what is assumed of nodes whose file states no host memory."""
-    path = hwdb_dir() / "host_memory.yaml"
-    return validate(HostMemoryFile, load_yaml(path), str(path))
+    return _own(HostMemoryFile, "host_memory")
 
 
 @cache
 def usual_ranges() -> dict[str, tuple[float, float]]:
     """Return the factors by which figures differ among machines, by their key in cluster files."""
-    path = hwdb_dir() / "ranges.yaml"
-    file = validate(RangesFile, load_yaml(path), str(path))
     return {
         name: (section.lowest_factor.value, section.highest_factor.value)
-        for name, section in file.ranges.items()
+        for name, section in _own(RangesFile, "ranges").ranges.items()
     }
 
 
 @cache
 def detection_rules() -> DetectionFile:
     """Return how what tools print is taken."""
-    path = hwdb_dir() / "detection.yaml"
-    return validate(DetectionFile, load_yaml(path), str(path))
+    return _own(DetectionFile, "detection")
 
 
 def is_path(argument: str | Path) -> bool:
@@ -140,8 +141,7 @@ def resolve_alias(kind: Kind, name: str) -> str:
 @cache
 def aliases() -> Mapping[Kind, Mapping[str, str]]:
     """Return the other names of catalog entries, by kind."""
-    path = hwdb_dir() / "aliases.yaml"
-    return validate(AliasesFile, load_yaml(path), str(path)).root
+    return _own(AliasesFile, "aliases").root
 
 
 _RULES: Mapping[type[HardwareFile], Callable[[Mapping[str, Any], str], list[Problem]]] = {

@@ -75,7 +75,11 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     name = meant_name(argument)
     path = model_file(name) if name else given_path(argument)
     if name is None and (path.suffix.lower() == _CONFIG_SUFFIX or is_folder(path)):
-        return _of_config(path)
+        from planner.catalog.hf.reader import read_config
+
+        model = read_config(path)
+        spec = _to_spec(model.file, model.file.name or name_of(path.stem))
+        return ModelDetails(spec=spec, path=model.path, file=model.file, notes=model.notes)
     raw = load_yaml(path)
     file = validate(ModelFile, raw, str(path), broken_rules(raw, str(path)))
     read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
@@ -142,14 +146,6 @@ def _in_hub_cache(argument: str) -> Path | None:
         hint = did_you_mean(name, list_models()) or "or a name that `planner show models` lists"
         raise InputError.single(argument, "file", f"{message}; {hint}")
     return found
-
-
-def _of_config(path: Path) -> ModelDetails:
-    from planner.catalog.hf.reader import read_config
-
-    model = read_config(path)
-    spec = _to_spec(model.file, model.file.name or name_of(path.stem))
-    return ModelDetails(spec=spec, path=model.path, file=model.file, notes=model.notes)
 
 
 def _to_spec(file: ModelFile, name: str) -> ModelSpec:
