@@ -159,6 +159,7 @@ def _unknown(key: str) -> tuple[str, Severity]:
     is_near = alike(key, OPTIONS, 0.85)
     if key.startswith("model.") and not is_near:
         return "is no key of Megatron's models; the recipe's own may have it", "warning"
+    # A message lists the first few groups only.
     groups = ", ".join(GROUPS.split()[:8])
     return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
 

@@ -254,6 +254,7 @@ def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
     if code and key:
         yield "offload", decided(settings, key, code)
     if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
+        # Plans know whole percents, and a part that is offloaded is no 0 %.
         percent = max(1, round(100 * file.ratio))
         yield "offload_percent", decided(settings, keys.RATIO, percent)
 

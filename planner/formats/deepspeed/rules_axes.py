@@ -5,8 +5,6 @@ from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.rules import Refused, Rules, Violations
 
 rule = Rules(DeepspeedView)
-_CONTIGUOUS = "activation_checkpointing.contiguous_memory_optimization"
-_ULYSSES = "deepspeed/runtime/sequence_parallel/ulysses_sp.py"
 
 
 @rule(
@@ -138,7 +136,7 @@ def sequence_parallel_divides_ranks(file: DeepspeedView) -> bool:
     return file.num_gpus % file.sequence > 0
 
 
-@rule(f"{_ULYSSES} raises at start", enforced=False)
+@rule("deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at start", enforced=False)
 def sequence_parallel_divides_heads(file: DeepspeedView) -> Violations:
     """sequence_parallel_size divides the heads, and the key-value heads or they it."""
     sequence, heads, shared = file.sequence, file.decided("model.num_heads"), file.kv_heads
@@ -149,21 +147,33 @@ def sequence_parallel_divides_heads(file: DeepspeedView) -> Violations:
         yield keys.SP, f"{message}; given {sequence}"
 
 
-@rule(f"{_ULYSSES} raises at the first batch", key=keys.SP, enforced=False)
-def sequence_parallel_divides_sequence(file: DeepspeedView) -> Refused:
+@rule(
+    "deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at the first batch",
+    key=keys.SP,
+    says=(
+        "must divide the {file.world.decisions[seq_len]} tokens of a sequence; "
+        "given {file.sequence}"
+    ),
+    enforced=False,
+)
+def sequence_parallel_divides_sequence(file: DeepspeedView) -> bool:
     """sequence_parallel_size divides the sequence."""
-    length = file.decided("seq_len")
-    text = f"must divide the {length} tokens of a sequence; given {file.sequence}"
-    return {text: length % file.sequence}
+    return file.decided("seq_len") % file.sequence > 0
 
 
-@rule("deepspeed/__init__.py: the mesh of the ranks", key=keys.REPLICAS, enforced=False)
-def mesh_fills_ranks(file: DeepspeedView) -> Refused:
+@rule(
+    "deepspeed/__init__.py: the mesh of the ranks",
+    key=keys.REPLICAS,
+    says=(
+        f"{keys.REPLICAS} x {keys.SP} must be {{file.num_gpus}} ranks; "
+        "given {given} x {file.sequence}"
+    ),
+    enforced=False,
+)
+def mesh_fills_ranks(file: DeepspeedView) -> bool:
     """data_parallel_size times sequence_parallel_size is the number of ranks."""
-    count, sequence = file.size(keys.REPLICAS) or 0, file.size(keys.SP) or 0
-    needed = f"{keys.REPLICAS} x {keys.SP} must be {file.num_gpus} ranks"
-    text = f"{needed}; given {count} x {sequence}"
-    return {text: count * sequence not in (0, file.num_gpus)}
+    ranks = (file.size(keys.REPLICAS) or 0) * (file.size(keys.SP) or 0)
+    return ranks not in (0, file.num_gpus)
 
 
 @rule(
@@ -193,8 +203,8 @@ def expert_balance_is_not_set(file: DeepspeedView) -> bool:
 
 @rule(
     "deepspeed/runtime/activation_checkpointing/checkpointing.py asserts it when configured",
-    key=_CONTIGUOUS,
-    on=_CONTIGUOUS,
+    key="activation_checkpointing.contiguous_memory_optimization",
+    on="activation_checkpointing.contiguous_memory_optimization",
     enforced=False,
 )
 def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:

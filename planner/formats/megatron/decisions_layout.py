@@ -108,11 +108,8 @@ def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "layers_per_stage", decided(settings, key, per_stage(chunks, pp))
     layout = word(settings, LAYOUT)
     if layout and mtp_in(layout) != whole(settings, MTP, 0):
-        yield _LAYOUT_LACKS_MTP, decided(settings, LAYOUT, mtp_in(layout))
-
-
-# Layers of multi-token prediction in a layout, where those are not all.
-_LAYOUT_LACKS_MTP = "_layout_mtp"
+        # Layers of multi-token prediction in a layout, where those are not all.
+        yield "_layout_mtp", decided(settings, LAYOUT, mtp_in(layout))
 
 
 def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
@@ -154,15 +151,11 @@ def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield from _policies(settings, chunks, per_stage(chunks, pp))
     elif "--num-layers" not in settings and is_even(settings):
         for name, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
-            if name in ("recompute_modules", _UNIT_STATED):
+            if name in ("recompute_modules", "_recompute_unit"):
                 yield name, value
             else:
                 number = value.value[0]
                 yield name, replace(value, value=ALL if number == _MANY else PerChunk(number))
-
-
-# Whether a unit of recomputation is given: Megatron has no default.
-_UNIT_STATED = "_recompute_unit"
 
 
 def _policies(
@@ -180,7 +173,8 @@ def _policies(
             most = whole(settings, unit, 0)
             full = per_stage([min(n, most) for n in chunks], len(layers))
         yield "recompute_layers_per_stage", decided(settings, unit, full)
-        yield _UNIT_STATED, decided(settings, unit, unit in settings)
+        # Whether a unit of recomputation is given: Megatron has no default.
+        yield "_recompute_unit", decided(settings, unit, unit in settings)
     offloaded = whole(settings, HOST_LAYERS, 0)
     if offloaded > 0 and len(layers) == 1:
         counts = (min(offloaded, layers[0]),)

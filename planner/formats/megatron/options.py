@@ -167,6 +167,7 @@ ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
 HOST_LAYERS = "--cpu-offloading-num-layers"
+# Of a file's stages times chunks: more are no pipeline, and would take long to write out.
 MAX_CHUNKS = 10_000
 
 
