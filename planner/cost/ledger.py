@@ -77,10 +77,6 @@ class StageLedger:
         return sum(item.num_bytes for item in self.items if item.lifetime != NON_ALLOCATOR)
 
 
-MOMENT_LOSS = "loss of a micro-batch"
-MOMENT_BACKWARD = "backward of a layer"
-
-
 def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifetime) -> LedgerItem:
     """Bytes, shape and lifetime of a kept tensor."""
     if tensor.is_freed:
@@ -400,7 +396,7 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     in_pass = _allocated(lasting) + max(_allocated(loss), in_backward)
     return StageLedger(
         stage=stage,
-        moment=MOMENT_LOSS if at_loss else MOMENT_BACKWARD,
+        moment="loss of a micro-batch" if at_loss else "backward of a layer",
         items=tuple(ordered),
         allocated_bytes=max(in_pass, _step_bytes(subject, stage, static)),
     )

@@ -16,32 +16,13 @@ from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Mask
 
 
-def selected_costs(parts: StageParameters, pace: Array) -> SelectiveCosts:
-    """Of the modules that the traits select, for every strategy."""
-    costs = parts.costs
-    saved = costs.at(costs.body.selective_saved_bytes)
-    largest = costs.at(costs.largest_saved_bytes)
-    return SelectiveCosts(
-        added_s=pace * costs.exposed_at(costs.selective),
-        saved_bytes=saved,
-        lead_saved_bytes=costs.at(costs.lead.selective_saved_bytes) - saved,
-        workspace_bytes=largest - costs.at(costs.largest_selective_saved_bytes),
-    )
-
-
 def with_selective(policies: PolicyCosts, selective: SelectiveCosts) -> PolicyCosts:
-    """The same policies with other modules under selective recomputation."""
-
-    def first(values: Array, replaced: Array) -> Array:
-        return np.concatenate([replaced[None], values[1:]])
-
-    return replace(
-        policies,
-        added_s=first(policies.added_s, selective.added_s),
-        saved_bytes=first(policies.saved_bytes, selective.saved_bytes),
-        lead_saved_bytes=first(policies.lead_saved_bytes, selective.lead_saved_bytes),
-        workspace_bytes=first(policies.workspace_bytes, selective.workspace_bytes),
-    )
+    """The same policies with other modules under selective recomputation, the first of POLICIES."""
+    replaced = {
+        name: np.concatenate([costs[None], getattr(policies, name)[1:]])
+        for name, costs in vars(selective).items()
+    }
+    return replace(policies, **replaced)
 
 
 def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Mask:
@@ -59,10 +40,18 @@ def activation_transfer_s(context: Context, parts: StageParameters) -> Array:
 
 
 def _selective(parts: StageParameters, pace: Array) -> PolicyCosts:
-    """The forward of the selected modules is repeated, and what they rebuild is not kept."""
-    costs = selected_costs(parts, pace)
-    none = 0.0 * costs.saved_bytes
-    return PolicyCosts(**vars(costs), fill_s=none, host_bytes=none)
+    """The forward of the modules that the traits select is repeated, what they rebuild not kept."""
+    costs = parts.costs
+    saved = costs.at(costs.body.selective_saved_bytes)
+    largest = costs.at(costs.largest_saved_bytes)
+    return PolicyCosts(
+        added_s=pace * costs.exposed_at(costs.selective),
+        fill_s=0.0 * saved,
+        saved_bytes=saved,
+        lead_saved_bytes=costs.at(costs.lead.selective_saved_bytes) - saved,
+        workspace_bytes=largest - costs.at(costs.largest_selective_saved_bytes),
+        host_bytes=0.0 * saved,
+    )
 
 
 def _full(parts: StageParameters, pace: Array) -> PolicyCosts:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from planner.cost.context import unique_rows
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.policies import Policy
 from planner.search.stages.solver import CLOSED, Split, Variant
@@ -15,8 +16,6 @@ LAYOUT = (
     *(name for name, each in STRATEGY_FIELDS.items() if each.kind in ("degrees", "expert layout")),
     "zero_stage",
 )
-# No column has more than 2**24 values, so that numbers stay below 2**63.
-LARGE_NUMBER = 2**38
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +87,8 @@ class Candidates:
         self.upper_s = np.concatenate([self.upper_s, np.full(added, np.inf)])
         self.is_refined = np.concatenate([self.is_refined, np.zeros(added, dtype=bool)])
         self.group = np.searchsorted(self.gpus, self.strategy.num_gpus)
-        self._number_layouts()
-
-    def _number_layouts(self) -> None:
-        """Rows of one layout share a number."""
-        if self.one_per_layout:
-            number = np.zeros(len(self.strategy), dtype=np.int64)
-            for name in LAYOUT:
-                column = getattr(self.strategy, name)
-                number = number * (int(column.max(initial=0)) + 1) + column
-                if number.max(initial=0) > LARGE_NUMBER:
-                    number = np.unique(number, return_inverse=True)[1]
-            self.layout = np.unique(number, return_inverse=True)[1]
-        else:
-            self.layout = np.arange(len(self.strategy))
+        rows = np.arange(len(self.strategy))
+        self.layout = unique_rows(self.strategy, LAYOUT)[1] if self.one_per_layout else rows
 
     def limits_s(self, rows: Index) -> Array:
         """Weighed time from which on rows are of no interest, whatever their variant and split."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.context import Context
+from planner.cost.context import Context, unique_rows
 from planner.cost.layer import LayerCosts
 from planner.cost.module_sets import LayerTable
 from planner.cost.pipeline import bubble_filled_s, makespan_s
@@ -163,11 +163,10 @@ def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]
 
     Of the states the least that any ZeRO stage and offload leaves on the device.
     """
-    key = np.zeros(len(shapes["tp"]), dtype=np.int64)
-    for name in (*GPU_DEGREES, "ep", "etp"):
-        key = key * (int(shapes[name].max(initial=0)) + 1) + shapes[name]
-    _, first, index = np.unique(key, return_index=True, return_inverse=True)
-    rows, context = take(shapes, first), footprint.context
+    context = footprint.context
+    strategy = as_strategies(context, shapes)
+    first, index = unique_rows(strategy, (*GPU_DEGREES, "ep", "etp"))
+    rows = take(shapes, first)
     held = np.full(len(first), np.inf)
     for zero_stage in states["zero_stage"]:
         for offload in states["offload"]:

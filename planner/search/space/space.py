@@ -84,16 +84,13 @@ class Enumeration:
         for part in self._listed({}, SHAPE, until):
             num_shapes += len(part["tp"])
             if num_shapes > MAX_SHAPES:
+                widest = max(SHAPE, key=lambda name: len(self.values[name]))
                 message = (
                     f"more than {MAX_SHAPES:,} shapes, which a search would hold in memory; "
-                    f"--fix {self._widest()}=1|2|4 leaves fewer"
+                    f"--fix {widest}=1|2|4 leaves fewer"
                 )
                 raise InputError.single("command line", "--fix", message)
             yield part
-
-    def _widest(self) -> str:
-        """The dimension of shapes with the most values."""
-        return max(SHAPE, key=lambda name: len(self.values[name]))
 
     def _listed(
         self, columns: Columns, names: Sequence[str], until: float | None

@@ -58,13 +58,6 @@ class Limits:
         return Limits(**{f.name: getattr(self, f.name)[..., row, stages] for f in fields(self)})
 
 
-def leading_relief_bytes(model: StageModel) -> Array:
-    """Bytes per micro-batch by which leading layers may keep less than as many other layers."""
-    least = np.minimum(model.lead_saved_bytes, model.policies.lead_saved_bytes.min(axis=0))
-    relief: Array = model.num_leading * np.maximum(-least, 0.0)
-    return relief
-
-
 def stage_limits(model: StageModel, num_stages: int, num_layers: int) -> Limits:
     """Collect the coefficients of every stage."""
     stages = all_stages(num_stages)
@@ -95,7 +88,10 @@ def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> L
     flight = in_flight_matrix(model, stages)
     room = model.held_limit_bytes[:, None] - fixed_bytes(model, stages, flight)
     if model.num_leading:
-        room = room + leading_relief_bytes(model)[:, None] * flight * (stages == 0)
+        # By which leading layers may keep less, per micro-batch, than as many other layers.
+        least = np.minimum(model.lead_saved_bytes, model.policies.lead_saved_bytes.min(axis=0))
+        relief = model.num_leading * np.maximum(-least, 0.0)
+        room = room + relief[:, None] * flight * (stages == 0)
     static = model.layer_static_bytes[:, None]
     host = model.host_limit_bytes[:, None] - fixed_host_bytes(model, stages)
     per_layer = model.layer_host_bytes[:, None]
