@@ -15,12 +15,12 @@ from planner.catalog.hardware import (
     find_file,
     is_path,
     join_node,
+    level_problems,
     list_names,
     resolve_alias,
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
-from planner.catalog.level_rules import level_problems
 from planner.catalog.machine_names import meant_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
 from planner.documents.tree import load_yaml
