@@ -13,8 +13,8 @@ from math import prod
 from typing import Literal
 
 import numpy as np
+from rank_parameters import layer_kind
 
-from planner.layers.parameters import LayerKind
 from planner.layers.weights import Part, Weight, weight_shapes
 from planner.spec.model import ModelSpec
 from planner.units import Array, ceil_div
@@ -254,19 +254,6 @@ def zero3_bytes(
     )
 
 
-def layer_kinds(model: ModelSpec) -> list[LayerKind]:
-    """Kind of every layer in order; with a step of n, every n-th layer is a mixture.
-
-    Source: transformers/models/llama4/configuration_llama4.py (``moe_layers``).
-    """
-    kinds: list[LayerKind] = ["dense"] * model.num_layers
-    if model.moe:
-        first, step = model.moe.num_leading_dense_layers, model.moe.moe_layer_step
-        for index in range(first + step - 1, model.num_layers, step):
-            kinds[index] = "moe"
-    return kinds + ["cross"] * model.num_decoder_layers
-
-
 def as_gpt2(layer: Iterable[Weight]) -> Iterable[Weight]:
     """A layer as GPT-2 registers it: norms first, q, k and v as one, matrices (in, out).
 
@@ -288,8 +275,8 @@ def model_weights(model: ModelSpec, *, is_gpt2: bool = False) -> tuple[Weight, .
         return (replace(weight, name=f"{prefix}.{weight.name}") for weight in weights)
 
     weights = [*named("embedding", weight_shapes(model, "embedding"))]
-    for index, kind in enumerate(layer_kinds(model)):
-        layer: Iterable[Weight] = weight_shapes(model, kind)
+    for index in range(model.num_blocks):
+        layer: Iterable[Weight] = weight_shapes(model, layer_kind(model, index))
         weights += named(f"layers.{index}", as_gpt2(layer) if is_gpt2 else layer)
     ends: tuple[Part, ...] = ("final_norm", "head", "extra")
     for end in ends:
