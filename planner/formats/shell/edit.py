@@ -8,12 +8,13 @@ import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.launch import launcher_settings, processes, processes_edit
 from planner.formats.shell.options import Entry, Launch, Launches
-from planner.formats.shell.syntax import branches_in, quote_at
+from planner.formats.shell.syntax import branches_in
 from planner.formats.shell.word import Command, Lines, Span, Word
 
 # Of a program in one script; people do not expect more to be edited at once.
@@ -24,6 +25,25 @@ Edit = tuple[int, int, str]
 Options = Callable[[SourceText], Launches]
 # By the name of an option all its words, none where it goes.
 Wanted = Mapping[str, Sequence[str]]
+
+
+def _within_single(text: str) -> str:
+    """A text as another shell reads it, between single quotes."""
+    quoted = shlex.quote(text)
+    if "'" in text:
+        return quoted.replace("'", r"'\''")
+    return text if quoted == text else f'"{text}"'
+
+
+def _within_double(text: str) -> str:
+    """A text as another shell reads it, between double quotes."""
+    return re.sub(r'(["\\$`])', r"\\\1", shlex.quote(text))
+
+
+# Which one a place needs depends on the quotes around it and on how often it is read: the first
+# that is read again as the text is taken. Quotes of its own come before none, lest names of files
+# take the place of a pattern.
+_SPELLINGS: tuple[Callable[[str], str], ...] = (shlex.quote, str, _within_single, _within_double)
 
 
 class _StuckError(Exception):
@@ -52,7 +72,10 @@ def edited(
     reasons = [*_refused(found[0], before, deciding, Lines(source.text), by_hand)]
     if reasons:
         raise ExpressError(f"{source.path}: {'; '.join(reasons)}")
-    for uses_origin in (True, False):
+    texts = [text for each in wanted.values() for text in each]
+    is_plain = all(shlex.quote(text) == text for text in texts)
+    spellings = _SPELLINGS[:1] if is_plain else _SPELLINGS
+    for uses_origin, spelled in product((True, False), spellings):
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Edit, None] = {}
         try:
@@ -64,6 +87,7 @@ def edited(
                     wanted=wanted,
                     last=last,
                     uses_origin=uses_origin,
+                    spelled=spelled,
                 )
                 launched = processes_edit(source, command.launcher, num_gpus)
                 own = [*launched, *splice.edits()]
@@ -179,6 +203,8 @@ class _Splice:
     last: str
     uses_origin: bool
     """Whether a value is changed where it is made, and not where it is used."""
+    spelled: Callable[[str], str]
+    """A text as it is written."""
 
     def edits(self) -> Iterator[Edit]:
         """Every edit; raises _StuckError."""
@@ -208,60 +234,16 @@ class _Splice:
             if word.text != text or word.unknown:
                 yield self._respelled(word, text)
         if len(texts) > len(places):
-            end = self._end(places[-1])
-            more = (self._quoted(places[-1], text) for text in texts[len(places) :])
-            yield end, end, "".join(f" {text}" for text in more)
+            end = places[-1].end
+            yield end, end, "".join(f" {self.spelled(text)}" for text in texts[len(places) :])
         yield from self._removal(places[len(texts) :])
 
     def _respelled(self, word: Word, text: str) -> Edit:
         """The edit that makes a word another text: where it is made, or else where it is used."""
         made = word.origin
         if self.uses_origin and made and self._depth(made[0]) <= self._depth(word.start):
-            new = self._requoted(made, text)
-            if new is not None:
-                return (*made, new)
-        return (*_place(word), self._quoted(word, text))
-
-    def _requoted(self, made: Span, text: str) -> str | None:
-        """A text as it is written where another is made; None where no quotes there can hold it.
-
-        What stands in a part of a quoted text is split into words, or read by another shell.
-        """
-        quoted, sign = shlex.quote(text), self._sign(made[0])
-        if quoted == text or not sign:
-            return quoted
-        if not self._is_all_of_quotes(made) or (sign == "'" and "'" in text):
-            return None
-        return text if sign == "'" else re.sub(r'(["\\$`])', r"\\\1", text)
-
-    def _quoted(self, word: Word, text: str) -> str:
-        """A text as it is written in place of a word, or behind it."""
-        quoted = shlex.quote(text)
-        sign = self._sign(word.chars[-1].place[0]) if word.chars else ""
-        if not self.command.is_read_twice:
-            return text if sign and word.site is None else quoted
-        if sign == '"':
-            return re.sub(r'(["\\$`])', r"\\\1", quoted)
-        if sign == "'" and "'" in text:
-            return quoted.replace("'", r"'\''")
-        return f'"{text}"' if sign == "'" and quoted != text else quoted
-
-    def _sign(self, at: int) -> str:
-        """What a place is quoted with."""
-        if self.command.is_list:
-            before = self.text[max(at - 1, 0) : at]
-            return before if before in ("'", '"') else ""
-        return quote_at(self.text, at)
-
-    def _is_all_of_quotes(self, span: Span) -> bool:
-        """Whether a place is all that stands between two quotes."""
-        start, end = span
-        return start > 0 and self.text[start - 1] == self.text[end : end + 1] == self._sign(start)
-
-    def _end(self, word: Word) -> int:
-        """Behind a word in the file, its quotes included; of what words are split from, inside."""
-        is_inside = word.site is None and self._is_all_of_quotes((word.start, word.end))
-        return word.end + is_inside
+            return (*made, self.spelled(text))
+        return (*_place(word), self.spelled(text))
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Edit]:
         places = [_place(word) for word in words]
@@ -284,7 +266,7 @@ class _Splice:
         going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}
         rest = [word for word in self.command.words if id(word) not in going]
         for name, words in added.items():
-            at, text = self._end(behind), " ".join(self._quoted(behind, word) for word in words)
+            at, text = behind.end, " ".join(map(self.spelled, words))
             if name == self.last and rest[-1] is not behind:
                 if self.command.end is None:
                     raise _StuckError
@@ -298,7 +280,7 @@ class _Splice:
             start, _ = _place(entries[0].word)
             return start, start, f"{text} "
         program = self.command.program
-        at = self._end(program) if program else len(self.text.rstrip())
+        at = program.end if program else len(self.text.rstrip())
         return at, at, f" {text}" if at else text
 
     @cached_property

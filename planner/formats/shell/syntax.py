@@ -114,17 +114,6 @@ def branches_in(text: str) -> tuple[Span, ...]:
     return tuple((each.start_byte, each.end_byte) for each in last)
 
 
-def quote_at(text: str, at: int) -> str:
-    """The sign of the quoted text that a place lies in; empty outside of any.
-
-    Raises what :func:`parsed` does.
-    """
-    node = parsed(text).descendant_for_byte_range(at, at + 1)
-    while node and node.type not in ("string", "raw_string"):
-        node = node.parent
-    return text[node.start_byte] if node else ""
-
-
 def branch_places(text: str) -> list[int]:
     """Where a script goes on with another branch: what stands on both sides is never run twice."""
     try:
