@@ -127,15 +127,14 @@ class PricedStrategy:
         """Parameters of multi-token prediction on a stage."""
         return (stage == self.strategy.head_stage) * self.parts.all_mtp_params
 
-    def end_params(self, stage: int) -> Array:
-        """Parameters of the embedding and the head on a stage."""
-        first = (stage == 0) * self.parts.first_params
-        return first + (stage == self.strategy.head_stage) * self.parts.last_params
+    def end_params(self, *, is_first: bool, is_last: bool) -> Array:
+        """Parameters of the embedding and the head, as far as they are there."""
+        return is_first * self.parts.first_params + is_last * self.parts.last_params
 
-    def frozen_ends(self, stage: int) -> Array:
-        """Frozen 16-bit elements of the embedding and the head on a stage."""
-        first = (stage == 0) * self.parts.first_frozen_elements
-        return first + (stage == self.strategy.head_stage) * self.parts.last_frozen_elements
+    def frozen_ends(self, *, is_first: bool, is_last: bool) -> Array:
+        """Frozen 16-bit elements of the embedding and the head, as far as they are there."""
+        first = is_first * self.parts.first_frozen_elements
+        return first + is_last * self.parts.last_frozen_elements
 
 
 def price(context: Context, strategy: Strategy) -> PricedStrategy:

@@ -140,9 +140,10 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     if stage == subject.strategy.head_stage:
         items = add_items(items, _end_items("head_and_loss", parts.costs, parts.costs.last))
         items["compute.mtp"] = _total(parts.costs.items_at(parts.costs.mtp.time))
-    ends = subject.end_params(stage) * parts.dp.both_passes
+    at = {"is_first": stage == 0, "is_last": stage == subject.strategy.head_stage}
+    ends = subject.end_params(**at) * parts.dp.both_passes
     ends = ends + subject.mtp_params(stage) * parts.layer_dp.both_passes
-    ends = ends + subject.frozen_ends(stage) * parts.dp.both_gathers
+    ends = ends + subject.frozen_ends(**at) * parts.dp.both_gathers
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
         exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,
@@ -180,7 +181,8 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """
     context, columns, parts = subject.context, subject.columns, subject.parts
     is_first, is_last = stage == 0, stage == subject.strategy.head_stage
-    layers, ends = subject.layers[0, stage], subject.end_params(stage)
+    layers = subject.layers[0, stage]
+    ends = subject.end_params(is_first=is_first, is_last=is_last)
     further = subject.mtp_params(stage)
     params, end_owned = layers * parts.params + further, 1.0 / parts.num_shards
 

@@ -211,15 +211,6 @@ def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Messag
         yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(sharding.subject.context))
 
 
-def _ends(subject: PricedStrategy, chunk: int, last: int) -> tuple[float, float]:
-    """Trained and frozen elements of embedding and head on a chunk."""
-    parts = subject.parts
-    trained = (chunk == 0) * parts.first_params + (chunk == last) * parts.last_params
-    frozen = (chunk == 0) * parts.first_frozen_elements
-    frozen = frozen + (chunk == last) * parts.last_frozen_elements
-    return float(trained[0]), float(frozen[0])
-
-
 def _tail(subject: PricedStrategy, stage: int) -> Messages:
     parts, layers = subject.parts, float(subject.layers[0, stage])
     frozen, first, last = (float(each[0]) for each in frozen_weight_gathers(subject.context, parts))
@@ -228,7 +219,11 @@ def _tail(subject: PricedStrategy, stage: int) -> Messages:
     ends = _Sharding(subject=subject, is_layer=False)
     messages = [
         *_once(own, layers * float(parts.params[0]), layers * frozen),
-        *_once(ends, float(subject.end_params(stage)[0]), (stage == 0) * first + head * last),
+        *_once(
+            ends,
+            float(subject.end_params(is_first=stage == 0, is_last=head)[0]),
+            (stage == 0) * first + head * last,
+        ),
     ]
     if subject.context.model.tied_embeddings and subject.strategy.head_stage:
         num_bytes = float(tied_gradient_bytes(subject.context, parts)[0])
@@ -280,7 +275,10 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         counts = subject.counts[:, 0, stage] * share
         trained, frozen = layers * float(parts.params[0]), layers * float(parts.frozen_elements[0])
         of_layers = _each(own, trained, frozen)
-        of_ends = _each(ends, *_ends(subject, chunk, len(stages) - 1))
+        at = {"is_first": chunk == 0, "is_last": chunk == len(stages) - 1}
+        of_ends = _each(
+            ends, float(subject.end_params(**at)[0]), float(subject.frozen_ends(**at)[0])
+        )
         again = (
             *_scaled(layer.selective, float(counts[SELECTIVE]), RECOMPUTE),
             *_scaled(layer.full, float(counts[FULL]), RECOMPUTE),

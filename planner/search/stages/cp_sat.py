@@ -56,15 +56,14 @@ def _choices(problem: cp_model.CpModel, table: StageTable, num_layers: int) -> C
         columns = np.flatnonzero(np.isfinite(seconds)).tolist()
         chosen.append({c: problem.new_bool_var(f"x{stage}_{c}") for c in columns})
         problem.add_exactly_one(chosen[-1].values())
-    layers = [_layers(table, stage) for stage in chosen]
+    layers = [
+        cp_model.LinearExpr.weighted_sum(
+            list(stage.values()), [int(table.layers[column]) for column in stage]
+        )
+        for stage in chosen
+    ]
     problem.add(cp_model.LinearExpr.sum(layers) == num_layers)
     return chosen
-
-
-def _layers(table: StageTable, stage: dict[int, cp_model.IntVar]) -> cp_model.LinearExpr:
-    """Layers of a stage."""
-    numbers = [int(table.layers[column]) for column in stage]
-    return cp_model.LinearExpr.weighted_sum(list(stage.values()), numbers)
 
 
 def _add_chunks(
