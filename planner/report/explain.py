@@ -201,30 +201,20 @@ def _ledger(
         yield f"and {len(hidden)} smaller items, {total} together (--all shows them)"
 
 
-def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[StageLedger]:
+def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
     """One row per stage: groups of items, peak, moment, verdict."""
     memory, layers = answer.estimate.memory, answer.strategy.layers_per_stage
-    shown = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other")
-
-    def group_column(group: str) -> Column[StageLedger]:
-        def text(ledger: StageLedger) -> str:
-            heads = [item.name.partition(".")[0] for item in ledger.items]
-            heads = [head if wide or head not in STATES else "states" for head in heads]
-            groups = [head if head in shown else "other" for head in heads]
-            pairs = zip(groups, ledger.items, strict=True)
-            total = sum(item.num_bytes for name, item in pairs if name == group)
-            return format_bytes(total) if total else "-"
-
-        return Column(group, text)
-
-    columns: list[Column[StageLedger]] = [
-        Column("stage", lambda ledger: str(ledger.stage), right=False),
-        Column("layers", lambda ledger: str(layers[ledger.stage])),
-        *map(group_column, shown),
-        Column("peak", lambda ledger: format_bytes(ledger.peak_bytes)),
-        Column("", lambda ledger: memory.verdict_at(ledger.peak_bytes), right=False, wraps=True),
-    ]
-    return Table(answer.ledgers, columns)
+    shown, rows = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other"), []
+    for ledger in answer.ledgers:
+        groups = dict.fromkeys(shown, 0.0)
+        for item in ledger.items:
+            head = item.name.partition(".")[0]
+            head = head if wide or head not in STATES else "states"
+            groups[head if head in groups else "other"] += item.num_bytes
+        held = (format_bytes(size) if size else "-" for size in groups.values())
+        peak, verdict = format_bytes(ledger.peak_bytes), memory.verdict_at(ledger.peak_bytes)
+        rows.append((str(ledger.stage), str(layers[ledger.stage]), *held, peak, verdict))
+    return text_table(("stage", "layers", *shown, "peak", ""), rows, left=("",))
 
 
 def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Table[Saving] | Text]:
