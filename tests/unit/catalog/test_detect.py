@@ -50,11 +50,8 @@ def test_what_nothing_told_is_the_catalogs_and_said_to_be() -> None:
 
 
 @pytest.mark.parametrize(("mib", "expected"), [(81559, {}), (70000, {"hbm_gib": 68.359})])
-def test_memory_is_overridden_only_beyond_three_percent(
-    mib: float, expected: dict[str, float]
-) -> None:
-    machine = merged(replace(H100, memory_mib=mib))
-    assert overrides(machine) == expected
+def test_memory_differs_only_beyond_three_percent(mib: float, expected: dict[str, float]) -> None:
+    assert overrides(merged(replace(H100, memory_mib=mib))) == expected
 
 
 SIZES = ("accelerators_per_node", "scale_up_domain_accelerators")

@@ -107,9 +107,8 @@ def test_problems_are_addressed_by_file_and_key(tmp_path: Path) -> None:
     path = write(tmp_path, num_kv_heads=3)
     with pytest.raises(InputError) as caught:
         load_model(path)
-    assert str(caught.value) == (
-        f"{path}::num_kv_heads: does not divide num_heads = 8; given 3, allowed 1, 2, 4, 8"
-    )
+    wanted = f"{path}::num_kv_heads: does not divide num_heads = 8; given 3, allowed 1, 2, 4, 8"
+    assert str(caught.value) == wanted
 
 
 MOE = {"num_experts": 4, "top_k": 2, "expert_ffn_size": 64}

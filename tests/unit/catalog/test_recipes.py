@@ -124,6 +124,5 @@ def test_the_layout_names_what_is_above_one() -> None:
     recipe = load_recipes()[0]
     bare = replace(recipe, tp=1, pp=1, vpp=1, cp=1, ep=1, etp=None, sharding="optimizer")
     assert bare.layout == "tp 1"
-    assert replace(bare, tp=2, ep=8, etp=1, sharding="megatron-fsdp").layout == (
-        "tp 2, ep 8, etp 1, megatron-fsdp"
-    )
+    mixed = replace(bare, tp=2, ep=8, etp=1, sharding="megatron-fsdp")
+    assert mixed.layout == "tp 2, ep 8, etp 1, megatron-fsdp"
