@@ -228,7 +228,7 @@ def message_of(details: ErrorDetails) -> str:
         return f"unknown choice; given {brief(given)}, allowed {details['ctx']['expected']}"
     # `Input should be a valid integer`, `String should match pattern ...`
     text = re.sub(r"^\w+ should ", "must ", details["msg"].removeprefix("Value error, "))
-    return f"{text}; given {brief(given)}"
+    return text if "; given " in text else f"{text}; given {brief(given)}"
 
 
 def _known_keys(model_class: type[BaseModel], path: Sequence[int | str]) -> list[str]:

@@ -5,16 +5,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from planner.catalog.figures import Strict, validate
 from planner.errors import InputError
 from planner.formats.format import Severity, read_source
 from planner.limits import MAX_BATCH
+from planner.query.options import OPTIONS
 
 OWN_FILE = "planner.toml"
 PROJECT_FILE = "pyproject.toml"
 Whole = Annotated[int, Field(ge=1, le=MAX_BATCH)]
+
+
+def _as_option(name: str) -> BeforeValidator:
+    """A value as the option of this name takes it: ``8k`` tokens, in its range."""
+    option = OPTIONS[name]
+
+    def read(given: object) -> object:
+        value = option.read(given)
+        option.check(value)
+        return value
+
+    return BeforeValidator(read)
 
 
 class Settings(Strict):
@@ -27,8 +40,8 @@ class Settings(Strict):
     precision: str | None = None
     optimizer: str | None = None
     gpus: Whole | None = None
-    seq_len: Whole | None = None
-    global_batch: Whole | None = None
+    seq_len: Annotated[int | None, _as_option("seq_len")] = None
+    global_batch: Annotated[int | None, _as_option("global_batch")] = None
     fail_on: Severity | None = Field(default=None, alias="fail-on")
     ignore: tuple[str, ...] = Field(default=(), strict=False)
 

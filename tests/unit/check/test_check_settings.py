@@ -128,3 +128,11 @@ def test_what_is_no_toml_is_an_input_error(project: Path, name: str, content: by
 def test_tool_that_is_no_table_has_no_section(project: Path) -> None:
     (project / "pyproject.toml").write_text("tool = 3\n")
     assert settings_for(Path("a.json")) == Settings()
+
+
+def test_values_are_those_of_the_options(project: Path) -> None:
+    (project / "planner.toml").write_text('seq_len = "8k"\nglobal_batch = 0')
+    (problem,) = problems_of(Path("a.json"))
+    assert problem == "global_batch: must be from 1 to 1,000,000,000 sequences; given 0"
+    (project / "planner.toml").write_text('seq_len = "8k"')
+    assert settings_for(Path("a.json")).seq_len == 8192
