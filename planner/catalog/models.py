@@ -15,6 +15,7 @@ and the rest is a plain GPT block: layernorms, an ungated gelu MLP, no biases, r
 positions, an untied head.
 """
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ from typing import Any
 from planner.catalog.figures import validate
 from planner.catalog.model_file import ModelFile, MoeSection
 from planner.catalog.model_rules import broken_rules
-from planner.catalog.paths import list_models, models_dir, unknown_name
+from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
@@ -40,6 +41,13 @@ _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
 _ENDINGS = re.compile(
     r"-(instruct|chat|base|hf|it|sft|dpo|v[01]\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
 )
+
+
+# The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
+_SIZE = re.compile(r"(?<![a-z0-9.])([0-9]+(?:\.[0-9]+)?)([mbt])(?![a-z0-9])")
+_BILLIONS = {"m": 1e-3, "b": 1.0, "t": 1e3}
+_ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
+SAME_SIZE = 0.15  # names round; who writes 9b may mean 8b, but not 70b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +65,36 @@ def model_file(name: str) -> Path:
     path = models_dir() / f"{name}.yaml"
     if Path(name).name == name and is_file(path):
         return path
-    raise unknown_name("model", name, list_models(), "models", name, "planner show models")
+    message = f"unknown model {name!r}; {_known_instead(name)}"
+    raise InputError.single("models", name, message)
+
+
+def _known_instead(name: str) -> str:
+    """Names that may be meant, of the size that this name says; else the nearest in size."""
+    size = _billions(name)
+    sizes = {known: _billions(known) for known in list_models()}
+    alike = [
+        known
+        for known, its in sizes.items()
+        if size is None or its is None or abs(its / size - 1.0) <= SAME_SIZE
+    ]
+    if hint := did_you_mean(name, alike):
+        return hint
+    if size is None:
+        return f"{len(sizes)} are known; `planner show models` lists them"
+    is_mixture = bool(_ACTIVE.search(name.lower()))
+    distance = {
+        known: abs(math.log(its / size))
+        for known, its in sizes.items()
+        if its and bool(_ACTIVE.search(known)) >= is_mixture
+    }
+    return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
+
+
+def _billions(name: str) -> float | None:
+    """Parameters that a name says, in billions."""
+    said = _SIZE.search(name.lower())
+    return float(said[1]) * _BILLIONS[said[2]] or None if said else None
 
 
 def load_model(argument: str | Path) -> ModelSpec:
@@ -141,10 +178,11 @@ def _in_hub_cache(argument: str) -> Path | None:
         return None
     found = cached_config(argument)
     if found is None:
-        message = "no such file or folder, and no model is fetched; give its config.json"
-        name = argument.rpartition("/")[2]
-        hint = did_you_mean(name, list_models()) or "or a name that `planner show models` lists"
-        raise InputError.single(argument, "file", f"{message}; {hint}")
+        message = (
+            f"neither a file, nor known, nor in the hub's cache: `hf download {argument} "
+            f"config.json`, then the same command; {_known_instead(argument.rpartition('/')[2])}"
+        )
+        raise InputError.single(argument, "file", message)
     return found
 
 

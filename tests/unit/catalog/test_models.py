@@ -192,12 +192,25 @@ def test_loading_a_model_takes_less_than_ten_milliseconds() -> None:
 
 
 def test_a_name_of_a_hub_is_not_fetched_and_the_nearest_of_the_catalog_is_offered() -> None:
-    with pytest.raises(
-        InputError, match=r"no model is fetched; give its config\.json.*llama3\.1-8b"
-    ):
+    with pytest.raises(InputError, match=r"`hf download \S+ config\.json`.*llama3\.1-8b"):
         load_model("meta-llama/Llama-3.1-8Q")
-    with pytest.raises(InputError, match="or a name that `planner show models` lists"):
+    with pytest.raises(InputError, match="`planner show models` lists"):
         load_model("someone/qqqqqqqq")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Qwen/Qwen3.5-397B-A17B", "the nearest in size is qwen3-coder-480b-a35b"),
+        ("nvidia/Nemotron-H-56B", "the nearest in size is"),
+        ("qwen3-9b", "did you mean qwen3-8b"),
+        ("qwen3-33b", "did you mean qwen3-32b"),
+    ],
+)
+def test_no_model_of_another_size_is_offered_as_what_was_meant(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        load_model(name)
+    assert "70b" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +273,7 @@ def test_a_model_in_the_cache_of_the_hub_is_read_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match="no model is fetched"):
+    with pytest.raises(InputError, match="nor in the hub's cache"):
         load_model("someone/tiny")
     folder = tmp_path / "models--someone--tiny" / "snapshots" / "0123"
     folder.mkdir(parents=True)
