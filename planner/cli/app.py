@@ -27,8 +27,8 @@ from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
 from planner.query.words import unknown_options
 
+# As shells report a program that wrote into a closed pipe; 1 would mean findings.
 READER_GONE = 141
-"""As shells report a program that wrote into a closed pipe; 1 would mean findings."""
 
 HELP = {"-h", "--help"}
 WORDS = {"help_option_names": sorted(HELP, key=len)}
@@ -51,6 +51,7 @@ PANELS: dict[str, dict[str, Any]] = {
     },
     "Look up": {"show": show.show_app},
 }
+# Former commands, and what answers instead.
 DROPPED = {
     "largest": "planner plan MODEL CLUSTER --maximize seq-len|micro-batch",
     "scale": "planner size MODEL NODE --gpus 8..512",
@@ -62,7 +63,6 @@ DROPPED = {
     "frameworks": "planner show frameworks",
     "schema": "planner show schema",
 }
-"""Former commands, and what answers instead."""
 
 
 class _Panels(TyperGroup):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from planner.notes import Note
     from planner.spec.strategy import Strategy
 
+# The former name of ``explain MODEL CLUSTER memory``.
 ALIAS = "memory"
-"""The former name of ``explain MODEL CLUSTER memory``."""
 OF_A_LAYOUT = ("recompute_layers", "layers_per_stage", "offload_activations")
 
 

@@ -136,13 +136,13 @@ def write(
 
 OPTION = "--out"
 FRONTIER = "time,gpus"
+# Options that other targets have no use for.
 OF_THE_PAGE = {
     "top": "--top",
     "search": "--no-search",
     "emit": "--emit",
     "launcher": "--launcher",
 }
-"""Options that other targets have no use for."""
 
 Target = Literal["html", "perfetto", "chakra", "astra-sim"]
 

@@ -28,8 +28,8 @@ from planner.query.query import Query
 from planner.query.words import length
 
 PREFIX = "PLANNER_"
+# Commands that take a job; those that take files read the project's settings by themselves.
 JOBS = ("plan", "explain", "memory", "size", "why", "export", "job", "sensitivity")
-"""Commands that take a job; those that take files read the project's settings by themselves."""
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -84,8 +84,8 @@ FORMAT_HELP = "Output format."
 HELP_ALL = "help_all"
 OWN_PANEL = "Options"  # those of the command itself
 SHOWS_ALL = "planner.help_all"
+# Groups of a command that asks for the fastest plan, whatever else may be best.
 OF_THE_FASTEST: tuple[Group, ...] = ("job", "software", "layout", "narrowing")
-"""Groups of a command that asks for the fastest plan, whatever else may be best."""
 
 
 NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"

@@ -77,8 +77,8 @@ def delayed_progress() -> "Iterator[Progress]":
         bar.stop()
 
 
+# Options that change what is shown, and no answer.
 OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
-"""Options that change what is shown, and no answer."""
 FOLDER = "run"
 ACROSS_NODES = ("nic_gbit_per_s", "fabric_latency_us")
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from planner.launchers.launcher import Launcher
     from planner.query.resolve import Resolved
 
+# Layouts that are shown.
 TOP = 5
-"""Layouts that are shown."""
 
 
 @options.takes()

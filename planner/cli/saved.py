@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from planner.notes import Problems
     from planner.query.query import Query
 
+# Of a saved time: less is rounding.
 DRIFT = 1e-6
-"""Of a saved time: less is rounding."""
+# Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
-"""Of commands that take either."""
 
 
 def is_plan(context: typer.Context, query: "Query") -> bool:

@@ -16,8 +16,8 @@ from planner.spelling import did_you_mean
 
 OPTION = "--versus"
 MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")
+# Options that change what is shown, or how it is found.
 LEFT_OUT = ("like", "fix", "frontier", "pareto", "objective", "time_limit")
-"""Options that change what is shown, or how it is found."""
 SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.spelled}
 WORDS = (*PLACES, *ALIASES, *SPELLED, *(name for name in OPTIONS if name not in LEFT_OUT))
 BATCHES = {"global_batch": "global_batch_tokens", "global_batch_tokens": "global_batch"}

@@ -25,17 +25,17 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 
 PREFIX = "trace"
+# Files of an earlier plan, perhaps of more ranks.
 TRACES = f"{PREFIX}.*.et"
-"""Files of an earlier plan, perhaps of more ranks."""
+# A trace is a file per rank.
 MAX_RANKS = 1024
-"""A trace is a file per rank."""
+# Of all ranks together: some 200 MB.
 MAX_NODES = 2_000_000
-"""Of all ranks together: some 200 MB."""
+# ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
+# (CommunicatorGroup::set_id).
 MAX_GROUPS = 2147
-"""ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
-(CommunicatorGroup::set_id)."""
+# Topology, members, GB/s and ns, as ASTRA-sim counts them.
 Dimension = tuple[str, int, float, float]
-"""Topology, members, GB/s and ns, as ASTRA-sim counts them."""
 RUN = """AstraSim_Analytical_Congestion_Unaware \\
     --workload-configuration={prefix} \\
     --comm-group-configuration=comm_group.json \\

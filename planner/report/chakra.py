@@ -10,19 +10,19 @@ from functools import lru_cache
 
 from planner.answers.execution import Node
 
+# Release of Chakra whose schema this is.
 SCHEMA = "1.0.0"
-"""Release of Chakra whose schema this is."""
+# NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE.
 TYPES = {"compute": 4, "send": 5, "receive": 6, "collective": 7}
-"""NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
+# CollectiveCommType.
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
-"""CollectiveCommType."""
 # Field numbers of et_def.proto.
 ATTRIBUTE_NAME, INT64_VALUE, BOOL_VALUE, STRING_VALUE = 1, 9, 27, 29
 METADATA_VERSION, METADATA_ATTRIBUTE = 1, 2
 NODE_ID, NODE_NAME, NODE_TYPE, NODE_DATA_DEPS, NODE_START, NODE_DURATION = 1, 2, 3, 5, 6, 7
 NODE_ATTRIBUTE = 10
+# Attributes of a node or a header, by name.
 Values = tuple[tuple[str, bool | int | str], ...]
-"""Attributes of a node or a header, by name."""
 
 
 def _varint(number: int) -> bytes:

@@ -21,10 +21,10 @@ from planner.cost.timeline import WAIT, MemoryCurve, Slice
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 
+# Of a stage: up to so many are drawn from end to end, of more the start and the end.
 WHOLE_SLICES = 110
-"""Of a stage: up to so many are drawn from end to end, of more the start and the end."""
+# Drawn at either end, or more where a pipeline takes longer to fill.
 END_SLICES = 44
-"""Drawn at either end, or more where a pipeline takes longer to fill."""
 # Of a timeline, of its labels, and between its start and its end, in SVG units.
 WIDTH, LEFT, GAP = 960.0, 46.0, 14.0
 # All rows of stages together, the least and the most of one row, and a panel of memory.
@@ -32,6 +32,7 @@ ROWS_HEIGHT, LEAST_ROW, MOST_ROW, PANEL = 320.0, 5.0, 36.0, 170.0
 NUMBER_WIDTH = 15.0  # room that a micro-batch's number takes
 PIECES_WIDTH = 5.0  # narrower passes are drawn in their own colour alone
 MAX_TICKS = 9
+# Colours of what passes consist of; kernels have their pass's.
 PIECES = {
     RECOMPUTE: "recompute",
     SHARDING: "gather",
@@ -42,7 +43,6 @@ PIECES = {
     "context_parallel": "context",
     "expert_parallel": "expert",
 }
-"""Colours of what passes consist of; kernels have their pass's."""
 PASSES = {"forward": "forward", "backward": "backward", "weight gradient": "weight"}
 TIME_TITLES = {
     "forward": "forward",
@@ -58,6 +58,7 @@ TIME_TITLES = {
     "tail": "gradient reduction, optimizer, step",
     "wait": "waiting",
 }
+# Colour of every group of memory, from the bottom up.
 MEMORY_COLOURS = {
     "weights": "weights",
     "gradients": "gradients",
@@ -67,11 +68,10 @@ MEMORY_COLOURS = {
     "activations": "activations",
     "transient": "transient",
 }
-"""Colour of every group of memory, from the bottom up."""
 MEMORY_TITLES = {colour: group for group, colour in MEMORY_COLOURS.items()}
 
+# Left, right, top, bottom.
 Box = tuple[float, float, float, float]
-"""Left, right, top, bottom."""
 
 
 # What stands beside a bar at either side, its lengths by colour.

@@ -30,8 +30,8 @@ from planner.units import format_bytes, format_count, format_seconds
 
 README = "README.md"
 PLAN = "plan.yaml"
+# Files that every plan is written with, beside those of its format and launcher.
 ALWAYS = (SCRIPT, PLAN, README)
-"""Files that every plan is written with, beside those of its format and launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,8 @@ def output_files(
     )
 
 
+# A plan as files of a framework; without --out nothing is written, and files are the configuration
+# alone.
 EmitDocument: Any = row_of(
     "EmitDocument",
     Emitted,
@@ -94,8 +96,6 @@ EmitDocument: Any = row_of(
     },
     leave_out=("own_launcher",),
 )
-"""A plan as files of a framework; without --out nothing is written, and files are the configuration
-alone."""
 
 
 def emit_document(

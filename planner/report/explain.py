@@ -20,8 +20,8 @@ from planner.report.words import evidence_line, range_line
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
+# From this console width on, leaves say how they are computed, and tables when items live.
 WIDE_COLUMNS = 120
-"""From this console width on, leaves say how they are computed, and tables when items live."""
 # Inputs between these are shown to the last digit, with thousands separators.
 WHOLE, LARGEST_WHOLE = 1e5, 1e16
 SHOWN_ITEMS = 12
@@ -30,8 +30,8 @@ STATES = ("weights", "gradients", "optimizer")
 NARROW_GROUPS = ("states", "activations", "transient")
 STAGE_GROUPS = ("weights", "gradients", "optimizer", "activations", "transient", "overhead")
 VERDICT_STYLES = {"fits": "bold green", "tight": "bold yellow"}
+# Of each group of items, the largest.
 SHOWN_PARTS = 3
-"""Of each group of items, the largest."""
 SHOWN_SAVINGS = 5
 
 

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from planner.errors import InputError, Problem
 from planner.formats.format import OutputFile
 
+# Of the system, of links that lead in a circle, of a NUL or what is no UTF-8 in a path.
 WRITE_ERRORS = (OSError, RuntimeError, ValueError)
-"""Of the system, of links that lead in a circle, of a NUL or what is no UTF-8 in a path."""
 OPTION = "--out"  # that names a folder
 
 

@@ -48,11 +48,11 @@ _CheckedFile: Any = make_dataclass(
     kw_only=True,
     frozen=True,
 )
+# What is wrong with configuration files.
 CheckDocument: Any = make_dataclass(
     "CheckDocument",
     [("exit_code", int), ("counts", dict[str, int]), ("files", list[_CheckedFile])],
 )
-"""What is wrong with configuration files."""
 
 
 def counts(results: Sequence[FileResult]) -> dict[str, int]:

@@ -162,8 +162,8 @@ class _Around(Row):
     plan: PlanRow
 
 
+# What a whole job takes.
 JobDocument: Any = told_by(Job, _Around, leave_out=("node",))
-"""What a whole job takes."""
 
 
 def render_job_json(job: Job, notes: Sequence[Note]) -> str:

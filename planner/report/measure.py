@@ -22,6 +22,7 @@ from planner.units import format_bytes, plural
 
 # Times by which hardly a published run is off its price.
 STRANGE = 2.0
+# Measured figures worth a line, with their units; the file has all.
 SHOWN = {
     "fp32_tflops": "TFLOP/s",
     "fp16_dense_tflops": "TFLOP/s",
@@ -38,7 +39,6 @@ SHOWN = {
     "host_link_gb_per_s_per_direction": "GB/s",
     "host_core_gb_per_s": "GB/s",
 }
-"""Measured figures worth a line, with their units; the file has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,7 @@ class PredictedRow(Memory, TimeFigures):
     """What the run does that plans would not."""
 
 
+# What one log shows.
 ComparedRow: Any = row_of(
     "ComparedRow",
     Comparison,
@@ -90,11 +91,10 @@ ComparedRow: Any = row_of(
     },
     leave_out=("log", "measured", "predicted"),
 )
-"""What one log shows."""
 
 
+# What training runs took, against what their layouts are priced at.
 CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[ComparedRow])])
-"""What training runs took, against what their layouts are priced at."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ OTHERS = (
     "Best plans of other layouts for the same question ({proof}). A layout may be faster here "
     "and stand behind: what rests on less certain mechanisms has to gain more than their error."
 )
+# Decisions that no other row says, by the names of :func:`differences.values`.
 SHOWN = {
     "ZeRO": "ZeRO stage",
     "etp": "ranks per expert",
@@ -59,7 +60,7 @@ SHOWN = {
     "layers per stage": "layers per stage",
     "recompute modules": "selective repeats",
 }
-"""Decisions that no other row says, by the names of :func:`differences.values`."""
+# What goes without saying.
 USUAL = {
     "vpp": "1",
     "schedule": "1f1b",
@@ -67,7 +68,6 @@ USUAL = {
     "shard groups": "1",
     "recompute modules": "the profile's",
 }
-"""What goes without saying."""
 
 
 def page_of(

@@ -46,8 +46,8 @@ from planner.units import format_bytes
 MAX_VARIANTS = 3
 MAX_RELIED_ON = 3
 WORTH_A_WORD = 0.001
+# A row that is so much faster than the first is asked about at first sight.
 WORTH_A_LINE = 0.05
-"""A row that is so much faster than the first is asked about at first sight."""
 MAX_LISTED_RULES = 6
 
 

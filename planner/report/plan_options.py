@@ -133,8 +133,8 @@ def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> s
 
 AS_ASKED = "as asked"
 BILLION = 1e9
+# Ratios closer to 1 are told without a direction.
 SMALL = 0.005
-"""Ratios closer to 1 are told without a direction."""
 
 
 def versus_line(found: Versus, other: Side) -> str:
@@ -209,8 +209,8 @@ def _figures(plan: Plan) -> dict[str, str]:
     }
 
 
+# Rows that say nothing where all sides say the same.
 SAME_LEFT_OUT = ("framework", "batch", "GPUs")
-"""Rows that say nothing where all sides say the same."""
 
 
 def _versus_table(found: Versus) -> Table[Sequence[str]]:

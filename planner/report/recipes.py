@@ -5,8 +5,8 @@ from planner.answers.rows import RecipeRow
 from planner.query.like import recipe_gpus
 from planner.units import GIB, format_bytes
 
+# A recipe slower than the first row by more is shown under its own software, too.
 FAR_FRACTION = 0.05
-"""A recipe slower than the first row by more is shown under its own software, too."""
 
 
 def _standing(found: Placed) -> str:

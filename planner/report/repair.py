@@ -327,6 +327,7 @@ def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
     return text_table(("", *plans), rows)
 
 
+# Of the repairs after the first, by their place.
 OTHERS: list[Column[tuple[int, Repaired]]] = [
     Column("#", lambda row: str(row[0])),
     Column("change", lambda row: _changed(row[1]), right=False, wraps=True),
@@ -336,7 +337,6 @@ OTHERS: list[Column[tuple[int, Repaired]]] = [
     Column("iteration", lambda row: format_seconds(row[1].plan.estimate.iter_time_s)),
     Column("peak memory", lambda row: format_bytes(row[1].plan.estimate.memory.peak_bytes)),
 ]
-"""Of the repairs after the first, by their place."""
 
 
 def _diff(lines: Sequence[str]) -> Iterator[str | Text]:

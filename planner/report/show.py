@@ -17,10 +17,10 @@ from planner.units import GB, GIB, TERA, US, format_count
 
 R = TypeVar("R")
 
+# Rows of a list where not all are asked for.
 MOST = 20
-"""Rows of a list where not all are asked for."""
+# Columns from which notes stand beside figures.
 WIDE = 120
-"""Columns from which notes stand beside figures."""
 NOTHING = "Nothing that all words apply to."
 MODELS: list[Column[answers.ModelRow]] = [
     Column("model", attrgetter("name"), right=False),

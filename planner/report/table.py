@@ -20,8 +20,8 @@ from planner.limits import printable
 
 R = TypeVar("R")
 
+# Columns of at most this ``spare`` would rather stand close, or wrap, than be left out.
 MATTERS = 2
-"""Columns of at most this ``spare`` would rather stand close, or wrap, than be left out."""
 
 
 class Screen(Console):

@@ -20,8 +20,8 @@ from planner.units import GIB, format_count, format_seconds
 MAX_FRONTIER_ROWS = 16
 TWICE = 2.0
 ALWAYS_SHOWN = ("dp", "tp", "pp")
+# Columns that stand behind others in place of at the end.
 _BEHIND = {"num_micro_batches": "recompute", "dp_replicate": "recompute_modules"}
-"""Columns that stand behind others in place of at the end."""
 _LAYOUT = dict.fromkeys(
     column for name in FIELDS for column in (name, _BEHIND.get(name)) if column is not None
 )

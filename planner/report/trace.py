@@ -23,8 +23,8 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB
 
 Event = dict[str, Any]
+# The only one: the iteration.
 PROCESS = 0
-"""The only one: the iteration."""
 
 
 def first_rank(strategy: Strategy, stage: int) -> int:
