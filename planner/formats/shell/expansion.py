@@ -45,7 +45,6 @@ _LITERAL = re.compile(rf"\\(?P<escaped>\r?\n|.|$)|(?P<open>{PLACEHOLDER})|[^\\<]
 _BLANK = re.compile(r"(?:\s|\\\r?\n)*")
 _REFERENCE = re.compile(r"\$\{?(\w+|[@*])(\[[@*]\])?(?:(:?[-=+])(.*))?\}?", re.DOTALL)
 _ARRAY = re.compile(r'("?)\$(?:\{(\w+)\[@\]\}|@|\{@\})\1')
-_ALL = re.compile(r"\[[@*]\]|\$[@*]")
 _VARIABLES = ("simple_expansion", "expansion")
 _UNKNOWN = ("command_substitution", "process_substitution")
 _MORE = ("concatenation", *_VARIABLES, "arithmetic_expansion", *_UNKNOWN, *_QUOTES)
@@ -136,8 +135,7 @@ class Expander:
         found = [*gathered(self._chars(node, _BARE))]
         self.budget.spend(sum(map(len, found)))
         site = in_one_piece(char.place for char in self.source[slice(*self.span(node))])
-        is_whole = len(found) == 1 and not _ALL.search(written)
-        return [Word(chars, site if is_whole else None) for chars in found]
+        return [Word(chars, site if len(found) == 1 else None) for chars in found]
 
     def joined(self, nodes: "Iterable[Node]", quote: str = _ASSIGNED) -> Word:
         """What stands behind ``=``: one text, however many words."""
