@@ -5,34 +5,23 @@ collectives. Kernels' results are allocated anew each time; operands rotate, so 
 not hold all of them.
 """
 
-import os
-import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, product
 
+import numpy as np
 import torch
 from torch import distributed
 from torch.nn import functional
 
 from planner.calibrate.rows import Machine, Measured, Table, What
-from planner.calibrate.world import (
-    Action,
-    Rates,
-    Timed,
-    World,
-    context_bytes,
-    host_memory_bytes,
-    summary,
-    timed,
-)
-from planner.units import KIB, MIB
+from planner.calibrate.world import Action, World, this_machine, timed
 
 Tensors = tuple[torch.Tensor, ...]
 Progress = Callable[[str, float], None]
-# What is measured, and its row; None where it would take too long.
-Task = tuple[str, Callable[[], Measured | None]]
+# Work of a size, and the sizes as a row has them.
+Choice = tuple[float, dict[str, int]]
 
 LONGEST_S = {"cpu": 0.12, "cuda": 0.02, "rocm": 0.02}  # of one kernel: larger sizes are left out
 HIDDEN = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -43,17 +32,32 @@ SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)  # of precisions that are not 
 FIRST_FLOPS = 2.0 * 128**3  # of a product that is tried before anything is known of its rate
 ROTATED_BYTES, MOST_SETS = 2**26, 8
 COPIED_BYTES = {"cpu": (2**22, 2**24, 2**26), "gpu": (2**28, 2**30)}
+# Tensors that are read and written: an addition reads two, the others one.
+PASSES: dict[What, int] = {"copy": 2, "add": 3, "norm": 2}
 NORM_WIDTH = 1024
 SEQ_LENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 HEAD_DIMS = (32, 64, 128)
 TOKENS_OF_ATTENTION, MOST_HEADS = 8192, 16
 SMALL = 64  # elements of a kernel that does next to nothing
-LAUNCHES, LAUNCH_REPEATS = 200, 9
 LINK_BYTES = 2**28
 ADAM_PARAMS = {"cpu": 2**23, "gpu": 2**26}
 COLLECTIVES: tuple[What, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 COLLECTIVE_BYTES = tuple(2**power for power in range(12, 31, 2))
 FIRST_BYTES = 2**16  # of a collective that is tried before anything is known of its rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One measurement: the sizes that it may be made at, and what is timed then."""
+
+    what: What
+    action: Callable[..., Action]  # what is timed, of sizes
+    choices: Sequence[Choice] = ((0.0, {}),)  # the first that takes no longer than it may is made
+    first: float = 0.0  # work that is tried before anything is known of its rate
+    dtype: str = ""
+    ranks: int | None = None  # of a group whose ranks need each other [all, each on its own]
+    ways: int = 1  # of a message, there and back
+    on_host: bool = False  # what the device does is not waited for
 
 
 def measure(world: World, progress: Progress, check: Callable[[Machine], None]) -> Table:
@@ -65,91 +69,104 @@ def measure(world: World, progress: Progress, check: Callable[[Machine], None]) 
     torch.manual_seed(world.rank)
     machine = this_machine(world)
     check(machine)
-    tasks = list(all_tasks(world))
-    rows: list[Measured] = []
-    for at, (label, run) in enumerate(tasks):
-        progress(label, at / len(tasks))
-        row = run()
-        if row is not None:
-            rows.append(row)
-    return Table(machine=machine, rows=tuple(rows))
+    return Table(machine=machine, rows=tuple(rows_of(list(all_tasks(world)), world, progress)))
 
 
-def this_machine(world: World) -> Machine:
-    """The machine of all processes."""
-    return Machine(
-        date=datetime.now(UTC).date().isoformat(),
-        device=world.kind,
-        name=world.name,
-        software=f"torch {torch.__version__}",
-        backend=world.backend,
-        nodes=world.size // world.per_node,
-        per_node=world.per_node,
-        threads=torch.get_num_threads(),
-        memory_bytes=world.memory_bytes,
-        context_bytes=context_bytes(world),
-        host_memory_bytes=host_memory_bytes(),
-        host_cores=len(os.sched_getaffinity(0)),
-    )
+def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator[Measured]:
+    """The row of each task but of those that would take too long.
+
+    What is left out follows from times that all ranks agreed on, so that all leave out the same.
+    """
+    # by the fastest so far of each kind
+    most_work: dict[object, float] = {}
+    for at, task in enumerate(tasks):
+        progress(f"measuring {task.what.replace('_', ' ')} {task.dtype}", at / len(tasks))
+        key = (task.what, task.dtype, task.ranks)
+        most = most_work.get(key, task.first)
+        work, sizes = next((each for each in task.choices if each[0] <= most), (0.0, None))
+        if sizes is None:
+            continue
+        together = task.ranks is not None
+        seconds = timed(task.action(**sizes), world, together=together, on_host=task.on_host)
+        low, median, high = np.percentile(seconds, [25, 50, 75]) / task.ways
+        most_work[key] = max(most_work.get(key, 0.0), LONGEST_S[world.kind] * work / median)
+        yield Measured(
+            what=task.what,
+            dtype=task.dtype,
+            ranks=task.ranks or world.size,
+            time_s=float(median),
+            spread_s=float(high - low) / 2,
+            repeats=len(seconds),
+            **sizes,
+        )
 
 
 def all_tasks(world: World) -> Iterator[Task]:
     """Everything, of each kind the smallest first."""
-    rates = Rates(longest_s=LONGEST_S[world.kind])
-    yield "launch", partial(_launch, world)
-    for at, dtype in enumerate(world.dtypes()):
-        shapes = [(m, a * h, b * h) for m, h, (a, b) in product(TOKENS, HIDDEN, WIDENED)]
-        # precisions but the usual one only say their peak: squares are enough
-        shapes = [(side, side, side) for side in SQUARES] if at else shapes
-        for m, n, k in sorted(shapes, key=lambda shape: shape[0] * shape[1] * shape[2]):
-            yield (
-                f"product {m} x {n} x {k} {dtype}",
-                partial(_product, world, rates, dtype, m, n, k),
-            )
+    usual, *others = world.dtypes()
+    kind = "gpu" if world.is_gpu else "cpu"
+    yield Task(what="launch", action=partial(_launch, world), on_host=True)
+    shapes = {usual: [(m, a * h, b * h) for m, h, (a, b) in product(TOKENS, HIDDEN, WIDENED)]}
+    # precisions but the usual one only say their peak: squares are enough
+    shapes |= {dtype: [(side, side, side) for side in SQUARES] for dtype in others}
+    for dtype, sides in shapes.items():
+        works = [(2.0 * m * n * k, {"m": m, "n": n, "k": k}) for m, n, k in sides]
+        for each in sorted(works, key=lambda choice: choice[0]):
+            act = partial(_product, world, dtype)
+            yield Task(what="product", action=act, choices=[each], first=FIRST_FLOPS, dtype=dtype)
     passes: tuple[What, ...] = ("attention_forward", "attention_backward")
     for head_dim, seq_len, what in product(HEAD_DIMS, SEQ_LENS, passes):
-        label = f"{what.replace('_', ' ')} {seq_len} x {head_dim}"
-        yield label, partial(_attention, world, rates, what, head_dim, seq_len)
-    streams: tuple[What, ...] = ("copy", "add", "norm")
-    for num_bytes, what in product(COPIED_BYTES[world.sizes], streams):
-        yield f"{what} {_size(num_bytes)}", partial(_stream, world, what, num_bytes)
+        yield Task(
+            what=what,
+            action=partial(_attention, world, what),
+            choices=list(_heads(head_dim, seq_len)),
+            first=2.0 * SEQ_LENS[0] ** 2 * HEAD_DIMS[-1],
+            dtype=usual,
+        )
+    for num_bytes, what in product(COPIED_BYTES[kind], PASSES):
+        moved = (0.0, {"num_bytes": PASSES[what] * num_bytes})
+        yield Task(what=what, action=partial(_stream, world, what), choices=[moved], dtype=usual)
     links: tuple[What, ...] = ("host_to_device", "device_to_host")
     for what in links if world.is_gpu else ():
-        yield what.replace("_", " "), partial(_link, world, what)
-    yield "Adam on the host", partial(_adam, world)
-    yield from _collective_tasks(world, rates)
+        act = partial(_link, world, what)
+        yield Task(what=what, action=act, choices=[(0.0, {"num_bytes": LINK_BYTES})])
+    params = (0.0, {"params": ADAM_PARAMS[kind]})
+    yield Task(what="host_adam", action=_adam, choices=[params], dtype="fp32")
+    if world.size > 1:
+        yield from _collective_tasks(world)
 
 
-def _collective_tasks(world: World, rates: Rates) -> Iterator[Task]:
+def _heads(head_dim: int, seq_len: int) -> Iterator[Choice]:
+    """Sequences and heads of attention, from as many as fill a batch down to one head."""
+    batch, heads = max(TOKENS_OF_ATTENTION // seq_len, 1), MOST_HEADS
+    while heads:
+        sizes = {"batch": batch, "heads": heads, "seq_len": seq_len, "head_dim": head_dim}
+        yield 2.0 * seq_len**2 * head_dim * batch * heads, sizes
+        # fewer sequences first: a batch of one is still a shape of training
+        batch, heads = (batch // 2, heads) if batch > 1 else (batch, heads // 2)
+
+
+def _collective_tasks(world: World) -> Iterator[Task]:
     """Groups of the first ranks, twice as many each time, and of all; messages near and far."""
-    if world.size == 1:
-        return
     powers = [2**power for power in range(1, world.size.bit_length())]
+    far = world.size if world.size > world.per_node else 2
+    found: list[tuple[What, int, Callable[..., Action]]] = []
     for size in sorted({*powers, world.size}):
         group = distributed.new_group(list(range(size)))
-        for kind, num_bytes in product(COLLECTIVES, COLLECTIVE_BYTES):
-            label = f"{kind.replace('_', '-')} {_size(num_bytes)} of {size}"
-            yield label, partial(_collective, world, rates, kind, size, num_bytes, group)
-    for size in sorted({2, world.size if world.size > world.per_node else 2}):
-        for num_bytes in COLLECTIVE_BYTES:
-            label = f"send {_size(num_bytes)} of {size}"
-            yield label, partial(_message, world, rates, size, num_bytes)
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / MIB:g} MiB" if num_bytes >= MIB else f"{num_bytes / KIB:g} KiB"
-
-
-def _row(world: World, what: What, found: Timed, dtype: str = "", **sizes: int) -> Measured:
-    return Measured(
-        what=what,
-        dtype=dtype,
-        ranks=sizes.pop("ranks", world.size),
-        time_s=found.time_s,
-        spread_s=found.spread_s,
-        repeats=found.repeats,
-        **sizes,
-    )
+        found += [
+            (kind, size, partial(_collective, world, kind, size, group)) for kind in COLLECTIVES
+        ]
+    found += [("p2p", size, partial(_message, world, size - 1)) for size in sorted({2, far})]
+    for (kind, size, act), num_bytes in product(found, COLLECTIVE_BYTES):
+        yield Task(
+            what=kind,
+            action=act,
+            choices=[(num_bytes, {"num_bytes": num_bytes})],
+            first=FIRST_BYTES,
+            dtype="fp32",
+            ranks=size,
+            ways=2 if kind == "p2p" else 1,
+        )
 
 
 def _rotating(make: Callable[[], Tensors]) -> Iterator[Tensors]:
@@ -161,26 +178,14 @@ def _rotating(make: Callable[[], Tensors]) -> Iterator[Tensors]:
     return cycle([first, *(make() for _ in range(count - 1))])
 
 
-def _launch(world: World) -> Measured:
-    """What the host takes to start a kernel; the device's own work is not waited for."""
+def _launch(world: World) -> Action:
+    """What the host takes to start a kernel."""
     x = torch.zeros(SMALL, device=world.device)
-    own = []
-    for _ in range(LAUNCH_REPEATS):
-        x.add_(1.0)
-        world.synchronize()
-        start = time.perf_counter()
-        for _ in range(LAUNCHES):
-            x.add_(1.0)
-        own.append((time.perf_counter() - start) / LAUNCHES)
-        world.synchronize()
-    return _row(world, "launch", summary([s for each in world.gathered(own) for s in each]))
+    return partial(x.add_, 1.0)
 
 
-def _product(world: World, rates: Rates, dtype: str, m: int, n: int, k: int) -> Measured | None:
+def _product(world: World, dtype: str, m: int, n: int, k: int) -> Action:
     """``m`` tokens by a weight of ``k`` inputs and ``n`` outputs."""
-    flops = 2.0 * m * n * k
-    if not rates.fits(dtype, flops, FIRST_FLOPS):
-        return None
     kind = world.dtypes()[dtype]
 
     def make() -> Tensors:
@@ -188,51 +193,28 @@ def _product(world: World, rates: Rates, dtype: str, m: int, n: int, k: int) -> 
         return inputs, weight
 
     operands = _rotating(make)
-    with torch.no_grad():
-        found = timed(lambda: functional.linear(*next(operands)), world)
-    rates.learn(dtype, flops, found)
-    return _row(world, "product", found, dtype, m=m, n=n, k=k)
+    return lambda: functional.linear(*next(operands))
 
 
 def _attention(
-    world: World, rates: Rates, what: What, head_dim: int, seq_len: int
-) -> Measured | None:
-    """Causal attention: of as many sequences and heads as take no longer than a kernel may."""
-    of_head = 2.0 * seq_len**2 * head_dim
-    least = 2.0 * SEQ_LENS[0] ** 2 * HEAD_DIMS[-1]
-    batch, heads = max(TOKENS_OF_ATTENTION // seq_len, 1), MOST_HEADS
-    while not rates.fits(what, of_head * batch * heads, least):
-        if batch * heads == 1:
-            return None
-        # fewer sequences first: a batch of one is still a shape of training
-        batch, heads = (batch // 2, heads) if batch > 1 else (batch, heads // 2)
-    dtype, kind = next(iter(world.dtypes().items()))
-    shape = (batch, heads, seq_len, head_dim)
+    world: World, what: What, batch: int, heads: int, seq_len: int, head_dim: int
+) -> Action:
+    """Causal attention in the usual precision."""
+    shape, kind = (batch, heads, seq_len, head_dim), next(iter(world.dtypes().values()))
     whole = [torch.randn(shape, device=world.device).to(kind) for _ in range(4)]
     *qkv, gradient = whole
-
-    def forward() -> torch.Tensor:
-        q, k, v = qkv
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-
+    forward = partial(functional.scaled_dot_product_attention, *qkv, is_causal=True)
     if what == "attention_forward":
-        with torch.no_grad():
-            found = timed(forward, world)
-    else:
-        for each in qkv:
-            each.requires_grad_()
-        out = forward()
-        found = timed(lambda: torch.autograd.grad(out, qkv, gradient, retain_graph=True), world)
-    rates.learn(what, of_head * batch * heads, found)
-    return _row(
-        world, what, found, dtype, batch=batch, heads=heads, seq_len=seq_len, head_dim=head_dim
-    )
+        return forward
+    for each in qkv:
+        each.requires_grad_()
+    return partial(torch.autograd.grad, forward(), qkv, gradient, retain_graph=True)
 
 
-def _stream(world: World, what: What, num_bytes: int) -> Measured:
+def _stream(world: World, what: What, num_bytes: int) -> Action:
     """A copy into a tensor that exists, an addition or norm into a new one."""
-    dtype, kind = next(iter(world.dtypes().items()))
-    rows = num_bytes // (NORM_WIDTH * kind.itemsize)
+    kind = next(iter(world.dtypes().values()))
+    rows = num_bytes // PASSES[what] // (NORM_WIDTH * kind.itemsize)
 
     def make() -> Tensors:
         first = torch.randn(rows, NORM_WIDTH, device=world.device).to(kind)
@@ -246,42 +228,28 @@ def _stream(world: World, what: What, num_bytes: int) -> Measured:
             return y.copy_(x)
         return x + y if what == "add" else functional.layer_norm(x, (NORM_WIDTH,))
 
-    with torch.no_grad():
-        found = timed(act, world)
-    # an addition reads two tensors and writes one; the others read one
-    passes = 3 if what == "add" else 2
-    return _row(world, what, found, dtype, num_bytes=passes * num_bytes)
+    return act
 
 
-def _link(world: World, what: What) -> Measured:
+def _link(world: World, what: What, num_bytes: int) -> Action:
     """A copy between pinned host memory and the device."""
-    host = torch.empty(LINK_BYTES, dtype=torch.uint8, pin_memory=True)
-    device = torch.empty(LINK_BYTES, dtype=torch.uint8, device=world.device)
+    host = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+    device = torch.empty(num_bytes, dtype=torch.uint8, device=world.device)
     to, source = (device, host) if what == "host_to_device" else (host, device)
-    found = timed(lambda: to.copy_(source, non_blocking=True), world)
-    return _row(world, what, found, num_bytes=LINK_BYTES)
+    return partial(to.copy_, source, non_blocking=True)
 
 
-def _adam(world: World) -> Measured:
+def _adam(params: int) -> Action:
     """Torch's AdamW on parameters in host memory, fused into one pass."""
-    count = ADAM_PARAMS[world.sizes]
-    weight = torch.nn.Parameter(torch.zeros(count))
-    weight.grad = torch.ones(count)
-    optimizer = torch.optim.AdamW([weight], fused=True)
-    return _row(world, "host_adam", timed(optimizer.step, world), "fp32", params=count)
+    weight = torch.nn.Parameter(torch.zeros(params))
+    weight.grad = torch.ones(params)
+    return partial(torch.optim.AdamW([weight], fused=True).step)
 
 
 def _collective(
-    world: World,
-    rates: Rates,
-    kind: What,
-    size: int,
-    num_bytes: int,
-    group: distributed.ProcessGroup,
-) -> Measured | None:
-    key = f"{kind} {size}"
-    if not rates.fits(key, num_bytes, FIRST_BYTES):
-        return None
+    world: World, kind: What, size: int, group: distributed.ProcessGroup, num_bytes: int
+) -> Action:
+    """One collective of the first ``size`` ranks; the others do nothing."""
     part = torch.zeros(max(num_bytes // size // 4, 1), device=world.device)
     whole = part.new_zeros(len(part) * size)
     received = torch.empty_like(whole)
@@ -289,38 +257,29 @@ def _collective(
     gather = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
     scatter = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
     actions: dict[str, Action] = {
-        "all_reduce": lambda: distributed.all_reduce(whole, group=group),
-        "all_gather": lambda: gather(whole, part, group=group),
-        "reduce_scatter": lambda: scatter(part, whole, group=group),
-        "all_to_all": lambda: distributed.all_to_all_single(received, whole, group=group),
+        "all_reduce": partial(distributed.all_reduce, whole, group=group),
+        "all_gather": partial(gather, whole, part, group=group),
+        "reduce_scatter": partial(scatter, part, whole, group=group),
+        "all_to_all": partial(distributed.all_to_all_single, received, whole, group=group),
     }
-    action = actions[kind] if world.rank < size else _nothing
-    found = timed(action, world, together=True)
-    rates.learn(key, num_bytes, found)
-    return _row(world, kind, found, "fp32", ranks=size, num_bytes=num_bytes)
+    return actions[kind] if world.rank < size else _nothing
 
 
 def _nothing() -> None:
     """What ranks outside the group do."""
 
 
-def _message(world: World, rates: Rates, size: int, num_bytes: int) -> Measured | None:
-    """From the first rank to the last of ``size`` and back, half of which is one way."""
-    key, peer = f"p2p {size}", size - 1
-    if not rates.fits(key, num_bytes, FIRST_BYTES):
-        return None
+def _message(world: World, peer: int, num_bytes: int) -> Action:
+    """From the first rank to ``peer`` and back."""
     vector = torch.zeros(num_bytes // 4, device=world.device)
+    other = peer if world.rank == 0 else 0
+    steps: list[Action] = [
+        partial(step, vector, other) for step in (distributed.send, distributed.recv)
+    ]
 
-    def first() -> None:
-        distributed.send(vector, peer)
-        distributed.recv(vector, peer)
+    def act() -> None:
+        # one side answers what the other has sent
+        for step in steps if world.rank == 0 else reversed(steps):
+            step()
 
-    def last() -> None:
-        distributed.recv(vector, 0)
-        distributed.send(vector, 0)
-
-    action = {0: first, peer: last}.get(world.rank, _nothing)
-    both = timed(action, world, together=True)
-    rates.learn(key, num_bytes, both)
-    one_way = Timed(time_s=both.time_s / 2, spread_s=both.spread_s / 2, repeats=both.repeats)
-    return _row(world, "p2p", one_way, "fp32", ranks=size, num_bytes=num_bytes)
+    return act if world.rank in (0, peer) else _nothing

@@ -5,17 +5,18 @@ One process alone, or those that torchrun started. Only this file and ``measure`
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Literal, TypeVar
 
-import numpy as np
 import torch
 from torch import distributed
 
+from planner.calibrate.rows import Machine
 from planner.errors import InputError
 from planner.units import KIB
 
@@ -46,11 +47,6 @@ class World:
         """Whether kernels run beside the host."""
         return self.kind != "cpu"
 
-    @property
-    def sizes(self) -> str:
-        """Key of COPIED_BYTES and ADAM_PARAMS."""
-        return "gpu" if self.is_gpu else "cpu"
-
     def dtypes(self) -> dict[str, torch.dtype]:
         """Precisions to measure products in, the usual one first."""
         if self.is_gpu:
@@ -62,11 +58,6 @@ class World:
         """Wait until all that was launched is done."""
         if self.is_gpu:
             torch.cuda.synchronize(self.device)
-
-    def barrier(self) -> None:
-        """Wait for the others, so that all do the same at once."""
-        if self.size > 1:
-            distributed.barrier()
 
     def gathered(self, value: Value) -> list[Value]:
         """A value of every rank, on every rank."""
@@ -154,56 +145,63 @@ def host_memory_bytes() -> float:
     return min(total, float(limit)) if limit.isdecimal() else total
 
 
-def context_bytes(world: World) -> float:
-    """What the process holds before its first tensor: of a GPU its context with kernels."""
+def this_machine(world: World) -> Machine:
+    """The machine of all processes."""
+    # what the process holds before its first tensor: of a GPU its context with kernels; Linux
+    # counts in KiB
+    context_bytes = float(getrusage(RUSAGE_SELF).ru_maxrss * KIB)
     if world.is_gpu:
         free, total = torch.cuda.mem_get_info(world.device)
-        return float(total - free - torch.cuda.memory_reserved(world.device))
-    # Linux counts it in KiB
-    return float(getrusage(RUSAGE_SELF).ru_maxrss * KIB)
+        context_bytes = float(total - free - torch.cuda.memory_reserved(world.device))
+    return Machine(
+        date=datetime.now(UTC).date().isoformat(),
+        device=world.kind,
+        name=world.name,
+        software=f"torch {torch.__version__}",
+        backend=world.backend,
+        nodes=world.size // world.per_node,
+        per_node=world.per_node,
+        threads=torch.get_num_threads(),
+        memory_bytes=world.memory_bytes,
+        context_bytes=context_bytes,
+        host_memory_bytes=host_memory_bytes(),
+        host_cores=len(os.sched_getaffinity(0)),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timed:
-    """The median and spread of the repeats of all ranks."""
-
-    time_s: float
-    spread_s: float  # half the distance of the quartiles
-    repeats: int
-
-
-def summary(seconds: Sequence[float]) -> Timed:
-    """Median and spread of repeats."""
-    low, median, high = np.percentile(seconds, [25, 50, 75])
-    return Timed(time_s=float(median), spread_s=float(high - low) / 2, repeats=len(seconds))
-
-
-def timed(action: Action, world: World, *, together: bool = False) -> Timed:
+def timed(
+    action: Action, world: World, *, together: bool = False, on_host: bool = False
+) -> list[float]:
     """Seconds of an action that all ranks do at once: by events on a GPU, by the clock elsewhere.
 
     Of each rank as many repeats as fit in BUDGET_S, after two that are not counted. ``together``:
-    ranks need each other for it, and of each repeat the slowest counts.
+    ranks need each other for it, and of each repeat the slowest counts. ``on_host``: by the clock,
+    what the device does is not waited for.
     """
-    world.barrier()
+    if world.size > 1:
+        distributed.barrier()
+    once = partial(_by_clock if on_host or not world.is_gpu else _by_events, action, world)
     # allocates and compiles: not counted
-    _once(action, world, 1)
+    once(1)
     # as many on every rank, by the second trial of the slowest
-    first_s = max(*world.gathered(_once(action, world, 1)), 1e-9)
+    first_s = max(*world.gathered(once(1)), 1e-9)
     inner = int(min(max(LEAST_S / first_s, 1.0), MOST_INNER))
     repeats = min(max(int(BUDGET_S / (inner * first_s)), REPEATS[0]), REPEATS[1])
-    own = [_once(action, world, inner) / inner for _ in range(repeats)]
-    every = world.gathered(own)
+    every = world.gathered([once(inner) / inner for _ in range(repeats)])
     if together:
-        return summary([max(each) for each in zip(*every, strict=True)])
-    return summary([value for each in every for value in each])
+        return [max(each) for each in zip(*every, strict=True)]
+    return [value for each in every for value in each]
 
 
-def _once(action: Action, world: World, inner: int) -> float:
-    if not world.is_gpu:
-        start = time.perf_counter()
-        for _ in range(inner):
-            action()
-        return time.perf_counter() - start
+def _by_clock(action: Action, world: World, inner: int) -> float:
+    world.synchronize()
+    start = time.perf_counter()
+    for _ in range(inner):
+        action()
+    return time.perf_counter() - start
+
+
+def _by_events(action: Action, world: World, inner: int) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     world.synchronize()
     begin.record()
@@ -213,26 +211,3 @@ def _once(action: Action, world: World, inner: int) -> float:
     # an event has a time only when the device has passed it; elapsed_time is in ms
     world.synchronize()
     return float(begin.elapsed_time(end)) * 1e-3
-
-
-@dataclass(kw_only=True)
-class Rates:
-    """How fast work of each kind went so far, to leave out what would take too long.
-
-    The times are those that all ranks agreed on, so that all leave out the same.
-    """
-
-    longest_s: float
-    per_s: dict[str, float] = field(default_factory=dict)
-
-    def fits(self, kind: str, work: float, least: float = 0.0) -> bool:
-        """Whether so much work takes no longer than it may, or nothing is known of its kind.
-
-        ``least``: work that is tried without knowing.
-        """
-        rate = self.per_s.get(kind)
-        return work <= least if rate is None else work / rate <= self.longest_s
-
-    def learn(self, kind: str, work: float, found: Timed) -> None:
-        """Remember the fastest."""
-        self.per_s[kind] = max(self.per_s.get(kind, 0.0), work / found.time_s)

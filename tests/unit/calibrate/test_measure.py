@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -14,9 +16,9 @@ torch = pytest.importorskip("torch")
 from small import SIZES  # noqa: E402
 
 import planner  # noqa: E402
-from planner.calibrate.measure import measure  # noqa: E402
+from planner.calibrate.measure import Task, measure, rows_of  # noqa: E402
 from planner.calibrate.rows import Table, read_table  # noqa: E402
-from planner.calibrate.world import Rates, World, check_alike, join, summary  # noqa: E402
+from planner.calibrate.world import World, check_alike, join  # noqa: E402
 from planner.errors import InputError  # noqa: E402
 
 KINDS = {"product", "attention_forward", "attention_backward", "copy", "add", "norm", "launch"}
@@ -86,16 +88,27 @@ def test_processes_on_unlike_devices_are_refused_by_their_names() -> None:
         check_alike(world)
 
 
+@pytest.mark.usefixtures("small")
 def test_work_that_would_take_too_long_is_left_out() -> None:
-    rates = Rates(longest_s=0.1)
-    assert rates.fits("product", 1e6, least=1e6)
-    assert not rates.fits("product", 2e6, least=1e6)
-    rates.learn("product", 1e6, summary([0.01, 0.01, 0.02]))
-    assert rates.fits("product", 1e7)
-    assert not rates.fits("product", 1.1e7)
-    assert not rates.fits("other", 1e7)
+    # a cpu's kernel takes 0.12 s at most: 1,200 of what takes 0.01 s a hundred
+    works = (200, 100, 1000, 2000)
+    tasks = [
+        Task(
+            what="copy",
+            action=lambda num_bytes: partial(time.sleep, num_bytes * 1e-4),
+            choices=[(work, {"num_bytes": work})],
+            first=100,
+        )
+        for work in works
+    ]
+    rows = list(rows_of(tasks, join(), lambda _label, _fraction: None))
+    assert [row.num_bytes for row in rows] == [100, 1000]
 
 
-def test_the_spread_is_half_the_distance_of_the_quartiles() -> None:
-    found = summary([1.0, 2.0, 3.0, 4.0, 100.0])
+@pytest.mark.usefixtures("small")
+def test_the_spread_is_half_the_distance_of_the_quartiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "planner.calibrate.measure.timed", lambda *_, **__: [1.0, 2.0, 3.0, 4.0, 100.0]
+    )
+    (found,) = rows_of([Task(what="launch", action=lambda: None)], join(), lambda *_: None)
     assert (found.time_s, found.spread_s, found.repeats) == (3.0, 1.0, 5)
