@@ -119,16 +119,6 @@ class Plan:
         """Nodes that hold it; part of a node counts as one."""
         return math.ceil(self.num_gpus / self.context.cluster.node.num_accelerators)
 
-    @property
-    def headroom_bytes(self) -> float:
-        """Usable HBM less the modelled peak."""
-        return self.estimate.memory.usable_bytes - self.estimate.memory.peak_bytes
-
-    @property
-    def free_bytes(self) -> float:
-        """HBM less the modelled peak, the margin included."""
-        return self.estimate.memory.hbm_bytes - self.estimate.memory.peak_bytes
-
     def num_iterations(self) -> float | None:
         """Optimizer steps of the whole job; None without a token budget."""
         job = self.context.job

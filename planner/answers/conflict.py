@@ -192,6 +192,6 @@ def missing_memory(
             limit=limit,
             missing_bytes=missing[limit],
             is_least=found.is_least,
-            ledger=stage_ledgers(price(context, strategy))[memory.peak_stage],
+            ledger=stage_ledgers(price(context, strategy))[memory.stage],
         )
     return None

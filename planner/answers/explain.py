@@ -16,19 +16,19 @@ from planner.answers.items import (
     trait_source,
 )
 from planner.answers.plan_file import PlanFile
-from planner.answers.row import Row
+from planner.answers.row import Row, figures, told
 from planner.answers.rows import (
+    EstimateRow,
     EvidenceRow,
     LayoutRow,
     MemoryFigures,
+    MemoryRow,
     SoftwareRow,
-    TimeFigures,
-    Verdict,
     layout_row,
 )
 from planner.answers.variants import Saving, savings
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
+from planner.cost.estimate import Estimate, TimeItem, Verdict, estimate
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
 from planner.cost.passes import simulated_makespan_s
 from planner.cost.stage_model import price
@@ -113,12 +113,10 @@ class LayoutFigures(Row):
 class MemoryDocument(LayoutFigures, MemoryFigures):
     """Where one layout's memory goes, by stage, and what would save how much."""
 
-    hbm_bytes: float
-    """What the driver offers."""
     headroom_bytes: float
-    uncertainty_bytes: float
-    """Error on published runs of the framework, or --margin."""
-    host_limit_bytes: float | None
+    """Of what the device has."""
+    # An estimate has infinity in place of null, for which JSON has no word.
+    host_limit_bytes: float | None  # type: ignore[assignment]
     """Null where nothing is offloaded."""
     stages: list[StageRow]
     savings: list[Saving]
@@ -128,12 +126,10 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
     def of_answer(cls, answer: MemoryAnswer) -> "MemoryDocument":
         """Every stage's whole ledger."""
         memory = answer.estimate.memory
-        return cls.of(
-            memory,
+        return cls(
             **cls.figures(answer.context, answer.strategy),
-            hbm_bytes=memory.hbm_bytes,
-            headroom_bytes=memory.hbm_bytes - memory.peak_bytes,
-            uncertainty_bytes=memory.uncertainty_bytes,
+            **figures(MemoryFigures, memory),
+            headroom_bytes=memory.free_bytes,
             host_limit_bytes=memory.host_limit_bytes if memory.host_bytes else None,
             stages=[
                 StageRow(
@@ -152,44 +148,6 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryItemRow(Row):
-    """An item of the peak."""
-
-    name: str
-    num_bytes: float
-    """Their sum is peak_bytes."""
-    about: str
-    """What it is, in a sentence."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryTreeRow(MemoryFigures):
-    """Memory of the fullest stage, item by item."""
-
-    hbm_bytes: float
-    uncertainty_bytes: float
-    host_missing_bytes: float
-    """What the host lacks for it, per rank."""
-    items: list[MemoryItemRow]
-
-    @classmethod
-    def of_estimate(cls, estimate: Estimate) -> "MemoryTreeRow":
-        """The memory of an estimate."""
-        memory = estimate.memory
-        items = [
-            MemoryItemRow(name=name, num_bytes=value, about=_about(f"memory.{name}"))
-            for name, value in memory.items.items()
-        ]
-        return cls.of(
-            memory,
-            hbm_bytes=memory.hbm_bytes,
-            uncertainty_bytes=memory.uncertainty_bytes,
-            host_missing_bytes=memory.host_missing_bytes,
-            items=items,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class PipelineRow(Row):
     """The pipeline until its last backward."""
 
@@ -199,25 +157,14 @@ class PipelineRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeItemRow(Row):
-    """An item of an iteration's time."""
-
-    name: str
-    busy_s: float
-    """How long the resource works."""
-    exposed_s: float
-    """Their sum is iter_time_s."""
-    about: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeTreeRow(TimeFigures):
+class TimeTreeRow(EstimateRow):
     """Time of an iteration, item by item."""
 
     slowest_stage: int
     pipeline: PipelineRow | None
     """Null with one stage."""
-    items: list[TimeItemRow]
+    items: dict[str, TimeItem]
+    """By dotted name; exposed seconds sum to iter_time_s."""
 
     @classmethod
     def of(cls, context: Context, strategy: Strategy, estimate: Estimate) -> "TimeTreeRow":
@@ -227,18 +174,10 @@ class TimeTreeRow(TimeFigures):
             simulated_s = simulated_makespan_s(price(context, strategy))
             pipeline = PipelineRow(formula_s=pipeline_s(estimate), simulated_s=simulated_s)
         return cls(
+            **figures(EstimateRow, estimate),
             slowest_stage=estimate.slowest_stage,
-            **cls.figures(estimate),
             pipeline=pipeline,
-            items=[
-                TimeItemRow(
-                    name=name,
-                    busy_s=item.busy_s,
-                    exposed_s=item.exposed_s,
-                    about=_about(f"time.{name}"),
-                )
-                for name, item in estimate.time.items()
-            ],
+            items=estimate.time,
         )
 
 
@@ -328,10 +267,12 @@ class SavedRow(Row):
 class ExplainDocument(LayoutFigures):
     """Where a layout's memory and time go, or one item with its formula."""
 
-    memory: MemoryTreeRow | None
+    memory: MemoryRow | None
     """Null where something else was asked for."""
     time: TimeTreeRow | None
     """Null where something else was asked for."""
+    about: dict[str, str]
+    """What the items of both are, in a sentence, by dotted name in full."""
     item: ItemRow | None
     """Null where no item was asked for."""
     evidence: EvidenceRow
@@ -348,6 +289,7 @@ class ExplainDocument(LayoutFigures):
         file: PlanFile | None,
     ) -> "ExplainDocument":
         """Both trees, one of them, or one item; raises InputError where there is none."""
+        items = {name: item_of(name) for name in item_values(estimate)}
         saved = None
         if file is not None:
             saved = SavedRow(
@@ -357,8 +299,9 @@ class ExplainDocument(LayoutFigures):
             )
         return cls(
             **cls.figures(context, strategy),
-            memory=MemoryTreeRow.of_estimate(estimate) if what in ("", "memory") else None,
+            memory=told(MemoryRow, estimate.memory) if what in ("", "memory") else None,
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
+            about={name: summary_of(item) for name, item in items.items() if item},
             item=None if what in TREES else ItemRow.of(what, context, strategy, estimate),
             evidence=EvidenceRow.of(context, strategy),
             saved=saved,
@@ -368,8 +311,3 @@ class ExplainDocument(LayoutFigures):
 def pipeline_s(estimate: Estimate) -> float:
     """Time of the pipeline by formula: until the last backward."""
     return sum(item.exposed_s for name, item in estimate.time.items() if name not in AFTER_PIPELINE)
-
-
-def _about(name: str) -> str:
-    item = item_of(name)
-    return summary_of(item) if item else ""

@@ -5,6 +5,7 @@ Docstrings of fields are their descriptions in JSON Schemas.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -24,36 +25,57 @@ def row_of(
     like: type,
     more: Mapping[str, Any] = MappingProxyType({}),
     *,
+    derived: Sequence[str] = (),
     leave_out: Sequence[str] = (),
+    about: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:  # noqa: ANN401 - a type made here
-    """A row with the fields of a dataclass, and more; decisions of a layout with their words."""
+    """A row with the public fields of a dataclass, properties derived from them, and more.
+
+    Decisions of a layout have their words, other fields what ``about`` says of them.
+    """
     hints = get_type_hints(like, include_extras=True)
-    made: list[Any] = []
-    for each in (each for each in fields(like) if each.name not in leave_out):
-        hint, about = hints[each.name], ""
+    made = [_property(like, each) for each in derived]
+    left_out = {*leave_out, *more, *(each for each in hints if each.startswith("_"))}
+    for each in (each for each in fields(like) if each.name not in left_out):
+        hint, words = hints[each.name], about.get(each.name, "")
         for decision in getattr(hint, "__metadata__", ()):
             if isinstance(decision, FieldSpec):
-                hint, about = get_args(hint)[0], decision.about
+                hint, words = get_args(hint)[0], decision.about
                 hint = decision.value_type if isinstance(hint, TypeVar) else hint
                 # Literal of values known at run time only.
                 hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
-        made.append((each.name, hint, field(metadata={"description": about} if about else {})))
+        made.append((each.name, hint, field(metadata={"description": words} if words else {})))
     made += [(key, hint, field()) for key, hint in more.items()]
-    return make_dataclass(name, made, frozen=True, kw_only=True)
+    return make_dataclass(name, made, bases=(Row,), frozen=True, kw_only=True)
+
+
+def _property(kind: type, name: str) -> tuple[str, Any, Any]:
+    """A property as a field of a row, its docstring as the description."""
+    found = getattr(kind, name)
+    getter = getattr(found, "fget", None) or found.func
+    hint = get_type_hints(getter)["return"]
+    return name, hint, field(metadata={"description": getter.__doc__})
 
 
 def told_by(kind: type, base: type = Row, *, leave_out: Sequence[str] = ()) -> Any:  # noqa: ANN401 - a type made here
     """The row of what an answer's public properties state, under their names."""
-    made: list[Any] = []
-    for name, each in vars(kind).items():
-        getter = getattr(each, "fget", None) or getattr(each, "func", None)
-        if getter is not None and not name.startswith("_") and name not in leave_out:
-            about = field(metadata={"description": getter.__doc__})
-            made.append((name, get_type_hints(getter)["return"], about))
+    names = [
+        name for name, each in vars(kind).items() if isinstance(each, property | cached_property)
+    ]
+    made = [
+        _property(kind, name)
+        for name in names
+        if not name.startswith("_") and name not in leave_out
+    ]
     return make_dataclass(f"{kind.__name__}Row", made, bases=(base,), frozen=True, kw_only=True)
 
 
 def told(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a row of the class
     """An answer's figures as its row holds them, and ``more``."""
-    known = [each.name for each in fields(row) if each.name not in more]
-    return row(**{name: getattr(answer, name) for name in known}, **more)
+    return row(**figures(row, answer) | more)
+
+
+def figures(row: type, answer: object) -> dict[str, Any]:
+    """What an answer has of a row's fields, by name."""
+    names = [each.name for each in fields(row)]
+    return {name: getattr(answer, name) for name in names if hasattr(answer, name)}

@@ -4,15 +4,15 @@ Rows hold plain values in base units. Where an answer prints or is serialised, n
 any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from planner.answers.base import Plan
 from planner.answers.evidence import PublishedRun, evidence
-from planner.answers.row import Row, row_of, told
+from planner.answers.row import Row, figures, row_of, told, told_by
 from planner.answers.software import phrases
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, MemoryEstimate
+from planner.cost.estimate import Estimate, MemoryEstimate, TimeItem
 from planner.frameworks.registry import profile_title
 from planner.notes import Note
 from planner.query.objectives import JobLimits, Limit
@@ -22,15 +22,53 @@ from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import DAY_S
 
-Verdict: TypeAlias = Literal["fits", "tight", "does not fit"]
-
-
 if TYPE_CHECKING:
     LayoutRow = Strategy
     RunRow = PublishedRun
+    MemoryFigures = MemoryEstimate
+    MemoryRow = MemoryEstimate
+    EstimateRow = Estimate
 else:
     LayoutRow = row_of("LayoutRow", Strategy, {"recompute": str})
-    RunRow = row_of("RunRow", PublishedRun, {"time_error": float, "octaves": float})
+    RunRow = row_of("RunRow", PublishedRun, {"octaves": float}, derived=("time_error",))
+    MemoryFigures = row_of(
+        "MemoryFigures",
+        MemoryEstimate,
+        derived=("verdict", "moment"),
+        # Infinite where nothing is offloaded, for which JSON has no word.
+        leave_out=("host_limit_bytes",),
+        about={
+            "peak_bytes": "Everything included.",
+            "hbm_bytes": "What the device has.",
+            "usable_bytes": "What the driver offers less the margin.",
+            "uncertainty_bytes": "Error on published runs of the framework, or --margin.",
+            "stage": "The fullest, from 0.",
+            "host_bytes": "Offloaded per rank, largest stage.",
+        },
+    )
+    MemoryRow = told_by(
+        MemoryEstimate, MemoryFigures, leave_out=("ledger", "ranks_per_node", "verdict", "moment")
+    )
+    EstimateRow = row_of(
+        "EstimateRow",
+        Estimate,
+        derived=(
+            "iter_time_s_overlapped",
+            "iter_time_s_serial",
+            "mfu_lower",
+            "mfu_upper",
+            "model_flops_per_s_per_gpu",
+        ),
+        leave_out=("machine_ends_s", "memory"),
+        about={
+            "iter_time_s": "One optimizer step.",
+            "iter_time_s_lower": "Of 80 % of the published runs of its regime, to the next.",
+            "regime": "Those runs in words.",
+            "mfu": "As flops_convention says.",
+            "mfu_full_square": "The same with the attention square counted whole.",
+            "model_flops": "Per iteration, the numerator of mfu (FLOPs).",
+        },
+    )
 
 
 def layout_row(strategy: Strategy) -> LayoutRow:
@@ -90,121 +128,16 @@ class EvidenceRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryFigures(Row):
-    """Memory of the fullest stage."""
-
-    verdict: Verdict
-    """Tight is inside the margin by which published peaks exceeded the model."""
-    peak_bytes: float
-    """Everything included."""
-    host_bytes: float
-    """Offloaded per rank, largest stage."""
-    stage: int
-    """The fullest, from 0."""
-    moment: str
-    stage_peak_bytes: list[float]
-
-    @classmethod
-    def of(cls, memory: MemoryEstimate, **more: Any) -> Self:  # noqa: ANN401
-        """The row of an estimate; ``more``: the fields that a class derived from this one adds."""
-        return cls(
-            verdict=memory.verdict,
-            peak_bytes=memory.peak_bytes,
-            host_bytes=memory.host_bytes,
-            stage=memory.peak_stage,
-            moment=memory.moment,
-            stage_peak_bytes=list(memory.stage_peak_bytes),
-            **more,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryRow(MemoryFigures):
-    """Memory of the peak GPU."""
-
-    usable_bytes: float
-    """What the driver offers less the margin."""
-    headroom_bytes: float
-    """Difference of the two."""
-    free_bytes: float
-    """HBM less the peak, the margin included."""
-    allocated_bytes: float
-    """Of the peak what tensors take."""
-    items: dict[str, float]
-    """By dotted name; their sum is peak_bytes (bytes)."""
-
-    @classmethod
-    def of_plan(cls, plan: Plan) -> "MemoryRow":
-        """Of a plan's peak."""
-        memory = plan.estimate.memory
-        return cls.of(
-            memory,
-            usable_bytes=memory.usable_bytes,
-            headroom_bytes=plan.headroom_bytes,
-            free_bytes=plan.free_bytes,
-            allocated_bytes=memory.allocated_bytes,
-            items=memory.items,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeRow(Row):
-    """One part of an iteration."""
-
-    busy_s: float
-    """How long the resource works; more than exposed where a part is overlapped, 0 for the
-    bubble.
-    """
-    exposed_s: float
-    """Their sum is iter_time_s."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeFigures(Row):
-    """Time of an iteration."""
-
-    # Docstrings are read of a class's own fields only: these are inherited.
-    iter_time_s: float = field(metadata={"description": "One optimizer step."})
-    iter_time_s_lower: float = field(
-        metadata={"description": "Of 80 % of the published runs of its regime, to the next."}
-    )
-    iter_time_s_upper: float
-    regime: str = field(metadata={"description": "Those runs in words."})
-    iter_time_s_overlapped: float = field(
-        metadata={"description": "Communication overlapped completely."}
-    )
-    iter_time_s_serial: float = field(metadata={"description": "And not at all."})
-
-    @staticmethod
-    def figures(estimate: Estimate) -> dict[str, Any]:
-        """Of an estimate."""
-        return {each.name: getattr(estimate, each.name) for each in fields(TimeFigures)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanRow(TimeFigures):
+class PlanRow(EstimateRow):
     """A plan, in any document."""
 
     gpus: int
     """Dp·tp·pp·cp."""
     framework: str
     strategy: LayoutRow
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
-    mfu: float
-    """As flops_convention says."""
-    mfu_lower: float
-    """Between this and the next lie 80 % of the published runs of its regime."""
-    mfu_upper: float
-    mfu_full_square: float
-    """The same with the attention square counted whole."""
-    model_flops: float
-    """Per iteration, the numerator of mfu (FLOPs)."""
-    model_flops_per_s_per_gpu: float
-    """What reports of runs call TFLOP/s per GPU."""
     memory: MemoryRow
-    time: dict[str, TimeRow]
-    """By dotted name, per iteration."""
+    time: dict[str, TimeItem]
+    """By dotted name, per iteration; busy is more than exposed where a part is overlapped."""
     gpu_hours: float
     """For the span below (h)."""
     gpu_hours_span: Literal["job", "1000 iterations"]
@@ -227,20 +160,9 @@ class PlanRow(TimeFigures):
             gpus=plan.strategy.num_gpus,
             framework=plan.framework,
             strategy=layout_row(plan.strategy),
-            **cls.figures(estimate),
-            tokens_per_s=estimate.tokens_per_s,
-            tokens_per_s_per_gpu=estimate.tokens_per_s_per_gpu,
-            mfu=estimate.mfu,
-            mfu_lower=estimate.mfu_lower,
-            mfu_upper=estimate.mfu_upper,
-            mfu_full_square=estimate.mfu_full_square,
-            model_flops=estimate.model_flops,
-            model_flops_per_s_per_gpu=estimate.model_flops_per_s_per_gpu,
-            memory=MemoryRow.of_plan(plan),
-            time={
-                name: TimeRow(busy_s=item.busy_s, exposed_s=item.exposed_s)
-                for name, item in estimate.time.items()
-            },
+            **figures(EstimateRow, estimate),
+            memory=told(MemoryRow, estimate.memory),
+            time=estimate.time,
             gpu_hours=plan.gpu_hours(),
             gpu_hours_span="job" if plan.context.job.total_tokens else "1000 iterations",
             days=None if total_s is None else total_s / DAY_S,

@@ -33,7 +33,7 @@ def memory_findings(
     """
     memory = made.memory
     if memory.verdict == "tight":
-        gpus = format_stage(memory.peak_stage, layout.strategy.pp)
+        gpus = format_stage(memory.stage, layout.strategy.pp)
         text = (
             f"{gpus} needs {format_bytes(memory.peak_bytes)} of "
             f"{format_bytes(memory.hbm_bytes)}; estimates of {layout.context.traits.name} were off "

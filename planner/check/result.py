@@ -37,7 +37,7 @@ class Figures:
             tokens_per_s=estimate.tokens_per_s,
             peak_bytes=memory.peak_bytes,
             usable_bytes=memory.usable_bytes,
-            peak_stage=memory.peak_stage,
+            peak_stage=memory.stage,
             num_stages=len(memory.stage_peak_bytes),
         )
 

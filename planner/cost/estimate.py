@@ -30,7 +30,7 @@ class MemoryEstimate:
     """Of it, what the search may fill."""
     uncertainty_bytes: float
     """How far the model was off on published runs of this framework, or the margin given."""
-    peak_stage: int
+    stage: int
     """The fullest stage."""
     stage_peak_bytes: tuple[float, ...]
     host_bytes: float
@@ -44,13 +44,23 @@ class MemoryEstimate:
     @cached_property
     def ledger(self) -> StageLedger:
         """Of the fullest stage; its items sum to peak_bytes."""
-        return stage_ledger(self._subject, self.peak_stage)
+        return stage_ledger(self._subject, self.stage)
 
     def verdict_at(self, peak_bytes: float) -> Verdict:
         """How a peak stands to the device: ``tight`` inside the uncertainty."""
         if peak_bytes > self.hbm_bytes or self.host_bytes > self.host_limit_bytes:
             return "does not fit"
         return "tight" if peak_bytes > self.hbm_bytes - self.uncertainty_bytes else "fits"
+
+    @property
+    def headroom_bytes(self) -> float:
+        """Usable HBM less the peak."""
+        return self.usable_bytes - self.peak_bytes
+
+    @property
+    def free_bytes(self) -> float:
+        """HBM less the peak, the margin included."""
+        return self.hbm_bytes - self.peak_bytes
 
     @property
     def host_missing_bytes(self) -> float:
@@ -80,7 +90,7 @@ class MemoryEstimate:
 
     @property
     def items(self) -> dict[str, float]:
-        """Bytes by dotted name."""
+        """Bytes by dotted name; their sum is peak_bytes."""
         items: dict[str, float] = {}
         for item in self.ledger.items:
             items[item.name] = items.get(item.name, 0.0) + item.num_bytes
@@ -99,7 +109,7 @@ def memory_estimate(subject: PricedStrategy) -> MemoryEstimate:
         hbm_bytes=hbm_bytes,
         usable_bytes=model.usable_bytes,
         uncertainty_bytes=subject.context.traits.memory_uncertainty_fraction * hbm_bytes,
-        peak_stage=stage,
+        stage=stage,
         stage_peak_bytes=tuple(peaks.tolist()),
         host_bytes=host_bytes,
         host_limit_bytes=float(model.host_limit_bytes[0]) if host_bytes else math.inf,
@@ -239,7 +249,7 @@ class Estimate:
 
     @property
     def mfu_lower(self) -> float:
-        """At iter_time_s_upper; 80 % of published runs of this regime lay between the two."""
+        """At iter_time_s_upper: 80 % of published runs of this regime lay between the two."""
         return self.mfu * self.iter_time_s / self.iter_time_s_upper
 
     @property

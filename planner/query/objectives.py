@@ -50,10 +50,6 @@ class Priced(Protocol):
     def estimate(self) -> "Estimate":
         """Its time and memory."""
 
-    @property
-    def headroom_bytes(self) -> float:
-        """Usable HBM that it leaves free on the fullest stage."""
-
     def gpu_hours(self) -> float:
         """Of the job."""
 
@@ -238,7 +234,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         plans="Fastest plans that leave {headroom_gib} GiB of HBM, the most that can be left",
         beaten="better plans may exist",
         order="fastest",
-        value=lambda plan: plan.headroom_bytes,
+        value=lambda plan: plan.estimate.memory.headroom_bytes,
         sign=-1.0,
     ),
 }

@@ -46,7 +46,7 @@ KINDS = {
     "job": Kind(2, "job", "report.job.JobDocument"),
     "sensitivity": Kind(3, "sensitivity", "answers.sensitivity.SensitivityDocument"),
     "memory": Kind(1, "explain MODEL CLUSTER memory", "answers.explain.MemoryDocument"),
-    "explain": Kind(2, "explain", "answers.explain.ExplainDocument"),
+    "explain": Kind(3, "explain", "answers.explain.ExplainDocument"),
     "collective": Kind(2, "collective", "answers.collective.CollectiveAnswer"),
     "emit": Kind(1, "emit", "report.emitted.EmitDocument"),
     "check": Kind(1, "check", "report.findings.CheckDocument"),

@@ -58,7 +58,7 @@ def _memory_tree(estimate: Estimate, *, wide: bool) -> list[Tree | str]:
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
         f"({_verdict(memory)}: {_free(memory)}, uncertain by "
         f"{format_bytes(memory.uncertainty_bytes)}), "
-        f"stage {memory.peak_stage}, {memory.moment}"
+        f"stage {memory.stage}, {memory.moment}"
     )
     _grow(tree, memory.items, "memory", memory.peak_bytes, wide=wide)
     peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
@@ -100,13 +100,13 @@ def _time_tree(schedule: str, tree: TimeTreeRow, *, wide: bool) -> Iterator[Tree
         f"{format_seconds(tree.iter_time_s_overlapped)}, not at all "
         f"{format_seconds(tree.iter_time_s_serial)})"
     )
-    exposed_s = {item.name: item.exposed_s for item in tree.items}
+    exposed_s = {name: item.exposed_s for name, item in tree.items.items()}
     _grow(root, exposed_s, "time", tree.iter_time_s, wide=wide)
     yield root
-    for item in tree.items:
+    for name, item in tree.items.items():
         if item.busy_s > item.exposed_s * 1.001:
             hidden = format_seconds(item.busy_s - item.exposed_s)
-            yield f"{item.name}: busy {format_seconds(item.busy_s)}, of which {hidden} hidden"
+            yield f"{name}: busy {format_seconds(item.busy_s)}, of which {hidden} hidden"
     if tree.pipeline is not None:
         work, simulated_s = tree.pipeline.formula_s, tree.pipeline.simulated_s
         yield (
@@ -252,7 +252,7 @@ def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Tabl
 
 def fullest_line(answer: MemoryAnswer) -> str:
     """Where and when the peak is, and those of the other pipeline stages."""
-    fullest = answer.ledgers[answer.estimate.memory.peak_stage]
+    fullest = answer.ledgers[answer.estimate.memory.stage]
     if len(answer.ledgers) == 1:
         return f"The peak is in the {fullest.moment}."
     peaks = ", ".join(f"{ledger.peak_bytes / GIB:,.1f}" for ledger in answer.ledgers[:MOST_PEAKS])
@@ -305,7 +305,7 @@ def print_memory_answer(
         f"{_verdict(memory)}, {_free(memory)}; published peaks are off by up to "
         f"{format_bytes(memory.uncertainty_bytes)}."
     )
-    strategy, fullest = answer.strategy, answer.ledgers[memory.peak_stage]
+    strategy, fullest = answer.strategy, answer.ledgers[memory.stage]
     sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
     layout = (
         f"{short_layout(strategy)}, {strategy.num_micro_batches} micro-batches{sequence_parallel}, "
@@ -339,7 +339,7 @@ def print_memory_answer(
         console,
         Text(),
         *_memory_tree(answer.estimate, wide=wide),
-        Text(f"\nledger of stage {memory.peak_stage}", "bold"),
+        Text(f"\nledger of stage {memory.stage}", "bold"),
         *_ledger(fullest, None if show_all else SHOWN_ITEMS, wide=wide),
         *(stages if len(answer.ledgers) > 1 else ()),
         Text(),

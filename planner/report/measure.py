@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers.layout import short_layout
-from planner.answers.row import Row, row_of, told
-from planner.answers.rows import TimeFigures
+from planner.answers.row import Row, figures, row_of, told
+from planner.answers.rows import EstimateRow
 from planner.calibrate.fit import Calibration, Fitted, OwnErrors
 from planner.calibrate.machine import MeasuredMachine
 from planner.compare.causes import APART
@@ -58,7 +58,7 @@ class MeasuredRow(Memory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictedRow(Memory, TimeFigures):
+class PredictedRow(Memory, EstimateRow):
     """The price of a log's layout; memory as the allocator counts it on the fullest rank."""
 
     model: str
@@ -69,7 +69,6 @@ class PredictedRow(Memory, TimeFigures):
     layout: str
     global_batch: int
     seq_len: int
-    mfu: float
     assumed: tuple[str, ...]
     """What nobody said."""
     unusual: tuple[str, ...]
@@ -256,8 +255,7 @@ def _predicted_row(price: Prediction) -> PredictedRow:
         layout=short_layout(price.layout.strategy),
         global_batch=context.job.global_batch,
         seq_len=context.job.seq_len,
-        mfu=made.mfu,
-        **TimeFigures.figures(made),
+        **figures(EstimateRow, made),
         assumed=price.assumed,
         unusual=price.unusual,
         **asdict(price.memory),

@@ -103,7 +103,7 @@ def describe(
 ) -> dict[str, Any]:
     """What the template shows, by its names; None where there is no such part."""
     context, strategy, estimate = plan.context, plan.strategy, plan.estimate
-    hbm_bytes, fullest = estimate.memory.hbm_bytes, estimate.memory.peak_stage
+    hbm_bytes, fullest = estimate.memory.hbm_bytes, estimate.memory.stage
     not_drawn = too_long(strategy)
     found = None if not_drawn else iteration(plan)
     sources = evidence(context, strategy)
@@ -179,7 +179,8 @@ def _software(context: Context) -> str:
 def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
     """Figures of the plan: value, unit or name, and what stands to it."""
     estimate, memory = plan.estimate, plan.estimate.memory
-    free = f"{format_bytes(abs(plan.free_bytes))} {'free' if plan.free_bytes >= 0 else 'missing'}"
+    left = plan.estimate.memory.free_bytes
+    free = f"{format_bytes(abs(left))} {'free' if left >= 0 else 'missing'}"
     found = [
         (
             format_seconds(estimate.iter_time_s),
@@ -328,7 +329,7 @@ def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
                 f"{estimate.tokens_per_s:,.0f}",
                 f"{estimate.mfu:.1%}",
                 f"{estimate.memory.peak_bytes / GIB:,.1f}",
-                f"{plan.free_bytes / GIB:,.1f}",
+                f"{plan.estimate.memory.free_bytes / GIB:,.1f}",
             )
         )
     return text_table(head, rows)

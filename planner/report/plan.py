@@ -91,10 +91,10 @@ def tight_line(plans: Sequence[Plan]) -> str:
     rank, first = next(iter(tight.items()))
     named = f"Plans {', '.join(tight)} are" if len(tight) > 1 else f"Plan {rank} is"
     of_plan = f" (plan {rank})" if len(tight) > 1 else ""
-    margin = first.estimate.memory.uncertainty_bytes
+    memory = first.estimate.memory
     return (
-        f"{named} tight: {format_bytes(first.free_bytes)} of HBM free{of_plan}, and published "
-        f"peaks exceeded the model by up to {format_bytes(margin)}."
+        f"{named} tight: {format_bytes(memory.free_bytes)} of HBM free{of_plan}, and published "
+        f"peaks exceeded the model by up to {format_bytes(memory.uncertainty_bytes)}."
     )
 
 
@@ -188,7 +188,7 @@ def _resident_line(beside: Beside) -> str:
     one = beside.resident
     if one is None:
         return ""
-    free = format_bytes(one.plan.free_bytes)
+    free = format_bytes(one.plan.estimate.memory.free_bytes)
     return f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."
 
 

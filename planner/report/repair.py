@@ -195,7 +195,7 @@ def _sound(made: FixedFile) -> str:
         return "Nothing is wrong: no error, every stage fits."
     return (
         f"Nothing is wrong: legal, {_memory(before)} on pipeline stage "
-        f"{before.estimate.memory.peak_stage}, "
+        f"{before.estimate.memory.stage}, "
         f"{format_seconds(before.estimate.iter_time_s)} per iteration."
     )
 
@@ -322,7 +322,7 @@ def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
         ("iteration", *(format_seconds(each.iter_time_s) for each in made)),
         ("tokens per second", *(f"{each.tokens_per_s:,.0f}" for each in made)),
         ("peak memory", *map(_memory, plans.values())),
-        ("on pipeline stage", *(str(each.memory.peak_stage) for each in made)),
+        ("on pipeline stage", *(str(each.memory.stage) for each in made)),
     ]
     return text_table(("", *plans), rows)
 

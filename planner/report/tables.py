@@ -153,7 +153,7 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
         Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6),
         *_job_columns(first),
         Column(of_hbm, lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}", spare=7),
-        Column("free\nGiB", lambda p: f"{p.free_bytes / GIB:,.1f}", spare=1),
+        Column("free\nGiB", lambda p: f"{p.estimate.memory.free_bytes / GIB:,.1f}", spare=1),
     ]
 
     def style(plan: Plan) -> str:
@@ -223,7 +223,9 @@ def frontier_table(
         columns.append(Column("days", lambda p: days(p.total_s() or 0.0)))
     columns += amounts
     if "headroom_bytes" in traded:
-        columns.append(Column("free\nGiB", lambda p: f"{p.headroom_bytes / GIB:,.1f}"))
+        columns.append(
+            Column("free\nGiB", lambda p: f"{p.estimate.memory.headroom_bytes / GIB:,.1f}")
+        )
     if limits is not None:
 
         def misses(plan: Plan) -> str:

@@ -255,7 +255,7 @@ def _stages(both: Comparison) -> Table[StageDifference]:
 
 def _headroom(both: Comparison) -> str:
     parts = [
-        f"{title} {format_bytes(plan.headroom_bytes)} of "
+        f"{title} {format_bytes(plan.estimate.memory.headroom_bytes)} of "
         f"{format_bytes(plan.estimate.memory.usable_bytes)}"
         for title, plan in (("asked", both.asked), ("best", both.best))
     ]

@@ -204,7 +204,7 @@ def memory_line(plan: Plan) -> str:
     memory = plan.estimate.memory
     return (
         f"peak memory {memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB, "
-        f"{plan.free_bytes / GIB:,.1f} free"
+        f"{plan.estimate.memory.free_bytes / GIB:,.1f} free"
     )
 
 

@@ -92,7 +92,7 @@ def point(plan: Plan, names: tuple[Objective, ...]) -> np.ndarray:
         "iteration_s": time_s,
         "gpus": gpus,
         "cost_usd": gpus * time_s,
-        "headroom_bytes": -np.floor(plan.headroom_bytes / STEP_BYTES + 1e-6),
+        "headroom_bytes": -np.floor(plan.estimate.memory.headroom_bytes / STEP_BYTES + 1e-6),
     }
     return np.array([values[name] for name in names])
 

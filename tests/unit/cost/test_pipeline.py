@@ -125,7 +125,7 @@ def test_v_shapes_put_the_head_beside_the_embedding(context: Context) -> None:
     assert fixed_time_s(folded.model, stages)[0] - link == pytest.approx([ends, 0, 0, 0])
     assert fixed_time_s(straight.model, stages)[0, 3] > fixed_time_s(straight.model, stages)[0, 1]
     peaks = estimate(*laid_out(context, "zb-v", 2)).memory
-    assert peaks.peak_stage == 0
+    assert peaks.stage == 0
     assert peaks.stage_peak_bytes[1:] == pytest.approx([peaks.stage_peak_bytes[1]] * 3)
 
 

@@ -107,7 +107,7 @@ def test_the_option_offers_every_objective() -> None:
 def test_the_matrix_is_minimised_in_all_columns(plans: tuple[Plan, ...]) -> None:
     matrix = objective_matrix(plans)
     assert matrix.shape == (len(plans), len(OBJECTIVES))
-    assert matrix[:, -1].tolist() == [-plan.headroom_bytes for plan in plans]
+    assert matrix[:, -1].tolist() == [-plan.estimate.memory.headroom_bytes for plan in plans]
     kept = non_dominated(objective_matrix(plans, ["gpus", "iteration_s"]))
     assert kept.tolist() == list(range(len(plans)))
     assert objective_matrix([]).shape == (0, len(OBJECTIVES))

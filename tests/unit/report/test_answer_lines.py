@@ -10,6 +10,7 @@ from rich.console import Console
 from planner.answers.base import Answer
 from planner.answers.plan import answer, beside_document, beside_screen
 from planner.answers.recipe import placed
+from planner.answers.row import told
 from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
@@ -69,13 +70,13 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
     found = answer([context_of()], top=2, narrowing=NARROWED)
     roomy = found.plans[0]
     assert tight_line(found.plans) == ""
-    assert MemoryRow.of_plan(roomy).verdict == "fits"
     memory = roomy.estimate.memory
+    assert told(MemoryRow, memory).verdict == "fits"
     hbm = memory.peak_bytes + GIB
     margin = replace(memory, hbm_bytes=hbm, uncertainty_bytes=2.0 * GIB)
     tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
     assert tight.estimate.memory.verdict == "tight"
-    assert MemoryRow.of_plan(tight).verdict == "tight"
+    assert told(MemoryRow, tight.estimate.memory).verdict == "tight"
     line = tight_line([roomy, tight])
     assert line == (
         "Plan 2 is tight: 1.00 GiB of HBM free, "
