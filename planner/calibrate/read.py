@@ -1,29 +1,38 @@
 """Tells what a file of measurements is, and reads its points.
 
-Forms beside those of ``read_links``: CSV with a header; flash-attention
+Forms beside tables of ``--measure`` and logs of runs: CSV with a header; nccl-tests
+src/common.cu, one table or several in a file, of which older releases have no column ``redop`` or
+``root`` where the test has none, and the header says which stand between ``type`` and ``time``;
+nvbandwidth memcpy testcases, ``memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)``, either way,
+which JSON of release 0.6 and later has as ``bandwidth_description`` of a testcase; flash-attention
 benchmarks/benchmark_flash_attention.py (a line per shape, one per method); fio's JSON
-(``jobs[].read.bw_bytes``); tables of ``--measure``; logs of runs.
+(``jobs[].read.bw_bytes``).
 """
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from planner.answers.collective import most_whole_ranks
 from planner.calibrate.points import (
     Place,
     Point,
     attention_flops,
     attention_point,
     attention_work,
+    check_devices,
+    collective_point,
     disk_point,
     host_adam_point,
+    link_point,
     product_point,
     run_point,
     table_points,
 )
-from planner.calibrate.read_links import is_nccl, is_nvbandwidth, nccl_points, nvbandwidth_points
-from planner.calibrate.rows import is_table, read_table
+from planner.calibrate.rows import FIRST_LINE, read_table
+from planner.collectives.cost import busbw_factor
 from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
@@ -33,26 +42,55 @@ from planner.errors import InputError
 from planner.layers.op import FlashAttention
 from planner.limits import MAX_LOG_BYTES, brief
 from planner.query.from_file import Request
-from planner.spec.cluster import ClusterSpec
-from planner.spec.job import Precision
-from planner.units import TERA
+from planner.spec.cluster import ClusterSpec, CollectiveKind
+from planner.units import GB, TERA, US
 
 FORMS = (
     "output of nccl-tests, rccl-tests, nvbandwidth, flash-attention's benchmark or fio's JSON; CSV "
     "of products (m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
     "(params,threads,time_us); tables of --measure; logs of " + LOGS
 )
-ATTENTION = {"batch", "heads", "seq_len", "head_dim"}
+TRUNCATED = "the table has no row: it is truncated"
+# Columns of sizes that tell what a CSV is of.
+_SIZES = {
+    "product": ("m", "n", "k"),
+    "attention": ("batch", "heads", "seq_len", "head_dim"),
+    "adam": ("params", "threads"),
+}
+_TIMES = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0}
+# Columns of words: what each word means, and an empty or missing one.
+_WORDS: Mapping[str, Mapping[str, Any]] = {
+    "dtype": {
+        "bf16": "bf16", "bfloat16": "bf16", "": "bf16", "fp16": "fp16", "float16": "fp16",
+        "half": "fp16", "fp8": "fp8", "tf32": "tf32", "fp32": "fp32", "float32": "fp32",
+    },
+    "pass": {"forward": False, "fwd": False, "": False, "backward": True, "bwd": True},
+    "kernel": {"flash2": "flash2", "fused": "fused", "cudnn": "fused", "": "flash2"},
+    "causal": {"true": True, "1": True, "": True, "false": False, "0": False},
+}  # fmt: skip
+
 _SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
 _FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
-_TIMES = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0}
-_DTYPES: Mapping[str, Precision] = {
-    "bf16": "bf16", "bfloat16": "bf16", "": "bf16", "fp16": "fp16", "float16": "fp16",
-    "half": "fp16", "fp8": "fp8", "tf32": "tf32", "fp32": "fp32", "float32": "fp32",
-}  # fmt: skip
-_PASSES = {"forward": False, "fwd": False, "backward": True, "bwd": True}
-_KERNELS = {"flash2": "flash2", "fused": "fused", "cudnn": "fused", "": "flash2"}
-_CAUSAL = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+_HEADER = re.compile(r"\bsize\s+count\s+type\b(?P<between>[\s\w]*?)\s(?P<time>\w*time)\b")
+_TEST = re.compile(
+    r"(all_reduce|all_gather|reduce_scatter|alltoallv?|all_to_all|sendrecv|broadcast|reduce|gather"
+    r"|scatter|hypercube)_perf"
+)
+_RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group|Pid)\b(?:.*?\bdevice\s+\d+ \[[^\]]*\] +(.*\S))?")
+_TYPE = r"(?:u?int\d+|half|float\w*|double|bfloat16|fp8\w*|f8\w*)"
+_KINDS: dict[str, CollectiveKind] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "sendrecv": "p2p",
+}
+
+_WAY = re.compile(r"memcpy \w+ CPU\(row\) (?:->|<-) GPU\(column\) bandwidth \(([^)]*)\)")
+_DEVICE = re.compile(r"^\s*Device \d+: (.*?)(?: \([0-9a-fA-F:.]+\))?(?:: \([^)]*\))?\s*$")
+_RATE = re.compile(r"\d+(?:\.\d+)?")
 
 
 def points_of(
@@ -60,112 +98,62 @@ def points_of(
 ) -> tuple[Point, ...]:
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
     text = read_printed(path, MAX_LOG_BYTES)
-    lines = text.split("\n")
-    columns = {name.strip().lower() for name in lines[0].split(",")}
-    if is_table(text):
-        return tuple(table_points(path, read_table(path, text), cluster))
-    if is_nccl(lines):
-        return tuple(nccl_points(path, lines, cluster))
-    if columns >= {"m", "n", "k"}:
-        return tuple(_products(path, lines, cluster))
-    if columns >= ATTENTION:
-        return tuple(_attention(path, lines, cluster))
-    if columns >= {"params", "threads"}:
-        return tuple(_adam(path, lines, cluster))
-    if any(_SHAPE.search(line) for line in lines):
-        return tuple(_flash(path, lines, cluster))
-    if text.lstrip().startswith("{") and '"fio version"' in text:
-        return tuple(_fio(path, cluster))
-    if is_nvbandwidth(text):
-        return tuple(nvbandwidth_points(path, text, cluster))
-    return tuple(_run(path, text, cluster, request, config))
-
-
-def _run(
-    path: str, text: str, cluster: ClusterSpec, request: Request, config: str | None
-) -> Iterator[Point]:
-    """A log, as ``compare`` prices it."""
+    columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
+    for form, sizes in _SIZES.items():
+        if columns >= set(sizes):
+            return tuple(_csv_points(path, text, cluster, form))
+    for form, read in _READERS.items():
+        if re.search(form, text):
+            return tuple(read(path, text, cluster))
+    # a log, as ``compare`` prices it
     found = compare(log_of(path, text, FORMS), request, config)
     if found.predicted is None or found.measured is None:
         reason = found.unpriced[0] if found.unpriced else "its batch is not known"
         raise InputError.single(path, "layout", f"cannot be priced: {reason}")
     first = Place(path=path, line=found.log.steps[0].line)
-    yield run_point(first, found.predicted.layout, found.measured.median_s, cluster)
+    return (run_point(first, found.predicted.layout, found.measured.median_s, cluster),)
 
 
-def _flash(path: str, lines: Sequence[str], cluster: ClusterSpec) -> Iterator[Point]:
-    """FlashAttention 2 of each shape; PyTorch's and others' lines are passed over."""
-    work: FlashAttention | None = None
-    found = 0
-    for at, line in enumerate(lines, 1):
-        if shape := _SHAPE.search(line):
-            head_dim, batch, seq_len = (int(shape[group]) for group in (2, 3, 4))
-            # heads times their size in this benchmark, which runs in fp16
-            heads, is_causal = 2048 // head_dim, shape[1] == "True"
-            work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
-        if (rates := _FLASH.search(line)) and work is not None:
-            place = Place(path=path, line=at)
-            for text, is_backward in ((rates[1], False), (rates[2], True)):
-                if float(text) <= 0:
-                    raise place.refuse("every rate must be above 0")
-                seconds = attention_flops(work, is_backward=is_backward) / (float(text) * TERA)
-                found += 1
-                yield attention_point(
-                    place, work, "fp16", seconds, cluster, is_backward=is_backward
-                )
-    if not found:
-        raise InputError.single(path, "file", "has no line of Flash2: it is truncated")
+def _table_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
+    return table_points(path, read_table(path, text), cluster)
 
 
-def _products(path: str, lines: Sequence[str], cluster: ClusterSpec) -> Iterator[Point]:
-    """A CSV with m, n, k, and a time or tflops; ``dtype`` [bf16]."""
-    for place, given in _rows(path, lines, (*_TIMES, "tflops")):
-        m, n, k = (int(_number(place, side, given[side])) for side in "mnk")
-        dtype, seconds = _dtype(place, given), _seconds(place, given, 2.0 * m * n * k)
-        yield product_point(place, (m, n, k), dtype, seconds, cluster)
+def _csv_points(path: str, text: str, cluster: ClusterSpec, form: str) -> Iterator[Point]:
+    """A CSV of products, attention or Adam with a time, or of the first two with tflops.
 
-
-def _attention(path: str, lines: Sequence[str], cluster: ClusterSpec) -> Iterator[Point]:
-    """A CSV with batch, heads, seq_len, head_dim, and a time or tflops.
-
-    Also ``pass`` (forward or backward) [forward], ``causal`` [true], ``dtype`` [bf16], ``kernel``
-    (flash2, or fused: cuDNN's) [flash2].
+    ``dtype`` [bf16]; of attention also ``pass`` (forward or backward) [forward], ``causal``
+    [true], ``kernel`` (flash2, or fused: cuDNN's) [flash2]; of Adam ``ranks`` of a node that did
+    it at once [1].
     """
-    for place, given in _rows(path, lines, (*_TIMES, "tflops")):
-        size = {name: int(_number(place, name, given[name])) for name in sorted(ATTENTION)}
-        is_backward = _choice(place, "pass", given.get("pass", "forward"), _PASSES)
-        kernel = _choice(place, "kernel", given.get("kernel", ""), _KERNELS)
-        is_causal = _choice(place, "causal", given.get("causal", ""), _CAUSAL)
-        work = attention_work(**size, kernel=kernel, is_causal=is_causal)
-        seconds = _seconds(place, given, attention_flops(work, is_backward=is_backward))
-        dtype = _dtype(place, given)
-        yield attention_point(place, work, dtype, seconds, cluster, is_backward=is_backward)
-
-
-def _adam(path: str, lines: Sequence[str], cluster: ClusterSpec) -> Iterator[Point]:
-    """A CSV with params, threads and a time; ``ranks`` of a node that did it at once [1]."""
-    for place, given in _rows(path, lines, tuple(_TIMES)):
-        params = _number(place, "params", given["params"])
-        threads = int(_number(place, "threads", given["threads"]))
-        ranks = int(_number(place, "ranks", given.get("ranks") or "1"))
-        yield host_adam_point(place, params, threads, ranks, _seconds(place, given, 0.0), cluster)
-
-
-def _rows(
-    path: str, lines: Sequence[str], times: Sequence[str]
-) -> Iterator[tuple[Place, dict[str, str]]]:
-    reader = csv.DictReader(lines)
+    reader = csv.DictReader(text.split("\n"))
     names = {name.strip().lower(): name for name in reader.fieldnames or ()}
+    times = [*_TIMES, *(["tflops"] if form != "adam" else [])]
     if not names.keys() & set(times):
         message = f"needs a column {', '.join(times)}; given {', '.join(names)}"
         raise InputError.single(path, "line 1", message)
-    count = 0
+    row = None
     for row in reader:
-        count += 1
-        cells = {name: (row[key] or "").strip() for name, key in names.items()}
-        yield Place(path=path, line=reader.line_num), cells
-    if not count:
-        raise InputError.single(path, "line 1", "the table has no row: it is truncated")
+        given = {name: (row[key] or "").strip() for name, key in names.items()}
+        yield _csv_point(Place(path=path, line=reader.line_num), given, cluster, form)
+    if row is None:
+        raise InputError.single(path, "line 1", TRUNCATED)
+
+
+def _csv_point(place: Place, given: Mapping[str, str], cluster: ClusterSpec, form: str) -> Point:
+    sizes = {name: int(_number(place, name, given[name])) for name in _SIZES[form]}
+    if form == "adam":
+        ranks = int(_number(place, "ranks", given.get("ranks") or "1"))
+        seconds = _seconds(place, given, 0.0)
+        return host_adam_point(place, sizes["params"], sizes["threads"], ranks, seconds, cluster)
+    dtype = _word(place, "dtype", given)
+    if form == "product":
+        m, n, k = sizes.values()
+        seconds = _seconds(place, given, 2.0 * m * n * k)
+        return product_point(place, (m, n, k), dtype, seconds, cluster)
+    is_backward, is_causal = _word(place, "pass", given), _word(place, "causal", given)
+    work = attention_work(**sizes, kernel=_word(place, "kernel", given), is_causal=is_causal)
+    seconds = _seconds(place, given, attention_flops(work, is_backward=is_backward))
+    return attention_point(place, work, dtype, seconds, cluster, is_backward=is_backward)
 
 
 def _number(place: Place, name: str, text: str) -> float:
@@ -173,7 +161,7 @@ def _number(place: Place, name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0.0 < value < 1e15 or (name != "time" and value < 1):
+    if not 0.0 < value < 1e15 or (not name.startswith("time") and value < 1):
         raise place.refuse(f"{name} must be above 0; given {brief(text)}")
     return value
 
@@ -182,37 +170,201 @@ def _seconds(place: Place, given: Mapping[str, str], flops: float) -> float:
     for name, unit_s in _TIMES.items():
         if given.get(name):
             return _number(place, "time", given[name]) * unit_s
-    return flops / (_number(place, "time", given.get("tflops", "")) * TERA)
+    return flops / (_number(place, "time or tflops", given.get("tflops", "")) * TERA)
 
 
-def _choice(place: Place, name: str, text: str, allowed: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    if text.lower() not in allowed:
-        words = ", ".join(word for word in allowed if word)
+def _word(place: Place, name: str, given: Mapping[str, str]) -> Any:  # noqa: ANN401
+    text, allowed = given.get(name, ""), _WORDS[name]
+    if (word := text.lower().removeprefix("torch.")) not in allowed:
+        words = ", ".join(each for each in allowed if each)
         raise place.refuse(f"{name} {brief(text)}; allowed are {words}")
-    return allowed[text.lower()]
+    return allowed[word]
 
 
-def _dtype(place: Place, given: Mapping[str, str]) -> Precision:
-    text = given.get("dtype", "").lower().removeprefix("torch.")
-    found: Precision = _choice(place, "dtype", text, _DTYPES)
+def _flash_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
+    """FlashAttention 2 of each shape; PyTorch's and others' lines are passed over."""
+    work: FlashAttention | None = None
+    rates = None
+    for at, line in enumerate(text.split("\n"), 1):
+        if shape := _SHAPE.search(line):
+            head_dim, batch, seq_len = (int(shape[group]) for group in (2, 3, 4))
+            # heads times their size in this benchmark, which runs in fp16
+            heads, is_causal = 2048 // head_dim, shape[1] == "True"
+            work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
+        if work is None or not (found := _FLASH.search(line)):
+            continue
+        place, rates = Place(path=path, line=at), found.groups()
+        for rate, is_backward in zip(rates, (False, True), strict=True):
+            flops = attention_flops(work, is_backward=is_backward)
+            seconds = _seconds(place, {"tflops": rate}, flops)
+            yield attention_point(place, work, "fp16", seconds, cluster, is_backward=is_backward)
+    if rates is None:
+        raise InputError.single(path, "file", "has no line of Flash2: it is truncated")
+
+
+def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
+    """Rows out of place; those of zero bytes, and tests that plans have no use for, are left out.
+
+    Rows without bandwidth say only a latency, and count. A table has the test and the ranks that
+    were said last before it.
+    """
+    lines = text.split("\n")
+    ranks = {at: found for at, line in enumerate(lines) if (found := _RANK.search(line))}
+    devices = {found[2]: f"line {at + 1}" for at, found in ranks.items() if found[2]}
+    check_devices(path, devices, cluster)
+    heads = [at for at, line in enumerate(lines) if _HEADER.search(line)]
+    tests: list[str | None] = []
+    before = num_rows = 0
+    for head, end in zip(heads, [*heads[1:], len(lines)], strict=True):
+        rows = list(_nccl_rows(path, lines, head, end))
+        test = _test(lines[before:head]) or (_test([path]) if head == heads[0] else None)
+        if test is None and len(heads) == 1:
+            test = _test(lines)
+        if test is None and rows:
+            message = "does not say which test it is of; keep its command line, or name the file so"
+            raise InputError.single(path, f"line {head + 1}", f"{message} (all_reduce_perf.txt)")
+        said = [int(found[1]) for at, found in ranks.items() if before <= at < head]
+        tests.append(test)
+        num_rows += len(rows)
+        before = rows[-1][0].line if rows else head
+        if rows and (kind := _KINDS.get(str(test))):
+            num_ranks = max(said) + 1 if said else _ranks_told(path, kind, rows[-1][-1])
+            if not 2 <= num_ranks <= (most := most_whole_ranks(cluster)):
+                message = f"was run on {num_ranks} ranks; {cluster.name} has {most}"
+                raise InputError.single(path, "ranks", message)
+            for place, num_bytes, seconds, _ in rows:
+                yield collective_point(place, kind, num_bytes, num_ranks, seconds, cluster)
+    if not num_rows:
+        raise InputError.single(path, f"line {len(lines)}", TRUNCATED)
+    if not any(test in _KINDS for test in tests):
+        message = f"is of {brief(tests[0])}; read are {', '.join(_KINDS)}"
+        raise InputError.single(path, "collective", message)
+
+
+def _test(lines: Sequence[str]) -> str | None:
+    """The last test that is named, before "concluded" closes it."""
+    found = None
+    for line in lines:
+        if "concluded" in line:
+            found = None
+        elif match := _TEST.search(line):
+            found = match[1]
     return found
 
 
-def _fio(path: str, cluster: ClusterSpec) -> Iterator[Point]:
+def _nccl_rows(
+    path: str, lines: Sequence[str], head: int, end: int
+) -> Iterator[tuple[Place, float, float, float]]:
+    """Place, bytes, seconds, and bus over algorithm bandwidth of each row of a table."""
+    match = _HEADER.search(lines[head])
+    assert match is not None
+    if match["time"] != "time":
+        message = f"has times of the host ({match['time']}); run it without -C"
+        raise InputError.single(path, f"line {head + 1}", message)
+    words = r"\s+-?\w+" * len(match["between"].split())
+    number = r"\s+([\d.]+)"
+    form = re.compile(rf"(?:^|[\s:])(\d+)\s+\d+\s+{_TYPE}{words}{number * 3}\s")
+    for at, line in enumerate(lines[head + 1 : end], head + 2):
+        if not (cells := form.search(f"{line} ")):
+            continue
+        size, micros, algorithm, bus = (float(text) for text in cells.groups())
+        # nccl-tests prints sizes below one element per rank as 0 bytes
+        if size <= 0 or micros <= 0:
+            continue
+        place, rate = Place(path=path, line=at), size / (micros * US) / GB
+        # GB/s from which two decimals say a bandwidth well enough to be held against size and time.
+        if algorithm >= 1.0 and abs(rate / algorithm - 1.0) > 0.02:
+            message = f"{size:,.0f} bytes in {micros:g} us are {rate:,.4g} GB/s, not {algorithm:g}"
+            raise place.refuse(f"{message}: in other units?")
+        yield place, size, micros * US, bus / algorithm if algorithm else 0.0
+
+
+def _ranks_told(path: str, kind: CollectiveKind, ratio: float) -> int:
+    """Ranks that the ratio of bus and algorithm bandwidth of the largest size tells."""
+    if kind == "p2p":
+        return 2
+
+    def off(num_ranks: int) -> float:
+        return abs(float(busbw_factor(kind, float(num_ranks))) - ratio)
+
+    # Ranks that the two bandwidths of a row, printed with two decimals, still tell apart.
+    count = min(range(2, 64 + 1), key=off)
+    if off(count) > 0.002:
+        message = "does not say how many ranks it was run on; keep the lines of its devices"
+        raise InputError.single(path, "ranks", message)
+    return count
+
+
+def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
+    """Each GPU's host link, in each direction; both at once, and links of GPUs, are left out."""
+    is_json = text.lstrip().startswith("{")
+    printed = (
+        list(_printed(path))
+        if is_json
+        else [(f"line {at}", line) for at, line in enumerate(text.split("\n"), 1)]
+    )
+    devices = {found[1]: key for key, line in printed if (found := _DEVICE.match(line))}
+    check_devices(path, devices, cluster)
+    has_rate = False
+    for at, (key, line) in enumerate(printed):
+        if not (way := _WAY.search(line)):
+            continue
+        if way[1] != "GB/s":
+            message = f"bandwidth is in {way[1][:20]}; allowed is GB/s"
+            raise InputError.single(path, key, message)
+        # the row below the columns of a matrix, without its own number
+        row = printed[at + 2][1] if len(printed) > at + 2 else ""
+        for cell in row.split()[1:]:
+            if _RATE.fullmatch(cell) and float(cell) > 0:
+                has_rate = True
+                place = Place(path=path, line=1 if is_json else at + 3)
+                yield link_point(place, float(cell) * GB, cluster)
+    if not has_rate:
+        message = "no bandwidth between host and device: run host_to_device_memcpy_ce"
+        raise InputError.single(path, "file", message)
+
+
+def _printed(path: str) -> Iterator[tuple[str, str]]:
+    """The lines that nvbandwidth prints where it does not write JSON, each with its key there."""
+    data = _mapping(load_json(path).get("nvbandwidth"))
+    for device in _items(data.get("GPU Device list")):
+        yield "nvbandwidth.GPU Device list", f"Device {device}"
+    for at, case in enumerate(map(_mapping, _items(data.get("testcases")))):
+        rows = map(_items, _items(case.get("bandwidth_matrix")))
+        cells = " ".join(str(cell) for row in rows for cell in row)
+        key = f"nvbandwidth.testcases.{at}.bandwidth_description"
+        for line in (str(case.get("bandwidth_description")), "", f"0 {cells}"):
+            yield key, line
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """What jobs that ran together read, and wrote: sequential, and past the page cache."""
-    data = load_json(path)
-    shared, jobs = _section(data.get("global options")), data.get("jobs")
-    rates: dict[tuple[str, bool], float] = {}
-    for at, each in enumerate(jobs if isinstance(jobs, list) else []):
-        job = _section(each)
-        _check_job(path, f"jobs.{at}", {**shared, **_section(job.get("job options"))})
-        for is_write, section in ((False, "read"), (True, "write")):
-            rate = _section(job.get(section)).get("bw_bytes", 0)
+    data, rates = load_json(path), defaultdict[tuple[str, bool], float](float)
+    for at, job in enumerate(map(_mapping, _items(data.get("jobs")))):
+        options = {**_mapping(data.get("global options")), **_mapping(job.get("job options"))}
+        pattern = str(options.get("rw") or options.get("readwrite") or "read")
+        if pattern.startswith("rand"):
+            message = (
+                f"rw={pattern}; states are read and written in sequence: allowed are read, write"
+            )
+            raise InputError.single(path, f"jobs.{at}.rw", message)
+        if str(options.get("direct", "0")) != "1":
+            message = "is not 1: what it read or wrote may lie in memory; run fio with --direct=1"
+            raise InputError.single(path, f"jobs.{at}.direct", message)
+        for section in ("read", "write"):
+            rate = _mapping(job.get(section)).get("bw_bytes", 0)
             if isinstance(rate, bool) or not isinstance(rate, int | float) or rate < 0:
                 message = f"must be a number; given {brief(rate)}"
                 raise InputError.single(path, f"jobs.{at}.{section}.bw_bytes", message)
-            key = (str(job.get("groupid", 0)), is_write)
-            rates[key] = rates.get(key, 0.0) + rate
+            rates[str(job.get("groupid", 0)), section == "write"] += rate
     if not any(rates.values()):
         raise InputError.single(path, "jobs", "none has read or written anything")
     for (_, is_write), rate in rates.items():
@@ -220,15 +372,13 @@ def _fio(path: str, cluster: ClusterSpec) -> Iterator[Point]:
             yield disk_point(Place(path=path, line=1), rate, cluster, is_write=is_write)
 
 
-def _section(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _check_job(path: str, key: str, options: Mapping[str, Any]) -> None:
-    pattern = str(options.get("rw") or options.get("readwrite") or "read")
-    if pattern.startswith("rand"):
-        message = f"rw={pattern}; states are read and written in sequence: allowed are read, write"
-        raise InputError.single(path, f"{key}.rw", message)
-    if str(options.get("direct", "0")) != "1":
-        message = "is not 1: what it read or wrote may lie in memory; run fio with --direct=1"
-        raise InputError.single(path, f"{key}.direct", message)
+# What a text of a form holds, and what reads it.
+_READERS: Mapping[str, Callable[[str, str, ClusterSpec], Iterator[Point]]] = {
+    rf"\A{FIRST_LINE}": _table_points,
+    _HEADER.pattern: _nccl_points,
+    _SHAPE.pattern: _flash_points,
+    r'\A\s*\{[\s\S]*"fio version"': _fio_points,
+    rf"nvbandwidth|{_WAY.pattern}|\n\s*SUM (host_to_device|device_to_host)_memcpy_(ce|sm) [\d.]": (
+        _nvbandwidth_points
+    ),
+}
