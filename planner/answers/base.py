@@ -119,15 +119,9 @@ class Plan:
         """Nodes that hold it; part of a node counts as one."""
         return math.ceil(self.num_gpus / self.context.cluster.node.num_accelerators)
 
-    def num_iterations(self) -> float | None:
-        """Optimizer steps of the whole job; None without a token budget."""
-        job = self.context.job
-        return job.total_tokens / job.tokens_per_iteration if job.total_tokens else None
-
     def total_s(self) -> float | None:
         """Seconds of the whole job; None without a token budget."""
-        steps = self.num_iterations()
-        return None if steps is None else steps * self.estimate.iter_time_s
+        return self.span_s() if self.context.job.total_tokens else None
 
     def span_s(self) -> float:
         """Seconds of the whole job, or of 1,000 iterations without a token budget."""

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.answers.row import Row, row_of, told
 from planner.cost.context import Context
 from planner.frameworks.registry import ratio_figures
 from planner.layers.parameters import count_active_parameters, count_parameters
@@ -71,20 +72,24 @@ _READERS: Mapping[object, Callable[[str], Any]] = {
 }
 
 
+if TYPE_CHECKING:
+
+    class Near(PublishedRun):
+        """A published run and its distance from a plan, in octaves."""
+
+        octaves: float
+else:
+    Near = row_of("Near", PublishedRun, {"octaves": float}, derived=("time_error",))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Near:
-    """A published run and its distance from a plan, in octaves."""
-
-    run: PublishedRun
-    octaves: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """The nearest runs, nearest first; ``note`` says what they are not."""
+class Evidence(Row):
+    """Published runs that are like a plan."""
 
     runs: tuple[Near, ...]
+    """Nearest first."""
     note: str = ""
+    """Where no run is on the same accelerator or none is near; else empty."""
 
 
 @cache
@@ -144,7 +149,7 @@ def _nearest(among: Mask, octaves: Array) -> tuple[Near, ...]:
         if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
             run = published_runs()[index]
             shared = tuple(_of(run, name) for name in names)
-            kept.setdefault(shared, Near(run=run, octaves=float(octaves[index])))
+            kept.setdefault(shared, told(Near, run, octaves=float(octaves[index])))
     return tuple(kept.values())
 
 

@@ -9,7 +9,7 @@ from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import RECOMPUTE, TRANSFER, chunk_stages
 from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.timeline import WAIT, MemoryCurve, Slice, Timeline, memory_curve, timeline
-from planner.cost.traffic import Message, Traffic, traffic_of, why_no_traffic
+from planner.cost.traffic import Message, Traffic, traffic_of
 from planner.schedules.operation import Operation, Slot
 from planner.schedules.simulate import inputs_of, num_chunks
 from planner.spec.cluster import Collective
@@ -251,11 +251,6 @@ class _Maker:
             line.ends = line.add("collective", FLUSH, 0.0, line.ends, message=everyone)
         self.tail(line, [one for one in slices if not one.slot and one.kind != WAIT], stage)
         return tuple(line.nodes)
-
-
-def why_no_execution(plan: Plan) -> str:
-    """What of a plan a graph of nodes cannot carry, or nothing."""
-    return why_no_traffic(price(plan.context, plan.strategy))
 
 
 def execution(plan: Plan, drawn: Timeline) -> tuple[Nodes, ...]:

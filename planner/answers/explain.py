@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
+from planner.answers.evidence import Evidence, evidence
 from planner.answers.items import (
     formula_of,
     full_name,
@@ -19,7 +20,6 @@ from planner.answers.plan_file import PlanFile
 from planner.answers.row import Row, figures, told
 from planner.answers.rows import (
     EstimateRow,
-    EvidenceRow,
     LayoutRow,
     MemoryFigures,
     MemoryRow,
@@ -193,14 +193,6 @@ class InputRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FormulaRow(Row):
-    """A function that prices an item, in its own words."""
-
-    function: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class ItemRow(Row):
     """One item or group with its formulas."""
 
@@ -215,7 +207,8 @@ class ItemRow(Row):
     text: str
     """What it is, where no single formula says so."""
     inputs: list[InputRow]
-    formulas: list[FormulaRow]
+    formulas: dict[str, str]
+    """Functions that price it, by module and name, in their own words."""
 
     @classmethod
     def of(cls, name: str, context: Context, strategy: Strategy, estimate: Estimate) -> "ItemRow":
@@ -246,10 +239,10 @@ class ItemRow(Row):
                 )
                 for path in (item.inputs if item else ())
             ],
-            formulas=[
-                FormulaRow(function=f"{each.__module__}.{each.__name__}", text=formula_of(each))
+            formulas={
+                f"{each.__module__}.{each.__name__}": formula_of(each)
                 for each in (functions_for(item, strategy) if item else ())
-            ],
+            },
         )
 
 
@@ -275,7 +268,7 @@ class ExplainDocument(LayoutFigures):
     """What the items of both are, in a sentence, by dotted name in full."""
     item: ItemRow | None
     """Null where no item was asked for."""
-    evidence: EvidenceRow
+    evidence: Evidence
     saved: SavedRow | None
     """Null of a layout that no file holds."""
 
@@ -303,7 +296,7 @@ class ExplainDocument(LayoutFigures):
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
             about={name: summary_of(item) for name, item in items.items() if item},
             item=None if what in TREES else ItemRow.of(what, context, strategy, estimate),
-            evidence=EvidenceRow.of(context, strategy),
+            evidence=evidence(context, strategy),
             saved=saved,
         )
 

@@ -91,7 +91,7 @@ class NothingFitsRow(Row):
         )
         changes = [
             RemedyRow(
-                change=one.words,
+                change=one.change.words,
                 options=list(one.change.options),
                 cluster=one.change.cluster or None,
                 gpus=one.plan.num_gpus,
@@ -257,13 +257,13 @@ def _remedies(nothing: NothingFits) -> Iterator[str]:
         else ""
     )
     yield f"what would fit{against}:"
-    width = max(len(one.words) for one in nothing.remedies)
+    width = max(len(one.change.words) for one in nothing.remedies)
     for one in nothing.remedies:
         factor = one.time_factor
         cost = "" if factor is None else f"  {factor - 1.0:+7.1%}"
         about = "" if one.plan.is_optimal else " or less"
         seconds = f"{format_seconds(one.plan.estimate.iter_time_s):>8}{about}"
-        yield f"  {one.words:<{width}}  {seconds}{cost}"
+        yield f"  {one.change.words:<{width}}  {seconds}{cost}"
         yield f"      {short_layout(one.plan.strategy)}"
 
 

@@ -6,10 +6,8 @@ from itertools import combinations
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, argument_of, kinds, more_nodes, of_size
-from planner.answers.whatif import Case, Change, Scale, best, fits, smallest
-from planner.cost.estimate import estimate
+from planner.answers.whatif import Case, Change, Scale, best, fits, smallest, unproved
 from planner.search.feasible import SearchTimeoutError, smallest_feasible
-from planner.search.search import Found as FeasiblePlan
 
 MOST_PAIRS = 3
 
@@ -23,11 +21,6 @@ class Remedy:
     time_factor: float | None
     """Seconds per token and GPU over those without memory limits; None where none are legal."""
 
-    @property
-    def words(self) -> str:
-        """The change."""
-        return self.change.words
-
 
 def best_within(case: Case, deadline: Deadline) -> Plan | None:
     """The best plan of a question, else any that fits; None where none does or time ran out."""
@@ -38,12 +31,7 @@ def best_within(case: Case, deadline: Deadline) -> Plan | None:
         fit = fits(case, deadline.within(Deadline.PLAN_S))
     except SearchTimeoutError:
         return None
-    return None if fit is None else _unproved(case, fit)
-
-
-def _unproved(case: Case, fit: FeasiblePlan) -> Plan:
-    made = estimate(case.context, fit.strategy)
-    return Plan(context=case.context, strategy=fit.strategy, estimate=made, is_optimal=False)
+    return None if fit is None else unproved(case.context, fit.strategy)
 
 
 def _gpu_seconds_per_token(plan: Plan) -> float:
@@ -145,7 +133,7 @@ class Remedies:
             for found in self.least(second(one.case)):
                 change = replace(
                     found.change,
-                    words=f"{one.words} and {found.words}",
+                    words=f"{one.words} and {found.change.words}",
                     options=(*one.options, *found.change.options),
                 )
                 return [replace(found, change=change)]
@@ -179,7 +167,7 @@ class Remedies:
                 case = self.case.of(of_size(context, num_gpus))
                 plan = best_within(case, until)
                 if plan is not None or num_gpus == largest or step > 1:
-                    plan = plan or _unproved(case, fit)
+                    plan = plan or unproved(case.context, fit.strategy)
                     return self._on(case, plan, is_smallest=is_smallest)
         return None
 

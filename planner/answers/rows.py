@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from planner.answers.base import Plan
-from planner.answers.evidence import PublishedRun, evidence
+from planner.answers.evidence import Evidence, evidence
 from planner.answers.row import Row, figures, row_of, told, told_by
 from planner.answers.software import phrases
 from planner.cost.context import Context
@@ -24,13 +24,11 @@ from planner.units import DAY_S
 
 if TYPE_CHECKING:
     LayoutRow = Strategy
-    RunRow = PublishedRun
     MemoryFigures = MemoryEstimate
     MemoryRow = MemoryEstimate
     EstimateRow = Estimate
 else:
     LayoutRow = row_of("LayoutRow", Strategy, {"recompute": str})
-    RunRow = row_of("RunRow", PublishedRun, {"octaves": float}, derived=("time_error",))
     MemoryFigures = row_of(
         "MemoryFigures",
         MemoryEstimate,
@@ -111,23 +109,6 @@ class SoftwareRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidenceRow(Row):
-    """Published runs that are like a plan."""
-
-    note: str
-    """Where no run is on the same accelerator or none is near; else empty."""
-    runs: list[RunRow]
-    """Nearest first."""
-
-    @classmethod
-    def of(cls, context: Context, strategy: Strategy) -> "EvidenceRow":
-        """The runs nearest to a layout."""
-        found = evidence(context, strategy)
-        runs = [told(RunRow, near.run, octaves=near.octaves) for near in found.runs]
-        return cls(note=found.note, runs=runs)
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlanRow(EstimateRow):
     """A plan, in any document."""
 
@@ -150,7 +131,7 @@ class PlanRow(EstimateRow):
     """Accelerators at their rated power; null where hwdb has no power figure."""
     proved_optimal: bool
     """This plan's split is proved best."""
-    evidence: EvidenceRow
+    evidence: Evidence
 
     @classmethod
     def of(cls, plan: Plan, **more: Any) -> Self:  # noqa: ANN401
@@ -169,7 +150,7 @@ class PlanRow(EstimateRow):
             cost_usd=plan.cost_usd(),
             energy_kwh=plan.amounts()["energy_kwh"],
             proved_optimal=plan.is_optimal,
-            evidence=EvidenceRow.of(plan.context, plan.strategy),
+            evidence=evidence(plan.context, plan.strategy),
             **more,
         )
 
@@ -197,11 +178,12 @@ class RankedRow(PlanRow):
 
 @dataclass(frozen=True, kw_only=True)
 class NearestRow(PlanRow):
-    """Where no plan keeps the limits, one of the nearest."""
+    """A plan beside the limits; where none keeps them, one of the nearest."""
 
     misses: list[Limit]
+    """Limits that it does not keep."""
     options: list[str]
-    """Limits that it would keep."""
+    """Limits in their place that it would keep."""
 
 
 @dataclass(frozen=True, kw_only=True)

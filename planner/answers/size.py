@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
 
@@ -10,11 +9,11 @@ from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.row import Row
-from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
+from planner.answers.rows import InputsRow, NearestRow
 from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
 from planner.errors import NothingFitsError
-from planner.query.objectives import JobLimits, Limit
+from planner.query.objectives import JobLimits
 from planner.search.ranking.goals import non_dominated
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
@@ -226,60 +225,12 @@ def nothing_at_any_size(result: Sizing) -> NothingFitsError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SizeRow(Row):
+class SizeRow(NearestRow):
     """The fastest plan on a number of GPUs."""
 
-    gpus: int
     nodes: int
-    framework: str
-    strategy: LayoutRow
-    iter_time_s: float
-    """One optimizer step."""
-    tokens_per_s: float
     total_s: float
     """Of the job, or of 1000 iterations where its tokens are not known."""
-    gpu_hours: float
-    """Of the same span (h)."""
-    cost_usd: float | None
-    """Null where hwdb has no price."""
-    energy_kwh: float | None
-    """Accelerators at their rated power; null where hwdb has no power figure."""
-    misses: list[Limit]
-    """Limits that it does not keep."""
-    proved_optimal: bool
-
-    @classmethod
-    def of(cls, size: Plan, limits: JobLimits, **more: Any) -> Self:  # noqa: ANN401
-        """The row of a size; ``more``: the fields that a class derived from this one adds."""
-        return cls(
-            gpus=size.num_gpus,
-            nodes=size.num_nodes,
-            framework=size.framework,
-            strategy=layout_row(size.strategy),
-            iter_time_s=size.estimate.iter_time_s,
-            tokens_per_s=size.estimate.tokens_per_s,
-            total_s=size.span_s(),
-            gpu_hours=size.gpu_hours(),
-            **size.amounts(),
-            misses=list(limits.missed_by(size)),
-            proved_optimal=size.is_optimal,
-            **more,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChosenSizeRow(SizeRow):
-    """The fewest GPUs that keep the limits."""
-
-    plan: PlanRow
-
-
-@dataclass(frozen=True, kw_only=True)
-class NearestSizeRow(SizeRow):
-    """Where none keeps the limits, one of the nearest."""
-
-    options: list[str]
-    """Limits that it would keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,10 +245,10 @@ class SizeDocument(Row):
     usd_per_node_hour: float | None
     price_source: str
     power_w_per_gpu: float | None
-    chosen: ChosenSizeRow | None
+    chosen: SizeRow | None
     sizes: list[SizeRow]
     """Those looked at around it."""
-    nearest: list[NearestSizeRow]
+    nearest: list[SizeRow]
     enough: SizeRow | None
     """The fewest that would keep them, beyond the largest cluster."""
     resident: SizeRow | None

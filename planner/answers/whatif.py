@@ -173,13 +173,13 @@ def fits(case: Case, deadline: Deadline) -> FeasiblePlan | None:
 
 def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:
     """A layout as it stands, without search; the rules it breaks where it is illegal."""
-    broken = tuple(violations(context, strategy))
-    return broken or Plan(
-        context=context,
-        strategy=strategy,
-        estimate=estimate(context, strategy),
-        is_optimal=False,
-    )
+    return tuple(violations(context, strategy)) or unproved(context, strategy)
+
+
+def unproved(context: Context, strategy: Strategy) -> Plan:
+    """A legal layout as a plan; that none is better was not looked at."""
+    made = estimate(context, strategy)
+    return Plan(context=context, strategy=strategy, estimate=made, is_optimal=False)
 
 
 def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:

@@ -258,9 +258,10 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
 
 def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
-    from planner.answers.execution import iteration, too_long, why_no_execution
+    from planner.answers.execution import iteration, too_long
     from planner.cost.stage_model import price
     from planner.cost.timeline import timeline
+    from planner.cost.traffic import why_no_traffic
     from planner.errors import InputError
     from planner.report.astra_sim import TRACES, check_size, folder_files, is_trace
     from planner.report.files import write_atomically, write_folder
@@ -274,9 +275,10 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
         say(f"wrote one iteration to {out}; open it at ui.perfetto.dev")
         return
     check_size(strategy, place)
-    if problem := why_no_execution(plan):
+    subject = price(plan.context, strategy)
+    if problem := why_no_traffic(subject):
         raise InputError.single(place, "strategy", f"{problem}: not carried by --to {to}")
-    drawn = timeline(price(plan.context, strategy))
+    drawn = timeline(subject)
     files = folder_files(plan, drawn, place)
     if to == "chakra":
         write_folder(out, list(filter(is_trace, files)), force=force, replaces=TRACES)

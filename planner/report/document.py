@@ -40,7 +40,7 @@ KINDS = {
     "why": Kind(4, "why", "answers.why.WhyDocument"),
     "largest": Kind(1, "plan --maximize micro-batch", "answers.rows.LargestDocument"),
     "scale": Kind(3, "size --gpus 8,16", "answers.scale.ScaleDocument"),
-    "size": Kind(3, "size", "answers.size.SizeDocument"),
+    "size": Kind(4, "size", "answers.size.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),
     "sweep-show": Kind(1, "sweep show", "report.sweep.SweepShowRow"),
     "job": Kind(2, "job", "report.job.JobDocument"),

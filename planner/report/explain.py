@@ -170,8 +170,8 @@ def print_item(row: ItemRow, console: Console) -> None:
         text_table(titles, inputs, left=titles) if inputs else "",
         f"\n{row.text}" if row.text else "",
     )
-    for formula in row.formulas:
-        show(console, Text(f"\n{formula.function}", "bold"), formula.text)
+    for function, text in row.formulas.items():
+        show(console, Text(f"\n{function}", "bold"), text)
 
 
 def _tensors(item: LedgerItem) -> str:

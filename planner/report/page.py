@@ -140,7 +140,7 @@ def describe(
         "frontier": frontier_chart(points, plan) if has_frontier else None,
         "frontier_points": _layouts(plan, by_gpus) if has_frontier else None,
         "trust": [line for line in (range_line(estimate), sources.note) if line],
-        "runs": _runs([near.run for near in sources.runs]),
+        "runs": _runs(sources.runs),
         "mfu": mfu_line(plan),
         "assumed": assumptions_line(context, [strategy]),
         "notes": [str(note) for note in answer.notes] if answer else (),

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.layout import short_layout
-from planner.answers.rows import InputsRow, PlanRow
+from planner.answers.rows import InputsRow
 from planner.answers.scale import (
     BITE_FRACTION,
     Point,
@@ -17,10 +17,10 @@ from planner.answers.scale import (
     gpus_for_deadline,
     shares,
 )
-from planner.answers.size import ChosenSizeRow, NearestSizeRow, SizeDocument, SizeRow, Sizing
+from planner.answers.size import SizeDocument, SizeRow, Sizing
 from planner.cost.context import Context
 from planner.notes import Note
-from planner.query.objectives import AMOUNTS
+from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.document import serialise
 from planner.report.sizing_words import (
     count_text,
@@ -231,9 +231,20 @@ def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
     ]
 
 
+def _size_row(size: Plan, limits: JobLimits) -> SizeRow:
+    missed = limits.missed_by(size)
+    return SizeRow.of(
+        size,
+        nodes=size.num_nodes,
+        total_s=size.span_s(),
+        misses=list(missed),
+        options=[option_text(size, one) for one in missed],
+    )
+
+
 def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
     """Return everything as JSON, base units throughout."""
-    limits, chosen, node = sizing.limits, sizing.chosen, sizing.case.context.cluster.node
+    limits, node = sizing.limits, sizing.case.context.cluster.node
     data = SizeDocument(
         inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, tuple(notes)),
         limits=limits,
@@ -241,16 +252,11 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
         usd_per_node_hour=node.usd_per_hour,
         price_source=node.price_note,
         power_w_per_gpu=node.accelerator.tdp_w,
-        chosen=ChosenSizeRow.of(chosen, limits, plan=PlanRow.of(chosen)) if chosen else None,
-        sizes=[SizeRow.of(size, limits) for size in sizing.sizes],
-        nearest=[
-            NearestSizeRow.of(
-                size, limits, options=[option_text(size, one) for one in limits.missed_by(size)]
-            )
-            for size in sizing.nearest
-        ],
-        enough=SizeRow.of(sizing.enough, limits) if sizing.enough else None,
-        resident=SizeRow.of(sizing.resident, limits) if sizing.resident else None,
+        chosen=_size_row(sizing.chosen, limits) if sizing.chosen else None,
+        sizes=[_size_row(size, limits) for size in sizing.sizes],
+        nearest=[_size_row(size, limits) for size in sizing.nearest],
+        enough=_size_row(sizing.enough, limits) if sizing.enough else None,
+        resident=_size_row(sizing.resident, limits) if sizing.resident else None,
         seconds=sizing.seconds,
         proved_optimal=sizing.is_complete,
     )
@@ -338,13 +344,15 @@ def bite_lines(result: Scaling) -> list[str]:
 def deadline_line(result: Scaling, seconds: float) -> str:
     """The fewest GPUs that finish in time, and how many would do at their rate."""
     plan = result.finishes_in(seconds)
-    tokens = format_count(result.base.context.job.total_tokens or 0)
+    job = plan.context.job if plan else result.base.context.job
+    tokens = format_count(job.total_tokens or 0)
     head = f"{tokens} tokens in {seconds / DAY_S:g} days"
     if plan is None:
         return f"{head}: on none of these sizes."
     gpus, flops = plan.strategy.num_gpus, plan.estimate.model_flops
     rate = flops / (plan.estimate.iter_time_s * gpus)
-    enough = gpus_for_deadline((plan.num_iterations() or 0.0) * flops, rate, seconds)
+    num_iterations = (job.total_tokens or 0) / job.tokens_per_iteration
+    enough = gpus_for_deadline(num_iterations * flops, rate, seconds)
     return (
         f"{head}: {gpus:,} GPUs take {(plan.total_s() or 0.0) / DAY_S:.1f}; at their "
         f"{rate / 1e12:.0f} TFLOP/s each, about {enough:,.0f} would do."

@@ -318,6 +318,6 @@ def evidence_line(context: Context, strategy: Strategy) -> str:
     found = evidence(context, strategy)
     parts = [found.note] if found.note else []
     if found.runs:
-        runs = "; ".join(_run_text(near.run, context) for near in found.runs)
+        runs = "; ".join(_run_text(run, context) for run in found.runs)
         parts.append(f"nearest published runs, predicted over measured: {runs}")
     return f"evidence: {'; '.join(parts)}"

@@ -10,7 +10,6 @@ import pytest
 
 from planner.answers.evidence import MAX_RUNS, NEAR_OCTAVES, distances, evidence, published_runs
 from planner.answers.layout import requested, resolve
-from planner.answers.rows import EvidenceRow
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.report.words import evidence_line
@@ -56,7 +55,7 @@ def test_runs_of_the_same_accelerator_come_nearest_first(
     found = evidence(*near_plan)
     assert not found.note
     assert len(found.runs) == MAX_RUNS
-    assert {near.run.accelerator for near in found.runs} == {"h100-sxm"}
+    assert {near.accelerator for near in found.runs} == {"h100-sxm"}
     octaves = [near.octaves for near in found.runs]
     assert octaves == sorted(octaves)
     assert max(octaves) <= NEAR_OCTAVES
@@ -83,7 +82,7 @@ def test_another_generation_stands_in_and_is_named(near_plan: tuple[Context, Str
     kin = evidence(renamed(context, name="h100-new"), strategy)
     assert kin.note == "no published run on h100-new; Hopper instead"
     assert kin.runs
-    assert {near.run.architecture for near in kin.runs} == {"Hopper"}
+    assert {near.architecture for near in kin.runs} == {"Hopper"}
 
 
 @pytest.mark.parametrize(
@@ -115,12 +114,12 @@ def test_a_tiny_model_is_near_to_nothing(
 def test_the_line_gives_signed_errors_of_each_run(near_plan: tuple[Context, Strategy]) -> None:
     line = evidence_line(*near_plan)
     for near in evidence(*near_plan).runs:
-        assert f"{near.run.gpus} {near.run.accelerator}" in line
-        assert f"time {100 * (near.run.predicted_s / near.run.measured_s - 1):+.1f} %" in line
+        assert f"{near.gpus} {near.accelerator}" in line
+        assert f"time {100 * (near.predicted_s / near.measured_s - 1):+.1f} %" in line
 
 
 def test_the_data_names_sources_and_distances(near_plan: tuple[Context, Strategy]) -> None:
-    for run in EvidenceRow.of(*near_plan).runs:
+    for run in evidence(*near_plan).runs:
         assert run.source
         assert run.time_error == pytest.approx(run.predicted_s / run.measured_s - 1.0)
 

@@ -40,9 +40,9 @@ def test_memory_and_gpus_are_in_conflict_where_only_more_of_either_helps(
     assert found.forbidding is None
     assert found.missing is not None
     assert found.unconstrained is not None
-    more = next(one for one in found.remedies if "more GPUs" in one.words)
+    more = next(one for one in found.remedies if "more GPUs" in one.change.words)
     nodes = more.plan.context.cluster.num_nodes
-    assert more.words == f"{8 * (nodes - 1)} more GPUs ({nodes}xdgx-h100)"
+    assert more.change.words == f"{8 * (nodes - 1)} more GPUs ({nodes}xdgx-h100)"
     assert more.change.cluster == f"{nodes}xdgx-h100"
     assert more.time_factor is not None
     assert more.time_factor > 1.0
@@ -58,10 +58,10 @@ def test_options_in_conflict_are_named_and_dropping_them_has_a_price(tight: Cont
     found = explained(tight, fix=["tp=1,pp=1,zero=0"], forbid=["offload"])
     assert found.conflict[0] == HBM
     assert set(found.conflict[1:]) <= set(narrowing.texts)
-    dropped = [one for one in found.remedies if one.words.startswith("without --")]
+    dropped = [one for one in found.remedies if one.change.words.startswith("without --")]
     assert dropped
     for one in dropped:
-        text = one.words.removeprefix("without ")
+        text = one.change.words.removeprefix("without ")
         plans = answer([tight], top=1, narrowing=narrowing.without(text)).plans
         assert one.plan.estimate.iter_time_s == pytest.approx(plans[0].estimate.iter_time_s)
         assert one.plan.is_optimal
@@ -84,7 +84,7 @@ def test_an_illegal_layout_names_its_rules(tight: Context) -> None:
 
 def test_pairs_of_changes_only_where_no_single_one_fits(tight: Context) -> None:
     found = explained(tight, fix=["tp=3", "dp=5"])
-    words = [one.words for one in found.remedies]
+    words = [one.change.words for one in found.remedies]
     assert "without --fix tp=3 and without --fix dp=5" in words
     assert all(" and " in each for each in words)
 
@@ -108,7 +108,8 @@ def test_the_nearest_of_several_frameworks_is_explained(context_of: Contexts) ->
     alone = [missing_memory(context, EVERYTHING) for context in contexts]
     least = min(short.missing_bytes for short in alone if short is not None)
     assert found.missing.missing_bytes == pytest.approx(least)
-    assert not any(re.match("--framework (accelerate|megatron)", r.words) for r in found.remedies)
+    words = [one.change.words for one in found.remedies]
+    assert not any(re.match("--framework (accelerate|megatron)", each) for each in words)
 
 
 def test_differences_of_layouts_are_what_differs(tight: Context) -> None:
