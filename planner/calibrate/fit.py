@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -89,69 +90,67 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     base = with_fresh(base, disks)
     priors = {key: each for key in FIGURES if (each := known(base, key))}
     # downwards: a fraction may stand at 1 already
-    slopes = _slopes(_ratios(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)
+    slopes = _slopes(_errors(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)
     effects = dict(zip(priors, np.abs(slopes).T, strict=True))
     used = [key for key, effect in effects.items() if np.max(effect) > LEAST_EFFECT]
-    ratios = _ratios(base.cluster, points, used)
+    errors = _errors(base.cluster, points, used)
     theta, scales = np.zeros(len(used)), np.array([priors[key].deviation for key in used])
-    # a fraction ends at 1
-    most = np.array(
-        [1.0 / priors[key].value if key.endswith("fraction") else np.inf for key in used]
-    )
-    normal = np.diag(1.0 / scales**2)
+    most = [1.0 / priors[key].value if key.endswith("fraction") else np.inf for key in used]
+    # inverse variances: of the kind, shared by the points of a file
+    noise = np.array([NOISE[point.kind] for point in points])
+    number = Counter((point.place.path, point.kind) for point in points)
+    shared = [min(1.0, INDEPENDENT / number[each.place.path, each.kind]) for each in points]
+    spread = scales
     for _ in range(ROUNDS if used else 0):
-        residual = np.log(ratios(np.exp(theta)))
-        slopes = _slopes(ratios, theta, -STEP)
-        weights = _weights(points, residual)
+        residual, slopes = errors(theta), _slopes(errors, theta, -STEP)
+        # from two deviations on a point counts less (Huber); 1e-12: one may be met exactly
+        huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
+        weights = shared * huber / noise**2
         normal = slopes.T @ (weights[:, None] * slopes) + np.diag(1.0 / scales**2)
         pull = slopes.T @ (weights * residual) + theta / scales**2
         theta = np.minimum(theta - np.linalg.solve(normal, pull), np.log(most))
-    spread = np.sqrt(np.diag(np.linalg.inv(normal))) if used else np.zeros(0)
+        spread = np.sqrt(np.diag(np.linalg.inv(normal)))
     fitted = tuple(
         Fitted(
             key=key,
             catalog=priors[key],
-            value=priors[key].value * math.exp(theta[at]),
-            deviation=float(spread[at]),
+            value=priors[key].value * math.exp(change),
+            deviation=float(deviation),
             num_points=int(np.sum(effects[key] > LEAST_EFFECT)),
         )
-        for at, key in enumerate(used)
+        for key, change, deviation in zip(used, theta, spread, strict=True)
     )
-    own = own_errors(base, points, dict(zip(used, np.exp(theta), strict=True)))
+    own = own_errors(base, points, dict(zip(used, theta, strict=True)))
     return Calibration(base=base, fitted=fitted, own=own)
 
 
-def _ratios(
+def _errors(
     cluster: ClusterSpec, points: Sequence[Point], keys: Sequence[str]
 ) -> Callable[[Array], Array]:
-    """Predicted over measured of every point, as a function of factors of figures."""
+    """Predicted over measured of every point by factors of figures, both in logarithms."""
 
-    def ratios(factors: Array) -> Array:
-        machine = with_factors(cluster, dict(zip(keys, factors, strict=True)))
-        return np.array([point.predict(machine) / point.measured for point in points])
+    def errors(theta: Array) -> Array:
+        machine = with_factors(cluster, dict(zip(keys, np.exp(theta), strict=True)))
+        return np.log([point.predict(machine) / point.measured for point in points])
 
-    return ratios
+    return errors
 
 
-def _weights(points: Sequence[Point], residual: Array) -> Array:
-    """Inverse variances: of the kind, shared by the points of a file, less where far off."""
-    number = Counter((point.place.path, point.kind) for point in points)
-    noise = np.array([NOISE[point.kind] for point in points])
-    shared = np.array([min(1.0, INDEPENDENT / number[p.place.path, p.kind]) for p in points])
-    # 1e-12: no division by zero where a point is met exactly
-    # from two deviations on a point counts less (Huber's weights)
-    huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
-    weights: Array = shared * huber / noise**2
-    return weights
+def _slopes(errors: Callable[[Array], Array], theta: Array, step: float) -> Array:
+    """By how much errors follow each figure, in logarithms."""
+    here = errors(theta)
+    moved = [errors(theta + axis) for axis in step * np.eye(len(theta))]
+    return np.stack([(each - here) / step for each in moved], axis=1)
 
 
 def own_errors(
-    base: Base, points: Sequence[Point], factors: Mapping[str, float]
+    base: Base, points: Sequence[Point], theta: Mapping[str, float]
 ) -> tuple[OwnErrors, ...]:
-    """How far the model is from each file, kind by kind."""
-    ratios = _ratios(base.cluster, points, list(factors))
-    fresh = ratios(np.ones(len(factors)))
-    before, after = np.abs(fresh - 1.0), np.abs(ratios(np.array(list(factors.values()))) - 1.0)
+    """How far the model is from each file, kind by kind; ``theta``: logarithms of new over old."""
+    errors = _errors(base.cluster, points, list(theta))
+    ratios = np.exp(errors(np.zeros(len(theta))))
+    before = np.abs(ratios - 1.0)
+    after = np.abs(np.expm1(errors(np.array(list(theta.values())))))
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
         rows.setdefault((point.place.path, point.kind), []).append(at)
@@ -162,7 +161,7 @@ def own_errors(
             num_points=len(mine),
             before=float(np.mean(before[mine])),
             after=float(np.mean(after[mine])),
-            ratio=float(np.median(fresh[mine])),
+            ratio=float(np.median(ratios[mine])),
         )
         for (path, kind), mine in rows.items()
     )
@@ -178,63 +177,48 @@ class FormulaFit:
 
 
 def fit_formula(
-    predict: Callable[[Array], Array], measured: Array, start: Array, deviation: Array
+    predict: Callable[[Array], Array],
+    measured: Sequence[float] | Array,
+    start: Array,
+    deviation: Array,
 ) -> FormulaFit:
     """The figures that minimise ``Σ (ln p - ln t)² / σ² + Σ (ln v - ln start)² / s²``.
 
     σ is the root mean square of what is left, no less than 1 %: found with the figures, by
     Levenberg and Marquardt. ``deviation``: s, of the logarithms of ``start``.
     """
-    prior = np.log(start)
-    theta, noise = prior.copy(), 0.1
+    prior = theta = np.log(start)
+    noise = 0.1
+
+    def rows(at: Array, noise: float) -> Array:
+        left = np.log(predict(np.exp(at))) - np.log(measured)
+        return np.concatenate([left / noise, (at - prior) / deviation])
+
     # the noise of a round is what the round before left
     for _ in range(3):
-        theta = _solve(predict, np.log(measured), prior, deviation, theta, noise)
-        left = np.log(predict(np.exp(theta))) - np.log(measured)
-        # no formula is taken to be nearer to a measurement than that
+        theta = _solve(partial(rows, noise=noise), theta)
+        left = rows(theta, 1.0)[: len(measured)]
+        # no formula is taken to be nearer to a measurement than 1 %
         noise = max(float(np.sqrt(np.mean(left**2))), 0.01)
-    slopes = _slopes(predict, theta, FORMULA_STEP)
-    normal = slopes.T @ slopes / noise**2 + np.diag(1.0 / deviation**2)
-    return FormulaFit(
-        values=np.exp(theta), deviations=np.sqrt(np.diag(np.linalg.inv(normal))), error=noise
-    )
+    slopes = _slopes(partial(rows, noise=noise), theta, FORMULA_STEP)
+    deviations = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
+    return FormulaFit(values=np.exp(theta), deviations=deviations, error=noise)
 
 
-def _slopes(predict: Callable[[Array], Array], theta: Array, step: float) -> Array:
-    """By how much predictions follow each figure, in logarithms."""
-    here = np.log(predict(np.exp(theta)))
-    moved = [np.log(predict(np.exp(theta + axis))) for axis in step * np.eye(len(theta))]
-    return np.stack([(each - here) / step for each in moved], axis=1)
-
-
-def _solve(
-    predict: Callable[[Array], Array],
-    target: Array,
-    prior: Array,
-    deviation: Array,
-    theta: Array,
-    noise: float,
-) -> Array:
-    def loss(at: Array) -> float:
-        left = (np.log(predict(np.exp(at))) - target) / noise
-        return float(left @ left + np.sum(((at - prior) / deviation) ** 2))
-
-    damping, best = FIRST_DAMPING, loss(theta)
+def _solve(rows: Callable[[Array], Array], theta: Array) -> Array:
+    """Where the sum of the squares of rows is least, by steps that are damped while they fail."""
+    damping, left = FIRST_DAMPING, rows(theta)
     for _ in range(60):
-        left = (np.log(predict(np.exp(theta))) - target) / noise
-        slopes = _slopes(predict, theta, FORMULA_STEP) / noise
-        normal = slopes.T @ slopes + np.diag(1.0 / deviation**2)
-        pull = slopes.T @ left + (theta - prior) / deviation**2
+        slopes = _slopes(rows, theta, FORMULA_STEP)
+        normal = slopes.T @ slopes
         damped = normal + damping * np.diag(np.diag(normal))
-        trial = theta - np.linalg.solve(damped, pull)
-        value = loss(trial)
-        if value < best:
-            gained, theta, best = best - value, trial, value
-            damping = max(damping / DAMPING_FACTOR, LEAST_DAMPING)
-            if gained < 1e-9 * best:
-                break
-        elif damping > MOST_DAMPING:
+        trial = theta - np.linalg.solve(damped, slopes.T @ left)
+        tried = rows(trial)
+        gained = left @ left - tried @ tried
+        if gained > 0.0:
+            theta, left = trial, tried
+        is_done = 0.0 < gained < 1e-9 * (left @ left)
+        if is_done or (gained <= 0.0 and damping > MOST_DAMPING):
             break
-        else:
-            damping *= DAMPING_FACTOR
+        damping *= DAMPING_FACTOR if gained <= 0.0 else 1.0 / DAMPING_FACTOR
     return theta

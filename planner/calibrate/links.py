@@ -30,14 +30,6 @@ class StatedFigure:
     num_points: int = 0  # 0: read from the system, or follows from others
     note: str = ""
 
-    @classmethod
-    def of_row(
-        cls, path: str, value: float, row: Measured, *, num_points: int = 1, note: str = ""
-    ) -> "StatedFigure":
-        """A figure that one row says, as surely as its repeats agree."""
-        deviation = row.spread_s / row.time_s
-        return cls(path, value, deviation=deviation, num_points=num_points, note=note)
-
     @property
     def key(self) -> str:
         """The path as people write it, without its part of the file."""
@@ -81,44 +73,36 @@ class AlphaBetaFit:
     num_points: int
 
 
-def alpha_beta_fit(
-    sizes: Sequence[float], moved: Sequence[float], seconds: Sequence[float]
-) -> AlphaBetaFit:
+def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> AlphaBetaFit:
     """The fit of one regime, or of two where these fit clearly better; at least one point."""
     # a regime is a run of neighbouring sizes
-    order = np.argsort(np.array(sizes))
-    size, bus, time = (np.array(each, dtype=float)[order] for each in (sizes, moved, seconds))
+    order = np.argsort(sizes)
+    size, bus, time = sizes[order], moved[order], np.array(seconds)[order]
     count = len(time)
     one = _regime(bus, time)
-    best = _joined([one], (), one.error, count)
+    regimes, switch_bytes, error = [one], [], one.error
     for at in range(LEAST_POINTS, count - LEAST_POINTS + 1):
-        low, high = _regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])
-        squares = at * low.error**2 + (count - at) * high.error**2
-        error = float(np.sqrt(squares / count))
+        both = [_regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])]
+        squares = at * both[0].error ** 2 + (count - at) * both[1].error ** 2
+        joined = float(np.sqrt(squares / count))
         # a second regime is worth stating where it leaves less than 70 % of the error
-        if error < 0.7 * one.error and error < best.error:
+        if joined < 0.7 * one.error and joined < error:
+            regimes, error = both, joined
             # somewhere between the two: their geometric mean
-            switch = float(np.sqrt(size[at - 1] * size[at]))
-            best = _joined([low, high], (switch,), error, count)
-    return best
+            switch_bytes = [float(np.sqrt(size[at - 1] * size[at]))]
+    return AlphaBetaFit(
+        latency_s=tuple(float(fit.values[0]) for fit in regimes),
+        bytes_per_s=tuple(float(fit.values[1]) for fit in regimes),
+        switch_bytes=tuple(switch_bytes),
+        deviation=float(regimes[-1].deviations[1]),
+        error=error,
+        num_points=count,
+    )
 
 
 def _regime(moved: Array, seconds: Array) -> FormulaFit:
     start = np.array([np.min(seconds), np.max(moved / seconds)])
     return fit_formula(lambda v: v[0] + moved / v[1], seconds, start, np.full(2, OPEN))
-
-
-def _joined(
-    regimes: Sequence[FormulaFit], switch_bytes: tuple[float, ...], error: float, num_points: int
-) -> AlphaBetaFit:
-    return AlphaBetaFit(
-        latency_s=tuple(float(fit.values[0]) for fit in regimes),
-        bytes_per_s=tuple(float(fit.values[1]) for fit in regimes),
-        switch_bytes=switch_bytes,
-        deviation=float(regimes[-1].deviations[1]),
-        error=error,
-        num_points=num_points,
-    )
 
 
 def link_figures(table: Table) -> list[StatedFigure]:
@@ -135,72 +119,54 @@ def link_figures(table: Table) -> list[StatedFigure]:
             "efficiency_fraction": 1.0,
         }
         return [StatedFigure(scale_up + key, value, note=note) for key, value in unknown.items()]
-    fit = _messages(messages)
+    fit = _fit(messages)
     large = fit.bytes_per_s[-1] / GB
     # no link is slower than what a rank took in by any collective
-    best = max([large, *(row.num_bytes / row.time_s / GB for row in inside)])
-
-    def rate(key: str, value: float, note: str) -> StatedFigure:
-        return StatedFigure(
-            scale_up + key, value, deviation=fit.deviation, num_points=fit.num_points, note=note
-        )
-
+    best = max([large, *(row.bytes_per_s / GB for row in inside)])
+    surely = (fit.deviation, fit.num_points)
+    share = "large messages between two ranks"
     return [
-        rate("gb_per_s_per_direction", best, "best that any carried"),
+        StatedFigure(scale_up + "gb_per_s_per_direction", best, *surely, "best that any carried"),
         _latency(scale_up + "latency_us", fit),
-        rate("efficiency_fraction", large / best, "large messages between two ranks"),
+        StatedFigure(scale_up + "efficiency_fraction", large / best, *surely, share),
         *_lines(table, best),
         *_network(table),
     ]
 
 
-def _messages(rows: Sequence[Measured]) -> AlphaBetaFit:
-    sizes = [row.num_bytes for row in rows]
-    return alpha_beta_fit(sizes, sizes, [row.time_s for row in rows])
+def _fit(rows: Sequence[Measured], factor: float = 1.0) -> AlphaBetaFit:
+    """The fit of rows that move so many times their size."""
+    sizes = np.array([float(row.num_bytes) for row in rows])
+    return alpha_beta_fit(sizes, factor * sizes, [row.time_s for row in rows])
 
 
 def _latency(path: str, fit: AlphaBetaFit) -> StatedFigure:
-    return StatedFigure(
-        path,
-        fit.latency_s[0] / US,
-        deviation=fit.error,
-        num_points=fit.num_points,
-        note="small messages between two ranks",
-    )
+    note = "small messages between two ranks"
+    return StatedFigure(path, fit.latency_s[0] / US, fit.error, fit.num_points, note)
 
 
 def _lines(table: Table, rate_gb_per_s: float) -> list[StatedFigure]:
     """Measured lines of every collective and group inside a node."""
-    at = "accelerator.collectives."
-    found = []
+    found: list[StatedFigure] = []
     for kind in COLLECTIVES:
         rows = [row for row in table.of(kind) if 1 < row.ranks <= table.machine.per_node]
         for place, ranks in enumerate(sorted({row.ranks for row in rows})):
             own = [row for row in rows if row.ranks == ranks]
-            found += _line(f"{at}{kind}.{place}.", kind, ranks, own)
-    measured_at = at + "measured_at_gb_per_s_per_direction"
+            fit = _fit(own, float(busbw_factor(kind, float(ranks))))
+            prefix = f"accelerator.collectives.{kind}.{place}."
+            lists = {
+                "latency_us": tuple(each / US for each in fit.latency_s),
+                "busbw_gb_per_s": tuple(each / GB for each in fit.bytes_per_s),
+                "switch_kib": tuple(each / KIB for each in fit.switch_bytes),
+            }
+            found.append(StatedFigure(prefix + "num_ranks", ranks))
+            found += [
+                StatedFigure(prefix + key, value, fit.error, fit.num_points)
+                for key, value in lists.items()
+                if value
+            ]
+    measured_at = "accelerator.collectives.measured_at_gb_per_s_per_direction"
     return [StatedFigure(measured_at, rate_gb_per_s), *found] if found else []
-
-
-def _line(
-    prefix: str, kind: Collective, ranks: int, rows: Sequence[Measured]
-) -> list[StatedFigure]:
-    sizes = [float(row.num_bytes) for row in rows]
-    moved = [float(busbw_factor(kind, float(ranks))) * size for size in sizes]
-    fit = alpha_beta_fit(sizes, moved, [row.time_s for row in rows])
-    lists = {
-        "latency_us": tuple(each / US for each in fit.latency_s),
-        "busbw_gb_per_s": tuple(each / GB for each in fit.bytes_per_s),
-        "switch_kib": tuple(each / KIB for each in fit.switch_bytes),
-    }
-    return [
-        StatedFigure(prefix + "num_ranks", ranks),
-        *(
-            StatedFigure(prefix + key, value, deviation=fit.error, num_points=fit.num_points)
-            for key, value in lists.items()
-            if value
-        ),
-    ]
 
 
 def _network(table: Table) -> list[StatedFigure]:
@@ -213,15 +179,14 @@ def _network(table: Table) -> list[StatedFigure]:
         return []
 
     def busbw(row: Measured) -> float:
-        factor = float(busbw_factor(row.what, float(total)))  # type: ignore[arg-type]
-        return factor * row.num_bytes / row.time_s
+        return float(busbw_factor(row.what, float(total))) * row.bytes_per_s  # type: ignore[arg-type]
 
     best = max(rings, key=busbw)
     note = "ring through all ranks: what the ports of a node carried of it"
     port = busbw(best) / GBIT_PER_S
     return [
         StatedFigure("node.nics", 1, note="all ports together"),
-        StatedFigure.of_row("node.nic_gbit_per_s", port, best, note=note),
-        _latency("overrides.fabric_latency_us", _messages(far)),
+        StatedFigure("node.nic_gbit_per_s", port, best.deviation, 1, note),
+        _latency("overrides.fabric_latency_us", _fit(far)),
         StatedFigure("overrides.fabric_efficiency_fraction", 1.0, note=note),
     ]

@@ -6,6 +6,7 @@ Accelerator and host are here, what is between ranks in ``links``.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -79,11 +80,11 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
     by_dtype = {row.dtype: [each for each in rows if each.dtype == row.dtype] for row in rows}
     # the precision that was measured most is the one that training uses here
     usual = cast("Dtype", max(by_dtype, key=lambda name: len(by_dtype[name])))
-    best = {name: max(own, key=_flops_per_s) for name, own in by_dtype.items()}
+    best = {name: max(own, key=attrgetter("flops_per_s")) for name, own in by_dtype.items()}
     moving = table.of("copy", "add", "norm")
-    fastest = max(moving, key=_bytes_per_s)
+    fastest = max(moving, key=attrgetter("bytes_per_s"))
     launch_s = float(np.median([row.time_s for row in table.of("launch")]))
-    spec = _spec(usual, _flops_per_s(best[usual]), _bytes_per_s(fastest))
+    spec = _spec(usual, best[usual].flops_per_s, fastest.bytes_per_s)
     sizes = {
         "accelerator.hbm_gib": machine.memory_bytes / GIB,
         "accelerator.context_gib": machine.context_bytes / GIB,
@@ -93,24 +94,24 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
     found = [StatedFigure(at, value) for at, value in sizes.items()]
     for name, row in best.items():
         # 16 bits that are slower than 32 are emulated; nobody trains in them
-        if name in (usual, "fp32") or _flops_per_s(row) >= _flops_per_s(best[usual]):
+        if name in (usual, "fp32") or row.flops_per_s >= best[usual].flops_per_s:
             found.append(
-                StatedFigure.of_row(
+                StatedFigure(
                     f"accelerator.{RATE_KEYS[name]}",
-                    _flops_per_s(row) / TERA,
-                    row,
+                    row.flops_per_s / TERA,
+                    deviation=row.deviation,
                     num_points=len(by_dtype[name]),
                     note=f"best product: {row.m} x {row.n} x {row.k}",
                 )
             )
     size = f"{fastest.num_bytes / MIB:.0f} MiB"
     kernels = table.of("add", "norm")
-    shares = np.log([_bytes_per_s(row) / _bytes_per_s(fastest) for row in kernels])
+    shares = np.log([row.bytes_per_s / fastest.bytes_per_s for row in kernels])
     found += [
-        StatedFigure.of_row(
+        StatedFigure(
             "accelerator.hbm_gb_per_s",
-            _bytes_per_s(fastest) / GB,
-            fastest,
+            fastest.bytes_per_s / GB,
+            deviation=fastest.deviation,
             num_points=len(moving),
             note=f"best: {fastest.what} of {size}, all ranks at once",
         ),
@@ -124,14 +125,6 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
     ]
     found += _gemm(by_dtype[usual], spec, usual, launch_s)
     return found + _attention(path, table, spec, usual, LAUNCHES * launch_s)
-
-
-def _flops_per_s(row: Measured) -> float:
-    return 2.0 * row.m * row.n * row.k / row.time_s
-
-
-def _bytes_per_s(row: Measured) -> float:
-    return row.num_bytes / row.time_s
 
 
 def _spec(dtype: Dtype, peak_flops_per_s: float, hbm_bytes_per_s: float) -> AcceleratorSpec:
@@ -167,13 +160,9 @@ def _gemm(
 
     start = np.array([0.9, OFFSET, OFFSET, OFFSET, LAUNCHES * launch_s / US])
     deviation = np.array([FRACTION_DEVIATION, *[OFFSET_DEVIATION] * 4])
-    fit = fit_formula(predict, _times(rows), start, deviation)
+    fit = fit_formula(predict, [row.time_s for row in rows], start, deviation)
     names = ("sustained_fraction", "m0", "n0", "k0", "launch_us")
     return _figures("accelerator.gemm.", names, fit, len(rows))
-
-
-def _times(rows: Sequence[Measured]) -> Array:
-    return np.array([row.time_s for row in rows])
 
 
 def _figures(
@@ -197,22 +186,15 @@ def _attention(
     """Share of the peak, ramp and factors of head sizes, forward and backward."""
     forward, backward = table.of("attention_forward"), table.of("attention_backward")
     both = {row.head_dim for row in forward} & {row.head_dim for row in backward}
-    dims = tuple(float(dim) for dim in sorted(both))
+    dims = tuple(map(float, sorted(both)))
     if not dims:
         message = "attention was measured forward and backward at no common head_dim"
         raise InputError.single(path, "rows", message)
     launched = replace(spec, attention=replace(spec.attention, launch_s=launch_s))
-    found = []
-    passes: tuple[tuple[str, list[Measured], Callable[..., Array]], ...] = (
-        ("forward", forward, flash_attention_forward_s),
-        ("backward", backward, flash_attention_backward_s),
-    )
-    for name, rows, seconds in passes:
-        shared = [row for row in rows if row.head_dim in both]
-        found += _one_pass(name, shared, dims, launched, dtype, seconds)
     note = f"{LAUNCHES:g} launches of a small kernel"
     return [
-        *found,
+        *_one_pass("forward", forward, dims, launched, dtype, flash_attention_forward_s),
+        *_one_pass("backward", backward, dims, launched, dtype, flash_attention_backward_s),
         StatedFigure("accelerator.attention.head_dims", dims),
         StatedFigure("accelerator.attention.launch_us", launch_s / US, note=note),
     ]
@@ -226,6 +208,7 @@ def _one_pass(
     dtype: Dtype,
     seconds: Callable[..., Array],
 ) -> list[StatedFigure]:
+    rows = [row for row in rows if row.head_dim in dims]
     work = [work_of(row) for row in rows]
 
     def predict(values: Array) -> Array:
@@ -240,7 +223,7 @@ def _one_pass(
     # which attention reaches half its rate, known as the offsets are
     start = np.array([0.4, 100.0, *[0.8] * (len(dims) - 1)])
     deviation = np.array([1.0, OFFSET_DEVIATION, *[FRACTION_DEVIATION] * (len(dims) - 1)])
-    fit = fit_formula(predict, _times(rows), start, deviation)
+    fit = fit_formula(predict, [row.time_s for row in rows], start, deviation)
     prefix = f"accelerator.attention.{name}_"
     factors = (*(float(value) for value in fit.values[2:]), 1.0)
     return [
@@ -253,26 +236,21 @@ def _host(table: Table) -> list[StatedFigure]:
     """What Adam moves in host memory, by a thread and by all ranks; the links to the device."""
     machine, adam = table.machine, table.of("host_adam")[0]
     moved = HOST_ADAM_BYTES * adam.params / adam.time_s / GB
-    note = f"Adam of all ranks, taken as {FUSED_HOST_FRACTION} of it"
+    by_all = f"Adam of all ranks, taken as {FUSED_HOST_FRACTION} of it"
     shared = moved * machine.per_node / FUSED_HOST_FRACTION
     links = table.of("host_to_device", "device_to_host")
     at = "node.host_link_gb_per_s_per_direction"
     if links:
-        slowest = min(links, key=_bytes_per_s)
-        link = StatedFigure.of_row(
-            at,
-            _bytes_per_s(slowest) / GB,
-            slowest,
-            num_points=len(links),
-            note="pinned copies, the slower way",
-        )
+        slowest = min(links, key=attrgetter("bytes_per_s"))
+        rate, note = slowest.bytes_per_s / GB, "pinned copies, the slower way"
+        link = StatedFigure(at, rate, slowest.deviation, len(links), note)
     else:
-        memory = max(map(_bytes_per_s, table.of("copy", "add", "norm"))) / GB
+        memory = max(row.bytes_per_s for row in table.of("copy", "add", "norm")) / GB
         link = StatedFigure(at, memory, note="copies in host memory: the device is the processor")
     thread = moved / max(machine.threads, 1)
     return [
-        StatedFigure.of_row("node.host_core_gb_per_s", thread, adam),
-        StatedFigure.of_row("node.host_memory_gb_per_s", shared, adam, note=note),
+        StatedFigure("node.host_core_gb_per_s", thread, adam.deviation, 1),
+        StatedFigure("node.host_memory_gb_per_s", shared, adam.deviation, 1, by_all),
         link,
     ]
 

@@ -63,6 +63,21 @@ class Measured:
     spread_s: Amount  # half the distance of the quartiles
     repeats: Annotated[int, Field(ge=1)]
 
+    @property
+    def deviation(self) -> float:
+        """Spread over time: how surely the row says a figure."""
+        return self.spread_s / self.time_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of all that is counted in ``num_bytes``."""
+        return self.num_bytes / self.time_s
+
+    @property
+    def flops_per_s(self) -> float:
+        """Of a product."""
+        return 2.0 * self.m * self.n * self.k / self.time_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:

@@ -24,6 +24,6 @@ def test_two_protocols_are_two_regimes_that_switch_between_their_points() -> Non
 
 
 def test_one_point_is_a_line() -> None:
-    line = alpha_beta_fit([2.0**20], [2.0**20], [1e-3])
+    line = alpha_beta_fit(np.array([2.0**20]), np.array([2.0**20]), [1e-3])
     assert line.num_points == 1
     assert line.latency_s[0] + 2.0**20 / line.bytes_per_s[0] == pytest.approx(1e-3, rel=0.5)
