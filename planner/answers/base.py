@@ -20,7 +20,8 @@ from planner.query.objectives import (
     span_s,
 )
 from planner.search.ranking.handicaps import used
-from planner.search.search import Found, SearchResult
+from planner.search.search import Found as FoundLayout
+from planner.search.search import SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import SCHEDULES, Strategy
@@ -141,23 +142,45 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """Everything a report needs: the best plans, the frontiers, search figures."""
+class Found:
+    """What the searches of a question found, one per framework."""
+
+    plans: tuple[Plan, ...]
+    """Best first, as the searches rank them."""
+    searches: tuple[SearchResult, ...]
+    frontier: tuple[Plan, ...] = ()
+    """The fastest of every number of GPUs, of all frameworks, where it was asked for."""
+    ladder: tuple[Plan, ...] = ()
+    """The best on at most a half, a quarter, ... of the best plan's GPUs, likewise."""
+    fastest_of_each: tuple[Plan, ...] = ()
+    """Of each framework under the model as it stands, likewise."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The best one."""
+        return self.plans[0] if self.plans else None
+
+    @property
+    def is_complete(self) -> bool:
+        """No time limit struck."""
+        return all(result.is_complete for result in self.searches)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Found):
+    """Everything a report needs: the best plans, the frontiers, search figures.
+
+    All plans keep the limits, no two have one layout. Of several frameworks the best of each come
+    first; by time those of a framework are on as many GPUs as its best. The frontier is what
+    nothing dominates in time and GPUs, ascending in GPUs; rungs of the ladder are of one framework.
+    """
 
     contexts: tuple[Context, ...]
-    plans: tuple[Plan, ...]
-    """Best first; all keep the limits, no two have one layout. Of several frameworks the best of
-    each come first; by time those of a framework are on as many GPUs as its best."""
     pareto: tuple[Plan, ...]
     """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
-    searches: tuple[SearchResult, ...]
     notes: tuple[Note, ...] = ()
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
-    frontier: tuple[Plan, ...] = ()
-    """What nothing dominates in time and GPUs, ascending in GPUs, where it was asked for."""
-    ladder: tuple[Plan, ...] = ()
-    """The best on at most a half, a quarter, ... of the first plan's GPUs, and on the fewest."""
     fastest: Plan | None = None
     """The fastest under the model as it stands, where the first plan is another one."""
     headroom_gib: int | None = None
@@ -179,11 +202,6 @@ class Answer:
         return max(gaps, default=0.0)
 
     @property
-    def is_complete(self) -> bool:
-        """No time limit struck."""
-        return all(result.is_complete for result in self.searches)
-
-    @property
     def beside_s(self) -> float | None:
         """Seconds for each search beside the plans; no limit where none struck."""
         return None if self.is_complete else BESIDE_S
@@ -201,7 +219,7 @@ class Answer:
         return dict(total.most_common())
 
 
-def plans_of(context: Context, found: Sequence[Found]) -> list[Plan]:
+def plans_of(context: Context, found: Sequence[FoundLayout]) -> list[Plan]:
     """What a search found, as plans."""
     if not found:
         return []

@@ -132,9 +132,8 @@ def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]
             message = f"{num_ranks} ranks do not fill whole units of {below}; nearest are {nearest}"
             raise InputError.single("command line", "--group", message)
         if inside > below:
-            part = _group_level(level.within(inside), level, inside // below, inside)
-            in_domain = index <= cluster.num_inner_levels
-            found.append(replace(part, issue_s=DOMAIN_ISSUE_S if in_domain else NETWORK_ISSUE_S))
+            issue_s = DOMAIN_ISSUE_S if index <= cluster.num_inner_levels else NETWORK_ISSUE_S
+            found.append(_group_level(level, inside // below, inside, issue_s))
         below = max(below, inside)
     return tuple(found)
 
@@ -150,7 +149,9 @@ def most_whole_ranks(cluster: ClusterSpec) -> int:
     return cluster.num_accelerators
 
 
-def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -> GroupLevel:
+def _group_level(whole: LevelSpec, members: int, inside: int, issue_s: float) -> GroupLevel:
+    """A level as so many of its ranks use it."""
+    part = whole.within(inside)
     share = float(np.asarray(link_share(part, np.asarray(inside))))
     return GroupLevel(
         name=part.name,
@@ -164,6 +165,7 @@ def _group_level(part: LevelSpec, whole: LevelSpec, members: int, inside: int) -
             for d, length in zip(part.dims, whole.dims, strict=True)
         ),
         reduces_in_network=part.reduces_in_network,
+        issue_s=issue_s,
     )
 
 

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from planner.answers.base import Answer, Deadline, Plan
+from planner.answers.base import Answer, Deadline, Found, Plan
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
 from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
-from planner.answers.whatif import Case, Found, found_by, search_each, smallest
+from planner.answers.whatif import Case, found_by, search_each, smallest
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.query.objectives import (
@@ -105,7 +105,7 @@ def answer(
         frontier=merged(points, ("iteration_s", "gpus")) if points else (),
         headroom_gib=headroom_gib if by_headroom else None,
         ladder=_rungs(found.ladder, first),
-        fastest=_fastest(found.fastest, first),
+        fastest=_fastest(found.fastest_of_each, first),
     )
 
 

@@ -12,13 +12,14 @@ from planner.cost.context import Context
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.cost.stage_model import price
 from planner.errors import InputError
-from planner.search.near import SPLIT, Accepts, Neighborhood, nearest
+from planner.search.near import SPLIT, Accepts, Near, Neighborhood, nearest
 from planner.search.search import Progress
 from planner.search.space.legality import LAYERS, Violation, violations
 from planner.spec.strategy import POLICY_COUNT_FIELDS, SEARCHED_FIELDS, Strategy
 from planner.units import format_bytes, format_stage
 
 RECOMPUTE, MODULES, MICRO_BATCHES = "recompute", "recompute_modules", "num_micro_batches"
+NOTHING_SEARCHED = Near(found=(), num_changes=0, num_configurations=0)
 Value = int | str | bool | tuple[int, ...] | tuple[str, ...] | dict[str, tuple[int, ...]]
 
 
@@ -87,14 +88,9 @@ class RepairAnswer:
     """Priced here, or on the cluster it was made for; None where it is legal on neither."""
     repaired: tuple[Repaired, ...] = ()
     """The fastest of those with the fewest changes first; empty where nothing is wrong."""
-    num_changes: int = 0
-    """Of each repair; without one, the most fields that were changed in vain."""
-    num_configurations: int = 0
-    """That the search looked at."""
+    near: Near = NOTHING_SEARCHED
+    """What was looked at for repairs, and how many changes each has."""
     seconds: float = 0.0
-    is_complete: bool = True
-    gave_up: bool = False
-    """Too many layouts in a row were not accepted."""
 
     @property
     def is_sound(self) -> bool:
@@ -144,15 +140,8 @@ def repair(
         Repaired(plan=plan, changes=tuple(_changes(space, plan.strategy)))
         for plan in plans_of(context, near.found)
     )
-    return replace(
-        wrong,
-        repaired=repaired,
-        num_changes=near.num_changes,
-        num_configurations=near.num_configurations,
-        seconds=time.perf_counter() - started,
-        is_complete=near.is_complete,
-        gave_up=near.gave_up,
-    )
+    seconds = time.perf_counter() - started
+    return replace(wrong, repaired=repaired, near=near, seconds=seconds)
 
 
 def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = None) -> RepairAnswer:

@@ -13,7 +13,7 @@ from planner.answers.row import Row, figures, row_of, told, told_by
 from planner.answers.software import phrases
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate, TimeItem
-from planner.frameworks.registry import profile_title
+from planner.frameworks.registry import Profile, profile_title
 from planner.notes import Note
 from planner.query.objectives import JobLimits, Limit
 from planner.query.traits import settings_mapping
@@ -80,15 +80,9 @@ def layout_row(strategy: Strategy) -> LayoutRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftwareRow(Row):
+class SoftwareRow(Row, Profile):
     """What is assumed about the software of a plan."""
 
-    framework: str
-    profile: str
-    title: str
-    """What the profile stands for."""
-    versions: str
-    """Releases and years of the software."""
     traits: dict[str, Any]
     """Traits set in place of the profile's."""
     software: dict[str, str]
@@ -97,12 +91,8 @@ class SoftwareRow(Row):
     @classmethod
     def of(cls, traits: FrameworkTraits) -> "SoftwareRow":
         """Every topic included."""
-        about = profile_title(traits.name, traits.profile)
         return cls(
-            framework=traits.name,
-            profile=traits.profile,
-            title=about.title,
-            versions=about.versions,
+            **asdict(profile_title(traits.name, traits.profile)),
             traits=settings_mapping(traits.settings),
             software=phrases(traits),
         )

@@ -6,10 +6,10 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Literal
 
-from planner.answers.base import Deadline, Plan
+from planner.answers.base import Deadline, Found, Plan
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, PlanRow
-from planner.answers.whatif import Case, Found, best
+from planner.answers.whatif import Case, best
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError

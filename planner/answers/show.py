@@ -1,6 +1,6 @@
 """Entries of the catalog as rows: models, hardware, recipes and frameworks; base units."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner.answers.row import row_of, told
@@ -23,6 +23,7 @@ from planner.errors import InputError
 from planner.frameworks.registry import (
     CURRENT,
     FRAMEWORKS,
+    Profile,
     load_traits,
     profile_names,
     profile_title,
@@ -63,12 +64,9 @@ class Models:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(ModelRow):
     """One model: exact counts, published ones, its shape and what its file states."""
 
-    name: str
-    parameters: int
-    active_parameters: int
     mtp_parameters: int
     published_parameters: float | None
     published_active_parameters: float | None
@@ -108,9 +106,7 @@ def model(name: str) -> Model:
     stated = file.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     origin = file.provenance
     return Model(
-        name=spec.name,
-        parameters=count_parameters(spec),
-        active_parameters=count_active_parameters(spec),
+        **asdict(_model_row(spec)),
         mtp_parameters=spec.num_mtp_layers and count_mtp_parameters(spec),
         published_parameters=None if published is None else published * 1e9,
         published_active_parameters=None if active is None else active * 1e9,
@@ -345,13 +341,9 @@ def recipes(words: tuple[str, ...]) -> Recipes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileRow:
+class ProfileRow(Profile):
     """A profile of a framework, what it stands for, and what it assumes otherwise."""
 
-    framework: str
-    profile: str
-    title: str
-    versions: str
     differs_from_current: tuple[str, ...]
 
 
@@ -427,12 +419,8 @@ def framework(name: str) -> Framework:
 def _profile(framework: str, profile: str) -> dict[str, Any]:
     from planner.answers.software import differences
 
-    about = profile_title(framework, profile)
     return {
-        "framework": framework,
-        "profile": profile,
-        "title": about.title,
-        "versions": about.versions,
+        **asdict(profile_title(framework, profile)),
         "differs_from_current": (
             () if profile == CURRENT else tuple(differences(framework, profile))
         ),

@@ -181,7 +181,11 @@ class Sizer:
         """
         found = self._on_growing(case, clusters())
         inside = narrowed(case, NOTHING_OFFLOADED)
-        if found.chosen is None or not _is_offloaded(found.chosen) or inside is None:
+        if found.chosen is None or inside is None:
+            return found
+        strategy = found.chosen.strategy
+        moves_activations = any(strategy.layers_under[name] for name in OFFLOAD_POLICIES)
+        if strategy.offload == "none" and not moves_activations:
             return found
         return replace(found, resident=self._on_growing(inside, clusters()).chosen)
 
@@ -194,14 +198,6 @@ class Sizer:
                 break
         assert found is not None
         return found
-
-
-def _is_offloaded(plan: Plan) -> bool:
-    """Whether a plan keeps anything in host memory or on disks."""
-    strategy = plan.strategy
-    return strategy.offload != "none" or any(
-        strategy.layers_under[name] for name in OFFLOAD_POLICIES
-    )
 
 
 def unmet(result: Answer) -> Sizing:

@@ -1,11 +1,12 @@
 """What the best plan is when a question is asked otherwise: the searches of such answers."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.answers.base import Deadline, Plan, plans_of
+from planner.answers.base import Deadline, Found, Plan, plans_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.search.feasible import SearchTimeoutError, first_feasible
@@ -59,41 +60,20 @@ class Scale:
     num_steps: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """What the searches of a question found, one per framework."""
-
-    plans: tuple[Plan, ...]
-    """Best first, as the searches rank them."""
-    searches: tuple[SearchResult, ...]
-    frontier: tuple[Plan, ...] = ()
-    """The fastest of every number of GPUs, of all frameworks, where it was asked for."""
-    ladder: tuple[Plan, ...] = ()
-    """The best on at most a half, a quarter, ... of the best plan's GPUs, likewise."""
-    fastest: tuple[Plan, ...] = ()
-    """Of each framework under the model as it stands, likewise."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """The best one."""
-        return self.plans[0] if self.plans else None
-
-    @property
-    def is_complete(self) -> bool:
-        """No time limit struck."""
-        return all(result.is_complete for result in self.searches)
-
-
 def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
     """What searches found, one per framework, as plans."""
-    made: dict[str, list[Plan]] = {"plans": [], "frontier": [], "ladder": [], "fastest": []}
+    made = defaultdict[str, list[Plan]](list)
     searches: list[SearchResult] = []
     for context, result in asked:
         searches.append(result)
-        for name, plans in made.items():
-            one_or_more = getattr(result, name) or ()
-            several = (one_or_more,) if name == "fastest" and one_or_more else one_or_more
-            plans += plans_of(context, several)
+        several = {
+            "plans": result.plans,
+            "frontier": result.frontier,
+            "ladder": result.ladder,
+            "fastest_of_each": (result.fastest,) if result.fastest else (),
+        }
+        for name, layouts in several.items():
+            made[name] += plans_of(context, layouts)
     return Found(searches=tuple(searches), **{name: tuple(each) for name, each in made.items()})
 
 

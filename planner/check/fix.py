@@ -199,7 +199,7 @@ def _fixed(found: FixedFile, start: Start, writer: "_Writer", progress: Progress
                 time_limit_s=deadline.share_s(),
                 progress=progress,
             )
-            if answer.gave_up:
+            if answer.near.gave_up:
                 continue
             answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
             found = replace(found, answer=answer)

@@ -118,8 +118,8 @@ def _fix(layout: Layout, of_what: str, *, accepts: Accepts | None, deadline: Dea
                 accepts=accepted,
                 time_limit_s=deadline.share_s(),
             )
-            is_complete &= answer.is_complete
-            most = max(most, answer.num_changes)
+            is_complete &= answer.near.is_complete
+            most = max(most, answer.near.num_changes)
             if answer.repaired:
                 best = answer.repaired[0].plan
                 made = in_words(differences(layout.strategy, best.strategy))

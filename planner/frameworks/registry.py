@@ -60,18 +60,22 @@ def profile_names(framework: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileTitle:
-    """What a profile stands for."""
+class Profile:
+    """A profile of a framework, and what it stands for."""
 
+    framework: str
+    profile: str
     title: str
     versions: str
     """Releases and years of the software."""
 
 
-def profile_title(framework: str, profile: str) -> ProfileTitle:
+def profile_title(framework: str, profile: str) -> Profile:
     """Return what a known profile stands for."""
     own = stated_figures(framework)[profile]
-    return ProfileTitle(title=own["title"], versions=own["versions"])
+    return Profile(
+        framework=framework, profile=profile, title=own["title"], versions=own["versions"]
+    )
 
 
 def trait_types() -> dict[str, dict[str, Any]]:

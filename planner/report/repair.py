@@ -121,13 +121,13 @@ def render_repair_json(made: FixedFile, command: str) -> str:
         errors_left=made.errors_left,
         before=Figures.of(before.estimate) if before else None,
         before_cluster=before.context.cluster.name if before else None,
-        num_changes=answer.num_changes if is_known else None,
-        is_complete=answer.is_complete,
-        none_with_at_most=None if is_known else answer.num_changes,
+        num_changes=answer.near.num_changes if is_known else None,
+        is_complete=answer.near.is_complete,
+        none_with_at_most=None if is_known else answer.near.num_changes,
         repair=repaired[0] if repaired else None,
         alternatives=tuple(repaired[1:]),
         search_command=command,
-        configurations=answer.num_configurations,
+        configurations=answer.near.num_configurations,
         seconds=answer.seconds,
         assumed=made.assumed,
         diff=made.diff,
@@ -160,7 +160,7 @@ def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
         yield f"{_sound(made)} Nothing changed."
         return
     if not answer.repaired:
-        looked_at = plural(answer.num_configurations, "configuration")
+        looked_at = plural(answer.near.num_configurations, "configuration")
         yield Text("No repair was found.", "bold red")
         yield from _wrong(made)
         yield _no_repair(answer, command)
@@ -286,11 +286,11 @@ def _changes(
 
 def _proved(answer: RepairAnswer) -> str:
     """How many fields changed, and what is proved."""
-    number = answer.num_changes
+    number = answer.near.num_changes
     if number == 0:
         return "0 fields changed: what follows from them is filled in anew."
     head = f"{plural(number, 'field')} changed; no repair with fewer exists."
-    if not answer.is_complete:
+    if not answer.near.is_complete:
         return f"{head} The time limit struck: one with as few may be faster."
     is_proved = answer.repaired[0].plan.is_optimal
     fastest = "" if is_proved else " (a limit of the solver struck: not proved)"
@@ -299,10 +299,10 @@ def _proved(answer: RepairAnswer) -> str:
 
 def _no_repair(answer: RepairAnswer, command: str) -> str:
     """What is said where nothing was found."""
-    most = answer.num_changes
+    most = answer.near.num_changes
     scratch = f". This finds the best plan from scratch:\n  {command}"
     changed = plural(most, "changed field")
-    if not answer.is_complete:
+    if not answer.near.is_complete:
         fewer = f"; none with at most {changed} exists" if most >= 0 else ""
         return f"No repair was found within the time limit{fewer}{scratch}"
     limit = "with more there are too many layouts to look at them all"

@@ -44,7 +44,7 @@ def test_every_trait_figure_has_a_value_and_a_source(framework: str, profile: st
 def test_every_profile_says_what_it_stands_for_in_its_own_words(framework: str) -> None:
     titles = [profile_title(framework, profile) for profile in profile_names(framework)]
     assert all(title.title.strip() and title.versions.strip() for title in titles)
-    assert len(set(titles)) == len(titles)
+    assert len({(title.title, title.versions) for title in titles}) == len(titles)
 
 
 @pytest.mark.parametrize(("framework", "profile"), PROFILES)
