@@ -240,8 +240,11 @@ class _Splice:
 
     def _respelled(self, word: Word, text: str) -> Edit:
         """The edit that makes a word another text: where it is made, or else where it is used."""
-        made = word.origin
-        if self.uses_origin and made and self._depth(made[0]) <= self._depth(word.start):
+        made, site = word.origin, word.site
+        # What is made where it stands is written anew with its quotes, not between them.
+        stands_there = made and site and site[0] <= made[0] and made[1] <= site[1]
+        is_outside = made and self._depth(made[0]) <= self._depth(word.start)
+        if self.uses_origin and made and is_outside and not stands_there:
             return (*made, self.spelled(text))
         return (*_place(word), self.spelled(text))
 
