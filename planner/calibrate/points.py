@@ -22,7 +22,7 @@ from planner.cost.kernels import element_wise_s, product_s
 from planner.errors import InputError, Problem
 from planner.layers.op import FlashAttention, Gemm
 from planner.query.layout import Layout
-from planner.spec.cluster import PROCESSOR, ClusterSpec, CollectiveKind
+from planner.spec.cluster import PROCESSOR, ClusterSpec, CollectiveKind, Dtype
 from planner.spec.job import Precision
 from planner.units import GB, TERA, US
 
@@ -38,7 +38,8 @@ NOISE = {
     "disk": 0.10,
     "run": 0.06,
 }
-DISKS = ("nvme_write_gb_per_s", "nvme_read_gb_per_s")
+HOST_LINK = "host_link_gb_per_s_per_direction"
+DISKS = ("nvme_read_gb_per_s", "nvme_write_gb_per_s")
 FLOPS = (float(TERA), "TFLOP/s")
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
 BACKWARD_FLOPS = 2.5  # of forward's, scores recomputed (arXiv 2307.08691, section 4)
@@ -72,7 +73,7 @@ class Point:
     place: Place
     measured: float  # seconds, or bytes/s of a link
     predict: Callable[[ClusterSpec], float]  # the same by the model
-    key: str = ""  # of DISKS: the figure that it says outright, also where the catalog has none
+    key: str = ""  # of the figure that it says outright
 
 
 def check_devices(path: str, names: Mapping[str, str], cluster: ClusterSpec) -> None:
@@ -131,7 +132,9 @@ def collective_point(
     all-reduce one whole vector at least (switches may add it up); a node takes in ``(k-1)/k`` of
     it by its ports.
     """
-    node = cluster.node
+    node, most_ranks = cluster.node, most_whole_ranks(cluster)
+    if not 2 <= num_ranks <= most_ranks:
+        raise place.refuse(f"was run on {num_ranks} ranks; {cluster.name} has {most_ranks}")
     # beyond a domain the ports of the nodes decide, whatever the links inside carry
     if num_ranks > cluster.domain.num_accelerators:
         nodes = -(-num_ranks // node.num_accelerators)
@@ -161,8 +164,7 @@ def product_point(
 ) -> Point:
     """A matrix product; raises InputError where it is above the peak."""
     m, n, k = sides
-    peaks = {str(name): rate for name, rate in cluster.accelerator.peak_flops_per_s.items()}
-    peak = peaks.get(precision)
+    peak = cluster.accelerator.peak_flops_per_s.get(cast("Dtype", precision))
     if peak is None:
         raise place.refuse(f"{cluster.accelerator.name} has no peak in {precision}")
     rate = 2.0 * m * n * k / measured_s
@@ -235,15 +237,22 @@ def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: Clu
     return Point(kind="memory-bound", place=place, measured=measured_s, predict=predict)
 
 
-def link_point(place: Place, bytes_per_s: float, cluster: ClusterSpec) -> Point:
-    """A host link's rate; raises InputError where it is above that of the memory it ends in."""
-    most = cluster.accelerator.hbm_bytes_per_s
-    _check_rate(place, "a host link", bytes_per_s, "the memory moves", most)
+def rate_point(place: Place, key: str, bytes_per_s: float, cluster: ClusterSpec) -> Point:
+    """A figure of the node as measured: the rate of its host link, or of what a disk does.
+
+    Raises InputError where it is above that of the memory it ends in: this was measured then.
+    """
+    kind, field = "disk", key.replace("_gb_per_s", "_bytes_per_s")
+    what, limit, most = "a disk's rate", "the host's memory", cluster.node.host_memory_bytes_per_s
+    if key == HOST_LINK:
+        kind, field = "host link", "host_link_bytes_per_s"
+        what, limit, most = "a host link", "the memory", cluster.accelerator.hbm_bytes_per_s
+    _check_rate(place, what, bytes_per_s, f"{limit} moves", most)
 
     def predict(machine: ClusterSpec) -> float:
-        return machine.node.host_link_bytes_per_s or bytes_per_s
+        return getattr(machine.node, field) or bytes_per_s
 
-    return Point(kind="host link", place=place, measured=bytes_per_s, predict=predict)
+    return Point(kind=kind, place=place, measured=bytes_per_s, predict=predict, key=key)
 
 
 def host_adam_point(
@@ -264,20 +273,6 @@ def host_adam_point(
         return HOST_ADAM_BYTES * params / min(threads * node.host_core_bytes_per_s, shared)
 
     return Point(kind="host Adam", place=place, measured=measured_s, predict=predict)
-
-
-def disk_point(place: Place, bytes_per_s: float, cluster: ClusterSpec, *, is_write: bool) -> Point:
-    """What a disk of the node wrote or read; raises InputError where memory was, not a disk."""
-    most = cluster.node.host_memory_bytes_per_s
-    _check_rate(place, "a disk's rate", bytes_per_s, "the host's memory moves", most)
-
-    def predict(machine: ClusterSpec) -> float:
-        node = machine.node
-        known = node.nvme_write_bytes_per_s if is_write else node.nvme_read_bytes_per_s
-        return known or bytes_per_s
-
-    key = DISKS[0] if is_write else DISKS[1]
-    return Point(kind="disk", place=place, measured=bytes_per_s, predict=predict, key=key)
 
 
 def run_point(place: Place, layout: Layout, measured_s: float, cluster: ClusterSpec) -> Point:
@@ -316,27 +311,22 @@ def work_of(row: Measured) -> FlashAttention:
 
 def _row_point(place: Place, row: Measured, machine: Machine, cluster: ClusterSpec) -> Point | None:
     """None of a copy, which says what the memory moves, of a launch, and of emulated precisions."""
-    seconds = row.time_s
-    precision = cast("Precision", row.dtype)
+    precision, seconds = cast("Precision", row.dtype), row.time_s
     match row.what:
         case "product" if row.dtype in cluster.accelerator.peak_flops_per_s:
             return product_point(place, (row.m, row.n, row.k), precision, seconds, cluster)
         case "attention_forward" | "attention_backward":
-            is_backward = row.what == "attention_backward"
-            work = work_of(row)
+            is_backward, work = row.what == "attention_backward", work_of(row)
             return attention_point(
                 place, work, precision, seconds, cluster, is_backward=is_backward
             )
         case "add" | "norm":
             return memory_point(place, row.num_bytes, seconds, cluster)
         case "host_to_device" | "device_to_host":
-            return link_point(place, row.num_bytes / seconds, cluster)
+            return rate_point(place, HOST_LINK, row.bytes_per_s, cluster)
         case "host_adam":
             threads, ranks = machine.threads, machine.per_node
             return host_adam_point(place, row.params, threads, ranks, seconds, cluster)
         case "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "p2p":
-            most = most_whole_ranks(cluster)
-            if row.ranks > most:
-                raise place.refuse(f"was run on {row.ranks} ranks; {cluster.name} has {most}")
             return collective_point(place, row.what, row.num_bytes, row.ranks, seconds, cluster)
     return None

@@ -15,8 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.answers.collective import most_whole_ranks
 from planner.calibrate.points import (
+    DISKS,
+    HOST_LINK,
     Place,
     Point,
     attention_flops,
@@ -24,14 +25,13 @@ from planner.calibrate.points import (
     attention_work,
     check_devices,
     collective_point,
-    disk_point,
     host_adam_point,
-    link_point,
     product_point,
+    rate_point,
     run_point,
     table_points,
 )
-from planner.calibrate.rows import FIRST_LINE, read_table
+from planner.calibrate.rows import FIRST_LINE, TRUNCATED, read_table
 from planner.collectives.cost import busbw_factor
 from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
@@ -50,7 +50,6 @@ FORMS = (
     "of products (m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
     "(params,threads,time_us); tables of --measure; logs of " + LOGS
 )
-TRUNCATED = "the table has no row: it is truncated"
 # Columns of sizes that tell what a CSV is of.
 _SIZES = {
     "product": ("m", "n", "k"),
@@ -229,9 +228,6 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
         before = rows[-1][0].line if rows else head
         if rows and (kind := _KINDS.get(str(test))):
             num_ranks = max(said) + 1 if said else _ranks_told(path, kind, rows[-1][-1])
-            if not 2 <= num_ranks <= (most := most_whole_ranks(cluster)):
-                message = f"was run on {num_ranks} ranks; {cluster.name} has {most}"
-                raise InputError.single(path, "ranks", message)
             for place, num_bytes, seconds, _ in rows:
                 yield collective_point(place, kind, num_bytes, num_ranks, seconds, cluster)
     if not num_rows:
@@ -318,7 +314,7 @@ def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[
             if _RATE.fullmatch(cell) and float(cell) > 0:
                 has_rate = True
                 place = Place(path=path, line=1 if is_json else at + 3)
-                yield link_point(place, float(cell) * GB, cluster)
+                yield rate_point(place, HOST_LINK, float(cell) * GB, cluster)
     if not has_rate:
         message = "no bandwidth between host and device: run host_to_device_memcpy_ce"
         raise InputError.single(path, "file", message)
@@ -347,7 +343,7 @@ def _items(value: object) -> Sequence[Any]:
 
 def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """What jobs that ran together read, and wrote: sequential, and past the page cache."""
-    data, rates = load_json(path), defaultdict[tuple[str, bool], float](float)
+    data, rates = load_json(path), defaultdict[tuple[str, str], float](float)
     for at, job in enumerate(map(_mapping, _items(data.get("jobs")))):
         options = {**_mapping(data.get("global options")), **_mapping(job.get("job options"))}
         pattern = str(options.get("rw") or options.get("readwrite") or "read")
@@ -359,17 +355,17 @@ def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
         if str(options.get("direct", "0")) != "1":
             message = "is not 1: what it read or wrote may lie in memory; run fio with --direct=1"
             raise InputError.single(path, f"jobs.{at}.direct", message)
-        for section in ("read", "write"):
+        for section, key in zip(("read", "write"), DISKS, strict=True):
             rate = _mapping(job.get(section)).get("bw_bytes", 0)
             if isinstance(rate, bool) or not isinstance(rate, int | float) or rate < 0:
                 message = f"must be a number; given {brief(rate)}"
                 raise InputError.single(path, f"jobs.{at}.{section}.bw_bytes", message)
-            rates[str(job.get("groupid", 0)), section == "write"] += rate
+            rates[str(job.get("groupid", 0)), key] += rate
     if not any(rates.values()):
         raise InputError.single(path, "jobs", "none has read or written anything")
-    for (_, is_write), rate in rates.items():
+    for (_, key), rate in rates.items():
         if rate > 0:
-            yield disk_point(Place(path=path, line=1), rate, cluster, is_write=is_write)
+            yield rate_point(Place(path=path, line=1), key, rate, cluster)
 
 
 # What a text of a form holds, and what reads it.

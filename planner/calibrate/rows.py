@@ -5,10 +5,12 @@ Lines of ``# key: value`` say what the machine is, then follow a header and one 
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from planner.catalog.figures import message_of
 from planner.errors import InputError, Problem
@@ -32,6 +34,7 @@ What = Literal[
     "all_to_all",
     "p2p",
 ]
+TRUNCATED = "the table has no row: it is truncated"
 FIRST_LINE = "# planner measurements"
 # A run of `--measure` has some hundreds.
 MOST_ROWS = 5000
@@ -115,7 +118,7 @@ class Table:
 _RENAMED = {"num_bytes": "bytes", "time_s": "time_us", "spread_s": "spread_us"}
 # Name of a field by its column.
 _COLUMNS = {_RENAMED.get(field.name, field.name): field.name for field in fields(Measured)}
-_ROW, _MACHINE = TypeAdapter(Measured), TypeAdapter(Machine)
+_ROWS, _MACHINE = TypeAdapter(tuple[Measured, ...]), TypeAdapter(Machine)
 
 
 def table_text(table: Table) -> str:
@@ -147,38 +150,37 @@ def read_table(path: str, text: str) -> Table:
     """The table of a text; raises InputError with every problem of its machine, or its rows."""
     lines = text.splitlines()
     head = [line[1:].partition(":") for line in lines[1:] if line.startswith("#")]
-    try:
-        machine = _MACHINE.validate_python({key.strip(): value.strip() for key, _, value in head})
-    except ValidationError as error:
-        raise InputError(
-            Problem(where=path, key=f"# {details['loc'][0]}", message=message_of(details))
-            for details in error.errors()
-        ) from None
     start = 1 + len(head)
     reader = csv.DictReader(lines[start:])
     missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        message = f"columns missing: {', '.join(missing)}"
-        raise InputError.single(path, f"line {start + 1}", message)
-    rows: dict[int, Measured] = {}
-    problems: list[Problem] = []
-    for raw in reader:
-        line = start + reader.line_num
-        given = {name: raw[column] for column, name in _COLUMNS.items() if raw[column]}
-        try:
-            row = _ROW.validate_python(given)
-            rows[line] = replace(row, time_s=row.time_s * US, spread_s=row.spread_s * US)
-        except ValidationError as error:
-            for details in error.errors():
-                name = str(details["loc"][0])
-                message = f"{_RENAMED.get(name, name)} {message_of(details)}"
-                problems.append(Problem(where=path, key=f"line {line}", message=message))
-        if len(rows) > MOST_ROWS:
-            raise InputError.single(path, f"line {line}", f"more than {MOST_ROWS:,} rows")
-    if problems:
-        # The first lines show what is wrong; a spoilt column would name thousands.
-        raise InputError(problems[:10])
-    if not rows:
-        message = "the table has no row: it is truncated"
-        raise InputError.single(path, f"line {len(lines)}", message)
-    return Table(machine=machine, rows=tuple(rows.values()), lines=tuple(rows))
+    numbered = [(start + reader.line_num, raw) for raw in reader]
+    numbers = tuple(number for number, _ in numbered)
+    given = [
+        {name: raw[column] for column, name in _COLUMNS.items() if raw.get(column)}
+        for _, raw in numbered
+    ]
+    try:
+        machine = _MACHINE.validate_python({key.strip(): value.strip() for key, _, value in head})
+        if missing:
+            message = f"columns missing: {', '.join(missing)}"
+            raise InputError.single(path, f"line {start + 1}", message)
+        if not 0 < len(given) <= MOST_ROWS:
+            message = f"more than {MOST_ROWS:,} rows" if given else TRUNCATED
+            raise InputError.single(path, f"line {len(lines)}", message)
+        rows = _ROWS.validate_python(given)
+    except ValidationError as error:
+        # the first lines show what is wrong; a spoilt column would name thousands
+        raise InputError(
+            _problem(path, numbers, details) for details in error.errors()[:10]
+        ) from None
+    measured = (replace(row, time_s=row.time_s * US, spread_s=row.spread_s * US) for row in rows)
+    return Table(machine=machine, rows=tuple(measured), lines=numbers)
+
+
+def _problem(path: str, lines: Sequence[int], details: ErrorDetails) -> Problem:
+    """What is wrong with a field of the machine, or of the row that its number leads to."""
+    *row, name = details["loc"]
+    if not row:
+        return Problem(where=path, key=f"# {name}", message=message_of(details))
+    message = f"{_RENAMED.get(str(name), name)} {message_of(details)}"
+    return Problem(where=path, key=f"line {lines[int(row[0])]}", message=message)

@@ -21,14 +21,14 @@ from planner.calibrate.figures import (
 from planner.calibrate.fit import Calibration, Fitted, calibrate, fit_formula
 from planner.calibrate.points import (
     DISKS,
+    HOST_LINK,
     Place,
     Point,
     attention_point,
     attention_work,
     collective_point,
-    disk_point,
-    link_point,
     product_point,
+    rate_point,
 )
 from planner.calibrate.read import points_of
 from planner.calibrate.write import cluster_text
@@ -161,7 +161,9 @@ def same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:
-    made = calibrate(base, [link_point(place(at), 60e9, base.cluster) for at in range(20)])
+    made = calibrate(
+        base, [rate_point(place(at), HOST_LINK, 60e9, base.cluster) for at in range(20)]
+    )
     file = tmp_path / "own.yaml"
     file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
     again = read_base(str(file))
@@ -174,7 +176,7 @@ def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -
 def test_a_disk_that_the_catalog_does_not_know_is_what_was_measured() -> None:
     base = read_base("1xpcie-8x-t4")
     rates = (2.9e9, 3.0e9, 3.2e9)
-    points = [disk_point(place("fio"), rate, base.cluster, is_write=False) for rate in rates]
+    points = [rate_point(place("fio"), DISKS[0], rate, base.cluster) for rate in rates]
     figure = of(calibrate(base, points), "nvme_read_gb_per_s")
     assert (figure.catalog.basis, figure.is_known) == ("none", False)
     assert figure.value == pytest.approx(3.0, rel=0.02)

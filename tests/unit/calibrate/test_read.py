@@ -192,7 +192,7 @@ def test_ranks_that_nothing_names_follow_from_the_two_bandwidths(tmp_path: Path)
     said = refused(
         read_base("1xdgx-h100"), tmp_path, HEAD + row(2**30, 9000.0, 16), "a_all_reduce_perf.txt"
     )
-    assert said == "::ranks: was run on 16 ranks; 1xdgx-h100 has 8"
+    assert said == "::line 2: was run on 16 ranks; 1xdgx-h100 has 8"
 
 
 def test_older_tables_have_no_column_of_the_operation_or_root(h100: Base, tmp_path: Path) -> None:
