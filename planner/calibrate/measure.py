@@ -16,7 +16,7 @@ from torch import distributed
 from torch.nn import functional
 
 from planner.calibrate.rows import Machine, Measured, Table, What
-from planner.calibrate.world import Action, World, this_machine, timed
+from planner.calibrate.world import Action, World, timed
 
 Tensors = tuple[torch.Tensor, ...]
 Progress = Callable[[str, float], None]
@@ -67,9 +67,9 @@ def measure(world: World, progress: Progress, check: Callable[[Machine], None]) 
     """
     # random operands: products of zeros draw less power and run faster
     torch.manual_seed(world.rank)
-    machine = this_machine(world)
-    check(machine)
-    return Table(machine=machine, rows=tuple(rows_of(list(all_tasks(world)), world, progress)))
+    check(world.machine)
+    rows = rows_of(list(all_tasks(world)), world, progress)
+    return Table(machine=world.machine, rows=tuple(rows))
 
 
 def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator[Measured]:
@@ -89,7 +89,9 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
         together = task.ranks is not None
         seconds = timed(task.action(**sizes), world, together=together, on_host=task.on_host)
         low, median, high = np.percentile(seconds, [25, 50, 75]) / task.ways
-        most_work[key] = max(most_work.get(key, 0.0), LONGEST_S[world.kind] * work / median)
+        most_work[key] = max(
+            most_work.get(key, 0.0), LONGEST_S[world.machine.device] * work / median
+        )
         yield Measured(
             what=task.what,
             dtype=task.dtype,
@@ -149,7 +151,7 @@ def _heads(head_dim: int, seq_len: int) -> Iterator[Choice]:
 def _collective_tasks(world: World) -> Iterator[Task]:
     """Groups of the first ranks, twice as many each time, and of all; messages near and far."""
     powers = [2**power for power in range(1, world.size.bit_length())]
-    far = world.size if world.size > world.per_node else 2
+    far = world.size if world.size > world.machine.per_node else 2
     found: list[tuple[What, int, Callable[..., Action]]] = []
     for size in sorted({*powers, world.size}):
         group = distributed.new_group(list(range(size)))

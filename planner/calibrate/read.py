@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from planner.calibrate.points import (
     DISKS,
     HOST_LINK,
@@ -239,13 +241,9 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
 
 def _test(lines: Sequence[str]) -> str | None:
     """The last test that is named, before "concluded" closes it."""
-    found = None
-    for line in lines:
-        if "concluded" in line:
-            found = None
-        elif match := _TEST.search(line):
-            found = match[1]
-    return found
+    open_ = re.split(r".*concluded.*", "\n".join(lines))[-1]
+    names: list[str] = _TEST.findall(open_)
+    return names[-1] if names else None
 
 
 def _nccl_rows(
@@ -280,15 +278,13 @@ def _ranks_told(path: str, kind: CollectiveKind, ratio: float) -> int:
     if kind == "p2p":
         return 2
 
-    def off(num_ranks: int) -> float:
-        return abs(float(busbw_factor(kind, float(num_ranks))) - ratio)
-
-    # Ranks that the two bandwidths of a row, printed with two decimals, still tell apart.
-    count = min(range(2, 64 + 1), key=off)
-    if off(count) > 0.002:
+    # ranks that the two bandwidths of a row, printed with two decimals, still tell apart
+    counts = np.arange(2.0, 64.0 + 1.0)
+    off = np.abs(busbw_factor(kind, counts) - ratio)
+    if np.min(off) > 0.002:
         message = "does not say how many ranks it was run on; keep the lines of its devices"
         raise InputError.single(path, "ranks", message)
-    return count
+    return int(counts[np.argmin(off)])
 
 
 def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:

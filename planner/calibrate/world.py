@@ -6,7 +6,7 @@ One process alone, or those that torchrun started. Only this file and ``measure`
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -35,17 +35,13 @@ class World:
 
     rank: int
     size: int
-    per_node: int
-    backend: str
-    kind: Literal["cpu", "cuda", "rocm"]
-    name: str  # of the GPU; without one, of the processor, whose threads are the device
     device: torch.device
-    memory_bytes: float
+    machine: Machine  # of all processes
 
     @property
     def is_gpu(self) -> bool:
         """Whether kernels run beside the host."""
-        return self.kind != "cpu"
+        return self.machine.device != "cpu"
 
     def dtypes(self) -> dict[str, torch.dtype]:
         """Precisions to measure products in, the usual one first."""
@@ -91,18 +87,24 @@ def join() -> World:
     if size > 1:
         backend = "nccl" if kind != "cpu" else "gloo"
         distributed.init_process_group(backend, timeout=TIMEOUT)
-    world = World(
-        rank=rank,
-        size=size,
-        per_node=per_node,
-        backend=backend,
-        kind=kind,
+    machine = Machine(
+        date=datetime.now(UTC).date().isoformat(),
+        device=kind,
         name=name,
-        device=device,
+        software=f"torch {torch.__version__}",
+        backend=backend,
+        nodes=size // per_node,
+        per_node=per_node,
+        threads=torch.get_num_threads(),
         memory_bytes=memory,
+        context_bytes=0.0,
+        host_memory_bytes=host_memory_bytes(),
+        host_cores=len(os.sched_getaffinity(0)),
     )
+    world = World(rank=rank, size=size, device=device, machine=machine)
     check_alike(world)
-    return world
+    # with what a backend allocates for its first message, as in training
+    return replace(world, machine=replace(machine, context_bytes=context_bytes(world)))
 
 
 def leave(world: World) -> None:
@@ -113,8 +115,8 @@ def leave(world: World) -> None:
 
 def check_alike(world: World) -> None:
     """Raise InputError where ranks have devices, threads or neighbours unlike the first one's."""
-    own = (world.name, world.kind, torch.get_num_threads(), world.per_node)
-    others = world.gathered(own)
+    own = world.machine
+    others = world.gathered((own.name, own.device, own.threads, own.per_node))
     if len(set(others)) == 1:
         return
     rank, other = next((at, each) for at, each in enumerate(others) if each != others[0])
@@ -145,28 +147,13 @@ def host_memory_bytes() -> float:
     return min(total, float(limit)) if limit.isdecimal() else total
 
 
-def this_machine(world: World) -> Machine:
-    """The machine of all processes."""
-    # what the process holds before its first tensor: of a GPU its context with kernels; Linux
-    # counts in KiB
-    context_bytes = float(getrusage(RUSAGE_SELF).ru_maxrss * KIB)
+def context_bytes(world: World) -> float:
+    """What the process holds before its first tensor: of a GPU its context with kernels."""
     if world.is_gpu:
         free, total = torch.cuda.mem_get_info(world.device)
-        context_bytes = float(total - free - torch.cuda.memory_reserved(world.device))
-    return Machine(
-        date=datetime.now(UTC).date().isoformat(),
-        device=world.kind,
-        name=world.name,
-        software=f"torch {torch.__version__}",
-        backend=world.backend,
-        nodes=world.size // world.per_node,
-        per_node=world.per_node,
-        threads=torch.get_num_threads(),
-        memory_bytes=world.memory_bytes,
-        context_bytes=context_bytes,
-        host_memory_bytes=host_memory_bytes(),
-        host_cores=len(os.sched_getaffinity(0)),
-    )
+        return float(total - free - torch.cuda.memory_reserved(world.device))
+    # Linux counts in KiB
+    return float(getrusage(RUSAGE_SELF).ru_maxrss * KIB)
 
 
 def timed(

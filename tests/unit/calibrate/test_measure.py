@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -83,7 +84,8 @@ def test_processes_on_unlike_devices_are_refused_by_their_names() -> None:
         def gathered(self, value: object) -> list[object]:  # type: ignore[override]
             return [value, ("Another Processor", "cpu", 4, 1)]
 
-    world = Unlike(**{**vars(join()), "name": "A"})
+    world = join()
+    world = Unlike(**{**vars(world), "machine": replace(world.machine, name="A")})
     with pytest.raises(InputError, match=r"rank 0 has A, .* rank 1 has Another Processor, 4 thr"):
         check_alike(world)
 

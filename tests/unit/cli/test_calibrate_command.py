@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def test_another_machine_is_refused_before_it_is_measured(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure = pytest.importorskip("planner.calibrate.measure")
-    monkeypatch.setattr(measure, "this_machine", lambda *_: synthetic().machine)
+    world = import_module("planner.calibrate.world")
+    alone = {"rank": 0, "size": 1, "device": None, "machine": synthetic().machine}
+    monkeypatch.setattr(world, "join", lambda: world.World(**alone))
     monkeypatch.setattr(measure, "all_tasks", lambda *_: pytest.fail("measured"))
     refused = planner("calibrate", "--measure", "1xdgx-h100", "--dry-run")
     assert refused.code == 2
