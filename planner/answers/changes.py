@@ -29,13 +29,8 @@ from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.spec.strategy import SCHEDULES
 from planner.units import GIB
 
-BATCH_DIVISORS = (2, 8)
-BATCH_STEPS = (8, 64, 512)
 ALLOWABLE = "cross-domain-tp"  # a search leaves it out, and it may take less memory
 PROFILE = "profile="
-MOST_SHORTENING = 8  # times shorter sequences are suggested at most
-LENGTH_STEPS = 128  # of a sequence; shorter ones are whole multiples of a step, a power of two
-LEAST_LENGTH_STEP = 64
 MARGIN_STEP = 0.005
 HOST_STEP_BYTES = 16 * GIB
 HOST_BYTES_PER_PARAM = 32.0  # more than any framework keeps of one, weights and staging included
@@ -97,10 +92,8 @@ def switches(case: Case) -> Iterator[Change]:
     listed = [text.split() for text in case.context.traits.support.memory_switches]
     useful = [texts for texts in listed if _switched(case, texts) is not None]
     everything = [text for texts in useful for text in texts]
-    for texts in [*useful, *([everything] if len(useful) > 1 else [])]:
-        change = _switched(case, texts)
-        if change is not None:
-            yield change
+    several = [*useful, everything] if len(useful) > 1 else useful
+    yield from filter(None, (_switched(case, texts) for texts in several))
 
 
 def _switched(case: Case, texts: Sequence[str]) -> Change | None:
@@ -161,7 +154,8 @@ def more_host_memory(case: Case) -> Scale:
 def shorter_sequences(case: Case) -> Scale:
     """Shorter sequences, the batch in sequences as it is."""
     job = case.context.job
-    step = max(LEAST_LENGTH_STEP, 2 ** int(math.log2(max(1, job.seq_len // LENGTH_STEPS))))
+    # Whole multiples of a power of two: 128 steps or more to a sequence, none below 64 tokens.
+    step = max(64, 2 ** int(math.log2(max(1, job.seq_len // 128))))
     longest = (job.seq_len - 1) // step
 
     def at(steps: int) -> Change:
@@ -173,7 +167,8 @@ def shorter_sequences(case: Case) -> Scale:
             options=("--seq-len", str(seq_len), "--global-batch", str(job.global_batch)),
         )
 
-    least = max(1, math.ceil(job.seq_len / MOST_SHORTENING / step))
+    # Less than an eighth of the length is another job.
+    least = max(1, math.ceil(job.seq_len / 8 / step))
     return Scale(at=at, num_steps=max(0, longest + 1 - least))
 
 
@@ -249,8 +244,8 @@ def _kept(
 def other_batches(case: Case) -> Iterator[Change]:
     """Rounder batches, which have more divisors, then smaller ones."""
     job = case.context.job
-    rounder = [-(-job.global_batch // step) * step for step in BATCH_STEPS]
-    smaller = [job.global_batch // divisor for divisor in BATCH_DIVISORS]
+    rounder = [-(-job.global_batch // step) * step for step in (8, 64, 512)]
+    smaller = [job.global_batch // divisor for divisor in (2, 8)]
     for batch in dict.fromkeys((*rounder, *smaller)):
         if batch not in (0, job.global_batch):
             context = replace(case.context, job=replace(job, global_batch=batch))

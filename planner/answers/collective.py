@@ -30,7 +30,6 @@ from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelS
 
 # Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling.
 SIZES = 2.0 ** np.arange(10.0, 34.25, 0.5)
-P2P_RANKS = 2
 # Between the starts of two messages over a network (NCCL, src/graph/tuning.cc: net overhead).
 NETWORK_ISSUE_S = 1e-6
 # The same inside a domain, where threads write to several partners side by side; assumed.
@@ -174,7 +173,7 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
     levels = group_levels(cluster, num_ranks)
     if kind == "p2p":  # between two, through the outermost level that the group spans
-        levels = tuple(replace(level, members=P2P_RANKS, dims=()) for level in levels[-1:])
+        levels = tuple(replace(level, members=2, dims=()) for level in levels[-1:])
     suitable = (each.name for each in ALGORITHMS if not unsuitable(each.name, kind, levels))
     names = question.algorithms or tuple(suitable)
     for name in names:

@@ -172,7 +172,9 @@ class TimeTreeRow(EstimateRow):
         pipeline = None
         if strategy.pp > 1:
             simulated_s = simulated_makespan_s(price(context, strategy))
-            pipeline = PipelineRow(formula_s=pipeline_s(estimate), simulated_s=simulated_s)
+            exposed_s = {name: item.exposed_s for name, item in estimate.time.items()}
+            formula_s = sum(exposed_s[name] for name in exposed_s if name not in AFTER_PIPELINE)
+            pipeline = PipelineRow(formula_s=formula_s, simulated_s=simulated_s)
         return cls(
             **figures(EstimateRow, estimate),
             slowest_stage=estimate.slowest_stage,
@@ -299,8 +301,3 @@ class ExplainDocument(LayoutFigures):
             evidence=evidence(context, strategy),
             saved=saved,
         )
-
-
-def pipeline_s(estimate: Estimate) -> float:
-    """Time of the pipeline by formula: until the last backward."""
-    return sum(item.exposed_s for name, item in estimate.time.items() if name not in AFTER_PIPELINE)

@@ -19,13 +19,7 @@ from planner.search.feasible import SearchTimeoutError
 from planner.spec.strategy import Strategy
 from planner.units import format_bytes, format_seconds
 
-LARGEST_ITEMS = 3
 MOST_SAID = 3
-HALF_BYTES = 2.0
-# Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv 2305.14314,
-# section 3 (4-bit NormalFloat, double quantisation: 0.127 bits per parameter).
-QUARTER_BYTES = 4.127 / 8.0
-MOST_FROZEN_SHARE = 0.8  # of usable HBM; the rest is for adapters, their states and activations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +230,7 @@ def _missing(nothing: NothingFits) -> Iterator[str]:
     )
     yield f"  {short_layout(short.strategy)}"
     if short.limit != HOST:
-        items = short.ledger.items[:LARGEST_ITEMS]
+        items = short.ledger.items[:3]
         listed = ", ".join(f"{item.name} {format_bytes(item.num_bytes)}" for item in items)
         yield f"  of {format_bytes(short.ledger.peak_bytes)} there: {listed}, ..."
 
@@ -280,10 +274,13 @@ def _adapters(nothing: NothingFits) -> Iterator[str]:
     fitting = [
         f"{format_bytes(num_bytes * parameters)} {words}"
         for num_bytes, words in (
-            (HALF_BYTES, "in 16 bits (--train lora)"),
-            (QUARTER_BYTES, "in 4 bits (--train qlora)"),
+            (2.0, "in 16 bits (--train lora)"),
+            # Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv
+            # 2305.14314, section 3 (4-bit NormalFloat, double quantisation: 0.127 bits each).
+            (4.127 / 8.0, "in 4 bits (--train qlora)"),
         )
-        if num_bytes * parameters <= MOST_FROZEN_SHARE * context.usable_bytes
+        # A fifth is for adapters, their states and activations.
+        if num_bytes * parameters <= 0.8 * context.usable_bytes
     ]
     if fitting:
         yield (

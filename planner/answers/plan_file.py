@@ -119,11 +119,6 @@ class PlanFile(Strict):
 def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
     """Return the YAML of a plan; ``model`` and ``cluster`` are the arguments as given."""
     context, job = plan.context, plan.context.job
-    estimate = EstimatePart(
-        iter_time_s=plan.estimate.iter_time_s,
-        peak_bytes=plan.estimate.memory.peak_bytes,
-        mfu=plan.estimate.mfu,
-    )
     strategy: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in asdict(plan.strategy).items()
@@ -150,13 +145,18 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             "mtp_layers": job.mtp_layers,
         },
         "strategy": strategy,
-        "estimate": estimate.model_dump(),
+        "estimate": {
+            "iter_time_s": plan.estimate.iter_time_s,
+            "peak_bytes": plan.estimate.memory.peak_bytes,
+            "mfu": plan.estimate.mfu,
+        },
     }
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
 
 
-def _check_version(data: dict[str, Any], path: Path) -> None:
-    version = data.get("schema_version")
+def _check_covered(data: dict[str, Any], path: Path) -> None:
+    """Refuse other versions, and by name what earlier ones could save and this does not model."""
+    version, inputs = data.get("schema_version"), data.get("inputs")
     if version != SCHEMA_VERSION:
         raise InputError.single(
             str(path),
@@ -164,6 +164,10 @@ def _check_version(data: dict[str, Any], path: Path) -> None:
             f"not a plan file of this version: {version!r} given, allowed is {SCHEMA_VERSION}; "
             "make it again with `planner plan ... --save`",
         )
+    for key in NOT_COVERED:
+        if isinstance(inputs, dict) and key in inputs:
+            message = "not covered: the plan trains otherwise than is modelled here"
+            raise InputError.single(str(path), f"inputs.{key}", message)
 
 
 def _with_training(
@@ -253,22 +257,12 @@ def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
     return Strategy(**given)
 
 
-def _check_covered(data: dict[str, Any], path: Path) -> None:
-    """Refuse by name what earlier versions could save and this one does not model."""
-    inputs = data.get("inputs")
-    for key in NOT_COVERED:
-        if isinstance(inputs, dict) and key in inputs:
-            message = "not covered: the plan trains otherwise than is modelled here"
-            raise InputError.single(str(path), f"inputs.{key}", message)
-
-
 def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file, whether or not its strategy is legal; raises InputError.
 
     ``cluster`` stands in place of the file's own.
     """
     data = load_yaml(path)
-    _check_version(data, path)
     _check_covered(data, path)
     file = validate(PlanFile, data, str(path))
     context = _context(file.inputs, path, cluster or file.inputs.cluster)

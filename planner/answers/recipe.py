@@ -70,13 +70,6 @@ def recipe_context(recipe: Recipe, num_gpus: int | None = None) -> Context:
     )
 
 
-def recipe_chunks(recipe: Recipe, num_layers: int) -> tuple[int, ...]:
-    """Layers per chunk, from embedding to head."""
-    if recipe.pipeline_layout:
-        return layout_chunks(recipe.pipeline_layout, num_layers)
-    return default_chunks(num_layers, recipe.pp, recipe.vpp)
-
-
 def _repeated(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
     """Layers per chunk that are recomputed in full."""
     if recipe.recompute != "full":
@@ -107,7 +100,13 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
     if rest or not num:
         each = f"dp {dp} x micro-batch {recipe.micro_batch}"
         raise ValueError(f"batch {global_batch} does not divide by {each}")
-    chunks = recipe_chunks(recipe, model.num_blocks)
+    stated_chunks, num_layers = recipe.pipeline_layout, model.num_blocks
+    # Layers per chunk, from embedding to head.
+    chunks = (
+        layout_chunks(stated_chunks, num_layers)
+        if stated_chunks
+        else default_chunks(num_layers, recipe.pp, recipe.vpp)
+    )
     layers = per_stage(chunks, recipe.pp)
     under = {
         recipe.recompute: layers,

@@ -18,6 +18,7 @@ from planner.notes import Note
 from planner.query.objectives import JobLimits, Limit
 from planner.query.traits import settings_mapping
 from planner.search.space.narrow import Narrowing
+from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import DAY_S
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     MemoryFigures = MemoryEstimate
     MemoryRow = MemoryEstimate
     EstimateRow = Estimate
+    JobRow = JobSpec
 else:
     LayoutRow = row_of("LayoutRow", Strategy, {"recompute": str})
     MemoryFigures = row_of(
@@ -65,6 +67,17 @@ else:
             "mfu": "As flops_convention says.",
             "mfu_full_square": "The same with the attention square counted whole.",
             "model_flops": "Per iteration, the numerator of mfu (FLOPs).",
+        },
+    )
+    JobRow = row_of(
+        "JobRow",
+        JobSpec,
+        derived=("tokens_per_iteration",),
+        leave_out=("documents",),
+        about={
+            "imbalance_fraction": "Tokens beyond the mean that the busiest rank of experts gets; 0 "
+            "for dense models.",
+            "mtp_layers": "Trained to predict further tokens, of the first framework.",
         },
     )
 
@@ -177,7 +190,7 @@ class NearestRow(PlanRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputsRow(Row):
+class InputsRow(JobRow):
     """What was asked."""
 
     model: str
@@ -187,28 +200,19 @@ class InputsRow(Row):
     """Of the cluster."""
     frameworks: list[str]
     profiles: list[str]
-    global_batch: int
-    seq_len: int
-    tokens_per_iteration: int
-    """Product of the two."""
-    precision: str
     train: Literal["lora", "qlora"] | None
     """Null, like the next two, where all weights are trained."""
     lora_rank: int | None
     lora_targets: list[str] | None
     """Projections that have an adapter."""
-    total_tokens: float | None
     margin_fraction: float
     """Of HBM kept free."""
-    documents: str | None
+    # Their lengths in words, in place of what a job knows of them.
+    documents: str | None  # type: ignore[assignment]
     """How long documents are and how they are batched, as --documents says it.
 
     Null where every sequence is one.
     """
-    imbalance_fraction: float
-    """Tokens beyond the mean that the busiest rank of experts gets; 0 for dense models."""
-    mtp_layers: int
-    """Trained to predict further tokens, of the first framework."""
     narrowing: list[str]
     """Options that narrow the search, as given: --fix tp=8."""
     assumed: list[str]
@@ -228,16 +232,10 @@ class InputsRow(Row):
             gpus=context.cluster.num_accelerators,
             frameworks=[each.traits.name for each in contexts],
             profiles=[each.traits.profile for each in contexts],
-            global_batch=job.global_batch,
-            seq_len=job.seq_len,
-            tokens_per_iteration=job.tokens_per_iteration,
-            precision=job.precision,
+            **figures(JobRow, job),
             **lora | context.traits.training.inputs,
-            total_tokens=job.total_tokens,
             margin_fraction=context.margin_fraction,
-            imbalance_fraction=job.imbalance_fraction,
             documents=job.documents.text if job.documents else None,
-            mtp_layers=job.mtp_layers,
             narrowing=list(narrowing.texts),
             assumed=[str(note) for note in notes],
         )
@@ -408,8 +406,11 @@ class SpaceDocument(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResidentRow(Row):
-    """The largest value of a quantity at which some layout fits."""
+class LargestRow(Row):
+    """The largest value of a quantity at which some layout fits.
+
+    Of the micro-batch, where no option fixes it, or of the sequence.
+    """
 
     quantity: Literal["micro-batch", "sequence"]
     value: int
@@ -427,13 +428,7 @@ class ResidentRow(Row):
     """False where a time limit struck."""
     plan: PlanRow | None
     """The fastest of this value."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LargestRow(ResidentRow):
-    """Of the micro-batch, where no option fixes it, or of the sequence."""
-
-    resident: ResidentRow | None
+    resident: "LargestRow | None"
     """With nothing offloaded, where offloading allows more."""
 
 

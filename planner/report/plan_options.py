@@ -19,7 +19,6 @@ from planner.answers.rows import (
     OtherRow,
     PlanRow,
     Ratio,
-    ResidentRow,
     SideRow,
     SpaceDocument,
     SpaceRow,
@@ -344,28 +343,27 @@ def print_largest(
     )
 
 
-def _largest(one: Largest) -> dict[str, Any]:
-    return {
-        "quantity": one.quantity,
-        "value": one.value,
-        "micro_batch": one.value if one.quantity == MICRO_BATCH else one.fixed,
-        "seq_len": one.fixed if one.quantity == MICRO_BATCH else one.value,
-        "beyond": one.beyond,
-        "binds": [MEMORIES.get(name, name) for name in one.binds],
-        "complete": not one.is_cut,
-        "plan": PlanRow.of(one.plan) if one.plan else None,
-    }
+def _largest(one: Largest) -> LargestRow:
+    is_size = one.quantity == MICRO_BATCH
+    binds: list[Any] = [MEMORIES.get(name, name) for name in one.binds]
+    return LargestRow(
+        quantity="micro-batch" if is_size else "sequence",
+        value=one.value,
+        micro_batch=one.value if is_size else one.fixed,
+        seq_len=one.fixed if is_size else one.value,
+        beyond=one.beyond,
+        binds=binds,
+        complete=not one.is_cut,
+        plan=PlanRow.of(one.plan) if one.plan else None,
+        resident=_largest(one.resident) if one.resident else None,
+    )
 
 
 def render_largest_json(answer: LargestAnswer) -> str:
     """The answer as indented JSON."""
-    case, rows = answer.case, []
-    for one in answer.found:
-        resident = ResidentRow(**_largest(one.resident)) if one.resident else None
-        rows.append(LargestRow(**_largest(one), resident=resident))
     body = LargestDocument(
-        inputs=InputsRow.of(tuple(case.contexts), case.narrowing, answer.notes),
+        inputs=InputsRow.of(answer.case.contexts, answer.case.narrowing, answer.notes),
         tight=answer.is_tight,
-        largest=rows,
+        largest=list(map(_largest, answer.found)),
     )
     return serialise("largest", body)

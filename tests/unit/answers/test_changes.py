@@ -33,7 +33,7 @@ def typed(name: str, remedy: Remedy) -> list[str]:
     """The command of the question with the change, option by option."""
     model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
     given = {"--framework": framework, "--seq-len": str(seq_len)}
-    if "--forbid" not in remedy.words:
+    if "--forbid" not in remedy.change.words:
         given |= dict(zip(["--forbid"], forbidden, strict=False))
     repeated: list[str] = []
     for option, value in zip(remedy.change.options[::2], remedy.change.options[1::2], strict=True):
@@ -50,18 +50,16 @@ def typed(name: str, remedy: Remedy) -> list[str]:
 def test_each_change_gives_the_plan_and_the_time_it_promises(name: str, planner: Any) -> None:
     found = nothing_of(name)
     assert len(found.remedies) >= 2
-    for change in found.remedies:
-        run = planner(*typed(name, change))
-        assert run.code == 0, (change.words, run.err)
-        best = json.loads(run.out)["plans"][0]
-        if change.plan.is_optimal:
-            assert best["iter_time_s"] == pytest.approx(change.plan.estimate.iter_time_s), (
-                change.words
-            )
+    for one in found.remedies:
+        run = planner(*typed(name, one))
+        assert run.code == 0, (one.change.words, run.err)
+        best, iter_time_s = json.loads(run.out)["plans"][0], one.plan.estimate.iter_time_s
+        if one.plan.is_optimal:
+            assert best["iter_time_s"] == pytest.approx(iter_time_s), one.change.words
 
 
 def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
-    words = [change.words for change in nothing_of("without offload").remedies]
+    words = [one.change.words for one in nothing_of("without offload").remedies]
     kinds = [
         "without --forbid",
         "--profile",
@@ -91,7 +89,7 @@ def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not(plan
 
 def test_a_node_is_filled_before_nodes_are_added_and_frozen_weights_are_named() -> None:
     found = nothing_of("a part of a node")
-    words = [change.words for change in found.remedies]
+    words = [one.change.words for one in found.remedies]
     assert words[0].endswith("of the node (4xrtx4090)")
     assert any(text.startswith("--host-memory ") for text in words)
     assert not any("x pcie" in text for text in words)

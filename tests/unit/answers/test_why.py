@@ -188,7 +188,8 @@ def test_what_does_not_fit_and_what_is_illegal_is_explained(context_of: Contexts
     said = illegal.nothing.forbidding.violations["tp_divides_heads"]
     assert said == ("tp 3 does not divide 16 heads",)
     assert illegal.best is not None
-    [dropped] = [one for one in illegal.nothing.remedies if one.words == "without --fix tp=3"]
+    remedies = {one.change.words: one for one in illegal.nothing.remedies}
+    dropped = remedies["without --fix tp=3"]
     assert dropped.plan.strategy == illegal.best.strategy
 
 
