@@ -105,14 +105,10 @@ def published_runs() -> tuple[PublishedRun, ...]:
     )
 
 
-def _of(run: PublishedRun, name: str) -> Any:  # noqa: ANN401 - a number or a word
-    """What a run has under a name; 1 for a degree of which no run was published."""
-    return getattr(run, name, 1) if name in _DEGREES else getattr(run, name)
-
-
 @cache
 def _column(name: str) -> Array:
-    return np.array([_of(run, name) for run in published_runs()])
+    # 1 for a degree of which no run was published.
+    return np.array([getattr(run, name, 1) for run in published_runs()])
 
 
 def distances(context: Context, strategy: Strategy) -> Array:
@@ -148,7 +144,7 @@ def _nearest(among: Mask, octaves: Array) -> tuple[Near, ...]:
     for index in np.argsort(octaves, kind="stable").tolist():
         if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
             run = published_runs()[index]
-            shared = tuple(_of(run, name) for name in names)
+            shared = tuple(getattr(run, name, 1) for name in names)
             kept.setdefault(shared, told(Near, run, octaves=float(octaves[index])))
     return tuple(kept.values())
 

@@ -1,7 +1,7 @@
 """Where the memory and time of one layout go, item by item: the rows of ``explain``."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import to_jsonable_python
 
@@ -17,7 +17,7 @@ from planner.answers.items import (
     trait_source,
 )
 from planner.answers.plan_file import PlanFile
-from planner.answers.row import Row, figures, told
+from planner.answers.row import Row, figures, row_of, told
 from planner.answers.rows import (
     EstimateRow,
     LayoutRow,
@@ -71,18 +71,17 @@ def memory_answer(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageRow(Row):
-    """A pipeline stage at its fullest moment."""
-
-    stage: int
-    moment: str
-    peak_bytes: float
-    allocated_bytes: float
-    """What tensors take."""
-    verdict: Verdict
-    ledger: list[LedgerItem]
-    """Their sum is peak_bytes."""
+if TYPE_CHECKING:
+    StageRow = StageLedger
+else:
+    StageRow = row_of(
+        "StageRow",
+        StageLedger,
+        {"verdict": Verdict, "ledger": list[LedgerItem]},
+        derived=("peak_bytes",),
+        leave_out=("items",),
+        about={"allocated_bytes": "What tensors take."},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,15 +131,13 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
             headroom_bytes=memory.free_bytes,
             host_limit_bytes=memory.host_limit_bytes if memory.host_bytes else None,
             stages=[
-                StageRow(
-                    stage=ledger.stage,
-                    moment=ledger.moment,
-                    peak_bytes=ledger.peak_bytes,
-                    allocated_bytes=ledger.allocated_bytes,
-                    verdict=memory.verdict_at(ledger.peak_bytes),
-                    ledger=list(ledger.items),
+                told(
+                    StageRow,
+                    stage,
+                    verdict=memory.verdict_at(stage.peak_bytes),
+                    ledger=stage.items,
                 )
-                for ledger in answer.ledgers
+                for stage in answer.ledgers
             ],
             savings=answer.savings,
             notes=[str(note) for note in answer.notes],

@@ -278,13 +278,6 @@ def _filled(stages: tuple[int, ...], size: int, vpp: int) -> tuple[int, ...]:
     )
 
 
-_TITLES = {
-    name: decision.title or name
-    for name, decision in STRATEGY_FIELDS.items()
-    if decision.kind and name != "offload_percent"
-}
-
-
 def _word(strategy: Strategy, name: str) -> str:
     value = getattr(strategy, name)
     if name == "offload":
@@ -310,7 +303,11 @@ def _moved(strategy: Strategy) -> dict[str, str]:
 
 def values(strategy: Strategy) -> dict[str, str]:
     """What tells layouts apart, by what it is called."""
-    named = {title: _word(strategy, name) for name, title in _TITLES.items()}
+    named = {
+        decision.title or name: _word(strategy, name)
+        for name, decision in STRATEGY_FIELDS.items()
+        if decision.kind and name != "offload_percent"
+    }
     named["recompute"] = strategy.recompute
     named |= _moved(strategy)
     layers = strategy.layers_per_stage

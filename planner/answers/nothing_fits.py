@@ -78,11 +78,8 @@ class NothingFitsRow(Row):
     def of(cls, nothing: NothingFits) -> "NothingFitsRow":
         """The explanation as data."""
         found, ideal = nothing.forbidding, nothing.unconstrained
-        said = (
-            {rule.name: found.violations.get(rule.name, ()) for rule in found.rules}
-            if found
-            else {}
-        )
+        rules = found.rules if found else ()
+        said = found.violations if found else {}
         changes = [
             RemedyRow(
                 change=one.change.words,
@@ -99,7 +96,7 @@ class NothingFitsRow(Row):
         ]
         return cls(
             framework=nothing.case.context.traits.name,
-            rules={name: list(texts) for name, texts in said.items()},
+            rules={rule.name: list(said.get(rule.name, ())) for rule in rules},
             each_rule_alone=found.each_alone if found else None,
             conflict=list(nothing.conflict),
             limits=list(nothing.limits),

@@ -198,17 +198,12 @@ class Placed:
     @property
     def missing_bytes(self) -> float:
         """What it needs beyond the accelerator's memory; 0 where it fits, or cannot run."""
-        return 0.0 if self.estimate is None else max(0.0, _beyond_hbm(self.context, self.estimate))
+        return 0.0 if self.estimate is None else max(0.0, -self.estimate.memory.free_bytes)
 
     @property
     def fits_its_own(self) -> bool:
         """Whether it fits under the recipe's own software."""
-        return self.own is not None and _beyond_hbm(self.context, self.own) <= 0.0
-
-
-def _beyond_hbm(context: Context, made: Estimate) -> float:
-    """Bytes of the modelled peak beyond the accelerator's memory."""
-    return made.memory.peak_bytes - context.cluster.accelerator.hbm_bytes
+        return self.own is not None and self.own.memory.free_bytes >= 0.0
 
 
 def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Placed:

@@ -73,8 +73,8 @@ def _verdict(memory: MemoryEstimate) -> str:
 
 
 def _free(memory: MemoryEstimate) -> str:
-    headroom = memory.hbm_bytes - memory.peak_bytes
-    return f"{format_bytes(abs(headroom))} {'free' if headroom >= 0 else 'missing'}"
+    left = memory.free_bytes
+    return f"{format_bytes(abs(left))} {'free' if left >= 0 else 'missing'}"
 
 
 def host_line(memory: MemoryEstimate) -> str:
