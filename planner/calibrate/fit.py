@@ -23,7 +23,7 @@ STRANGE = 3.0
 RATES = ("product", "attention", "memory-bound", "host link", "run")
 
 FORMULA_STEP = 1e-4
-FIRST_DAMPING, DAMPING_FACTOR, LEAST_DAMPING, MOST_DAMPING = 1e-3, 10.0, 1e-9, 1e9
+FIRST_DAMPING, DAMPING_FACTOR, MOST_DAMPING = 1e-3, 10.0, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from planner.calibrate.fit import FormulaFit, fit_formula
 from planner.calibrate.rows import Measured, Table
 from planner.collectives.cost import busbw_factor
 from planner.spec.cluster import Collective
-from planner.units import GB, GBIT_PER_S, KIB, US, Array
+from planner.units import GB, GBIT_PER_S, KIB, US, Array, plural
 
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 # Of links between ranks of a node where one process alone was measured.
@@ -42,23 +42,16 @@ class StatedFigure:
 
     def figure(self, source: str) -> dict[str, Any]:
         """As a figure of hwdb, with few digits."""
-        points = f"{self.num_points} point{'s' * (self.num_points > 1)}"
-        spread = f"+- {self.deviation:.1%}, {points}" if self.num_points else ""
-        note = "; ".join(text for text in (spread, self.note) if text)
-        if isinstance(self.value, tuple):
-            value: Any = [_rounded(each) for each in self.value]
-        else:
-            value = _rounded(self.value)
+        spread = f"+- {self.deviation:.1%}, {plural(self.num_points, 'point')}"
+        note = "; ".join(text for text in (spread * (self.num_points > 0), self.note) if text)
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        rounded = [each if isinstance(each, int) else float(f"{each:.4g}") for each in values]
         return {
-            "value": value,
+            "value": rounded if values is self.value else rounded[0],
             "basis": self.basis,
             "source": source,
             **({"note": note} if note else {}),
         }
-
-
-def _rounded(value: float) -> float | int:
-    return value if isinstance(value, int) else float(f"{value:.4g}")
 
 
 @dataclass(frozen=True, kw_only=True)

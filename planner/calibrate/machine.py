@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.calibrate.figures import Base
 from planner.calibrate.fit import FormulaFit, OwnErrors, fit_formula, own_errors
-from planner.calibrate.links import StatedFigure, link_figures
+from planner.calibrate.links import COLLECTIVES, StatedFigure, link_figures
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Machine, Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
@@ -46,7 +46,6 @@ SOURCE = "measured"
 class MeasuredMachine:
     """A machine stated whole: its figures, and how far the model is from what they come from."""
 
-    path: str
     table: Table
     base: Base
     figures: tuple[StatedFigure, ...]
@@ -71,7 +70,7 @@ def machine_of(path: str, table: Table, out: Path) -> MeasuredMachine:
             replace(each, where=path, message=f"{each.message}; {hint}") for each in error.problems
         ) from None
     own = own_errors(base, list(table_points(path, table, base.cluster)), {})
-    return MeasuredMachine(path=path, table=table, base=base, figures=figures, own=own)
+    return MeasuredMachine(table=table, base=base, figures=figures, own=own)
 
 
 def _accelerator(path: str, table: Table) -> list[StatedFigure]:
@@ -300,17 +299,16 @@ def _device_slug(machine: Machine) -> str:
 
 
 def _sections(figures: Sequence[StatedFigure]) -> dict[str, Any]:
-    """The figures as nested mappings; a step of a path that is a number is a place in a list."""
+    """The figures as nested mappings; the lines of a collective are a list."""
     root: dict[str, Any] = {}
     for each in figures:
         *steps, last = each.path.split(".")
-        section: Any = root
-        for step, following in zip(steps, [*steps[1:], last], strict=True):
-            if isinstance(section, list):
-                if len(section) <= int(step):
-                    section.append({})
-                section = section[int(step)]
-            else:
-                section = section.setdefault(step, [] if following.isdecimal() else {})
+        section = root
+        for step in steps:
+            section = section.setdefault(step, {})
         section[last] = each.value if last == "num_ranks" else each.figure(SOURCE)
+    collectives = root["accelerator"].get("collectives", {})
+    collectives |= {
+        kind: [*collectives[kind].values()] for kind in COLLECTIVES if kind in collectives
+    }
     return root

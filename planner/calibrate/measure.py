@@ -5,6 +5,7 @@ collectives. Kernels' results are allocated anew each time; operands rotate, so 
 not hold all of them.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,8 +106,9 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
 
 def all_tasks(world: World) -> Iterator[Task]:
     """Everything, of each kind the smallest first."""
-    usual, *others = world.dtypes()
-    kind = "gpu" if world.is_gpu else "cpu"
+    dtypes = world.dtypes()
+    usual, *others = dtypes
+    device = "gpu" if world.is_gpu else "cpu"
     yield Task(what="launch", action=partial(_launch, world), on_host=True)
     shapes = {usual: [(m, a * h, b * h) for m, h, (a, b) in product(TOKENS, HIDDEN, WIDENED)]}
     # precisions but the usual one only say their peak: squares are enough
@@ -114,25 +116,30 @@ def all_tasks(world: World) -> Iterator[Task]:
     for dtype, sides in shapes.items():
         works = [(2.0 * m * n * k, {"m": m, "n": n, "k": k}) for m, n, k in sides]
         for each in sorted(works, key=lambda choice: choice[0]):
-            act = partial(_product, world, dtype)
+            act = partial(_product, world, dtypes[dtype])
             yield Task(what="product", action=act, choices=[each], first=FIRST_FLOPS, dtype=dtype)
     passes: tuple[What, ...] = ("attention_forward", "attention_backward")
     for head_dim, seq_len, what in product(HEAD_DIMS, SEQ_LENS, passes):
         yield Task(
             what=what,
-            action=partial(_attention, world, what),
+            action=partial(_attention, world, dtypes[usual], what),
             choices=list(_heads(head_dim, seq_len)),
             first=2.0 * SEQ_LENS[0] ** 2 * HEAD_DIMS[-1],
             dtype=usual,
         )
-    for num_bytes, what in product(COPIED_BYTES[kind], PASSES):
+    for num_bytes, what in product(COPIED_BYTES[device], PASSES):
         moved = (0.0, {"num_bytes": PASSES[what] * num_bytes})
-        yield Task(what=what, action=partial(_stream, world, what), choices=[moved], dtype=usual)
+        yield Task(
+            what=what,
+            action=partial(_stream, world, dtypes[usual], what),
+            choices=[moved],
+            dtype=usual,
+        )
     links: tuple[What, ...] = ("host_to_device", "device_to_host")
     for what in links if world.is_gpu else ():
         act = partial(_link, world, what)
         yield Task(what=what, action=act, choices=[(0.0, {"num_bytes": LINK_BYTES})])
-    params = (0.0, {"params": ADAM_PARAMS[kind]})
+    params = (0.0, {"params": ADAM_PARAMS[device]})
     yield Task(what="host_adam", action=_adam, choices=[params], dtype="fp32")
     if world.size > 1:
         yield from _collective_tasks(world)
@@ -171,13 +178,16 @@ def _collective_tasks(world: World) -> Iterator[Task]:
         )
 
 
-def _rotating(make: Callable[[], Tensors]) -> Iterator[Tensors]:
-    """Several sets of operands in turn."""
-    first = make()
-    size = sum(each.nbytes for each in first)
+def _rotating(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Iterator[Tensors]:
+    """Several sets of random operands in turn."""
+    num_bytes = kind.itemsize * sum(map(math.prod, shapes))
     # so many that caches do not hold them, so few that large ones do not fill the memory
-    count = int(min(max(ROTATED_BYTES / size, 1), MOST_SETS))
-    return cycle([first, *(make() for _ in range(count - 1))])
+    count = int(min(max(ROTATED_BYTES / num_bytes, 1), MOST_SETS))
+    return cycle([_random(world, kind, *shapes) for _ in range(count)])
+
+
+def _random(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Tensors:
+    return tuple(torch.randn(shape, device=world.device).to(kind) for shape in shapes)
 
 
 def _launch(world: World) -> Action:
@@ -186,25 +196,23 @@ def _launch(world: World) -> Action:
     return partial(x.add_, 1.0)
 
 
-def _product(world: World, dtype: str, m: int, n: int, k: int) -> Action:
+def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
     """``m`` tokens by a weight of ``k`` inputs and ``n`` outputs."""
-    kind = world.dtypes()[dtype]
-
-    def make() -> Tensors:
-        inputs, weight = (torch.randn(side, k, device=world.device).to(kind) for side in (m, n))
-        return inputs, weight
-
-    operands = _rotating(make)
+    operands = _rotating(world, kind, (m, k), (n, k))
     return lambda: functional.linear(*next(operands))
 
 
 def _attention(
-    world: World, what: What, batch: int, heads: int, seq_len: int, head_dim: int
+    world: World,
+    kind: torch.dtype,
+    what: What,
+    batch: int,
+    heads: int,
+    seq_len: int,
+    head_dim: int,
 ) -> Action:
-    """Causal attention in the usual precision."""
-    shape, kind = (batch, heads, seq_len, head_dim), next(iter(world.dtypes().values()))
-    whole = [torch.randn(shape, device=world.device).to(kind) for _ in range(4)]
-    *qkv, gradient = whole
+    """Causal attention, one pass."""
+    *qkv, gradient = _random(world, kind, *[(batch, heads, seq_len, head_dim)] * 4)
     forward = partial(functional.scaled_dot_product_attention, *qkv, is_causal=True)
     if what == "attention_forward":
         return forward
@@ -213,16 +221,10 @@ def _attention(
     return partial(torch.autograd.grad, forward(), qkv, gradient, retain_graph=True)
 
 
-def _stream(world: World, what: What, num_bytes: int) -> Action:
+def _stream(world: World, kind: torch.dtype, what: What, num_bytes: int) -> Action:
     """A copy into a tensor that exists, an addition or norm into a new one."""
-    kind = next(iter(world.dtypes().values()))
-    rows = num_bytes // PASSES[what] // (NORM_WIDTH * kind.itemsize)
-
-    def make() -> Tensors:
-        first = torch.randn(rows, NORM_WIDTH, device=world.device).to(kind)
-        return first, torch.zeros_like(first)
-
-    operands = _rotating(make)
+    shape = (num_bytes // PASSES[what] // (NORM_WIDTH * kind.itemsize), NORM_WIDTH)
+    operands = _rotating(world, kind, shape, shape)
 
     def act() -> object:
         x, y = next(operands)

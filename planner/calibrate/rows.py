@@ -141,11 +141,6 @@ def _cell(key: str, value: object) -> str:
     return "" if value == 0 and key != "repeats" else str(value)
 
 
-def is_table(text: str) -> bool:
-    """Whether a text begins as a table of measurements does."""
-    return text.startswith(FIRST_LINE)
-
-
 def read_table(path: str, text: str) -> Table:
     """The table of a text; raises InputError with every problem of its machine, or its rows."""
     lines = text.splitlines()

@@ -12,6 +12,7 @@ from planner.calibrate.fit import Calibration, Fitted
 from planner.calibrate.machine import MeasuredMachine
 from planner.catalog.hardware import is_path
 from planner.limits import one_line
+from planner.units import plural
 
 
 def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> str:
@@ -45,8 +46,7 @@ def _from_folder(key: str, value: Any, folder: Path) -> Any:  # noqa: ANN401 - o
 def _comment(each: Fitted, day: date) -> str:
     spread = f"{each.value * each.deviation:.2g}"
     before = f"{each.catalog.basis}: {each.catalog.value:g}" if each.is_known else "none before"
-    points = f"{each.num_points} point{'s' * (each.num_points > 1)}"
-    return f"+- {spread}, {points}, {day.isoformat()}; {before}"
+    return f"+- {spread}, {plural(each.num_points, 'point')}, {day.isoformat()}; {before}"
 
 
 def machine_text(made: MeasuredMachine, command: str) -> str:

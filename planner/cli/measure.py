@@ -14,7 +14,6 @@ from planner.cli.output import console, say, show_as
 
 if TYPE_CHECKING:
     from planner.calibrate.figures import Base
-    from planner.calibrate.points import Point
     from planner.calibrate.rows import Machine, Table
     from planner.compare.compare import Comparison
     from planner.notes import Problems
@@ -154,14 +153,14 @@ def calibrate(
 
 def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     """The only table of the command line, taken from ``words``; else these are as they must be."""
-    from planner.calibrate.rows import is_table, read_table
+    from planner.calibrate.rows import FIRST_LINE, read_table
     from planner.documents.file import read_text
     from planner.errors import InputError
     from planner.limits import MAX_LOG_BYTES
 
     if len(words) == 1 and words[0].endswith(".csv"):
         text = read_text(words[0], MAX_LOG_BYTES)
-        if is_table(text):
+        if text.startswith(FIRST_LINE):
             return words[0], read_table(words.pop(), text)
     if len(words) < 2:
         missing = "FILE..." if words else "CLUSTER and FILE..."
@@ -197,16 +196,21 @@ def _fitted(
 
     from planner.calibrate.figures import read_base
     from planner.calibrate.fit import calibrate as fit
-    from planner.calibrate.points import table_points
+    from planner.calibrate.points import Point, table_points
+    from planner.calibrate.read import points_of
     from planner.calibrate.write import cluster_text
     from planner.cli.output import delayed_progress
+    from planner.notes import Problems
     from planner.report.measure import print_calibration, render_calibration_json
 
     cluster, *files = words
-    base = read_base(cluster)
+    base, problems, points = read_base(cluster), Problems(), list[Point]()
     with delayed_progress() as progress:
         progress("reading", 0.0)
-        points = _points(files, base, request, config)
+        for name in files:
+            one = partial(points_of, name, base.cluster, request, config)
+            points += problems.read(one) or []
+        problems.finish()
         if taken is not None:
             points += table_points(*taken, base.cluster)
         progress("fitting", 0.5)
@@ -215,22 +219,6 @@ def _fitted(
     text = cluster_text(made, command, datetime.now(UTC).date(), folder)
     show_as(form, partial(render_calibration_json, made, text), partial(print_calibration, made))
     return text
-
-
-def _points(
-    files: list[str], base: "Base", request: "Request", config: str | None
-) -> "list[Point]":
-    """The points of all files; what is wrong with them is reported at once."""
-    from planner.calibrate.points import Point
-    from planner.calibrate.read import points_of
-    from planner.notes import Problems
-
-    problems, found = Problems(), list[Point]()
-    for name in files:
-        one = partial(points_of, name, base.cluster, request, config)
-        found += problems.read(one) or []
-    problems.finish()
-    return found
 
 
 def _measured_now(
