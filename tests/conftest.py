@@ -15,7 +15,14 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats import registry as formats
-from planner.formats.format import Decided, Emitted, Format, OutputFile, Reading, SourceText
+from planner.formats.format import (
+    Emitted,
+    ExplainedKey,
+    Format,
+    OutputFile,
+    ParsedConfig,
+    SourceText,
+)
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
 from planner.spec.cluster import ClusterSpec
@@ -238,7 +245,7 @@ FAKE_EMITTED = Emitted(
     command=("${SCRIPT}", "--config", "config.json", "--say", "it's $HOME", "--in=${DATA}/x y"),
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", "WORDS": "two words"},
     variables={"SCRIPT": "the user's training script", "DATA": "folder of the data"},
-    decided=(Decided(key="tp", value="1", why="one | two"),),
+    decided=(ExplainedKey(key="tp", value="1", why="one | two"),),
 )
 
 
@@ -248,8 +255,8 @@ def _fake_emit(context: Context, strategy: Strategy) -> Emitted:
     return FAKE_EMITTED
 
 
-def _fake_read(source: SourceText) -> Reading:
-    return Reading(format="fake", path=source.path, settings={}, decisions={})
+def _fake_read(source: SourceText) -> ParsedConfig:
+    return ParsedConfig(format="fake", path=source.path, settings={}, decisions={})
 
 
 FAKE_FORMAT = Format(

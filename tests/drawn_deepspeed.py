@@ -11,7 +11,7 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.formats.decision import reasons
 from planner.formats.deepspeed.decisions import TABLE
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
@@ -110,7 +110,7 @@ def canonical(context: Context, strategy: Strategy) -> Strategy:
     return replace(strategy, recompute_modules=modules, offload_percent=percent)
 
 
-def strategy_of(context: Context, decisions: dict[str, Value]) -> Strategy:
+def strategy_of(context: Context, decisions: dict[str, Located]) -> Strategy:
     """The strategy that decisions describe, everything they leave out neutral."""
     found = {name: value.value for name, value in decisions.items()}
     pp = found.get("pp", 1)

@@ -6,15 +6,15 @@ from typing import Any, NoReturn
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import (
+    CheckContext,
     Emitted,
     Finding,
     Format,
     FormatRule,
-    Reading,
+    Located,
+    ParsedConfig,
     SourceText,
-    Value,
     Violation,
-    World,
 )
 from planner.spec.strategy import Strategy
 
@@ -57,8 +57,8 @@ def _value(text: str) -> Any:
     return int(text) if digits.isdecimal() and len(digits) < 4000 else text
 
 
-def read(source: SourceText) -> Reading:
-    settings: dict[str, Value] = {}
+def read(source: SourceText) -> ParsedConfig:
+    settings: dict[str, Located] = {}
     findings: list[Finding] = []
 
     def add(rule: str, message: str, key: str, line: int) -> None:
@@ -85,10 +85,10 @@ def read(source: SourceText) -> Reading:
         elif key in settings:
             add("duplicate_key", f"{key} is given twice", key, line)
         else:
-            settings[key] = Value(value=_value(given), key=key, line=line)
+            settings[key] = Located(value=_value(given), key=key, line=line)
     named = {name: settings[key] for key, name in DECISIONS.items() if key in settings}
     known = {name: value for name, value in named.items() if value.value is not None}
-    return Reading(
+    return ParsedConfig(
         format="demo",
         path=source.path,
         settings=settings,
@@ -97,13 +97,13 @@ def read(source: SourceText) -> Reading:
     )
 
 
-def _log_positive(settings: Mapping[str, Value], _: World) -> Iterator[Violation]:
+def _log_positive(settings: Mapping[str, Located], _: CheckContext) -> Iterator[Violation]:
     given = settings.get("log_every")
     if given is not None and given.value == 0:
         yield Violation(key="log_every", message="must be at least 1; given 0")
 
 
-def _tp_in_node(settings: Mapping[str, Value], world: World) -> Iterator[Violation]:
+def _tp_in_node(settings: Mapping[str, Located], world: CheckContext) -> Iterator[Violation]:
     if world.decisions["tp"] == 16:
         yield Violation(key="tp", message=f"must be at most 8 of {world.num_gpus}; given 16")
 

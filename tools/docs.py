@@ -25,7 +25,7 @@ from tools.collective_docs import (
 from tools.commands import PROMPT, is_ours, run
 from tools.formulas import (
     formulas_page,
-    handicaps_table,
+    penalties_table,
     rules_table,
     sources_tables,
     traits_table,
@@ -47,7 +47,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "job.md": {"formulas": formulas_of_a_job},
     "time.md": {"formulas": time_formulas},
-    "search.md": {"rules": rules_table, "handicaps": handicaps_table},
+    "search.md": {"rules": rules_table, "penalties": penalties_table},
     "overlap.md": {"buckets": bucket_table},
     "frameworks.md": {"traits": traits_table, "sources": sources_tables},
     "kernels.md": {

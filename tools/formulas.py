@@ -17,7 +17,7 @@ from planner.frameworks.registry import (
     stated_figures,
     trait_figures,
 )
-from planner.search.ranking.handicaps import HANDICAPS
+from planner.search.ranking.penalties import PENALTIES
 from planner.search.space.legality import RULES
 from planner.spec import traits as traits_module
 from planner.spec.items import Item
@@ -154,11 +154,11 @@ def rules_table() -> str:
 
 
 BASES = {"pairs": "published pairs", "drift": "drift of published runs", "prior": "assumed"}
-"""What a handicap is taken from, in words."""
+"""What a penalty is taken from, in words."""
 
 
-def handicaps_table() -> str:
-    """Return every handicap: mechanism, factor, what it is taken from, why."""
+def penalties_table() -> str:
+    """Return every penalty: mechanism, factor, what it is taken from, why."""
     return table(
         ("mechanism", "factor", "from", "why"),
         (
@@ -168,7 +168,7 @@ def handicaps_table() -> str:
                 f"{BASES[entry.basis]}: {entry.kind}" if entry.kind else BASES[entry.basis],
                 entry.reason,
             )
-            for name, entry in HANDICAPS.items()
+            for name, entry in PENALTIES.items()
         ),
     )
 

@@ -17,9 +17,9 @@ from planner.query.objectives import (
     Aim,
     amounts,
     gpu_hours,
-    span_s,
+    job_time_s,
 )
-from planner.search.ranking.handicaps import used
+from planner.search.ranking.penalties import penalties_of
 from planner.search.search import Found as FoundLayout
 from planner.search.search import SearchResult
 from planner.search.space.narrow import Narrowing
@@ -94,7 +94,7 @@ class Plan:
     estimate: Estimate
     is_optimal: bool
     weighed_s: float | None = None
-    """By which a search ranked it, where one did: its time with the handicaps of what it uses."""
+    """By which a search ranked it, where one did: its time with the penalties of what it uses."""
 
     @property
     def framework(self) -> str:
@@ -113,7 +113,7 @@ class Plan:
 
     def penalties(self) -> dict[str, float]:
         """By mechanism it uses, the factor of time that evidence for it has to make up for."""
-        return used(self.context, self.strategy)
+        return penalties_of(self.context, self.strategy)
 
     @property
     def num_nodes(self) -> int:
@@ -126,7 +126,7 @@ class Plan:
 
     def span_s(self) -> float:
         """Seconds of the whole job, or of 1,000 iterations without a token budget."""
-        return span_s(self.estimate.iter_time_s, self.context.job)
+        return job_time_s(self.estimate.iter_time_s, self.context.job)
 
     def gpu_hours(self) -> float:
         """GPU-hours of the same span."""

@@ -23,7 +23,7 @@ from planner.frameworks.settings import (
 )
 from planner.layers.parameters import count_parameters
 from planner.query.traits import read_settings
-from planner.search.space.count import not_offered
+from planner.search.space.count import unsupported_value
 from planner.search.space.narrow import narrowing_of
 from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.spec.strategy import SCHEDULES
@@ -189,7 +189,7 @@ def other_frameworks(case: Case, asked: set[str]) -> Iterator[Change]:
     profile = () if case.context.traits.profile == CURRENT else ("--profile", CURRENT)
     for name in FRAMEWORKS:
         other = None if name in asked else other_framework(case.context, name)
-        if other is not None and not_offered(other, case.narrowing) is None:
+        if other is not None and unsupported_value(other, case.narrowing) is None:
             yield changed(case, other, "--framework", name, *profile)
 
 

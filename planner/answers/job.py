@@ -32,7 +32,7 @@ from planner.layers.parameters import (
     head_params,
 )
 from planner.layers.weights import mean_states
-from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, span_s
+from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, job_time_s
 from planner.spec.cluster import NodeSpec
 from planner.spec.precision import traits_at_precision
 from planner.units import format_seconds
@@ -107,7 +107,7 @@ class Job:
     @property
     def useful_s(self) -> float:
         """Seconds of iterations, without checkpoints and failures."""
-        return span_s(self.iteration_s, self.plan.context.job)
+        return job_time_s(self.iteration_s, self.plan.context.job)
 
     @cached_property
     def saved_params(self) -> int:

@@ -173,7 +173,7 @@ class RankedRow(PlanRow):
 
     weighed_s: float | None
     """What they are ranked by, the time times the confidence penalties."""
-    handicaps: dict[str, float]
+    penalties: dict[str, float]
     """Confidence penalties: factors of what the plan relies on, by mechanism."""
     variants: list[VariantRow]
     """The fastest other plans of the layout."""

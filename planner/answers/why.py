@@ -14,7 +14,7 @@ from planner.answers.rows import PlanRow, Ratio
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
 from planner.notes import Note
-from planner.search.ranking.handicaps import HANDICAPS
+from planner.search.ranking.penalties import PENALTIES
 from planner.search.search import Progress
 from planner.search.space.narrow import narrowing_of
 
@@ -141,7 +141,7 @@ class Comparison:
                 name=name,
                 asked=first.get(name, 1.0),
                 best=second.get(name, 1.0),
-                reason=HANDICAPS[name if name in HANDICAPS else "activation_offload"].reason,
+                reason=PENALTIES[name if name in PENALTIES else "activation_offload"].reason,
             )
             for name in dict.fromkeys((*first, *second))
             if first.get(name) != second.get(name)

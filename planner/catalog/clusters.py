@@ -21,7 +21,7 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
-from planner.catalog.machine_names import meant_machine
+from planner.catalog.machine_names import normalised_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
@@ -79,7 +79,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         return with_host_memory(load_cluster(argument), host_memory_bytes)
     if is_path(argument):
         return _from_file(Path(argument))
-    meant = meant_machine(str(argument))
+    meant = normalised_machine(str(argument))
     if meant != argument:
         cluster = load_cluster(meant)
         note = Note(kind=NoteKind.read_as, text=f"{argument} is read as {meant}", subject="cluster")
@@ -166,7 +166,7 @@ def _smallest(argument: str) -> tuple[str, ClusterSpec]:
     """What an argument names, without a count, and one of it; of a file, what that states."""
     if is_path(argument):
         return argument, load_cluster(argument)
-    meant = meant_machine(argument)
+    meant = normalised_machine(argument)
     counted = _COUNTED.match(meant)
     name = counted.group(2) if counted else meant
     return name, load_cluster(f"1x{name}")

@@ -38,7 +38,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class Observed:
     """One thing that a source told."""
 
     what: str
@@ -65,7 +65,7 @@ class Machine:
     accelerator: str
     num_gpus: int
     overrides: tuple[Override, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[Observed, ...]
     kept: tuple[str, ...]  # what nothing told, from the catalog
     notes: tuple[str, ...]
 
@@ -349,7 +349,7 @@ def _override(key: str, value: float, where: str, known: Figure | None) -> Overr
 # What was seen and what was not, in words; and the file.
 
 
-def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Seen]:
+def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Observed]:
     """Everything told; sources that tell the same share a line."""
     rows: dict[tuple[str, str], list[str]] = {}
     for item in observations:
@@ -367,7 +367,7 @@ def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[See
             if value:
                 rows.setdefault((what, value), []).append(item.name)
     for (what, value), names in rows.items():
-        yield Seen(what=what, value=value, where=", ".join(names))
+        yield Observed(what=what, value=value, where=", ".join(names))
 
 
 def _gib(mib: float | None) -> str:

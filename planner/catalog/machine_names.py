@@ -14,7 +14,7 @@ _COUNT_LAST = re.compile(rf"^(.*\S)\s*[xX*]\s*{_COUNT}$")
 _KINDS: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
 
 
-def meant_machine(argument: str) -> str:
+def normalised_machine(argument: str) -> str:
     """The argument as ``NxNAME`` of the catalog where only that can be meant, else unchanged.
 
     Case, hyphens, blanks, a vendor's name and ``GB`` for ``G`` do not count, the number may stand

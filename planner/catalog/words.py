@@ -48,7 +48,7 @@ def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
     return [recipes[name] for name in _matching(own, words, "planner show recipes")]
 
 
-def one_name(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
+def unique_match(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
     """The entry that a single word means: one that is known, or a word that is nobody's."""
     return words[0] if len(words) == 1 and words[0] and is_known(words[0]) else None
 

@@ -16,7 +16,7 @@ from planner.check.plan import PLAN, check_format_name, is_plan_file, read_plan_
 from planner.check.result import Figures, FileResult, finding_of, in_order, is_ignored
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
-from planner.formats.format import Finding, Format, Reading, SourceText, World
+from planner.formats.format import CheckContext, Finding, Format, ParsedConfig, SourceText
 from planner.limits import one_line
 from planner.query.from_file import (
     AUTO,
@@ -134,7 +134,7 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
     )
 
 
-def completed_of(kind: Format, reading: Reading, job: Job) -> "Completed":
+def completed_of(kind: Format, reading: ParsedConfig, job: Job) -> "Completed":
     """The layout of a reading for a job."""
     # Costs and the search's rules are imported with it; a file without a job needs neither.
     from planner.query.layout import complete
@@ -157,7 +157,9 @@ def _can_express(kind: Format, source: SourceText, layout: "Layout", part: str |
     return accepts
 
 
-def _linted(kind: Format, reading: Reading, request: Request) -> tuple[int, tuple[Finding, ...]]:
+def _linted(
+    kind: Format, reading: ParsedConfig, request: Request
+) -> tuple[int, tuple[Finding, ...]]:
     """On how many GPUs, if that is known, and findings that hold whatever the model."""
     model, cluster = named(request)
     cases = lint_cases(
@@ -189,7 +191,7 @@ def _linted(kind: Format, reading: Reading, request: Request) -> tuple[int, tupl
     return num_gpus or 0, (*_as_likely(kept, reading), note)
 
 
-def _as_likely(findings: Sequence[Finding], reading: Reading) -> tuple[Finding, ...]:
+def _as_likely(findings: Sequence[Finding], reading: ParsedConfig) -> tuple[Finding, ...]:
     """Errors are warnings where nobody knows that the training script keeps to the rules."""
     if not reading.run_by:
         return tuple(findings)
@@ -230,7 +232,7 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
 
 
 def file_findings(
-    kind: Format, reading: Reading, world: World, contradictions: Sequence[Finding]
+    kind: Format, reading: ParsedConfig, world: CheckContext, contradictions: Sequence[Finding]
 ) -> list[Finding]:
     """What is wrong with a file before its layout is looked at; the format's words come first."""
     findings = [*reading.findings, *_rule_findings(kind, reading, world)]
@@ -241,7 +243,7 @@ def file_findings(
     return findings + not_said_yet(contradictions, findings)
 
 
-def _rule_findings(kind: Format, reading: Reading, world: World) -> list[Finding]:
+def _rule_findings(kind: Format, reading: ParsedConfig, world: CheckContext) -> list[Finding]:
     rules = {kind.name: kind.rules, **kind.borrowed}
     return [
         Finding(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from planner.formats.format import SEVERITIES, Finding, Format, Reading, World
+from planner.formats.format import SEVERITIES, CheckContext, Finding, Format, ParsedConfig
 from planner.query.rules import LEGALITY
 from planner.query.values import Values, batch_of, gpus_of, known_of
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
@@ -94,13 +94,13 @@ def network_findings(layout: "Layout") -> Iterator[Finding]:
 
 
 def lint_cases(
-    reading: Reading,
+    reading: ParsedConfig,
     *,
     num_gpus: int | None,
     of_cluster: int | None,
     global_batch: int | None,
     shape: Mapping[str, Any],
-) -> Iterator[tuple[World, Sequence[Finding]]]:
+) -> Iterator[tuple[CheckContext, Sequence[Finding]]]:
     """What rules need to know of a file, and its contradictions, on every number of GPUs.
 
     The number is the file's, the job's (``num_gpus``) or the cluster's, else any that the file may
@@ -113,11 +113,13 @@ def lint_cases(
         gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
         gpus = replace(gpus, dp=None) if is_open else gpus
         batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=global_batch)
-        world = World(num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch))
+        world = CheckContext(
+            num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch)
+        )
         yield world, () if is_open else values.findings
 
 
-def _counts(reading: Reading, num_gpus: int | None) -> Iterator[int]:
+def _counts(reading: ParsedConfig, num_gpus: int | None) -> Iterator[int]:
     values = Values(reading)
     gpus = gpus_of(values, asked=num_gpus, of_cluster=1)
     inner = gpus_of_replica(gpus.degrees)
@@ -137,14 +139,14 @@ def advice_findings(
     """
     from planner.answers.layout import differences
     from planner.check.memory import in_words
-    from planner.search.ranking.handicaps import used
+    from planner.search.ranking.penalties import penalties_of
 
     context = replace(layout.cautious, weighs_evidence=True)
     context = kind.narrowed(context) if kind else context
     best = _best(context, layout.num_gpus, time_limit_s)
     if best is None:
         return
-    weighed_s = iter_time_s * prod(used(context, layout.strategy).values())
+    weighed_s = iter_time_s * prod(penalties_of(context, layout.strategy).values())
     faster = iter_time_s / best.iteration_s - 1.0
     if min(faster, weighed_s / best.weighed_s - 1.0) < LEAST_ADVICE_FRACTION:
         return

@@ -28,7 +28,7 @@ from planner.check.plan import PLAN
 from planner.check.result import refusal
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Finding, Format, Reading, SourceText, Value
+from planner.formats.format import Finding, Format, Located, ParsedConfig, SourceText
 from planner.query.from_file import Job, Request, format_of, needed_job, read_for
 from planner.query.layout import Completed, Layout, complete
 from planner.query.places import cluster_for_file
@@ -46,10 +46,10 @@ LEAST_LIKENESS = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class RepairStart:
     """A whole strategy, however broken the file is, and what it is to become legal for."""
 
-    reading: Reading
+    reading: ParsedConfig
     job: Job
     """Its GPUs, batch and length are those that every fix keeps."""
     layout: Layout
@@ -68,7 +68,7 @@ class Written:
 
     text: str
     errors: tuple[Finding, ...] = ()
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    settings: Mapping[str, Located] = field(default_factory=dict)
     layout: Layout | None = None
     """As the text, read again, states it."""
 
@@ -180,7 +180,9 @@ def fix_file(
     return _fixed(found, start, _Writer(kind=kind, source=source, start=start), progress)
 
 
-def _fixed(found: FixedFile, start: Start, writer: "_Writer", progress: Progress) -> FixedFile:
+def _fixed(
+    found: FixedFile, start: RepairStart, writer: "_Writer", progress: Progress
+) -> FixedFile:
     """The file with the smallest fix after which it is clean, else no worse than before."""
     wrong = found.answer
     of_read = frozenset((one.rule, one.key) for one in start.reading.findings)
@@ -213,7 +215,9 @@ def _fixed(found: FixedFile, start: Start, writer: "_Writer", progress: Progress
     )
 
 
-def _with_fix(found: FixedFile, start: Start, writer: "_Writer", context: Context) -> FixedFile:
+def _with_fix(
+    found: FixedFile, start: RepairStart, writer: "_Writer", context: Context
+) -> FixedFile:
     """The file with the best repair; InputError where a misspelt key may state a field."""
     best = found.answer.repaired[0].plan.strategy
     written = writer.written(context, best)
@@ -232,7 +236,7 @@ def _with_fix(found: FixedFile, start: Start, writer: "_Writer", context: Contex
 
 
 def _placed(
-    change: FieldChange, before: Mapping[str, Value], after: Mapping[str, Value]
+    change: FieldChange, before: Mapping[str, Located], after: Mapping[str, Located]
 ) -> FieldChange:
     """The change with the key that states it and its lines in the file and in the fixed one."""
     # Which layers are recomputed is one field, which files state by policy.
@@ -242,7 +246,7 @@ def _placed(
     return replace(change, key=old.key or new.key, line=old.line, new_line=new.line)
 
 
-def _errors(kind: Format, reading: Reading, completed: Completed) -> tuple[Finding, ...]:
+def _errors(kind: Format, reading: ParsedConfig, completed: Completed) -> tuple[Finding, ...]:
     """What a check calls errors, but memory."""
     found = file_findings(kind, reading, completed.world, completed.findings)
     if completed.layout is not None:
@@ -256,7 +260,7 @@ class _Writer:
 
     kind: Format
     source: SourceText
-    start: Start
+    start: RepairStart
     reasons: list[str] = field(default_factory=list)
     """Why layouts were not accepted, in the order they were tried."""
 
@@ -300,7 +304,7 @@ class _Writer:
         )
 
 
-def _refuse_misspelt(reading: Reading, keys: AbstractSet[str]) -> None:
+def _refuse_misspelt(reading: ParsedConfig, keys: AbstractSet[str]) -> None:
     """InputError where a key that is not known is nearly one of these."""
     parts = {part for key in keys for part in key.split(".")}
     unknown = [one for one in reading.findings if one.kind == "unknown_key"]
@@ -335,7 +339,7 @@ def _fields(context: Context, strategy: Strategy) -> dict[str, object]:
     return values
 
 
-def start_of(kind: Format, reading: Reading, job: Job) -> Start:
+def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
     """Complete a file whose numbers may contradict each other or the job.
 
     The job's GPUs, batch and sequence length come before the file's; data parallelism and
@@ -359,7 +363,7 @@ def start_of(kind: Format, reading: Reading, job: Job) -> Start:
     request = replace(
         job.request, num_gpus=num_gpus, global_batch=own.global_batch, seq_len=own.seq_len
     )
-    return Start(
+    return RepairStart(
         reading=reading, job=replace(job, request=request), layout=layout, completed=completed
     )
 
@@ -372,7 +376,7 @@ def _refuse(findings: Iterable[Finding]) -> None:
 
 
 def _without_contradictions(
-    kind: Format, reading: Reading, job: Job, completed: Completed, num_gpus: int
+    kind: Format, reading: ParsedConfig, job: Job, completed: Completed, num_gpus: int
 ) -> Layout:
     """The layout without what follows from the job, which is filled in as it may be."""
     known = completed.world.decisions
@@ -404,7 +408,7 @@ def _without_contradictions(
     )
 
 
-def _with_batch(strategy: Strategy, reading: Reading, global_batch: int) -> Strategy:
+def _with_batch(strategy: Strategy, reading: ParsedConfig, global_batch: int) -> Strategy:
     """What the file does not state of the batch follows as far as it can in whole numbers."""
     if "num_micro_batches" not in reading.decisions:
         number = max(1, global_batch // (strategy.dp * strategy.micro_batch))

@@ -9,7 +9,7 @@ from planner.check.plan import is_plan_file, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
 from planner.errors import InputError
-from planner.formats.format import Finding, SourceText, Value, read_source
+from planner.formats.format import Finding, Located, SourceText, read_source
 from planner.formats.shell.launch import launcher_settings, processes
 from planner.formats.shell.script import Script, read_script
 from planner.formats.shell.word import Lines
@@ -57,7 +57,7 @@ def _launched(source: SourceText, request: Request) -> Request:
         return request
     lines = Lines(source.text)
     environment = {
-        name: Value(value=word.text, key=name, line=lines.at(word.start))
+        name: Located(value=word.text, key=name, line=lines.at(word.start))
         for name, word in script.environment.items()
         if not word.unknown
     }

@@ -9,9 +9,9 @@ from planner.check.result import finding_of
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
 from planner.formats import registry as formats
-from planner.formats.format import Finding, SourceText, Value
+from planner.formats.format import Finding, Located, SourceText
 from planner.query.from_file import AUTO
-from planner.query.values import Places
+from planner.query.values import Locations
 from planner.spelling import unknown
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def read_plan_layout(
     keys = {name: f"inputs.{name}" for name in InputsPart.model_fields}
     keys |= {name: f"strategy.{name}" for name in StrategyPart.model_fields}
     places = {
-        name: Value(value=None, key=key, line=lines[key])
+        name: Located(value=None, key=key, line=lines[key])
         for name, key in keys.items()
         if key in lines
     }
     layout = Layout(
         context=replace(context, margin_fraction=0.0),
         strategy=strategy,
-        places=Places(path=source.path, of=places),
+        places=Locations(path=source.path, of=places),
     )
     return layout, (), file.inputs.model, cluster or file.inputs.cluster
 

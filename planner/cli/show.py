@@ -72,11 +72,11 @@ def models(
     """List the known models, or show one with its parameter count and sources."""
     from planner.answers import show
     from planner.catalog.models import is_model_file, meant_name
-    from planner.catalog.words import one_name
+    from planner.catalog.words import unique_match
     from planner.report.show import MOST, print_model, print_models
 
     given = tuple(words or ())
-    name = one_name(given, lambda word: is_model_file(word) or meant_name(word) is not None)
+    name = unique_match(given, lambda word: is_model_file(word) or meant_name(word) is not None)
     if name:
         _shown("model", show.model(name), output_format, print_model)
         return
@@ -213,11 +213,11 @@ def hardware(
 
 def _catalog(words: tuple[str, ...], form: str, *, list_all: bool) -> None:
     from planner.answers import show
-    from planner.catalog.words import is_hardware, one_name
+    from planner.catalog.words import is_hardware, unique_match
     from planner.errors import InputError
     from planner.report.show import MOST, print_hardware, print_hardware_entry
 
-    if name := one_name(words, is_hardware):
+    if name := unique_match(words, is_hardware):
         found = show.hardware_entry(name)
         is_cluster = isinstance(found, show.Cluster)
         kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")

@@ -36,7 +36,7 @@ NETWORK = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class MeasuredRun:
     """A run and its price."""
 
     measured: Measured
@@ -64,10 +64,10 @@ class Cause:
     explains_s: float | None = None
 
 
-Rule = Callable[[Case], Cause | None]
+Rule = Callable[[MeasuredRun], Cause | None]
 
 
-def causes_of(case: Case) -> tuple[Cause, ...]:
+def causes_of(case: MeasuredRun) -> tuple[Cause, ...]:
     """What the rules find; those that explain most of the difference first."""
     rules = (*RULES, *OF_SLOWER) if case.is_slower else RULES
     found = [cause for rule in rules if (cause := rule(case))]
@@ -114,11 +114,11 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
         yield Cause(name="drift", message=text)
 
 
-def _share(case: Case, explained_s: float) -> str:
+def _share(case: MeasuredRun, explained_s: float) -> str:
     return f"{100 * min(explained_s / case.gap_s, 9.99):.0f} % of the difference"
 
 
-def no_overlap(case: Case) -> Cause | None:
+def no_overlap(case: MeasuredRun) -> Cause | None:
     """Without any overlap the price closes CLOSES of the difference."""
     more_s = case.made.iter_time_s_serial - case.made.iter_time_s
     if more_s < CLOSES * case.gap_s:
@@ -130,7 +130,7 @@ def no_overlap(case: Case) -> Cause | None:
     return Cause(name="overlap", message=text, explains_s=min(more_s, case.gap_s))
 
 
-def network(case: Case) -> Cause | None:
+def network(case: MeasuredRun) -> Cause | None:
     """A network slower by at most MOST_FACTOR explains the difference."""
     items = case.made.time
     busy_s = sum(items[name].busy_s for name in NETWORK if name in items)
@@ -144,7 +144,7 @@ def network(case: Case) -> Cause | None:
     return Cause(name="network", message=text, explains_s=case.gap_s)
 
 
-def host_bound(case: Case) -> Cause | None:
+def host_bound(case: MeasuredRun) -> Cause | None:
     """Launches of kernels that take up to MOST_FACTOR times as long explain the difference."""
     kernels = case.layout.context.traits.kernels
     names = ("launch_s", "grouped_launch_s", "moe_launch_forward_s", "moe_launch_backward_s")
@@ -166,7 +166,9 @@ def host_bound(case: Case) -> Cause | None:
     return Cause(name="host", message=text, explains_s=case.gap_s)
 
 
-def _crossing(at: Callable[[float], float], values: Sequence[float], case: Case) -> float | None:
+def _crossing(
+    at: Callable[[float], float], values: Sequence[float], case: MeasuredRun
+) -> float | None:
     """The value at which the price is what was measured, on lines between those given.
 
     None where no value makes it as slow.
@@ -178,7 +180,7 @@ def _crossing(at: Callable[[float], float], values: Sequence[float], case: Case)
     return None
 
 
-def recomputation(case: Case) -> Cause | None:
+def recomputation(case: MeasuredRun) -> Cause | None:
     """With all or no layers recomputed the price is within APART, or closes CLOSES."""
     strategy = case.layout.strategy
     if not case.is_slower and case.gap_s > -APART * case.made.iter_time_s:
@@ -197,7 +199,7 @@ def recomputation(case: Case) -> Cause | None:
     return Cause(name="recomputation", message=text, explains_s=abs(closed_s))
 
 
-def imbalance(case: Case) -> Cause | None:
+def imbalance(case: MeasuredRun) -> Cause | None:
     """Of a mixture: an imbalance of experts of at most MOST_IMBALANCE closes the difference."""
     job = case.layout.context.job
     if not case.layout.context.model.moe:
@@ -217,7 +219,7 @@ def imbalance(case: Case) -> Cause | None:
     return Cause(name="imbalance", message=text, explains_s=case.gap_s)
 
 
-def beyond_peak(case: Case) -> Cause | None:
+def beyond_peak(case: MeasuredRun) -> Cause | None:
     """The run does more FLOPs than the accelerators can: log and layout are not of one run."""
     mfu = case.made.mfu * case.made.iter_time_s / case.measured.median_s
     if mfu <= 1.0:

@@ -8,13 +8,13 @@ from planner.answers.evidence import published_runs
 from planner.check.findings import BATCH, STAGES, legality_findings
 from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
 from planner.check.result import refusal
-from planner.compare.causes import Case, Cause, causes_of, steps_causes
+from planner.compare.causes import Cause, MeasuredRun, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.stage_model import price
 from planner.errors import InputError
-from planner.formats.format import Finding, Reading
+from planner.formats.format import Finding, ParsedConfig
 from planner.formats.registry import load_format
 from planner.query.from_file import Request, format_of, needed_job, read_for, source_of
 from planner.query.layout import Layout, complete
@@ -123,7 +123,7 @@ def _layout_of(
 
 
 def _completed(
-    reading: Reading, request: Request, framework: str = ""
+    reading: ParsedConfig, request: Request, framework: str = ""
 ) -> tuple[Layout, tuple[str, ...], bool]:
     """The layout of settings, under the traits of their format's framework or of another."""
     kind = load_format(reading.format)
@@ -186,7 +186,7 @@ def _compared(
     found = measured(log, sizes)
     if found is None:
         return Comparison(log=log, measured=None, predicted=predicted)
-    case = Case(measured=found, layout=layout, made=made)
+    case = MeasuredRun(measured=found, layout=layout, made=made)
     error = abs(made.iter_time_s / found.median_s - 1.0)
     return Comparison(
         log=log,

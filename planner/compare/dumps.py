@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.formats.bridge.read import read_dumped as read_bridge
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Located, ParsedConfig, SourceText
 from planner.formats.megatron.read import read_dumped as read_megatron
 from planner.formats.registry import load_format
 from planner.formats.torchtitan.old import read_dumped as read_torchtitan
@@ -27,7 +27,7 @@ _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 class Dump:
     """The settings that a run printed at its start."""
 
-    reading: Reading
+    reading: ParsedConfig
     framework: str  # whose traits hold
 
 
@@ -61,7 +61,7 @@ def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
     given = {}
     for at, line in enumerate(lines[first : first + last - 1], first + 1):
         if match := _ATTRIBUTE.search(line[:MAX_ATTRIBUTE]):
-            given[match[1]] = Value(value=match[2].strip(), key=match[1], line=at)
+            given[match[1]] = Located(value=match[2].strip(), key=match[1], line=at)
     found = read_megatron(path, given)
     if found is None:
         raise _unusable(path, "arguments of an old Megatron: --config says the layout")
@@ -69,14 +69,14 @@ def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
 
 
 def _bridge(path: str, lines: Sequence[str], first: int) -> Dump:
-    given: dict[str, Value] = {}
+    given: dict[str, Located] = {}
     group = ""
     for at, line in enumerate(lines[first:], first + 1):
         if match := _GROUP.search(line[:MAX_ATTRIBUTE]):
             group = match[1]
         elif group and (match := _FIELD.search(line[:MAX_ATTRIBUTE])):
             key = f"{group}.{match[1]}"
-            given.setdefault(key, Value(value=match[2], key=key, line=at))
+            given.setdefault(key, Located(value=match[2], key=key, line=at))
         # the last group
         elif group == "rng" and "=====" in line:
             break

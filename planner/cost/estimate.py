@@ -135,7 +135,7 @@ def accuracy_regime(context: Context, strategy: Strategy) -> RunClass:
     return kind, "one node" if fits_one else "several nodes"
 
 
-def machine_ends_s(context: Context, strategies: Sequence[Strategy]) -> dict[int, Ends]:
+def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dict[int, Ends]:
     """Iterations on the fastest and the slowest machine that published figures allow, by position.
 
     Machines differ in what their matrix products sustain (where the accelerator states a range) and
@@ -312,7 +312,7 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
 def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate]:
     """Estimate many strategies, what they share computed once."""
     overlap = _Overlap(context=context, strategies=strategies)
-    ends = machine_ends_s(context, strategies)
+    ends = fast_slow_machine_s(context, strategies)
     return [
         _estimate(subject, overlap, position, ends.get(position))
         for position, subject in enumerate(price_all(context, strategies))

@@ -264,7 +264,7 @@ def stage_time_s(
     return seconds
 
 
-def leading_layers(model: StageModel, layers: Array, stages: Array) -> Array:
+def first_k_dense(model: StageModel, layers: Array, stages: Array) -> Array:
     """Leading layers per stage: all on the first one, as far as it holds so many layers."""
     leading: Array = np.minimum(model.num_leading, layers) * (stages == 0)
     return leading
@@ -278,7 +278,7 @@ def leading_by_policy(
     Full recomputation takes the first layers of a stage (Megatron-LM's ``block`` method), then the
     others in the order of IN_STAGE.
     """
-    left = leading_layers(model, layers, stages)
+    left = first_k_dense(model, layers, stages)
     taken = np.zeros_like(counts)
     for policy in map(POLICIES.index, IN_STAGE):
         taken[policy] = np.minimum(counts[policy], left)
@@ -290,7 +290,7 @@ def kept_bytes(model: StageModel, layers: Array, counts: Array | None, stages: A
     """Bytes a stage's layers keep for backward, per micro-batch in flight."""
     saved = model.saved_bytes[:, None]
     if counts is None:
-        leading = leading_layers(model, layers, stages) * model.lead_saved_bytes[:, None]
+        leading = first_k_dense(model, layers, stages) * model.lead_saved_bytes[:, None]
         untouched: Array = layers * saved + leading
         return untouched
     kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(

@@ -12,7 +12,7 @@ from typing import Any
 from planner.cost.context import Context
 from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
-from planner.formats.format import Decided, OutputFile, SourceText
+from planner.formats.format import ExplainedKey, OutputFile, SourceText
 from planner.spec.job import Precision
 from planner.spec.training import (
     ALL_LINEAR,
@@ -70,7 +70,7 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     return (OutputFile(name=FILE, text=json.dumps(content, indent=2) + "\n"),)
 
 
-def adapter_lines(context: Context) -> Iterator[Decided]:
+def adapter_lines(context: Context) -> Iterator[ExplainedKey]:
     """What the training script does with the file, for the README."""
     training = context.traits.training
     if not training.is_frozen:
@@ -79,10 +79,10 @@ def adapter_lines(context: Context) -> Iterator[Decided]:
     if training.mode == "qlora":
         key = f"training script: {base}, quantization_config=BitsAndBytesConfig(**...))"
         why = "frozen linear layers are stored in 4 bits"
-        yield Decided(key=key, value=f"{FILE}: quantization", why=why)
+        yield ExplainedKey(key=key, value=f"{FILE}: quantization", why=why)
     key = "training script: get_peft_model(model, LoraConfig(**...))"
     why = f"{training.words}; lora_alpha and lora_dropout are yours"
-    yield Decided(key=key, value=f"{FILE}: lora", why=why)
+    yield ExplainedKey(key=key, value=f"{FILE}: lora", why=why)
 
 
 def read_adapters(source: SourceText) -> Training:
@@ -141,10 +141,10 @@ LIGER: tuple[Setting, ...] = (
 )
 
 
-def liger_lines(context: Context) -> Iterator[Decided]:
+def liger_lines(context: Context) -> Iterator[ExplainedKey]:
     """What a training script does for it where its file has no key, for the README."""
     if context.traits.kernels.loss == "liger":
-        yield Decided(
+        yield ExplainedKey(
             key="training script: AutoLigerKernelForCausalLM.from_pretrained(...)",
             value="in place of AutoModelForCausalLM",
             why="head and loss in one, as the plan assumes",

@@ -11,25 +11,25 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
-from planner.formats.format import Decided, Value
+from planner.formats.format import ExplainedKey, Located
 from planner.formats.rules import Refused
 from planner.formats.settings import Settings as Settings
 from planner.formats.settings import as_whole, decided, flag, given
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
-Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Value]]]
-To: TypeAlias = Callable[[Context, Strategy], Iterable["Line"]]
+Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Located]]]
+To: TypeAlias = Callable[[Context, Strategy], Iterable["KeyValue"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str] | Refused]
 # Why a key has its value, or that by value; it may name what is in ``c`` and ``s``.
 Why: TypeAlias = str | Mapping[Any, str]
 P = ParamSpec("P")
 T = TypeVar("T")
 # In the place of a value: the key stays as it is.
-KEPT: Final = object()
+UNCHANGED: Final = object()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class KeyValue:
     """A key of a file, what it is set to, and why."""
 
     key: str
@@ -44,16 +44,16 @@ class Line:
     """No decision, but needed beside one: what a user's file has there stays."""
 
 
-def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[Line, ...]:
+def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[KeyValue, ...]:
     """One line, where there is one."""
-    return (Line(key=key, value=value, why=why),) if when else ()
+    return (KeyValue(key=key, value=value, why=why),) if when else ()
 
 
-def told(values: Mapping[str, tuple[object, str]]) -> Iterator[Line]:
+def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
     """Lines of keys with their values and why; None is not written."""
     for key, (value, why) in values.items():
         if value is not None:
-            yield Line(key=key, value=value, why=why)
+            yield KeyValue(key=key, value=value, why=why)
 
 
 def which(refused: Refused) -> Iterator[str]:
@@ -70,11 +70,11 @@ def says(
 ) -> To:
     """A key that a file is given where its value is not None."""
 
-    def to(context: Context, strategy: Strategy) -> Iterator[Line]:
+    def to(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         said = value(context, strategy)
         if said is not None:
             reason = (why if isinstance(why, str) else why[said]).format(c=context, s=strategy)
-            yield Line(key=key, value=said, why=reason, is_default=is_default)
+            yield KeyValue(key=key, value=said, why=reason, is_default=is_default)
 
     return to
 
@@ -82,7 +82,7 @@ def says(
 def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
     """A decision that follows from settings, with the place of a key; None: nothing follows."""
 
-    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
+    def of(settings: Settings) -> Iterator[tuple[str, Located]]:
         value = read(settings)
         if value is not None:
             yield name, decided(settings, key, value)
@@ -125,7 +125,7 @@ def nothing(*_: object) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class KeyMapping:
     """A decision of a plan, or some that share their keys, in a format's words."""
 
     names: tuple[str, ...]
@@ -143,7 +143,7 @@ class Decision:
     """What keys become that a plan has no line for, where they do not just go; KEPT: they stay."""
 
 
-Table = Sequence[Decision]
+Table = Sequence[KeyMapping]
 
 
 def of_key(
@@ -158,27 +158,27 @@ def of_key(
     cannot: Cannot = nothing,
     more: tuple[str, ...] = (),
     is_default: bool = False,
-) -> Decision:
+) -> KeyMapping:
     """The row of a decision that one key carries; where its value is None it is not written.
 
     Without a name the key is needed beside a decision, and is none. ``more`` keys carry it too.
     """
-    return Decision(
+    return KeyMapping(
         names=(name,) if name else (),
         keys=(key, *more),
         to=says(key, value, why, is_default=is_default),
         of=(of or stated(name, key, read)) if name else nothing,
-        off={key: KEPT if is_default else off},
+        off={key: UNCHANGED if is_default else off},
         cannot=cannot,
     )
 
 
-def lines_of(table: Table, context: Context, strategy: Strategy) -> list[Line]:
+def lines_of(table: Table, context: Context, strategy: Strategy) -> list[KeyValue]:
     """Everything a file says of a plan that it can say, in the order of the table."""
     return [line for row in table for line in row.to(context, strategy)]
 
 
-def decided_in(table: Table, settings: Settings) -> dict[str, Value]:
+def decided_in(table: Table, settings: Settings) -> dict[str, Located]:
     """What settings decide, by the names of DECISIONS."""
     found = (each for row in table for each in row.of(settings))
     return {name: value for name, value in found if not name.startswith("_")}
@@ -196,7 +196,7 @@ def refuse(title: str, found: Sequence[str]) -> None:
         raise ExpressError("\n".join([f"{title} cannot express this plan:", *found]))
 
 
-def changes(table: Table, settings: Settings, lines: Iterable[Line]) -> dict[str, Any]:
+def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:
     """What to set (REMOVED: to take out) so that a file says what the lines say, key by key.
 
     A decision that the file states already, by whatever keys or by a default, is left as it is;
@@ -204,7 +204,7 @@ def changes(table: Table, settings: Settings, lines: Iterable[Line]) -> dict[str
     the same if it were missing, is not added. Keys are taken out last.
     """
     wanted = {line.key: line for line in lines}
-    after = {key: Value(value=line.value, key=key) for key, line in wanted.items()}
+    after = {key: Located(value=line.value, key=key) for key, line in wanted.items()}
     found: dict[str, Any] = {}
     before: dict[str, Any] | None = None
     while before != found:
@@ -235,23 +235,23 @@ def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
         for key, value in settings.items()
         if not any(key == name or key.startswith(f"{name}.") for name in gone)
     }
-    changed = {k: Value(value=value, key=k) for k, value in found.items() if value is not REMOVED}
+    changed = {k: Located(value=value, key=k) for k, value in found.items() if value is not REMOVED}
     return kept | changed
 
 
-def _edits(row: Decision, settings: Settings, wanted: Mapping[str, Line]) -> dict[str, Any]:
+def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) -> dict[str, Any]:
     """What a row's keys become, where they are not so already."""
     found: dict[str, Any] = {}
     for key in row.keys:
         line, there = wanted.get(key), settings.get(key)
         value = row.off.get(key, REMOVED) if line is None else line.value
         is_left = there is None if line is None else line.is_assumed or (line.is_default and there)
-        if not (is_left or value is KEPT or (there and _is_same(there.value, value))):
+        if not (is_left or value is UNCHANGED or (there and _is_same(there.value, value))):
             found[key] = value
     return found
 
 
-def _values(row: Decision, settings: Settings) -> dict[str, Any]:
+def _values(row: KeyMapping, settings: Settings) -> dict[str, Any]:
     """What a row decides but for neutral values, which need no key."""
     values = {name: value.value for name, value in row.of(settings)}
     return {
@@ -266,14 +266,18 @@ def _is_same(there: object, value: object) -> bool:
     return type(there) is type(value) and there == value
 
 
-def explained(lines: Iterable[Line], text: Callable[[Any], str] = str) -> tuple[Decided, ...]:
+def explained(
+    lines: Iterable[KeyValue], text: Callable[[Any], str] = str
+) -> tuple[ExplainedKey, ...]:
     """The lines of a README that go with the lines of a file."""
     return tuple(
-        Decided(key=line.key, value=text(line.value), why=line.why) for line in lines if line.why
+        ExplainedKey(key=line.key, value=text(line.value), why=line.why)
+        for line in lines
+        if line.why
     )
 
 
-def beyond(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
+def unsupported(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
     """Say which fields differ from their neutral value; ``can`` holds reasons by field."""
     for name, reason in can.items():
         given = getattr(strategy, name)
@@ -281,7 +285,7 @@ def beyond(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} {given}: {reason}"
 
 
-def unlike_layers(strategy: Strategy) -> Iterator[str]:
+def uneven_layers(strategy: Strategy) -> Iterator[str]:
     """Say what cannot hold where every layer is treated alike."""
     selective, full, offloaded = strategy.policy_counts
     if any(selective):

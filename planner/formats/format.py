@@ -97,7 +97,7 @@ class PerChunk(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class Located:
     """A value of a file with its place."""
 
     value: Any
@@ -107,11 +107,11 @@ class Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnModel:
+class ModelInFile:
     """A model as a file describes or names it."""
 
     spec: ModelSpec
-    places: Mapping[str, Value]
+    places: Mapping[str, Located]
     """Where the file says a field of ModelSpec (of its parts with a dot, ``moe.top_k``), the value
     as it is spelled; under an empty name where it names the model as a whole."""
     assumed: tuple[str, ...] = ()
@@ -119,20 +119,20 @@ class OwnModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ParsedConfig:
     """A file that was understood: its own settings, what they decide, and what is wrong."""
 
     format: str
     path: str
-    settings: Mapping[str, Value]
+    settings: Mapping[str, Located]
     """Every key of the file, as the format spells it in full."""
-    decisions: Mapping[str, Value]
+    decisions: Mapping[str, Located]
     """By the names of DECISIONS. What the file leaves to a default of the framework stands here
     with line 0 where that default is not the neutral one (1, 0, none). A value of None: another
     file, which the key names, decides it."""
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
-    left_open: Mapping[str, Value] = field(default_factory=dict)
+    left_open: Mapping[str, Located] = field(default_factory=dict)
     """Decisions that the file states by a variable that nobody knows, or a recipe that it names."""
     made_for: str = ""
     """The program that the file is for where it is another's: no rule of the format holds."""
@@ -142,21 +142,21 @@ class Reading:
     """What decides memory, and another file or the script may decide against what stands here."""
     unpriced: str = ""
     """Why plans say nothing of the memory and time of what the file starts."""
-    named: tuple["Reading", ...] = ()
+    named: tuple["ParsedConfig", ...] = ()
     """Files that it names: their findings and the rules of their formats hold too."""
     training: Training | None = None
     """What is trained, where the file says so."""
     traits: tuple[Setting, ...] = ()
     """Of the framework, as the file changes them."""
-    longest: Value | None = None
+    longest: Located | None = None
     """Tokens that a sequence has at most, where shorter ones are not filled up to as many."""
-    batching: Value | None = None
+    batching: Located | None = None
     """How a batch puts documents together, as --documents names it, where the file says so."""
     supposes: tuple[str, ...] = ()
     """What the file leaves to its program, as that has it, in words."""
-    named_model: Value | None = None
+    named_model: Located | None = None
     """The model by a name on the Hugging Face Hub, or by its folder."""
-    own_model: OwnModel | None = None
+    own_model: ModelInFile | None = None
     """The model that the file describes."""
 
     def line_of(self, key: str) -> int:
@@ -168,7 +168,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class CheckContext:
     """What rules need beside the file."""
 
     num_gpus: int
@@ -199,7 +199,7 @@ class FormatRule:
     """Without the format's name, in words joined by underscores: what must hold."""
     source: str
     """File of the framework that enforces it, or why it fails without being enforced."""
-    check: Callable[[Mapping[str, Value], World], Iterable[Violation]]
+    check: Callable[[Mapping[str, Located], CheckContext], Iterable[Violation]]
     """Takes the settings of a reading."""
     severity: Severity = "error"
     enforced: bool = True
@@ -221,7 +221,7 @@ class OutputFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
+class ExplainedKey:
     """A line of the README that goes with a configuration."""
 
     key: str
@@ -231,7 +231,7 @@ class Decided:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenKey:
+class UserKey:
     """A key that the user adds to a written file: it decides the training, and no plan knows it."""
 
     file: str
@@ -256,8 +256,8 @@ class Emitted:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables that the user fills in, with what each is for; those that launchers set (see
     ``own_launcher``) are none of the user's, whether they stand here or not."""
-    open_keys: tuple[OpenKey, ...] = ()
-    decided: tuple[Decided, ...] = ()
+    open_keys: tuple[UserKey, ...] = ()
+    decided: tuple[ExplainedKey, ...] = ()
     left_open: Mapping[str, str] = field(default_factory=dict)
     """What of the model the configuration does not say, and the keys that say it: neither memory
     nor time depend on it, and only the user knows it."""
@@ -268,7 +268,7 @@ class Emitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class CompanionFile:
     """A file that a framework's launcher takes beside the configuration; it decides no plan."""
 
     name: str
@@ -290,7 +290,7 @@ class Format:
     same plan gives the same bytes."""
     recognise: Callable[[SourceText], bool]
     """Whether a file is of this format, from its content."""
-    read: Callable[[SourceText], Reading]
+    read: Callable[[SourceText], ParsedConfig]
     """Raises InputError where the file cannot be parsed at all."""
     rules: tuple[FormatRule, ...]
     write_into: Callable[[SourceText, Context, Strategy], str]
@@ -300,17 +300,19 @@ class Format:
     """Rules of other formats that hold too, by the format's name."""
     is_written: bool = True
     """False: it is read, checked and repaired, and no plan is written as a new file."""
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[CompanionFile, ...] = ()
     """Files of its launcher."""
     versions: str = ""
     """Releases of the framework that the format was checked against."""
-    part: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
+    part: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None
     """Which of several engines a file of these settings starts; a repair does not change it."""
-    engine: Callable[[Mapping[str, Value]], str | None] = lambda _settings: None
+    engine: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None
     """The framework whose traits hold for a file of these settings, where it is another's."""
     problems: Callable[[Context], Iterable[str]] = lambda _context: ()
     """What no file can say whatever the layout: the model, precision, optimizer or profile."""
-    launched: Callable[[Reading, Mapping[str, Value]], Reading] = lambda reading, _: reading
+    launched: Callable[[ParsedConfig, Mapping[str, Located]], ParsedConfig] = lambda reading, _: (
+        reading
+    )
     """The reading of a file that is started with these variables."""
     trains: tuple[str, ...] = ("full",)
     """What its files can say is trained, by the names of ``--train``."""
@@ -321,7 +323,7 @@ class Format:
     support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)
     """By framework the traits of ``support`` of which the format can say no more than this."""
 
-    def framework_of(self, reading: Reading) -> str:
+    def framework_of(self, reading: ParsedConfig) -> str:
         """Whose traits and rules of the search hold for a file."""
         return self.engine(reading.settings) or self.framework
 

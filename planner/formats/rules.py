@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.formats import settings as values
-from planner.formats.format import FormatRule, Severity, Violation, World
+from planner.formats.format import CheckContext, FormatRule, Severity, Violation
 from planner.formats.settings import Settings, given
 
 # What is wrong, in words, by whether it is so.
@@ -20,7 +20,7 @@ class ConfigView:
     """A file as rules ask about it."""
 
     settings: Settings
-    world: World
+    world: CheckContext
     unresolved: set[str] = field(default_factory=set)
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 
@@ -87,7 +87,7 @@ class Rules(list[FormatRule], Generic[View]):
 
         def add(rule: Check[View]) -> Check[View]:
             @wraps(rule)
-            def check(settings: Settings, world: World) -> Iterable[Violation]:
+            def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
                 file = self._view(settings=settings, world=world)
                 if file is None or (on and file[on] is not True):
                     return []

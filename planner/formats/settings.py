@@ -5,9 +5,9 @@ from math import isfinite
 from typing import Any
 
 from planner.documents.tree import Duplicate
-from planner.formats.format import Finding, Severity, Value
+from planner.formats.format import Finding, Located, Severity
 
-Settings = Mapping[str, Value]
+Settings = Mapping[str, Located]
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 # Words for a flag: accelerate/utils/environment.py str_to_bool.
 _FALSE = ("n", "no", "f", "false", "off", "0")
@@ -78,10 +78,10 @@ def word(settings: Settings, key: str, default: str = "") -> str:
     return default if value is None else str(value)
 
 
-def decided(settings: Settings, key: str, value: object) -> Value:
+def decided(settings: Settings, key: str, value: object) -> Located:
     """A decision with the place of the key it comes from, line 0 where that is missing."""
     found = settings.get(key)
-    return Value(value=value, key=found.key if found else key, line=found.line if found else 0)
+    return Located(value=value, key=found.key if found else key, line=found.line if found else 0)
 
 
 def path_of(settings: Settings, key: str) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def one_of(words: Iterable[str]) -> str:
 
 
 def finding_at(
-    rule: str, path: str, place: Value, message: str, severity: Severity = "error"
+    rule: str, path: str, place: Located, message: str, severity: Severity = "error"
 ) -> Finding:
     """A finding about a key, by the name of its rule with the format before it."""
     return Finding(
@@ -112,5 +112,5 @@ def repeated_keys(
 ) -> Iterator[Finding]:
     """Findings about keys that stand twice; ``says`` may name the ``first`` line."""
     for each in duplicates:
-        place = Value(value=None, key=".".join(map(str, each.path)), line=each.line)
+        place = Located(value=None, key=".".join(map(str, each.path)), line=each.line)
         yield finding_at(rule, path, place, says.format(first=each.first_line))

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from planner.cost.context import Context
-from planner.formats.format import Emitted, OpenKey, OutputFile
+from planner.formats.format import Emitted, OutputFile, UserKey
 from planner.launchers.launcher import Launcher, allocation_of, host_problems
 from planner.spec.strategy import Strategy
 
@@ -69,7 +69,7 @@ def command_lines(*parts: Iterable[str]) -> str:
     return " \\\n  ".join(lines)
 
 
-def key_lines(script: str, open_key: OpenKey) -> str:
+def key_lines(script: str, open_key: UserKey) -> str:
     """Lines for ``check_lines`` that name a key which the user has not added to a file."""
     text = f'"$(< {quoted(open_key.file)})"'
     tests = [f"""{text} != *'"{open_key.key}"'*"""]

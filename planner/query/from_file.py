@@ -14,12 +14,12 @@ from planner.formats.adapters import FILE, read_adapters
 from planner.formats.format import (
     ALL,
     Format,
-    OwnModel,
+    Located,
+    ModelInFile,
+    ParsedConfig,
     PerChunk,
-    Reading,
     Severity,
     SourceText,
-    Value,
     read_source,
 )
 from planner.formats.registry import program_of
@@ -82,7 +82,7 @@ class Request:
     software: Software | None = None
     assumed: Mapping[str, object] = field(default_factory=dict)
     """Decisions that the file leaves to a script or a recipe."""
-    environment: Mapping[str, Value] = field(default_factory=dict)
+    environment: Mapping[str, Located] = field(default_factory=dict)
     """Variables of a launch script beside the file."""
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
     return model, cluster
 
 
-def job_of(request: Request, reading: Reading) -> Job | None:
+def job_of(request: Request, reading: ParsedConfig) -> Job | None:
     """The job, its model the file's own where none is named; None without model or cluster.
 
     Adapters are trained where a file beside says so; InputError where that is unsound.
@@ -184,7 +184,7 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     return InputError.single(source.path, "file", message.removesuffix("; ")).problems
 
 
-def with_model(reading: Reading) -> Reading:
+def with_model(reading: ParsedConfig) -> ParsedConfig:
     """The reading with the model of the catalog that the file names, if it names one."""
     place = reading.named_model
     if place is None or not isinstance(place.value, str):
@@ -194,10 +194,10 @@ def with_model(reading: Reading) -> Reading:
     name = catalog_name(place.value)
     if name is None:
         return reading
-    return replace(reading, own_model=OwnModel(spec=load_model(name), places={"": place}))
+    return replace(reading, own_model=ModelInFile(spec=load_model(name), places={"": place}))
 
 
-def needed_job(request: Request, reading: Reading) -> Job:
+def needed_job(request: Request, reading: ParsedConfig) -> Job:
     """The job; InputError where model or cluster is not known."""
     job = job_of(request, reading)
     if job is not None:
@@ -208,7 +208,7 @@ def needed_job(request: Request, reading: Reading) -> Job:
     raise InputError.single(reading.path, "file", message)
 
 
-def read_for(kind: Format, reading: Reading, request: Request) -> Reading:
+def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
     """The reading with what the request says of its launch, its model and its script."""
     reading = kind.launched(with_model(reading), request.environment)
     return assuming(reading, request.assumed)
@@ -234,11 +234,11 @@ def _assumed(text: str) -> tuple[str, object]:
     raise InputError.single("command line", ASSUME, message)
 
 
-def assuming(reading: Reading, assumed: Mapping[str, object]) -> Reading:
+def assuming(reading: ParsedConfig, assumed: Mapping[str, object]) -> ParsedConfig:
     """The reading with what is assumed of what it leaves open."""
     stated = {name for name, value in reading.decisions.items() if value.line or value.value}
     added = {
-        name: Value(value=value, key=ASSUME)
+        name: Located(value=value, key=ASSUME)
         for name, value in assumed.items()
         if name not in stated
     }

@@ -7,7 +7,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
-from planner.formats.format import Finding, Reading, World
+from planner.formats.format import CheckContext, Finding, ParsedConfig
 from planner.frameworks.optimizers import optimizer_names
 from planner.frameworks.registry import CURRENT, load_traits, profile_names
 from planner.frameworks.settings import (
@@ -22,7 +22,7 @@ from planner.query.from_file import Job, Software
 from planner.query.traits import profile_problem
 from planner.query.values import (
     Gpus,
-    Places,
+    Locations,
     Values,
     batch_of,
     check_model,
@@ -72,7 +72,7 @@ class Layout:
 
     context: Context
     strategy: Strategy
-    places: Places
+    places: Locations
     assumes: tuple[str, ...] = ()
     """What decides memory and nobody has said: of ``recompute``, ``optimizer``, ``seq_len``."""
 
@@ -92,7 +92,7 @@ class Layout:
 class Completed:
     """What rules need beside the file, and the layout where it could be made out."""
 
-    world: World
+    world: CheckContext
     findings: tuple[Finding, ...]
     layout: Layout | None
     """None where the file contradicts itself or the job."""
@@ -101,7 +101,7 @@ class Completed:
 
 
 def complete(
-    reading: Reading, job: Job, framework: str, *, script_recomputes: bool = False
+    reading: ParsedConfig, job: Job, framework: str, *, script_recomputes: bool = False
 ) -> Completed:
     """Fill in what the file leaves to the job, the model, the cluster and the framework."""
     values, asked, accelerator = Values(reading), job.request, job.cluster.accelerator
@@ -117,7 +117,7 @@ def complete(
     traits, unpriced = _trained(values, job, _traits(values, job, framework, gpus))
     strategy = None if batch is None else _strategy(values, job, traits.support, gpus, batch)
     known = {**shape_of(job.model), "model.family": job.model.family, "seq_len": seq_len}
-    world = World(
+    world = CheckContext(
         num_gpus=gpus.num_gpus,
         decisions=known_of(reading, known | (vars(strategy) if strategy else {}), gpus, batch),
         compute_capability=accelerator.compute_capability,

@@ -9,7 +9,7 @@ from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, find_recipe
 from planner.documents.file import is_file
 from planner.errors import InputError
-from planner.formats.format import Format, Reading
+from planner.formats.format import Format, ParsedConfig
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import runtime_settings
 from planner.layers.adapters import training_problem
@@ -113,7 +113,7 @@ def _of_file(name: str, cluster: str) -> dict[str, Any]:
     }
 
 
-def _reading(name: str) -> tuple[Format, Reading]:
+def _reading(name: str) -> tuple[Format, ParsedConfig]:
     """The file with its format and model; InputError where plans say nothing of it."""
     source = source_of(name)
     kind = format_of(source, AUTO)

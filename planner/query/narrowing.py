@@ -16,7 +16,7 @@ from planner.limits import brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
 from planner.query.options import FIXED, OPTIONS, word_of
 from planner.query.query import Query
-from planner.search.space.count import not_offered
+from planner.search.space.count import unsupported_value
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import STRATEGY_FIELDS
@@ -135,7 +135,7 @@ def offering(
 
     Raises InputError where all frameworks drop out.
     """
-    found = [(context, not_offered(context, narrowing)) for context in contexts]
+    found = [(context, unsupported_value(context, narrowing)) for context in contexts]
     left = [(context, what) for context, what in found if what is not None]
     if len(left) == len(found):
         raise InputError(

@@ -57,7 +57,7 @@ class Priced(Protocol):
         """Of the job; None without a price."""
 
 
-def span_s(iteration_s: Column, job: JobSpec) -> Column:
+def job_time_s(iteration_s: Column, job: JobSpec) -> Column:
     """Seconds of the job: ``iteration_s · total_tokens / tokens_per_iteration``.
 
     A last step that is not full counts in part. Excludes start-up, checkpoints, evaluation,
@@ -298,7 +298,7 @@ class JobLimits:
         longest = np.full(len(num_gpus), self.longest_iteration_s(job))
         if self.budget_usd is None:
             return longest
-        spans = np.full(len(num_gpus), span_s(1.0, job))
+        spans = np.full(len(num_gpus), job_time_s(1.0, job))
         cost = cost_usd(gpu_hours(num_gpus, spans), node)
         return (
             np.zeros(len(num_gpus)) if cost is None else np.minimum(longest, self.budget_usd / cost)

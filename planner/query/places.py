@@ -4,7 +4,7 @@ from pathlib import Path
 
 from planner.catalog.clusters import read_host_memory, split_host_memory
 from planner.catalog.hardware import is_path
-from planner.catalog.machine_names import meant_machine
+from planner.catalog.machine_names import normalised_machine
 from planner.catalog.models import given_path, meant_name
 from planner.notes import Problems
 from planner.query.query import Query
@@ -51,5 +51,5 @@ def cluster_for_file(argument: str) -> str:
     """Return the catalog's name of a cluster, or the absolute path of a file."""
     machine, host_memory_bytes = split_host_memory(argument)
     if not is_path(machine):
-        return meant_machine(argument) if host_memory_bytes is None else argument
+        return normalised_machine(argument) if host_memory_bytes is None else argument
     return f"{Path(machine).resolve()}{argument[len(str(machine)) :]}"

@@ -9,13 +9,13 @@ from functools import partial
 from operator import contains
 from typing import Any
 
-from planner.formats.format import ALL, Finding, PerChunk, Reading, Severity, Value
+from planner.formats.format import ALL, Finding, Located, ParsedConfig, PerChunk, Severity
 from planner.limits import MAX_BATCH, MAX_GPUS, brief
 from planner.query.rules import OWN
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, FieldSpec, gpus_of_replica
 
-NOWHERE = Value(value=None, key="")
+NOWHERE = Located(value=None, key="")
 # Fields of the model by the decisions that state them.
 SIZES = {
     "model.num_layers": "num_layers",
@@ -33,11 +33,11 @@ VOCAB_MULTIPLE, MOST_TP = 128, 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class Locations:
     """Where a file states its decisions, by the names of DECISIONS."""
 
     path: str
-    of: dict[str, Value]
+    of: dict[str, Located]
 
     def finding(
         self, rule: str, message: str, *decisions: str, severity: Severity | None = None
@@ -49,7 +49,7 @@ class Places:
         return self.at(place, rule, message, severity)
 
     def at(
-        self, place: Value, rule: str, message: str, severity: Severity | None = None
+        self, place: Located, rule: str, message: str, severity: Severity | None = None
     ) -> Finding:
         """A finding at a place of the file, as severe as its rule where nothing else is said."""
         return Finding(
@@ -65,9 +65,9 @@ class Places:
 class Values:
     """Reads decisions one by one; each is None where it is not given or wrong."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ParsedConfig) -> None:
         self.reading = reading
-        self.places = Places(path=reading.path, of={**reading.left_open, **reading.decisions})
+        self.places = Locations(path=reading.path, of={**reading.left_open, **reading.decisions})
         self.findings: list[Finding] = []
         self.assumed: list[str] = []  # what neither file nor job say, in words
 
@@ -224,7 +224,7 @@ def batch_of(values: Values, dp: int, *, asked: int | None) -> dict[str, int] | 
 
 
 def known_of(
-    reading: Reading, shape: Mapping[str, Any], gpus: Gpus, batch: Mapping[str, int] | None
+    reading: ParsedConfig, shape: Mapping[str, Any], gpus: Gpus, batch: Mapping[str, int] | None
 ) -> dict[str, Any]:
     """Decisions by name: the model's shape, what follows and, before both, what the file says."""
     known = {**shape, **gpus.degrees, "num_gpus": gpus.num_gpus, **(batch or {})}
@@ -245,13 +245,13 @@ def check_model(values: Values, model: ModelSpec) -> None:
         wrong.setdefault((place.key, place.line), []).append(text)
     for (key, line), (text, *others) in wrong.items():
         more = f" (and {len(others)} other sizes)" if others else ""
-        place = Value(value=None, key=key, line=line)
+        place = Located(value=None, key=key, line=line)
         values.findings.append(values.places.at(place, "job.model", text + more))
     if own is not None and own.spec is model:
         values.assumed += own.assumed
 
 
-def model_mismatches(values: Values, model: ModelSpec) -> Iterator[tuple[Value, str]]:
+def model_mismatches(values: Values, model: ModelSpec) -> Iterator[tuple[Located, str]]:
     """What a file says of its model that is not the model's, each with its place."""
     own = values.reading.own_model
     if own is not None and "" in own.places:
@@ -269,7 +269,7 @@ def model_mismatches(values: Values, model: ModelSpec) -> Iterator[tuple[Value, 
             yield place, text
 
 
-def _stated_of_model(values: Values) -> Iterator[tuple[str, Value, Any]]:
+def _stated_of_model(values: Values) -> Iterator[tuple[str, Located, Any]]:
     """Fields of the model that the file says, with place and value; sizes where it says no more."""
     own = values.reading.own_model
     if own is not None:

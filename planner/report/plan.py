@@ -294,7 +294,7 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
             RankedRow.of(
                 plan,
                 weighed_s=plan.weighed_s,
-                handicaps=plan.penalties(),
+                penalties=plan.penalties(),
                 variants=[
                     VariantRow.of(one.plan, turned=one.words, time_change=one.time_change)
                     for one in variants

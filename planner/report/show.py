@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers import show as answers
-from planner.catalog.detect import Override, Seen
+from planner.catalog.detect import Observed, Override
 from planner.catalog.hardware import FigureRow
 from planner.layers.parameters import describe_size
 from planner.report.table import Column, Table, pairs, show, whole
@@ -50,7 +50,7 @@ NODES: list[Column[answers.NodeRow]] = [
     Column("host GiB", lambda row: _known(row.host_memory_bytes, GIB, ",.0f")),
     Column("USD/h", lambda row: _known(row.usd_per_hour, 1.0, ".2f")),
 ]
-SEEN: list[Column[Seen]] = [
+SEEN: list[Column[Observed]] = [
     Column("seen", attrgetter("what"), right=False, wraps=True),
     Column("value", attrgetter("value"), right=False, wraps=True),
     Column("where", attrgetter("where"), right=False, wraps=True),

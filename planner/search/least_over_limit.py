@@ -17,10 +17,10 @@ from planner.search.feasible import SearchTimeoutError, first_of
 from planner.search.ranking.pricing import Pricing
 from planner.search.search import Found
 from planner.search.space.narrow import Narrowing
-from planner.search.space.policies import loosest, policies_of
+from planner.search.space.policies import least_memory_policy, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import Enumeration, joined, take
-from planner.search.stages.bounds import by_pipeline, feasible
+from planner.search.stages.bounds import feasible, group_by_pp
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
 from planner.units import Array, Index, Mask
 
@@ -89,7 +89,7 @@ class _Most:
         self.enumeration, self.limited, self.deadline = enumeration, limited, deadline
         context = enumeration.context
         self.pricing = Pricing(context=context, layers=LayerTable(context=context))
-        self.policy = loosest(policies_of(enumeration.context, enumeration.narrowing))
+        self.policy = least_memory_policy(policies_of(enumeration.context, enumeration.narrowing))
 
     def least(self, shapes: dict[str, Array]) -> tuple[StrategyColumns, Array]:
         """All strategies of the shapes, and the least factor of the limit that bounds leave."""
@@ -101,7 +101,7 @@ class _Most:
                 raise SearchTimeoutError
             model = self.pricing.model(strategy.take(rows))
             model = self.pricing.price(model, self.policy, np.ones(len(model))).bound
-            for num_stages, index in by_pipeline(model.strategy):
+            for num_stages, index in group_by_pp(model.strategy):
                 part = model.take(index)
                 factors[rows[index]] = self._bisected(part, num_stages, num_layers)
         return strategy, factors

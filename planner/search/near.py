@@ -29,7 +29,7 @@ from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import Enumeration, dimension_values, take
-from planner.search.space.vocabulary import LEFT_OUT
+from planner.search.space.vocabulary import OFF_BY_DEFAULT
 from planner.spec.strategy import (
     LAYER_POLICY_NAMES,
     POLICIES,
@@ -152,7 +152,7 @@ class Neighborhood:
             self.context.job,
         )
         whole = replace(self.context, placements=support.placements, schedules=support.schedules)
-        found = dimension_values(whole, Narrowing(allowed=frozenset(LEFT_OUT)))
+        found = dimension_values(whole, Narrowing(allowed=frozenset(OFF_BY_DEFAULT)))
         values = {name: set(each) for name, each in found.items()}
         most = min(cluster.num_accelerators, job.seq_len // 2)
         # Each cp rank takes two equal slices of a sequence; a search tries powers of two only.

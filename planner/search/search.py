@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.ranking.exploration import Exploration, explored, unweighed
-from planner.search.ranking.goals import FASTEST_AT_MOST, Goal, best_of, ladder, unlimited
+from planner.search.ranking.exploration import Exploration, explored, without_penalties
+from planner.search.ranking.goals import (
+    FASTEST_AT_MOST,
+    Goal,
+    best_of,
+    smaller_gpu_frontier,
+    without_job_limits,
+)
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
@@ -126,8 +132,8 @@ def search(
     gpus_of_rows = exploration.candidates.strategy.num_gpus
     num_gpus = int(gpus_of_rows[best.ranked[0].row]) if best.ranked else 0
     progress("looking at fewer GPUs", 0.5)
-    rungs = ladder(exploration, num_gpus) if with_ladder and best.ranked else []
-    exploration.keep_to(unlimited(exploration.shapes.gpus))
+    rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and best.ranked else []
+    exploration.keep_to(without_job_limits(exploration.shapes.gpus))
     fastest = _fastest(exploration, best.ranked[0]) if with_fastest and best.ranked else None
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
@@ -162,7 +168,7 @@ def _fastest(exploration: Exploration, best: Ranked) -> Found | None:
         return None
     own_s = best.split.iteration_s / best.split.weight
     goal = Goal(order="fastest", longest_s=lambda gpus: np.full(len(gpus), own_s))
-    plain = unweighed(exploration)
+    plain = without_penalties(exploration)
     found = _found(plain, best_of(plain, goal, 1))
     return found[0] if found and found[0].iteration_s < own_s else None
 

@@ -27,7 +27,7 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
     return replace(traits, kernels=replace(kernels, saved=saved))
 
 
-def widened(num_bytes: float) -> float:
+def traits_at_fp32(num_bytes: float) -> float:
     """Bytes an element of what has 16 bits, or 32, where all has 32; 0 where it is not there."""
     return max(num_bytes, element_bytes("fp32")) if num_bytes else 0.0
 
@@ -35,8 +35,8 @@ def widened(num_bytes: float) -> float:
 def _offload_in_32_bits(offload: OffloadTraits) -> OffloadTraits:
     return replace(
         offload,
-        step_returned_bytes=widened(offload.step_returned_bytes),
-        fetched_weight_bytes=widened(offload.fetched_weight_bytes),
+        step_returned_bytes=traits_at_fp32(offload.step_returned_bytes),
+        fetched_weight_bytes=traits_at_fp32(offload.fetched_weight_bytes),
     )
 
 
@@ -44,18 +44,18 @@ def _in_32_bits(states: StateTraits) -> StateTraits:
     """What a framework keeps where weights, gradients and kept activations have 32 bits."""
     return replace(
         states,
-        weight_bytes=widened(states.weight_bytes),
-        zero3_weight_bytes=widened(states.zero3_weight_bytes),
-        zero3_secondary_weight_bytes=widened(states.zero3_secondary_weight_bytes),
+        weight_bytes=traits_at_fp32(states.weight_bytes),
+        zero3_weight_bytes=traits_at_fp32(states.zero3_weight_bytes),
+        zero3_secondary_weight_bytes=traits_at_fp32(states.zero3_secondary_weight_bytes),
         master_weight_bytes=0.0,
         gradient_bytes=element_bytes("fp32"),
-        gradient_reduce_bytes=widened(states.gradient_reduce_bytes),
-        zero2_gradient_bytes=widened(states.zero2_gradient_bytes),
-        whole_tensor_gradient_bytes=widened(states.whole_tensor_gradient_bytes),
-        accumulated_gradient_bytes=widened(states.accumulated_gradient_bytes),
-        collected_head_gradient_bytes=widened(states.collected_head_gradient_bytes),
+        gradient_reduce_bytes=traits_at_fp32(states.gradient_reduce_bytes),
+        zero2_gradient_bytes=traits_at_fp32(states.zero2_gradient_bytes),
+        whole_tensor_gradient_bytes=traits_at_fp32(states.whole_tensor_gradient_bytes),
+        accumulated_gradient_bytes=traits_at_fp32(states.accumulated_gradient_bytes),
+        collected_head_gradient_bytes=traits_at_fp32(states.collected_head_gradient_bytes),
         unsharded_gradient_copy_bytes=0.0,
-        replica_bucket_bytes=widened(states.replica_bucket_bytes),
+        replica_bucket_bytes=traits_at_fp32(states.replica_bucket_bytes),
         sharded_gradient_bytes=states.fp32_shard_bytes,
         sharded_copies="weights",
         largest_gradient_copy_bytes=0.0,

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import yaml
 
-from planner.formats.format import Format, FormatRule, Reading, Violation, World, read_source
+from planner.formats.format import (
+    CheckContext,
+    Format,
+    FormatRule,
+    ParsedConfig,
+    Violation,
+    read_source,
+)
 
 FORMATS = Path(__file__).parent / "formats"
 
@@ -18,8 +25,8 @@ class Example:
     """One file of a rule, read."""
 
     path: Path
-    reading: Reading
-    world: World
+    reading: ParsedConfig
+    world: CheckContext
 
     def broken_by(self, rule: FormatRule) -> list[Violation]:
         """How the file breaks a rule."""
@@ -44,7 +51,7 @@ def load_example(form: Format, rule: str, kind: str) -> Example:
     given = yaml.safe_load(beside.read_text(encoding="utf-8")) if beside.exists() else {}
     given = given.get(kind, given)
     decisions = {name: value.value for name, value in reading.decisions.items()}
-    world = World(
+    world = CheckContext(
         num_gpus=given.get("num_gpus") or decisions.get("num_gpus") or 8,
         decisions=decisions | given.get("decisions", {}),
         environment=given.get("environment", {}),

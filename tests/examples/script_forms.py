@@ -13,7 +13,7 @@ from pathlib import Path
 
 from planner.formats.bridge.keys import OPTIONS, PRECISION
 from planner.formats.bridge.read import overrides_in
-from planner.formats.format import DECISIONS, Reading, SourceText
+from planner.formats.format import DECISIONS, ParsedConfig, SourceText
 from planner.formats.megatron.decisions import OWNED
 from planner.formats.megatron.read import options_in
 from planner.formats.registry import load_format
@@ -102,7 +102,9 @@ def started(text: str, folder: Path, environment: dict[str, str]) -> list[list[s
     return [line.split("\0") for line in lines]
 
 
-def read(name: str, words: list[str]) -> tuple[list[str], list[tuple[str, list[str]]], Reading]:
+def read(
+    name: str, words: list[str]
+) -> tuple[list[str], list[tuple[str, list[str]]], ParsedConfig]:
     """The launcher's words, options that are no decision of a plan, and what all decide."""
     kind = KINDS[name]
     ends = (".py", "torchtitan.train")

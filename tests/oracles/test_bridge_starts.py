@@ -10,7 +10,7 @@ from rule_examples import load_example
 
 from planner.errors import ExpressError
 from planner.formats.bridge.keys import as_options
-from planner.formats.format import FormatRule, SourceText, Value
+from planner.formats.format import FormatRule, Located, SourceText
 from planner.formats.megatron.model import shape_choices, shape_reasons
 from planner.formats.megatron.options import all_words
 from planner.formats.registry import load_format
@@ -28,7 +28,7 @@ SHAPE = ["--max-position-embeddings", "4096", "--swiglu", "--disable-bias-linear
 SHAPE += ["--position-embedding-type", "rope"]
 
 
-def megatron_words(settings: Mapping[str, Value]) -> list[str]:
+def megatron_words(settings: Mapping[str, Located]) -> list[str]:
     words: list[str] = []
     for option, value in as_options(settings).items():
         given = value.value

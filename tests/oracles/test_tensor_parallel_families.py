@@ -20,15 +20,18 @@ TYPES = {
     "bloom": "bloom",
     "deepseek-v2": "deepseek_v2",
     "deepseek-v3": "deepseek_v3",
+    "ernie-4.5": "ernie4_5_moe",
     "falcon": "falcon",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3_text",
     "glm-4.5": "glm4_moe",
+    "glm-4.7-flash": "glm4_moe_lite",
     "gpt-j": "gptj",
     "gpt-neox": "gpt_neox",
     "gpt-oss": "gpt_oss",
     "gpt2": "gpt2",
+    "hy3": "hy_v3",
     "kimi-k2": "deepseek_v3",
     "llama-like": "llama",
     "llama1": "llama",
@@ -38,6 +41,7 @@ TYPES = {
     "llama3.2": "llama",
     "llama3.3": "llama",
     "llama4": "llama4_text",
+    "minimax-m2": "minimax_m2",
     "mistral": "mistral",
     "mixtral": "mixtral",
     "mpt": "mpt",
@@ -50,11 +54,17 @@ TYPES = {
     "pythia": "gpt_neox",
     "qwen2.5": "qwen2",
     "qwen3": "qwen3",
+    "seed-oss": "seed_oss",
     "t5": "t5",
     "vit": "vit",
 }
 """Transformers' type of the families of models/; what is not here it has no code for."""
-CLASSES = {"llama4_text": "Llama4ForCausalLM", "nemotron": "NemotronForCausalLM"}
+CLASSES = {
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+    "hy_v3": "HYV3ForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
+    "nemotron": "NemotronForCausalLM",
+}
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 ATTENTION = ("self_attn.o_proj", "self_attn.dense", "attention.dense")
 MLP = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj", "mlp.dense_4h_to_h", "experts.down_proj")

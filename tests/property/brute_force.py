@@ -1,7 +1,7 @@
 """The search by brute force: every strategy, policy, split, count of layers and set of modules.
 
 Uses ``enumerate_space``, ``stage_model``, ``iteration_s``, ``fits``, ``fits_chunks``,
-``chunk_layers`` and the declared handicaps, no bound, table, relaxation or solver. What a policy
+``chunk_layers`` and the declared penalties, no bound, table, relaxation or solver. What a policy
 allows is derived here once more: counts of layers per stage, chunk by chunk.
 """
 
@@ -19,7 +19,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
 from planner.cost.stage_model import stage_model
 from planner.schedules.closed_form import chunk_layers
-from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
+from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values, enumerate_space
@@ -255,7 +255,7 @@ def weight_of_policy(context: Context, said: Said, modules: tuple[str, ...] | No
     if how == "mixed" or not context.weighs_evidence:
         return 1.0
     chosen = modules if kinds == ("selective",) else None
-    return policy_handicap(kinds[0], chosen, context, partial=how == "part")
+    return policy_penalty(kinds[0], chosen, context, partial=how == "part")
 
 
 def force(
@@ -269,7 +269,9 @@ def force(
         return Brute(strategy=strategy, said=every, models=(), per_set_s=times)
     offered = offers_activation_offload(context, strategy)
     models = tuple(stage_model(with_modules(context, modules), strategy) for modules in sets)
-    weight = handicap(context, strategy) if context.weighs_evidence else np.ones(len(strategy))
+    weight = (
+        evidence_penalty(context, strategy) if context.weighs_evidence else np.ones(len(strategy))
+    )
     longest = None if longest_s is None else np.full(len(strategy), longest_s)
     for i, said in enumerate(every):
         own = said[0] != "mixed" and context.weighs_evidence

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.documents.tree import parsed_yaml
 from planner.errors import ExpressError, InputError
 from planner.formats.accelerate.format import FORMAT
-from planner.formats.format import SourceText, World
+from planner.formats.format import CheckContext, SourceText
 
 NEUTRAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp_replicate": 1, "offload": "none"}
 NEUTRAL |= {"sequence_parallel": False}
@@ -94,7 +94,7 @@ def test_no_written_file_breaks_a_rule(plans: list[Case]) -> None:
         emitted = FORMAT.emit(*plan)
         reading = FORMAT.read(source(emitted.files[0].text))
         decisions = {name: value.value for name, value in reading.decisions.items()}
-        world = World(
+        world = CheckContext(
             num_gpus=plan[1].num_gpus, decisions=decisions, environment=emitted.environment
         )
         broken = [rule.name for rule in FORMAT.rules if list(rule.check(reading.settings, world))]
@@ -145,7 +145,7 @@ def check_text(text: str) -> None:
     FORMAT.recognise(source(text))
     with suppress(InputError):
         reading = FORMAT.read(source(text))
-        world = World(num_gpus=8, decisions={})
+        world = CheckContext(num_gpus=8, decisions={})
         for rule in FORMAT.rules:
             list(rule.check(reading.settings, world))
 

@@ -16,7 +16,7 @@ from planner.documents.nodes import Node
 from planner.errors import ExpressError, InputError
 from planner.formats.deepspeed.format import RULES, emit, write_into
 from planner.formats.deepspeed.read import read, recognise
-from planner.formats.format import Format, SourceText, World
+from planner.formats.format import CheckContext, Format, SourceText
 from planner.formats.registry import load_format
 
 FORMAT: Format = load_format("deepspeed")
@@ -51,7 +51,7 @@ def test_emitted_plans_are_read_back_as_they_were_and_break_no_rule(seed: int) -
         "model.num_layers": context.model.num_blocks,
         "model.num_heads": context.model.num_heads,
     }
-    world = World(num_gpus=strategy.num_gpus, decisions={**decided, **model})
+    world = CheckContext(num_gpus=strategy.num_gpus, decisions={**decided, **model})
     assert [b for rule in RULES for b in rule.check(reading.settings, world)] == []
 
 
@@ -148,7 +148,7 @@ def survives(text: str) -> None:
         reading = read(source(text))
     except InputError:
         return
-    world = World(num_gpus=8, decisions={"model.num_heads": 32, "seq_len": 64})
+    world = CheckContext(num_gpus=8, decisions={"model.num_heads": 32, "seq_len": 64})
     for rule in RULES:
         for found in rule.check(reading.settings, world):
             assert found.message

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.formats.format import SourceText, World
+from planner.formats.format import CheckContext, SourceText
 from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
 from planner.search.space.space import enumerate_space
@@ -221,5 +221,5 @@ def assert_readable(text: str) -> None:
     except InputError:
         return
     for rule in FORMAT.rules:
-        for broken in rule.check(reading.settings, World(num_gpus=8, decisions={})):
+        for broken in rule.check(reading.settings, CheckContext(num_gpus=8, decisions={})):
             assert broken.message

@@ -1,7 +1,7 @@
 """The search against brute force over every strategy, policy, split and set of modules.
 
 Brute force (brute_force.py) uses only ``iteration_s``, ``fits``, ``fits_chunks``, ``chunk_layers``
-and declared handicaps; policies, bounds, tables, solver and ranking are what is tested.
+and declared penalties; policies, bounds, tables, solver and ranking are what is tested.
 """
 
 import json
@@ -41,7 +41,7 @@ from planner.cost.stage_model import iteration_time_s, price, stage_model
 from planner.search.ranking import candidates, solving
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order
-from planner.search.ranking.handicaps import factor_of, handicap
+from planner.search.ranking.penalties import evidence_penalty, factor_of
 from planner.search.ranking.pricing import Pricing
 from planner.search.search import SearchResult, search
 from planner.search.space.interleaving import fits_chunks
@@ -50,16 +50,16 @@ from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.policies import filled_counts, offered, policies_of
 from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import EVERYTHING, Enumeration, enumerate_space
-from planner.search.stages import cp_sat, deal, solver
+from planner.search.stages import cp_sat, partition, solver
 from planner.search.stages.bounds import (
     Refined,
-    by_pipeline,
+    bound_any_split_s,
     feasible,
-    free_bound_s,
-    may_keep,
+    group_by_pp,
+    may_fit,
     refine,
 )
-from planner.search.stages.solver import Split, Variant, solve_split
+from planner.search.stages.solver import PolicyVariant, Split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
@@ -140,7 +140,7 @@ def assert_said(context: Context, narrowing: Narrowing, result: SearchResult) ->
         regular = bool(is_regular(np.array([layers], dtype=float))[0])
         weights = []
         for said in can:
-            weight = float(handicap(context, strategy.columns())[0])
+            weight = float(evidence_penalty(context, strategy.columns())[0])
             weight *= weight_of_policy(context, said, strategy.recompute_modules)
             weight *= 1.0 if regular or said[0] == "mixed" else factor_of("uneven_stages")
             weights.append(weight)
@@ -220,10 +220,10 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
         possible = np.isfinite(best_s)
         assert np.isin(np.flatnonzero(possible), offered(model, policy)).all()
         bound = opened.pricing.price(model, policy, opened.pricing.weights(strategy, policy)).bound
-        assert (free_bound_s(bound, num_layers) <= best_s * (1 + ROUNDING)).all()
+        assert (bound_any_split_s(bound, num_layers) <= best_s * (1 + ROUNDING)).all()
         for limit_s in (np.full(len(strategy), np.inf), best_s * (1 + 1e-6)):
-            assert may_keep(bound, num_layers, limit_s)[possible].all()
-        for num_stages, rows in by_pipeline(strategy):
+            assert may_fit(bound, num_layers, limit_s)[possible].all()
+        for num_stages, rows in group_by_pp(strategy):
             assert feasible(bound.take(rows), num_stages, num_layers)[possible[rows]].all()
     assert_rows_bounded(exploration, brute)
     if not context.weighs_evidence:
@@ -267,7 +267,7 @@ def assert_variants_bounded(exploration: Exploration, brute: Brute) -> None:
         possible = offered(whole, policy)
         model, places, variants = opened.pricing.variants(whole.take(possible), policy)
         places = possible[places]
-        for num_stages, rows in by_pipeline(model.strategy):
+        for num_stages, rows in group_by_pp(model.strategy):
             part, at = model.take(rows), places[rows]
             for limit_s in (None, np.where(np.isfinite(best_s), best_s * (1 + 1e-6), np.inf)[at]):
                 found = refine(part, num_stages, num_layers, None, limit_s)
@@ -284,7 +284,7 @@ def assert_itemised(
     context: Context,
     strategy: StrategyColumns,
     places: np.ndarray,
-    variants: list[Variant],
+    variants: list[PolicyVariant],
     found: Refined,
 ) -> None:
     """A split under a policy taken into the layer's costs is the same split layer by layer."""
@@ -338,7 +338,7 @@ def solve_row(model: StageModel, num_layers: int, how: str) -> Split | None:
     table = stage_table(model, num_layers, 1e12)
     if not np.isfinite(table.seconds).any(axis=1).all():
         return None
-    columns, is_proved = cp_sat.solve_cells(model, table, num_layers, solver.Effort())
+    columns, is_proved = cp_sat.solve_cells(model, table, num_layers, solver.SolverLimits())
     assert is_proved
     if columns is None:
         return None
@@ -609,13 +609,13 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
     context = case.context(context_of, small_model)
     whole = search(context, narrowing=case.scope)
 
-    def unproved(*arguments: object) -> deal.Dealt | None:
-        dealt = deal.deal(*arguments)  # type: ignore[arg-type]
+    def unproved(*arguments: object) -> partition.Partition | None:
+        dealt = partition.partition_layers(*arguments)  # type: ignore[arg-type]
         return dealt and replace(dealt, is_optimal=False)
 
     patches = [
         mock.patch.object(cp_sat, "solve_cells", return_value=(None, False)),
-        mock.patch.object(solver, "deal", unproved),
+        mock.patch.object(solver, "partition_layers", unproved),
         mock.patch.object(candidates, "CLOSED", -0.5),
         mock.patch.object(solving, "CLOSED", -0.5),
     ]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ExpressError, InputError
-from planner.formats.format import SourceText, World
+from planner.formats.format import CheckContext, SourceText
 from planner.formats.trainer.format import FORMAT
 from planner.spec.job import read_documents
 
@@ -65,7 +65,7 @@ def test_what_is_written_reads_back_as_the_plan(plans: list[Case]) -> None:
 def test_no_written_file_breaks_a_rule(plans: list[Case]) -> None:
     for plan in plans:
         reading = FORMAT.read(source(FORMAT.emit(*plan).files[0].text))
-        world = World(num_gpus=plan[1].num_gpus, decisions={})
+        world = CheckContext(num_gpus=plan[1].num_gpus, decisions={})
         broken = [rule.name for rule in FORMAT.rules if list(rule.check(reading.settings, world))]
         assert broken == []
 
@@ -124,7 +124,7 @@ def check(text: str) -> None:
     with suppress(InputError):
         reading = FORMAT.read(source(text))
         for rule in FORMAT.rules:
-            list(rule.check(reading.settings, World(num_gpus=8, decisions={})))
+            list(rule.check(reading.settings, CheckContext(num_gpus=8, decisions={})))
 
 
 @pytest.mark.parametrize("kind", ["", "packed", "padded", "grouped"])

@@ -28,10 +28,10 @@ from planner.formats.accelerate.mapping import (
 )
 from planner.formats.accelerate.rows import (
     Section,
-    carrier,
     num_machines,
     others,
     recomputes_all,
+    section_for,
 )
 from planner.formats.accelerate.rules import RULES
 from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
@@ -39,14 +39,14 @@ from planner.formats.decision import Table, changes, decided_in, explained, line
 from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.format import (
     ALL,
-    Decided,
     Emitted,
+    ExplainedKey,
     Finding,
     Format,
+    Located,
     OutputFile,
-    Reading,
+    ParsedConfig,
     SourceText,
-    Value,
 )
 from planner.formats.settings import (
     Settings,
@@ -102,7 +102,7 @@ def recognise(source: SourceText) -> bool:
     return isinstance(value, dict) and not value.keys().isdisjoint((keys.TYPE, _REFUSED[0][0]))
 
 
-def read(source: SourceText) -> Reading:
+def read(source: SourceText) -> ParsedConfig:
     """Read a file; InputError where it is no YAML mapping, or SageMaker's."""
     text = parsed_yaml(source.path, source.text)
     if not isinstance(text.value, dict):
@@ -111,7 +111,7 @@ def read(source: SourceText) -> Reading:
     for key, value, why in _REFUSED:
         if str(text.value.get(key)).upper() == value:
             raise InputError.single(source.path, key, f"{value} {why}")
-    settings: dict[str, Value] = {}
+    settings: dict[str, Located] = {}
     rule = "accelerate.duplicate_key"
     says = "given twice; the last one counts"
     findings = [*repeated_keys(rule, source.path, text.duplicates, says)]
@@ -120,7 +120,7 @@ def read(source: SourceText) -> Reading:
         if len(names) > 1 or (names and section not in keys.sections()):
             continue
         full = ".".join((section, *(keys.in_full(section, name) for name in names)))
-        place = Value(value=entry.value, key=".".join((section, *names)), line=entry.line)
+        place = Located(value=entry.value, key=".".join((section, *names)), line=entry.line)
         if names and full in settings:
             message = f"given twice, also as {settings[full].key}; the last one counts"
             findings.append(finding_at(rule, source.path, place, message))
@@ -128,7 +128,7 @@ def read(source: SourceText) -> Reading:
     findings += [*_wrong(source.path, settings), *_unlike_exchange(source)]
     settings = {key: value for key, value in settings.items() if key not in keys.sections()}
     own = section_of(settings)
-    return Reading(
+    return ParsedConfig(
         format="accelerate",
         path=source.path,
         settings=settings,
@@ -209,7 +209,7 @@ def _unlike_exchange(source: SourceText) -> Iterator[Finding]:
     """How replicas keep in step where the comment says more than plain all-reduces."""
     for match in _EXCHANGE.finditer(source.text):
         line = source.text.count("\n", 0, match.start()) + 1
-        place = Value(value=match[1], key=f"{SCRIPT}: gradient_exchange", line=line)
+        place = Located(value=match[1], key=f"{SCRIPT}: gradient_exchange", line=line)
         message = f"{match[1][:40]} is not modelled; priced are plain all-reduces"
         rule = "accelerate.exchange_not_modelled"
         yield finding_at(rule, source.path, place, message, "note")
@@ -230,25 +230,25 @@ def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
     return COMMENT + " ".join(f"{name}={value}" for name, value in said.items())
 
 
-def said_in(text: str) -> dict[str, Value]:
+def said_in(text: str) -> dict[str, Located]:
     """What the comment of a file says, by the names of DECISIONS."""
-    match, found = _COMMENT.search(text), dict[str, Value]()
+    match, found = _COMMENT.search(text), dict[str, Located]()
     number = text.count("\n", 0, match.start()) + 1 if match else 0
     for name, given in _WORD.findall(match[1]) if match else ():
         is_number = name in _NUMBERS and _NUMBER.fullmatch(given)
         value = int(given) if is_number else given
-        place = Value(value=value, key=f"{SCRIPT}: {name}", line=number)
+        place = Located(value=value, key=f"{SCRIPT}: {name}", line=number)
         if name in (*_NUMBERS, "optimizer"):
             found[name] = place
         elif name == _CHECKPOINTING and given == "true":
             key = "recompute_layers_per_stage"
-            found[key] = Value(value=ALL, key=place.key, line=number)
+            found[key] = Located(value=ALL, key=place.key, line=number)
     return found
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where no section carries the strategy."""
-    section = carrier(context, strategy, SECTIONS)
+    section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     values: dict[Path, object] = {tuple(line.key.split(".")): line.value for line in lines}
     comment = comment_of(context, strategy, section)
@@ -281,7 +281,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def _in_script(context: Context, strategy: Strategy, kind: str) -> Iterator[Decided]:
+def _in_script(context: Context, strategy: Strategy, kind: str) -> Iterator[ExplainedKey]:
     """What a strategy leaves to the user's code, for the README."""
     no_key = "Accelerate's file has no key for it"
     is_torch, recomputes = kind in ("FSDP", "MULTI_GPU"), recomputes_all(strategy)
@@ -315,7 +315,7 @@ def _in_script(context: Context, strategy: Strategy, kind: str) -> Iterator[Deci
             "transformers splits the weights; Accelerate checks that tp agrees",
         ),
     )
-    return (Decided(key=key, value=value, why=why) for holds, key, value, why in rows if holds)
+    return (ExplainedKey(key=key, value=value, why=why) for holds, key, value, why in rows if holds)
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -327,7 +327,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     settings, named = reading.settings, word(reading.settings, keys.STRATEGY)
     own = section_of(settings)
-    section = carrier(context, strategy, SECTIONS, own)
+    section = section_for(context, strategy, SECTIONS, own)
     if section is FSDP1 and "HYBRID" in named.upper():
         raise ExpressError(f"{reading.path}: {named} of FSDP1 is not edited; FSDP2's mesh is")
     if section.distributed_type == "DEEPSPEED" and keys.FILE in settings:

@@ -27,11 +27,10 @@ from planner.formats.accelerate.rows import (
 )
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
-    KEPT,
-    Decision,
-    Line,
+    UNCHANGED,
+    KeyMapping,
+    KeyValue,
     Table,
-    beyond,
     derived,
     of_key,
     says,
@@ -39,10 +38,11 @@ from planner.formats.decision import (
     stated,
     switched,
     told,
+    unsupported,
     wrong_precision,
 )
 from planner.formats.deepspeed.keys import DEVICES
-from planner.formats.format import ALL, Value
+from planner.formats.format import ALL, Located
 from planner.formats.settings import Settings, as_flag, decided, flag, whole, word
 from planner.spec.strategy import Strategy
 from planner.spec.traits import TraitValue
@@ -64,15 +64,17 @@ def _precision(settings: Settings) -> str | None:
 def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Table:
     """The rows of the top level, where a section of a type carries the plan."""
 
-    def to_type(_: Context, strategy: Strategy) -> Iterator[Line]:
+    def to_type(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         is_plain = kind == "MULTI_GPU" and strategy.tp == 1
         value = "NO" if is_plain and strategy.num_gpus == 1 else kind
         why = "whole replicas, no section" if is_plain else f"{title} carries the plan"
         environment = ("compute_environment", "LOCAL_MACHINE", "no SageMaker")
-        yield Line(key=environment[0], value=environment[1], why=environment[2], is_default=True)
-        yield Line(key=keys.TYPE, value=value, why=why)
+        yield KeyValue(
+            key=environment[0], value=environment[1], why=environment[2], is_default=True
+        )
+        yield KeyValue(key=keys.TYPE, value=value, why=why)
 
-    def to_processes(context: Context, strategy: Strategy) -> Iterator[Line]:
+    def to_processes(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         machines, gpus = num_machines(context, strategy), strategy.num_gpus
         values = {
             keys.MACHINES: (machines, f"{machines} node(s)"),
@@ -81,7 +83,7 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
         yield from told(values)
 
     return (
-        Decision(
+        KeyMapping(
             names=("_type",),
             keys=("compute_environment", keys.TYPE),
             to=to_type,
@@ -90,9 +92,9 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
                 keys.TYPE,
                 lambda found: keys.type_of(found) if keys.TYPE in found else None,
             ),
-            off={"compute_environment": KEPT},
+            off={"compute_environment": UNCHANGED},
         ),
-        Decision(
+        KeyMapping(
             names=("num_gpus", "_machines"),
             keys=(keys.MACHINES, keys.PROCESSES),
             to=to_processes,
@@ -101,7 +103,7 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
                 derived("num_gpus", keys.PROCESSES, lambda found: keys.num_started(found) or None),
             ),
         ),
-        Decision(
+        KeyMapping(
             names=("precision",),
             keys=(keys.PRECISION, _FP8),
             to=several(
@@ -119,7 +121,7 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
             ),
             of=derived("precision", keys.PRECISION, _precision),
             cannot=lambda context, _: wrong_precision(context, precisions),
-            off={_FP8: KEPT},
+            off={_FP8: UNCHANGED},
         ),
         of_key(
             "",
@@ -138,7 +140,7 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
     )
 
 
-def to_mesh(_: Context, strategy: Strategy) -> Iterator[Line]:
+def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """The mesh of a strategy; none for a single process."""
     replicas, shard = strategy.dp_replicate, strategy.dp // strategy.dp_replicate
     tp, cp = strategy.tp, strategy.cp
@@ -152,7 +154,7 @@ def to_mesh(_: Context, strategy: Strategy) -> Iterator[Line]:
         yield from told({keys.size_key(name): size for name, size in sizes.items()})
 
 
-def _of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_mesh(settings: Settings) -> Iterator[tuple[str, Located]]:
     """Degrees the mesh decides; dp takes every process where none, or DeepSpeed, divides them."""
     sizes, processes = keys.sizes(settings), keys.num_started(settings)
     is_ulysses, outside = sizes["sp"] > 1, sizes["sp"] * sizes["tp"]
@@ -171,7 +173,7 @@ def _of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "dp", decided(settings, keys.PROCESSES, processes)
 
 
-MESH = Decision(
+MESH = KeyMapping(
     names=("tp", "cp", "dp_replicate", "dp"),
     keys=(*map(keys.size_key, keys.SIZES), f"{keys.MESH}cp_backend"),
     to=to_mesh,
@@ -190,7 +192,7 @@ def _nvme_paths(_: Context, strategy: Strategy) -> dict[str, str]:
     return {keys.NVME_PATH.format(of): "${NVME_PATH}" for of, where in devices if where == "nvme"}
 
 
-def _of_strategy(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_strategy(settings: Settings) -> Iterator[tuple[str, Located]]:
     """FSDP1 also takes its strategy under the name of FSDP2's flag."""
     is_other = keys.STRATEGY not in settings and keys.RESHARD in settings
     key = keys.RESHARD if is_other else keys.STRATEGY
@@ -198,14 +200,14 @@ def _of_strategy(settings: Settings) -> Iterator[tuple[str, Value]]:
     yield "zero_stage", decided(settings, key, stage)
 
 
-def _of_replicas(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_replicas(settings: Settings) -> Iterator[tuple[str, Located]]:
     found = {name: value.value for name, value in _of_mesh(settings)}
     stage = SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
     if keys.TYPE in settings:
         yield "zero_stage", decided(settings, keys.TYPE, stage)
 
 
-def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_stage(settings: Settings) -> Iterator[tuple[str, Located]]:
     """The file that the section may name decides instead, and is not read."""
     has_file = keys.FILE in settings
     stage = None if has_file else whole(settings, keys.STAGE, 2)
@@ -279,7 +281,7 @@ FSDP1 = replace(
             cannot=no_fsdp,
         ),
         *_STATES,
-        replace(MESH, to=lambda *_: (), cannot=lambda _, s: beyond(s, _NOT_FSDP1)),
+        replace(MESH, to=lambda *_: (), cannot=lambda _, s: unsupported(s, _NOT_FSDP1)),
     ),
 )
 REPLICATED = Section(
@@ -287,7 +289,7 @@ REPLICATED = Section(
     distributed_type="MULTI_GPU",
     table=(
         *top("no section", "MULTI_GPU"),
-        Decision(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
+        KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
         replace(MESH, to=lambda context, s: to_mesh(context, s) if s.tp > 1 else ()),
     ),
     environment=_accumulation,

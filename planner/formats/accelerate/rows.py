@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.decision import (
-    KEPT,
+    UNCHANGED,
     Cannot,
-    Decision,
-    Line,
+    KeyMapping,
+    KeyValue,
     Of,
     Table,
-    beyond,
     derived,
     of_key,
     reasons,
     says,
     several,
-    unlike_layers,
+    uneven_layers,
+    unsupported,
     which,
 )
 from planner.formats.deepspeed.keys import CODES, DEVICES
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.spec.cluster import PROCESSOR
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
@@ -109,8 +109,8 @@ def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
     shard = strategy.dp // replicas
     is_alone = strategy.num_gpus > 1 and shard * strategy.cp == 1
     yield from _no_processors(context)
-    yield from beyond(strategy, _CANNOT)
-    yield from unlike_layers(strategy)
+    yield from unsupported(strategy, _CANNOT)
+    yield from uneven_layers(strategy)
     yield from which(
         {
             f"zero_stage {stage}: FSDP2 keeps gathered weights (2) or frees them (3)": (
@@ -131,8 +131,8 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
     """Why plain replicas, or tensor parallelism alone, cannot carry a layout, whatever the job."""
     tp, dp, stage, replicas = strategy.tp, strategy.dp, strategy.zero_stage, strategy.dp_replicate
     is_mixed = tp > 1 and dp > 1
-    yield from beyond(strategy, _NOT_REPLICATED)
-    yield from unlike_layers(strategy)
+    yield from unsupported(strategy, _NOT_REPLICATED)
+    yield from uneven_layers(strategy)
     yield from which(
         {
             f"dp_replicate {replicas}: without a section nothing is sharded": (
@@ -151,8 +151,8 @@ def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
     offload, (optimizer, parameters) = strategy.offload, DEVICES[strategy.offload]
     keeps = parameters != "none" and strategy.zero_stage < 3
     yield from _no_processors(context)
-    yield from beyond(strategy, _NOT_DEEPSPEED)
-    yield from unlike_layers(strategy)
+    yield from unsupported(strategy, _NOT_DEEPSPEED)
+    yield from uneven_layers(strategy)
     yield from which(
         {
             f"offload {offload}: parameters need zero_stage 3": keeps,
@@ -163,7 +163,7 @@ def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
     )
 
 
-def steps_row(key: str, *elsewhere: str) -> Decision:
+def steps_row(key: str, *elsewhere: str) -> KeyMapping:
     """Micro-batches per iteration, where no key ``elsewhere`` names a file that says them.
 
     Where the key is missing, script or job say it: one step is stated too.
@@ -185,16 +185,16 @@ def steps_row(key: str, *elsewhere: str) -> Decision:
     )
 
 
-def stage_row(key: str, of: Of, cannot: Cannot) -> Decision:
+def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
     """DeepSpeed's stage."""
     why = "zero_stage {s.zero_stage}"
     return of_key("zero_stage", key, lambda _, s: s.zero_stage, why, of=of, cannot=cannot)
 
 
-def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], int]) -> Decision:
+def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], int]) -> KeyMapping:
     """Where DeepSpeed moves states; what a stage does not split stays, whatever the file says."""
 
-    def of(settings: Settings) -> Iterator[tuple[str, Value]]:
+    def of(settings: Settings) -> Iterator[tuple[str, Located]]:
         stage = stage_of(settings)
         states = word(settings, optimizer, "none").lower() if stage > 0 else "none"
         weights = word(settings, parameters, "none").lower() if stage > 2 else "none"
@@ -205,7 +205,7 @@ def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], 
             yield "offload", decided(settings, optimizer, code)
 
     why = "offload {s.offload}"
-    return Decision(
+    return KeyMapping(
         names=("offload",),
         keys=(optimizer, parameters),
         to=several(
@@ -216,25 +216,25 @@ def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], 
     )
 
 
-def wrap_row(key: str) -> Decision:
+def wrap_row(key: str) -> KeyMapping:
     """Needed beside FSDP, and no decision: without it the model is one unit."""
     why = "one unit per transformer block"
     return of_key("", key, lambda *_: "TRANSFORMER_BASED_WRAP", why, is_default=True)
 
 
-def others(sections: Sequence[Section], lines: Iterable[Line]) -> Decision:
+def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping:
     """Keys that carry decisions in some sections, not all, and that the lines do not have: they go.
 
     What stands in every section is its own rows' to change.
     """
     tables = [{key for row in each.table for key in row.keys} for each in sections]
     rows = [row for each in sections for row in each.table]
-    kept = {key for row in rows for key in row.off if row.off[key] is KEPT}
+    kept = {key for row in rows for key in row.off if row.off[key] is UNCHANGED}
     kept |= set.intersection(*tables) | {line.key for line in lines}
-    return Decision(names=(), keys=tuple(sorted(set.union(*tables) - kept)))
+    return KeyMapping(names=(), keys=tuple(sorted(set.union(*tables) - kept)))
 
 
-def carrier(
+def section_for(
     context: Context,
     strategy: Strategy,
     among: Sequence[Section],

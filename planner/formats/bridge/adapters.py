@@ -7,7 +7,7 @@ Source: megatron/bridge/peft/lora.py; data of a recipe of adapters are packed of
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Target, Training
 from planner.spec.traits import Setting
@@ -78,7 +78,7 @@ def adapter_value(key: str, text: str) -> object:
     return text
 
 
-def read_adapters(recipe: str, settings: Mapping[str, Value]) -> tuple[Training | None, str]:
+def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Training | None, str]:
     """What overrides behind a recipe train, and why plans do not price it, where they do not.
 
     None where nothing speaks of adapters.
@@ -110,7 +110,7 @@ def _unpriced(given: Mapping[str, object]) -> Iterator[str]:
         yield f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
 
 
-def adapter_traits(settings: Mapping[str, Value]) -> Iterator[Setting]:
+def adapter_traits(settings: Mapping[str, Located]) -> Iterator[Setting]:
     """Traits of adapters that overrides state."""
     given = settings.get(DROPOUT)
     if given is not None and str(given.value).lower() not in ("0", "0.0", *_NULL):

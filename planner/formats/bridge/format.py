@@ -28,16 +28,24 @@ from planner.formats.bridge.keys import (
     translated,
 )
 from planner.formats.bridge.read import NAME, overrides_in, read, recognise
-from planner.formats.decision import Decision, Line, Table, lines_of, refuse, which, wrong_profile
+from planner.formats.decision import (
+    KeyMapping,
+    KeyValue,
+    Table,
+    lines_of,
+    refuse,
+    which,
+    wrong_profile,
+)
 from planner.formats.format import (
-    Decided,
+    CheckContext,
     Emitted,
+    ExplainedKey,
     Format,
     FormatRule,
     OutputFile,
     SourceText,
     Violation,
-    World,
 )
 from planner.formats.megatron import decisions
 from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_problems
@@ -120,13 +128,13 @@ VARIABLES = {
     "LEARNING_RATE": "peak learning rate",
 }
 FROZEN = {"PRETRAINED_CHECKPOINT": "folder of the frozen weights in Megatron's format"}
-_EXCHANGE = Decision(
+_EXCHANGE = KeyMapping(
     names=("expert_exchange",),
     keys=("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
     to=exchange_choices,
     of=of_exchange,
 )
-_CAPACITY = Decision(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
+_CAPACITY = KeyMapping(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
 TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
 RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
 # Options that are stated only where a plan needs them.
@@ -180,12 +188,12 @@ def _unnamed(context: Context) -> Iterator[str]:
     )
 
 
-def _lines(context: Context, strategy: Strategy) -> dict[str, Line]:
+def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
     """What Megatron's options say of a plan; chunks of a stage are given by number."""
     lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
     lines.pop(CHUNK, None)
     if strategy.vpp > 1:
-        lines[CHUNKS] = Line(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
+        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
     return lines
 
 
@@ -226,7 +234,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         ),
         environment=environment(context, strategy),
         variables=VARIABLES | frozen | ({} if recipe else {"RECIPE": own_recipe(training)}),
-        decided=tuple(Decided(key=key, value=value, why=why) for key, value, why in found if why),
+        decided=tuple(
+            ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
+        ),
     )
 
 
@@ -272,7 +282,7 @@ def _beside(
     }
 
 
-def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
+def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> str:
     """The value of an override; without a line what leaves it to none of the recipe's."""
     known = load_options()[option]
     if not known.takes_values:
@@ -286,7 +296,7 @@ def _text(key: str, option: str, line: Line | None, strategy: Strategy) -> str:
     return f"'{words[0]}'" if key == LAYOUT else words[0]
 
 
-def _why(option: str, line: Line | None) -> str:
+def _why(option: str, line: KeyValue | None) -> str:
     of_experts = "experts are split as the other layers are" if option == ETP else ""
     return line.why if line else of_experts
 
@@ -359,7 +369,7 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
     Where the file names a recipe, what a rule asks for may stand there.
     """
 
-    def check(settings: Settings, world: World) -> Iterable[Violation]:
+    def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
         options = as_options(settings)
         for broken in rule.check(options, world):
             asked = set(_OPTION.findall(broken.message))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.formats.megatron.decisions import PRECISIONS as WORDS
 from planner.formats.megatron.options import MTP, field_names, load_options, options_by_dest, typed
 from planner.formats.megatron.runtime import BF16_GRADIENTS
@@ -134,7 +134,7 @@ def option_value(key: str, text: str) -> object:
     return typed(option, words)
 
 
-def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
+def as_options(settings: Mapping[str, Located]) -> dict[str, Located]:
     """The settings of a file by Megatron's options, which take a layout or a number of chunks.
 
     Those without a value are a recipe's, or a variable's, and not known.
@@ -146,7 +146,7 @@ def as_options(settings: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def translated(settings: Mapping[str, Value]) -> dict[str, Value]:
+def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
     """The settings of a file by Megatron's options, each with the file's own key."""
     known = {key: each for key, each in settings.items() if each.value is not None}
     found = {OPTIONS[key]: each for key, each in known.items() if key in OPTIONS}

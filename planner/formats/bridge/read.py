@@ -20,7 +20,7 @@ from planner.formats.bridge.keys import (
     option_value,
     switch,
 )
-from planner.formats.format import Reading, Severity, SourceText, Value
+from planner.formats.format import Located, ParsedConfig, Severity, SourceText
 from planner.formats.megatron.decisions import decisions_of, left_open
 from planner.formats.megatron.options import options_by_dest
 from planner.formats.megatron.read import settings_of
@@ -96,7 +96,7 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
     ]
 
 
-def read(source: SourceText) -> Reading:
+def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it holds no override."""
     (arguments, found), _ = overrides_in(source)
     reader, lines = WordsReader(format=NAME, path=source.path), Lines(source.text)
@@ -119,7 +119,7 @@ def read(source: SourceText) -> Reading:
             decisions.pop(name, None)
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
-    return Reading(
+    return ParsedConfig(
         format=NAME,
         path=source.path,
         settings=reader.settings | launched,
@@ -145,12 +145,12 @@ def recipe_named(words: Sequence[Word]) -> str:
     return parts[parts.index(NAMED) + 1] if NAMED in parts[:-1] else ""
 
 
-def _of_recipe(words: Sequence[Word], settings: Mapping[str, Value]) -> dict[str, Value]:
+def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
     """That the command names a recipe, and the degrees that it sets and nothing overrides."""
     if not any(word.text.startswith(NAMED) for word in words):
         return {}
-    recipe = {NAMED: Value(value=True, key=NAMED)}
-    return recipe | {key: Value(value=None, key=key) for key in DEGREES if key not in settings}
+    recipe = {NAMED: Located(value=True, key=NAMED)}
+    return recipe | {key: Located(value=None, key=key) for key in DEGREES if key not in settings}
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
@@ -188,18 +188,18 @@ _DTYPE = re.compile(r"torch\.(float32|bfloat16|float16|uint8)")
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 
 
-def read_dumped(path: str, given: Mapping[str, Value]) -> Reading | None:
+def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
     """The reading of what is printed, by ``group.field``; None where it is not whole."""
     if any(key not in given for key in NEEDED):
         return None
-    words: dict[str, Value] = {}
+    words: dict[str, Located] = {}
     dests = {option.name: dest for dest, option in options_by_dest().items()}
     for key, place in given.items():
         group, _, _ = key.partition(".")
         option = _OTHERS.get(key) or (option_of(key) if group in PRINTED else "")
         if option in dests and not (key == VIRTUAL and LAYOUT in given):
             text = _DTYPE.sub(lambda found: _DTYPES[found[1]], str(place.value)).strip("'")
-            words[dests[option]] = Value(value=text, key=key, line=place.line)
+            words[dests[option]] = Located(value=text, key=key, line=place.line)
     settings = settings_of(words)
     groups = given.get(GROUPED)
     if groups and groups.value != given[HEADS].value:
@@ -207,7 +207,7 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> Reading | None:
     held = given.get("ddp.grad_reduce_in_fp32")
     reduced = ACCUMULATED if held and held.value == "True" else BF16_GRADIENTS
     settings[reduced] = decided(given, "ddp.grad_reduce_in_fp32", True)
-    return Reading(
+    return ParsedConfig(
         format=NAME,
         path=path,
         settings={place.key: place for place in settings.values()},

@@ -5,20 +5,20 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.decision import (
-    KEPT,
-    Decision,
-    Line,
+    UNCHANGED,
+    KeyMapping,
+    KeyValue,
     Table,
-    beyond,
     derived,
     of_key,
     told,
     unless,
+    unsupported,
     which,
 )
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.formats.rules import Refused
 from planner.formats.settings import (
     Settings,
@@ -74,14 +74,14 @@ def problems(context: Context) -> Iterator[str]:
 
 
 def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
-    yield from beyond(strategy, _NO_KEY)
+    yield from unsupported(strategy, _NO_KEY)
     if strategy.etp != strategy.tp:
         yield f"etp {strategy.etp} with tp {strategy.tp}: AutoTP splits experts like other layers"
     if any(strategy.offloaded_layers_per_stage):
         yield "offloaded_layers_per_stage: no key sends saved activations of layers to the host"
 
 
-def _to_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     dp, micro, steps = strategy.dp, strategy.micro_batch, strategy.num_micro_batches
     total, is_autotp = dp * micro * steps, strategy.tp > 1 and strategy.pp == 1
     why = "with sequence_parallel_size the mesh of the ranks"
@@ -101,7 +101,7 @@ def _to_batch(_: Context, strategy: Strategy) -> Iterator[Line]:
     )
 
 
-def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_batch(settings: Settings) -> Iterator[tuple[str, Located]]:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
     file = DeepspeedView(settings=settings)
     total, micro, steps, dp = map(file.size, (keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS))
@@ -133,14 +133,14 @@ def _of_batch(settings: Settings) -> Iterator[tuple[str, Value]]:
             yield name, decided(settings, key, value)
 
 
-def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
+def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
     if context.job.precision == "fp32":
         return told(dict.fromkeys(keys.ENABLED, (False, "products in fp32")))
     why = "products in 16 bits, master weights in fp32"
     return told({f"{context.job.precision}.enabled": (True, why)})
 
 
-def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_precision(settings: Settings) -> Iterator[tuple[str, Located]]:
     stated = {key: given(settings, key) for key in keys.ENABLED}
     for key in [each for each, value in stated.items() if value is True][:1]:
         yield "precision", decided(settings, key, key.removesuffix(".enabled"))
@@ -148,7 +148,7 @@ def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "precision", decided(settings, keys.ENABLED[0], "fp32")
 
 
-def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     name = context.traits.optimizer.name
     small = name == "adam-bf16" or None, "master weights, gradients and moments in bf16"
     yours = "its learning rate and betas are yours to set under optimizer.params"
@@ -167,7 +167,7 @@ def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[Line]:
     )
 
 
-def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Located]]:
     kind, key = given(settings, keys.TYPE), keys.TYPE
     name = keys.NAMES.get(kind.lower()) if isinstance(kind, str) else None
     if name == "adam" and given(settings, keys.STATES) is True:
@@ -178,11 +178,11 @@ def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "optimizer", decided(settings, key, name)
 
 
-def _to_stage(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_stage(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     shared = ("nothing is", "optimizer states are", "states and gradients are")
     what = (*shared, "states, gradients and weights are")[strategy.zero_stage]
     why = f"{what} sharded over {strategy.dp * strategy.cp} ranks"
-    yield Line(key=keys.STAGE, value=strategy.zero_stage, why=why)
+    yield KeyValue(key=keys.STAGE, value=strategy.zero_stage, why=why)
     if not strategy.zero_stage:
         return
     overlaps = context.traits.overlap.overlaps_gradient_reduction
@@ -200,7 +200,7 @@ def _to_stage(context: Context, strategy: Strategy) -> Iterator[Line]:
         yield replace(each, key=f"{keys.ZERO}.{each.key}", is_assumed=True)
 
 
-def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_stage(settings: Settings) -> Iterator[tuple[str, Located]]:
     key = keys.STAGE if keys.STAGE in settings else keys.ZERO
     yield "zero_stage", decided(settings, key, DeepspeedView(settings=settings).stage)
 
@@ -222,7 +222,7 @@ def _no_groups(context: Context, strategy: Strategy) -> Refused:
     }
 
 
-def _to_offload(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     devices = zip(keys.OLD_SWITCHES, keys.DEVICES[strategy.offload], strict=True)
     share = strategy.offload_percent / 100
     for section, where in devices:
@@ -230,18 +230,18 @@ def _to_offload(_: Context, strategy: Strategy) -> Iterator[Line]:
             continue
         state = "optimizer" if section == "offload_optimizer" else "parameters"
         key = f"{keys.ZERO}.{section}"
-        yield Line(key=f"{key}.device", value=where, why=f"{state} do not fit into HBM beside")
+        yield KeyValue(key=f"{key}.device", value=where, why=f"{state} do not fit into HBM beside")
         if where == "nvme":
             why = "change it to where the nodes mount their NVMe drives"
-            yield Line(key=f"{key}.nvme_path", value="/local_nvme", why=why, is_default=True)
+            yield KeyValue(key=f"{key}.nvme_path", value="/local_nvme", why=why, is_default=True)
         why = "transfers at the link's rate"
-        yield Line(key=f"{key}.pin_memory", value=True, why=why, is_assumed=True)
+        yield KeyValue(key=f"{key}.pin_memory", value=True, why=why, is_assumed=True)
         if state == "optimizer" and share < 1:
             why = "share of the states that goes, the rest stays in HBM"
-            yield Line(key=keys.RATIO, value=share, why=why)
+            yield KeyValue(key=keys.RATIO, value=share, why=why)
 
 
-def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_offload(settings: Settings) -> Iterator[tuple[str, Located]]:
     """Where states live; nothing for pairs of devices that are not modelled.
 
     Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
@@ -300,14 +300,14 @@ def _above_1(degree: int) -> int | None:
 
 
 TABLE: Table = (
-    Decision(names=("vpp", "schedule", "placement"), keys=(), cannot=_no_key),
-    Decision(
+    KeyMapping(names=("vpp", "schedule", "placement"), keys=(), cannot=_no_key),
+    KeyMapping(
         names=("global_batch", "micro_batch", "num_micro_batches", "dp", "num_gpus"),
         keys=(keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS),
         to=_to_batch,
         of=_of_batch,
     ),
-    Decision(
+    KeyMapping(
         names=("precision",),
         keys=keys.ENABLED,
         to=_to_precision,
@@ -315,14 +315,14 @@ TABLE: Table = (
         cannot=lambda context, _: problems(context),
         off=dict.fromkeys(keys.ENABLED, False),
     ),
-    Decision(
+    KeyMapping(
         names=("optimizer",),
         keys=(keys.MASTER, keys.STATES, keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED),
         to=_to_optimizer,
         of=_of_optimizer,
-        off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: KEPT},
+        off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: UNCHANGED},
     ),
-    Decision(
+    KeyMapping(
         names=("zero_stage",), keys=(keys.STAGE,), to=_to_stage, of=_of_stage, cannot=_with_pipeline
     ),
     of_key(
@@ -330,7 +330,7 @@ TABLE: Table = (
         f"{keys.ZERO}.reduce_scatter",
         lambda c, s: False if c.traits.optimizer.name == "muon" and s.zero_stage == 3 else None,
         "Muon under stage 3 needs whole gradients",
-        off=KEPT,
+        off=UNCHANGED,
     ),
     of_key(
         "",
@@ -340,13 +340,13 @@ TABLE: Table = (
         off=1,
         cannot=_no_groups,
     ),
-    Decision(
+    KeyMapping(
         names=("offload", "offload_percent"),
         keys=(*_DEVICES, *_PATHS, *_SWITCHES, f"{keys.ZERO}.offload_optimizer.ratio"),
         to=_to_offload,
         of=_of_offload,
         cannot=_no_offload,
-        off=dict.fromkeys(_DEVICES, "none") | dict.fromkeys(_PATHS, KEPT),
+        off=dict.fromkeys(_DEVICES, "none") | dict.fromkeys(_PATHS, UNCHANGED),
     ),
     of_key(
         "tp",
@@ -383,7 +383,7 @@ TABLE: Table = (
                 as_whole(given(each, keys.EP)) if given(each, keys.EP_ON) is True else None
             ),
         ),
-        off=KEPT,
+        off=UNCHANGED,
     ),
     of_key(
         "pp",

@@ -17,17 +17,17 @@ from planner.formats.deepspeed import keys, rules_axes, rules_batch, rules_zero
 from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.read import read, recognise
 from planner.formats.format import (
-    Beside,
-    Decided,
+    CompanionFile,
     Emitted,
+    ExplainedKey,
     Finding,
     Format,
-    OpenKey,
+    Located,
     OutputFile,
-    Reading,
+    ParsedConfig,
     Severity,
     SourceText,
-    Value,
+    UserKey,
 )
 from planner.formats.settings import Settings, finding_at, given, path_of
 from planner.spec.strategy import Strategy
@@ -45,7 +45,7 @@ def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding,
             findings += _entry(source, number, entry, slots)
     if not slots and not findings:
         message = "no host; given none, needed is a line such as `worker-0 slots=8`"
-        place = Value(value=None, key="")
+        place = Located(value=None, key="")
         findings.append(finding_at("deepspeed.hostfile_empty", source.path, place, message))
     return slots, tuple(findings)
 
@@ -57,7 +57,7 @@ def is_hostfile(source: SourceText) -> bool:
     return re.match(r"\S+\s+slots=", entry) is not None
 
 
-HOSTFILE = Beside(name="hostfile", recognise=is_hostfile, read=read_hostfile)
+HOSTFILE = CompanionFile(name="hostfile", recognise=is_hostfile, read=read_hostfile)
 
 
 def write_hostfile(slots: Mapping[str, int]) -> str:
@@ -76,7 +76,7 @@ def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> 
         "slots": "no slots; given 0, needed are 1 or more" * (int(number) == 0),
         "rest": f"ignored by the launcher; given {rest[:60]!r} behind the slots" * is_rest,
     }
-    place = Value(value=None, key=host, line=line)
+    place = Located(value=None, key=host, line=line)
     for rule, message in wrong.items():
         severity: Severity = "warning" if rule == "rest" else "error"
         if message:
@@ -86,7 +86,7 @@ def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> 
 
 
 FILE = "ds_config.json"
-_RATE = OpenKey(
+_RATE = UserKey(
     file=FILE,
     key="lr",
     what="peak learning rate, under optimizer.params; or take the optimizer out, where your script "
@@ -116,7 +116,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def _hosts(context: Context, strategy: Strategy) -> Iterator[tuple[OutputFile, Decided]]:
+def _hosts(context: Context, strategy: Strategy) -> Iterator[tuple[OutputFile, ExplainedKey]]:
     """The hostfile of several whole nodes, and what it is for; one node needs none."""
     slots = context.cluster.node.num_accelerators
     count, rest = divmod(strategy.num_gpus, slots)
@@ -127,7 +127,7 @@ def _hosts(context: Context, strategy: Strategy) -> Iterator[tuple[OutputFile, D
             "then `deepspeed --hostfile hostfile` starts your script from one of them"
         )
         hosts = OutputFile(name=HOSTFILE.name, text=text)
-        yield hosts, Decided(key=hosts.name, value=f"{count} hosts", why=why)
+        yield hosts, ExplainedKey(key=hosts.name, value=f"{count} hosts", why=why)
 
 
 def _script(strategy: Strategy) -> str:
@@ -163,7 +163,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     return edited(source.path, source.text, paths)
 
 
-def _left_to_script(reading: Reading) -> Iterator[str]:
+def _left_to_script(reading: ParsedConfig) -> Iterator[str]:
     """An optimizer that the file does not bring, or that no plan has; a length it does not need."""
     kind = given(reading.settings, keys.TYPE)
     is_known = isinstance(kind, str) and (kind == keys.AUTO or keys.is_optimizer_type(kind))
@@ -173,7 +173,7 @@ def _left_to_script(reading: Reading) -> Iterator[str]:
         yield keys.LENGTH
 
 
-def _refuse_what_trainer_ignores(changed: Iterable[str], reading: Reading) -> None:
+def _refuse_what_trainer_ignores(changed: Iterable[str], reading: ParsedConfig) -> None:
     """A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it."""
     ignored = [key for key in changed if key.startswith((f"{keys.SCRIPT}.", "pipeline."))]
     autos = (key for key, each in reading.settings.items() if keys.is_for_trainer(key, each.value))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
-from planner.formats.format import World
+from planner.formats.format import CheckContext
 from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, as_number, as_whole
 
@@ -67,7 +67,7 @@ def is_optimizer_type(name: str) -> bool:
     return name.lower() in listed_in("optimizers") or name in listed_in("torch_optimizers")
 
 
-_NOWHERE = World(num_gpus=0, decisions={})
+_NOWHERE = CheckContext(num_gpus=0, decisions={})
 
 
 class Degree:
@@ -85,7 +85,7 @@ class Degree:
 class DeepspeedView(ConfigView):
     """A file as rules and decisions ask about it."""
 
-    world: World = _NOWHERE
+    world: CheckContext = _NOWHERE
     autotp = Degree(TP)
     stages = Degree(PP)
     sequence = Degree(SP)

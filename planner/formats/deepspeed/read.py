@@ -9,7 +9,7 @@ from planner.documents.tree import keys_at_top, parsed_object
 from planner.formats.decision import decided_in
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
-from planner.formats.format import Finding, Reading, SourceText, Value, listed
+from planner.formats.format import Finding, Located, ParsedConfig, SourceText, listed
 from planner.formats.settings import finding_at, repeated_keys
 from planner.spelling import alike, did_you_mean
 
@@ -46,14 +46,14 @@ def recognise(source: SourceText) -> bool:
     return is_json and bool(_TELLING & keys_at_top(source.path, source.text))
 
 
-def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
+def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
     """Read a file; ``fills_auto``: Trainer or Accelerate will fill in what is "auto".
 
     Raises InputError where the text is no JSON object.
     """
     tree = parsed_object(source.path, source.text)
     places = {
-        path: Value(value=each.value, key=".".join(path), line=each.line)
+        path: Located(value=each.value, key=".".join(path), line=each.line)
         for path, each in tree.members.items()
     }
     settings = {".".join(_new_name(places, path)): place for path, place in places.items()}
@@ -68,7 +68,7 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
     ]
     findings += [] if fills_auto else _left_open(source.path, places)
     findings.sort(key=lambda finding: finding.line)
-    return Reading(
+    return ParsedConfig(
         format="deepspeed",
         path=source.path,
         settings=settings,
@@ -77,13 +77,13 @@ def read(source: SourceText, *, fills_auto: bool = False) -> Reading:
     )
 
 
-def _new_name(places: Mapping[Path, Value], path: Path) -> Path:
+def _new_name(places: Mapping[Path, Located], path: Path) -> Path:
     """DeepSpeed reads ``bfloat16`` where there is no ``bf16``."""
     is_old = path[0] == "bfloat16" and ("bf16",) not in places
     return ("bf16", *path[1:]) if is_old else path
 
 
-def _wrong(where: str, value: object, places: Mapping[Path, Value]) -> Iterator[Finding]:
+def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """Unknown keys, and values of the wrong kind."""
     foreign: list[Path] = []
     for wrong in wrongs(schema(), value):
@@ -106,7 +106,7 @@ def _wrong(where: str, value: object, places: Mapping[Path, Value]) -> Iterator[
         yield finding_at("deepspeed.unknown_key", where, places[foreign[0]], message, "warning")
 
 
-def _left_open(where: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
+def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
     autos = [path for path, each in places.items() if is_for_trainer(".".join(path), each.value)]
     entries = {path: entry_of(schema(), path) for path in autos}

@@ -12,8 +12,8 @@ from typing import Any
 from planner.documents.file import is_file
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
-from planner.formats.format import Finding, Severity, SourceText, Value, read_source
-from planner.formats.front_ends.tools import Tool
+from planner.formats.format import Finding, Located, Severity, SourceText, read_source
+from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import repeated_keys
 from planner.formats.shell.launch import launcher_settings, number_of, processes
 from planner.formats.shell.script import read_script
@@ -40,18 +40,18 @@ class Content:
 
     names: frozenset[str]
     """Keys at the top."""
-    places: Mapping[str, Value]
+    places: Mapping[str, Located]
     """Every value by its path, joined by dots."""
     findings: tuple[Finding, ...] = ()
-    num_gpus: Value | None = None
-    accelerate: Value | None = None
+    num_gpus: Located | None = None
+    accelerate: Located | None = None
     """The file of Accelerate's that the launcher names."""
-    open_keys: Mapping[str, Value] = field(default_factory=dict)
+    open_keys: Mapping[str, Located] = field(default_factory=dict)
     """Options whose values the shell decides."""
     is_command: bool = False
 
 
-def is_script(source: SourceText, tool: Tool) -> bool:
+def is_script(source: SourceText, tool: FrontEnd) -> bool:
     """Whether a text, by its name no YAML or JSON, may hold a command of the program."""
     lines = (line for line in source.text.splitlines() if not line.lstrip().startswith("#"))
     heads = [words[-1] for words in tool.commands]
@@ -61,7 +61,7 @@ def is_script(source: SourceText, tool: Tool) -> bool:
     )
 
 
-def content_of(source: SourceText, tool: Tool) -> Content:
+def content_of(source: SourceText, tool: FrontEnd) -> Content:
     """Read a file; InputError where it holds no such keys."""
     if is_script(source, tool):
         return _of_command(source, tool)
@@ -78,7 +78,7 @@ def content_of(source: SourceText, tool: Tool) -> Content:
     )
 
 
-def _of_command(source: SourceText, tool: Tool) -> Content:
+def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     """The first command that starts training; a file that it names lies under its options."""
     lines = Lines(source.text)
     script = read_script(source)
@@ -103,7 +103,7 @@ def _of_command(source: SourceText, tool: Tool) -> Content:
     )
 
 
-def _start(words: Sequence[Word], tool: Tool) -> int:
+def _start(words: Sequence[Word], tool: FrontEnd) -> int:
     """Where the options of training begin; 0: nowhere."""
     texts = [f"/{word.text}" for word in words]
     ends = (
@@ -115,9 +115,9 @@ def _start(words: Sequence[Word], tool: Tool) -> int:
     return next(ends, 0)
 
 
-def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Value], Value | None]:
+def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], Located | None]:
     """Values by option, None of one that is not known, and the file that the words name."""
-    found: dict[str, Value] = {}
+    found: dict[str, Located] = {}
     starts = [at for at, word in enumerate(words) if word.text.startswith("--")]
     strays = [*words[: starts[0] if starts else None]]
     for at, end in pairwise([*starts, len(words)]):
@@ -128,12 +128,12 @@ def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Value], Val
         texts = [joined] if sign else [each.text for each in taken]
         is_known = not any(each.unknown for each in (words[at], *taken))
         value = _typed(texts) if is_known else None
-        place = Value(value=value, key=option, line=lines.at(words[at].start))
+        place = Located(value=value, key=option, line=lines.at(words[at].start))
         found[option[2:].replace("-", "_")] = place
     named = found.pop("config", None)
     file = next((word for word in strays if word.text.endswith(FILES)), None)
     if file is not None:
-        named = Value(value=file.text, key=file.text, line=lines.at(file.start))
+        named = Located(value=file.text, key=file.text, line=lines.at(file.start))
     return found, named
 
 
@@ -153,7 +153,7 @@ def _scalar(text: str) -> Any:  # noqa: ANN401
     return text if value is None else value
 
 
-def _under(source: SourceText, tool: Tool, file: Value) -> Content:
+def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
     named = source_named(source.path, file)
     content = content_of(named, tool) if named.path != source.path else None
     if content is None or content.is_command:
@@ -163,9 +163,9 @@ def _under(source: SourceText, tool: Tool, file: Value) -> Content:
     return replace(content, places=at)
 
 
-def _after(words: Sequence[Word], option: str, lines: Lines) -> Value | None:
+def _after(words: Sequence[Word], option: str, lines: Lines) -> Located | None:
     found = (
-        Value(value=right.text, key=option, line=lines.at(left.start))
+        Located(value=right.text, key=option, line=lines.at(left.start))
         for left, right in pairwise(words)
         if left.text == option and not right.unknown
     )
@@ -174,7 +174,7 @@ def _after(words: Sequence[Word], option: str, lines: Lines) -> Value | None:
 
 def _processes(
     launcher: Sequence[Word], environment: Mapping[str, Word], lines: Lines
-) -> Value | None:
+) -> Located | None:
     """Those that torchrun or Slurm starts, or that the variables of the program's launcher say."""
     stated = processes(launcher_settings(launcher, lines))
     words = {name: environment[name] for name in (PER_NODE, NODES, VISIBLE) if name in environment}
@@ -188,10 +188,10 @@ def _processes(
         name, number = VISIBLE, 1
     if stated is not None or not number:
         return stated
-    return Value(value=number, key=name, line=lines.at(words[name].start))
+    return Located(value=number, key=name, line=lines.at(words[name].start))
 
 
-def source_named(path: str, name: Value) -> SourceText:
+def source_named(path: str, name: Located) -> SourceText:
     """The file that a value names; InputError with its line where there is none.
 
     OutsideError where the name leads out of the folders that belong to the file.

@@ -17,13 +17,13 @@ from planner.formats.decision import (
     decided_in,
     lines_of,
     refuse,
-    unlike_layers,
+    uneven_layers,
     which,
 )
-from planner.formats.format import Format, Reading, SourceText, Value, listed
+from planner.formats.format import Format, Located, ParsedConfig, SourceText, listed
 from planner.formats.front_ends.content import FILES, content_of, is_script
 from planner.formats.front_ends.rules import RULES
-from planner.formats.front_ends.tools import Tool, is_of, load_tool
+from planner.formats.front_ends.tools import FrontEnd, is_of, load_tool
 from planner.formats.front_ends.trained import (
     holds_16_bits,
     is_one_of,
@@ -96,7 +96,7 @@ def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
     raise ExpressError(f"{message}; trainer writes the TrainingArguments behind them")
 
 
-def recognise(source: SourceText, tool: Tool) -> bool:
+def recognise(source: SourceText, tool: FrontEnd) -> bool:
     """Whether a file, from its keys, or a command in it, is the program's."""
     if is_json(source):
         return is_of(tool, keys_at_top(source.path, source.text))
@@ -110,7 +110,7 @@ def recognise(source: SourceText, tool: Tool) -> bool:
     return isinstance(value, dict) and is_of(tool, {*map(str, value)})
 
 
-def read(source: SourceText, tool: Tool) -> Reading:
+def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     """Understand a file; InputError where it holds no keys."""
     content = content_of(source, tool)
     made = translated(source.path, content, tool)
@@ -135,7 +135,7 @@ def read(source: SourceText, tool: Tool) -> Reading:
     if longest is not None and is_packed:
         found["seq_len"], longest = longest, None
     is_bare = section is REPLICATED and not content.is_command and not made.launched
-    return Reading(
+    return ParsedConfig(
         format=tool.name,
         path=source.path,
         settings=settings,
@@ -154,10 +154,10 @@ def read(source: SourceText, tool: Tool) -> Reading:
 
 
 def _beyond_plans(
-    tool: Tool, settings: Settings, training: Training, found: Mapping[str, Value]
+    tool: FrontEnd, settings: Settings, training: Training, found: Mapping[str, Located]
 ) -> str:
     """What Trainer runs, and plans do not price."""
-    nothing = Value(value=None, key="")
+    nothing = Located(value=None, key="")
     section, optimizer = section_of(settings), found.get("optimizer", nothing).value
     split = next((found[name] for name in ("cp", "tp") if name in found), nothing)
     is_wide = training.mode == "lora" and tool.frozen_in_16_bits_only
@@ -180,7 +180,7 @@ def _beyond_plans(
     return next(reasons, "")
 
 
-def _degrees(tool: Tool, settings: Settings) -> Iterator[tuple[str, Value]]:
+def _degrees(tool: FrontEnd, settings: Settings) -> Iterator[tuple[str, Located]]:
     """Degrees by their keys; of several keys of one degree the larger holds."""
     sizes = {
         name: max(
@@ -197,17 +197,17 @@ def _degrees(tool: Tool, settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "dp", replace(sizes["dp_shard"], value=sizes["dp_shard"].value * replicas)
 
 
-def _longest(tool: Tool, settings: Settings) -> Value | None:
+def _longest(tool: FrontEnd, settings: Settings) -> Located | None:
     """Tokens that a sequence has at most, by the file or by the program's default."""
     names = (tool.length["key"], *tool.lengths)
     sizes = {key: as_whole(given(settings, key)) or 0 for key in names}
     stated = (replace(settings[key], value=size) for key, size in sizes.items() if size > 0)
     has_usual = tool.length["usual"] and not settings.keys() & {*names}
-    usual = Value(value=tool.length["usual"], key=tool.length["key"]) if has_usual else None
+    usual = Located(value=tool.length["usual"], key=tool.length["key"]) if has_usual else None
     return next(stated, usual)
 
 
-def _batching(tool: Tool, settings: Settings) -> Value | None:
+def _batching(tool: FrontEnd, settings: Settings) -> Located | None:
     """How a batch puts documents together; None where it is no kind that is priced."""
     for entry in tool.batching:
         beside = entry.get("beside")
@@ -215,10 +215,10 @@ def _batching(tool: Tool, settings: Settings) -> Value | None:
         if holds and (beside is None or is_one_of(given(settings, beside), [True])):
             kind = entry["kind"]
             return decided(settings, entry["key"], kind) if kind else None
-    return Value(value="padded", key=tool.batching[0]["key"])
+    return Located(value="padded", key=tool.batching[0]["key"])
 
 
-def write_into(source: SourceText, context: Context, strategy: Strategy, tool: Tool) -> str:
+def write_into(source: SourceText, context: Context, strategy: Strategy, tool: FrontEnd) -> str:
     """The file with the strategy's decisions; ExpressError where no key of it carries them."""
     if not (is_json(source) or source.path.lower().endswith(FILES)):
         message = "a command's options are for you to change; its YAML or JSON would be edited"
@@ -241,7 +241,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: T
     return text
 
 
-def _path(tool: Tool, settings: Settings, key: str) -> Path:
+def _path(tool: FrontEnd, settings: Settings, key: str) -> Path:
     """Where a key of TrainingArguments stands in the file, or would stand."""
     own = {full: name for name, full in (*tool.arguments.items(), *tool.inverse.items())}
     stated = settings.get(key)
@@ -249,13 +249,13 @@ def _path(tool: Tool, settings: Settings, key: str) -> Path:
     return tuple(name.split("."))
 
 
-def _own_value(tool: Tool, key: str, value: object) -> object:
+def _own_value(tool: FrontEnd, key: str, value: object) -> object:
     return (not value) if key in tool.inverse.values() and value is not REMOVED else value
 
 
-def _unsaid(reading: Reading, strategy: Strategy) -> Iterator[str]:
+def _unsaid(reading: ParsedConfig, strategy: Strategy) -> Iterator[str]:
     """What of a strategy the file, read again, does not say."""
-    yield from unlike_layers(strategy)
+    yield from uneven_layers(strategy)
     stated = {name: value.value for name, value in reading.decisions.items()}
     for name in SEARCHED_FIELDS:
         wanted = getattr(strategy, name)

@@ -13,7 +13,7 @@ SUFFIX = ".yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool:
+class FrontEnd:
     """A program, its words and what they mean; keys of a table are these fields."""
 
     name: str
@@ -86,22 +86,22 @@ def tool_names() -> tuple[str, ...]:
 
 
 @cache
-def load_tool(name: str) -> Tool:
+def load_tool(name: str) -> FrontEnd:
     """The table of a program."""
     table: dict[str, Any] = load_own(__package__, f"{name}{SUFFIX}")
     lists = ("model", "but_not", "lengths", "unpriced", "liger_plugins", "batching")
     table |= {key: tuple(table[key]) for key in lists if key in table}
     table |= {key: tuple(map(tuple, table[key])) for key in ("tells", "commands")}
-    return Tool(name=name, **table)
+    return FrontEnd(name=name, **table)
 
 
-def tool_of(names: Iterable[str]) -> Tool | None:
+def tool_of(names: Iterable[str]) -> FrontEnd | None:
     """Whose file it is, by the keys at its top; None where it is nobody's here."""
     given = {*names}
     return next((tool for tool in map(load_tool, tool_names()) if is_of(tool, given)), None)
 
 
-def is_of(tool: Tool, names: AbstractSet[str]) -> bool:
+def is_of(tool: FrontEnd, names: AbstractSet[str]) -> bool:
     """Whether keys at the top of a file are those of a program."""
     has_all = any(names >= {*group} for group in tool.tells)
     return has_all and not names & {*tool.but_not}

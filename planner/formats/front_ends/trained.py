@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.formats.adapters import LIGER, SUFFIX
-from planner.formats.format import Value
-from planner.formats.front_ends.tools import Tool
+from planner.formats.format import Located
+from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import Settings, as_flag, as_whole, given
 from planner.spec.training import FULL, MAX_RANK, TARGETS, Mode, Target, Training, read_targets
 from planner.spec.traits import Setting
@@ -25,12 +25,12 @@ def _any_of(settings: Settings, table: Mapping[str, list[Any]]) -> bool:
     return any(is_one_of(given(settings, key), values) for key, values in table.items())
 
 
-def unpriced(tool: Tool, settings: Settings) -> str:
+def unpriced(tool: FrontEnd, settings: Settings) -> str:
     """Why plans say nothing of the memory and time of what a file starts; empty where they do."""
     return next(_reasons(tool, settings), "")
 
 
-def _reasons(tool: Tool, settings: Settings) -> Iterator[str]:
+def _reasons(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     modes = tool.training["modes"]
     for entry in tool.unpriced:
         value = given(settings, entry["key"])
@@ -59,12 +59,12 @@ def _is_unpriced(entry: Mapping[str, Any], value: object) -> bool:
     return is_given and value not in ([], {})
 
 
-def _stated_mode(tool: Tool, settings: Settings) -> Value | None:
+def _stated_mode(tool: FrontEnd, settings: Settings) -> Located | None:
     names = (tool.training["key"], *tool.training.get("keys", ()))
     return next((settings[name] for name in names if given(settings, name) not in (None, "")), None)
 
 
-def training_of(tool: Tool, settings: Settings) -> tuple[Training, tuple[str, ...]]:
+def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training, tuple[str, ...]]:
     """What is trained, and what of it nobody says, in words."""
     stated, table, said = _stated_mode(tool, settings), tool.training, list[str]()
     word = table["usual"] if stated is None else table["modes"].get(str(stated.value))
@@ -83,7 +83,7 @@ def training_of(tool: Tool, settings: Settings) -> tuple[Training, tuple[str, ..
     return Training(mode=mode, rank=rank, targets=targets), tuple(said)
 
 
-def _targets(tool: Tool, settings: Settings) -> tuple[Target, ...]:
+def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
     """The projections that a file names, empty where it names none that plans know."""
     table = tool.training["targets"]
     for value in (given(settings, key) for key in table["keys"]):
@@ -99,13 +99,13 @@ def _targets(tool: Tool, settings: Settings) -> tuple[Target, ...]:
     return ()
 
 
-def holds_16_bits(tool: Tool, settings: Settings) -> bool:
+def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
     """Whether the weights that are trained are held in 16 bits."""
     stated = {key: values for key, values in tool.in_16_bits.items() if key != "usual"}
     return bool(tool.in_16_bits.get("usual", False)) != _any_of(settings, stated)
 
 
-def traits_of(tool: Tool, settings: Settings) -> tuple[Setting, ...]:
+def traits_of(tool: FrontEnd, settings: Settings) -> tuple[Setting, ...]:
     """Traits that a file states: the loss in chunks."""
     plugins = given(settings, "plugins")
     has_plugin = isinstance(plugins, list) and any(each in tool.liger_plugins for each in plugins)

@@ -9,9 +9,9 @@ from planner.errors import InputError
 from planner.formats.accelerate.format import read as read_accelerate
 from planner.formats.accelerate.keys import type_of
 from planner.formats.deepspeed.read import read as read_deepspeed
-from planner.formats.format import Finding, Reading, Severity, SourceText, Value, listed
+from planner.formats.format import Finding, Located, ParsedConfig, Severity, SourceText, listed
 from planner.formats.front_ends.content import Content, OutsideError, source_named
-from planner.formats.front_ends.tools import Tool
+from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import as_flag, as_whole, finding_at, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.format import as_number
@@ -35,25 +35,25 @@ NAMES = (
 class Translation:
     """Settings by the keys of TrainingArguments, each with the place of the program's own key."""
 
-    tool: Tool
+    tool: FrontEnd
     path: str
-    settings: dict[str, Value]
+    settings: dict[str, Located]
     findings: list[Finding]
-    named: list[Reading] = field(default_factory=list)
+    named: list[ParsedConfig] = field(default_factory=list)
     """Files that the file names."""
-    launched: dict[str, Value] = field(default_factory=dict)
+    launched: dict[str, Located] = field(default_factory=dict)
     """What the launcher's own file decides."""
 
-    def report(self, rule: str, place: Value, message: str, severity: Severity = "error") -> None:
+    def report(self, rule: str, place: Located, message: str, severity: Severity = "error") -> None:
         """Note what is wrong at a key."""
         name = f"{self.tool.name}.{rule}"
         self.findings.append(finding_at(name, self.path, place, message, severity))
 
-    def take(self, place: Value, values: Mapping[str, object]) -> None:
+    def take(self, place: Located, values: Mapping[str, object]) -> None:
         """Take what a key stands for, in place of what was said before."""
         self.settings |= {name: replace(place, value=value) for name, value in values.items()}
 
-    def file_at(self, place: Value | None) -> SourceText | None:
+    def file_at(self, place: Located | None) -> SourceText | None:
         """The file that a key names, if it names one; a finding where it cannot be read."""
         if place is None or not isinstance(place.value, str) or not place.value:
             return None
@@ -67,7 +67,7 @@ class Translation:
         return None
 
 
-def translated(path: str, content: Content, tool: Tool) -> Translation:
+def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
     """Every key, the program's own by their names, those of TrainingArguments by theirs."""
     made = Translation(tool=tool, path=path, settings={}, findings=[*content.findings])
     for name, place in content.places.items():
@@ -81,7 +81,7 @@ def translated(path: str, content: Content, tool: Tool) -> Translation:
     }
     for key, usual in tool.usual.items():
         if given(made.settings, key) is None and not replaced.get(key):
-            made.settings[key] = Value(value=usual, key=key)
+            made.settings[key] = Located(value=usual, key=key)
     _take_deepspeed(made)
     _take_accelerate(made, content)
     _report_unknown(made, content)
@@ -89,7 +89,7 @@ def translated(path: str, content: Content, tool: Tool) -> Translation:
     return made
 
 
-def _in_full(tool: Tool, name: str, value: object) -> dict[str, object]:
+def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
     """A key and its value in the words of TrainingArguments; empty where it is none of theirs."""
     head, _, rest = name.partition(".")
     if head == FSDP_CONFIG and rest:
@@ -104,7 +104,7 @@ def _in_full(tool: Tool, name: str, value: object) -> dict[str, object]:
 def _take_presets(made: Translation, content: Content) -> None:
     """What a name stands for that the program knows in place of a file."""
     for key, names in made.tool.presets.items():
-        place = content.places.get(key, Value(value=None, key=key))
+        place = content.places.get(key, Located(value=None, key=key))
         found = names.get(str(place.value), {})
         heads = {name.partition(".")[0].removesuffix("_config") for name in found}
         made.take(place, {**found, **dict.fromkeys(heads & {*_ENGINES.values()}, True)})
@@ -126,7 +126,7 @@ def _take_fsdp(made: Translation) -> None:
     if made.tool.fsdp_by_config and given(settings, FSDP_CONFIG):
         settings.setdefault(keys.FSDP, settings[FSDP_CONFIG])
     for key, value in made.tool.usual_with_fsdp.items() if given(settings, keys.FSDP) else ():
-        settings.setdefault(key, Value(value=value, key=key))
+        settings.setdefault(key, Located(value=value, key=key))
 
 
 def _take_deepspeed(made: Translation) -> None:
@@ -161,7 +161,7 @@ def _take_accelerate(made: Translation, content: Content) -> None:
 
 def _report_unknown(made: Translation, content: Content) -> None:
     """Keys that nobody knows: an error where one is nearly a known one, else one note."""
-    tool, foreign = made.tool, list[Value]()
+    tool, foreign = made.tool, list[Located]()
     known = {*tool.own_keys, *keys.known(), *keys.replaced(), *tool.arguments, *tool.inverse}
     known |= {*tool.lengths, *tool.packing, *tool.model, *NAMES} | {tool.length["key"]}
     known |= {entry["key"] for entry in tool.unpriced}

@@ -7,8 +7,8 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats import decision as engine
 from planner.formats.decision import (
-    Decision,
-    Line,
+    KeyMapping,
+    KeyValue,
     Table,
     decided_in,
     stated,
@@ -16,7 +16,7 @@ from planner.formats.decision import (
     which,
     wrong_profile,
 )
-from planner.formats.format import DECISIONS, Value
+from planner.formats.format import DECISIONS, Located
 from planner.formats.megatron import decisions_layout
 from planner.formats.megatron.model import shape_choices, shape_reasons
 from planner.formats.megatron.options import (
@@ -75,12 +75,12 @@ _SHARDED = {
 }
 
 
-def _to_optimizer(context: Context, _: Strategy) -> Iterator[Line]:
+def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
     name = context.traits.optimizer.name
     return choices(OPTIMIZERS[name], f"planned with optimizer {name}")
 
 
-def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Located]]:
     name = word(settings, "--optimizer", "adam")
     # Megatron's own default is 0.9.
     if name == "sgd" and as_number(given(settings, "--sgd-momentum")) != 0:
@@ -98,7 +98,7 @@ def optimizer_problems(context: Context) -> Iterator[str]:
         yield f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}"
 
 
-def _to_sharding(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     stage = strategy.zero_stage
     is_fsdp, why = stage > 1, f"ZeRO {stage} is Megatron-FSDP"
     form, fsdp_dtensor = FSDP_CHECKPOINTS
@@ -119,7 +119,7 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[Line]:
     return choices(options, whys)
 
 
-def _of_sharding(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_sharding(settings: Settings) -> Iterator[tuple[str, Located]]:
     if is_on(settings, "--use-megatron-fsdp"):
         stage = FSDP_STAGES[word(settings, SHARDING, "optim_grads_params")]
         yield "zero_stage", decided(settings, SHARDING, stage)
@@ -130,7 +130,7 @@ def _of_sharding(settings: Settings) -> Iterator[tuple[str, Value]]:
         yield "zero_stage", decided(settings, "--use-distributed-optimizer", 1)
 
 
-def _to_offload(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     percent, is_used = strategy.offload_percent, strategy.offload != "none"
     options = {
         "--optimizer-cpu-offload": is_used,
@@ -142,7 +142,7 @@ def _to_offload(context: Context, strategy: Strategy) -> Iterator[Line]:
     return choices(options, why)
 
 
-def _of_offload(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_offload(settings: Settings) -> Iterator[tuple[str, Located]]:
     if is_on(settings, "--optimizer-cpu-offload"):
         yield "offload", decided(settings, "--optimizer-cpu-offload", OFFLOADS[1])
         key = "--optimizer-offload-fraction"
@@ -161,12 +161,12 @@ def _no_offload(context: Context, strategy: Strategy) -> Refused:
     }
 
 
-def _to_precision(context: Context, _: Strategy) -> Iterator[Line]:
+def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
     precision = context.job.precision
     return choices(PRECISIONS[precision], f"planned in {precision}")
 
 
-def _of_precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_precision(settings: Settings) -> Iterator[tuple[str, Located]]:
     recipe = _FP8_RECIPES.get(word(settings, "--fp8-recipe", "delayed"), "")
     named = {"--fp4-format": "fp4", "--fp8-format": recipe, "--bf16": "bf16", "--fp16": "fp16"}
     key = next((option for option in named if given(settings, option)), "")
@@ -194,7 +194,7 @@ STATES: Table = (
             "zero_stage: {s.zero_stage} with pp {s.pp}; Megatron-FSDP has no stages",
         ),
     ),
-    Decision(
+    KeyMapping(
         names=("zero_stage",),
         keys=FSDP_CHECKPOINTS[:1],
         of=stated(
@@ -232,7 +232,7 @@ STATES: Table = (
 
 # Decisions: what a repair of a file changes.
 TABLE: Table = (*decisions_layout.ROWS, *STATES)
-RUNTIME = Decision(
+RUNTIME = KeyMapping(
     names=("gradient_bytes", "expert_exchange"),
     keys=(),
     to=runtime_choices,
@@ -249,7 +249,7 @@ SIZES = {
 }
 
 
-def _of_groups(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_groups(settings: Settings) -> Iterator[tuple[str, Located]]:
     heads = number(settings, "--num-attention-heads")
     if is_on(settings, "--group-query-attention"):
         groups = whole(settings, "--num-query-groups")
@@ -259,14 +259,14 @@ def _of_groups(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 
 MODEL: Table = (
-    Decision(
+    KeyMapping(
         names=(),
         keys=(),
         to=lambda context, _: shape_choices(context),
         cannot=lambda context, _: shape_reasons(context),
     ),
-    *(Decision(names=(name,), keys=(key,), of=stated(name, key)) for name, key in SIZES.items()),
-    Decision(
+    *(KeyMapping(names=(name,), keys=(key,), of=stated(name, key)) for name, key in SIZES.items()),
+    KeyMapping(
         names=("model.num_kv_heads",),
         keys=("--group-query-attention", "--num-query-groups"),
         of=_of_groups,
@@ -307,7 +307,7 @@ def _numbers(context: Context, strategy: Strategy) -> Iterator[str]:
     )
 
 
-def left_open(settings: Settings) -> dict[str, Value]:
+def left_open(settings: Settings) -> dict[str, Located]:
     """Decisions that are stated as numbers, nobody knows which."""
     return {
         row.names[0]: settings[row.keys[0]]
@@ -319,7 +319,7 @@ def left_open(settings: Settings) -> dict[str, Value]:
     }
 
 
-def decisions_of(settings: Settings, num_gpus: Value | None = None) -> dict[str, Value]:
+def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[str, Located]:
     """Everything the options decide; what a default of Megatron decides stands in line 0."""
     found = {name: each for name, each in decided_in(FILE, settings).items() if name in DECISIONS}
     if num_gpus is not None:
@@ -328,31 +328,31 @@ def decisions_of(settings: Settings, num_gpus: Value | None = None) -> dict[str,
     return found
 
 
-def _data_parallel(settings: Settings, num_gpus: Value) -> dict[str, Value]:
+def _data_parallel(settings: Settings, num_gpus: Located) -> dict[str, Located]:
     inner = whole(settings, TP) * whole(settings, PP) * whole(settings, "--context-parallel-size")
     if left_open(settings) or num_gpus.value % inner:
         return {}
     dp = num_gpus.value // inner
-    found = {"dp": Value(value=dp, key=num_gpus.key, line=num_gpus.line)}
+    found = {"dp": Located(value=dp, key=num_gpus.key, line=num_gpus.line)}
     micro = whole(settings, MICRO, 0)
     if not micro:
         return found
     batch = whole(settings, BATCH, micro * dp)
     if BATCH not in settings:
-        found["global_batch"] = Value(value=batch, key=BATCH)
+        found["global_batch"] = Located(value=batch, key=BATCH)
     if batch % (micro * dp) == 0:
         found["num_micro_batches"] = decided(settings, BATCH, batch // (micro * dp))
     return found
 
 
-def edits(table: Table, settings: Settings, lines: Iterable[Line]) -> dict[str, Any]:
+def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:
     """The options of a file that change, and to what; REMOVED: the option goes.
 
     One that says what Megatron does without it counts as not given, and is not added.
     """
     keys = {key for row in table for key in row.keys}
     others = [
-        Line(key=key, value=each.value, is_assumed=True)
+        KeyValue(key=key, value=each.value, is_assumed=True)
         for key, each in settings.items()
         if key not in keys
     ]

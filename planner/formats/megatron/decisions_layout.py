@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, Table, derived, says, several, stated, unless
-from planner.formats.format import ALL, PerChunk, Value
+from planner.formats.decision import KeyValue, Table, derived, says, several, stated, unless
+from planner.formats.format import ALL, Located, PerChunk
 from planner.formats.megatron.layout import (
     even_chunks,
     layout_text,
@@ -63,7 +63,7 @@ def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
     return chunk_layers(strategy.layers_per_stage, strategy.vpp)
 
 
-def _to_etp(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_etp(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     split = f"split {strategy.etp} ways" if strategy.etp > 1 else "whole"
     stated = strategy.etp if strategy.etp != strategy.tp else None
     return choices({ETP: stated}, {ETP: f"experts are {split}"})
@@ -85,7 +85,7 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
     }
 
 
-def _to_chunks(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     chunks = chunks_of_strategy(strategy)
     if strategy.pp > 1 and chunks != even_chunks(sum(chunks), strategy.pp, strategy.vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
@@ -96,7 +96,7 @@ def _to_chunks(context: Context, strategy: Strategy) -> Iterator[Line]:
         yield chosen(CHUNK, chunks[0], why=why)
 
 
-def _of_chunks(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_chunks(settings: Settings) -> Iterator[tuple[str, Located]]:
     pp, chunks = whole(settings, PP), chunks_in(settings)
     if chunks is None:
         vpp, key = whole(settings, CHUNKS), CHUNKS
@@ -118,7 +118,7 @@ def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
     return context.traits.recompute.selected if named is None else named
 
 
-def _to_policies(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     selective, full, offloaded = strategy.policy_counts
     is_all, is_full, is_selective = full == strategy.layers_per_stage, any(full), any(selective)
     block = 1 if is_all else uniform_block(chunks_of_strategy(strategy), full)
@@ -144,7 +144,7 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[Line]:
     return choices(options, why)
 
 
-def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_policies(settings: Settings) -> Iterator[tuple[str, Located]]:
     """What happens in the chunks; in equal ones whose number is the recipe's, in each of them."""
     chunks, pp = chunks_in(settings), whole(settings, PP)
     if chunks is not None:
@@ -160,7 +160,7 @@ def _of_policies(settings: Settings) -> Iterator[tuple[str, Value]]:
 
 def _policies(
     settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
-) -> Iterator[tuple[str, Value]]:
+) -> Iterator[tuple[str, Located]]:
     key, modules, unit = "--recompute-granularity", "--recompute-modules", "--recompute-num-layers"
     granularity = word(settings, key)
     if is_on(settings, "--recompute-activations") or granularity == "selective":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.decision import lines_of, refuse
-from planner.formats.format import Decided, Emitted, Format, OutputFile, SourceText
+from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
 from planner.formats.megatron import rules_layout, rules_model, rules_states
 from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems, reasons
 from planner.formats.megatron.decisions_layout import SCHEDULE
@@ -49,7 +49,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         of_rotary = "base of rotary positions: 500000 for Llama 3, 10000 where none is named"
         variables["ROTARY_BASE"] = of_rotary
     decided = (
-        Decided(
+        ExplainedKey(
             key=each.key, value=" ".join(words_of(each.key, each.value)[1:]) or "on", why=each.why
         )
         for each in lines

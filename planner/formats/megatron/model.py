@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, which
-from planner.formats.format import OwnModel, Value
+from planner.formats.decision import KeyValue, which
+from planner.formats.format import Located, ModelInFile
 from planner.formats.megatron.layout import pattern_text
 from planner.formats.megatron.options import MTP, choices, is_on, load_options, number
 from planner.formats.settings import Settings, given, word
@@ -83,7 +83,7 @@ _ALWAYS: Mapping[str, str] = {
 }
 
 
-def described(settings: Settings) -> OwnModel | None:
+def described(settings: Settings) -> ModelInFile | None:
     """The model, or None where the words do not describe one that pretrain_gpt.py builds."""
     sizes = [number(settings, option) for option in SIZES]
     if not all(sizes) or any(option in settings for option in OTHERS):
@@ -138,8 +138,8 @@ def described(settings: Settings) -> OwnModel | None:
     }
     always = {"gated_mlp": gate or "--swiglu", **_ALWAYS}
     for field, option in always.items():
-        places[field] = settings.get(option, Value(value=None, key=option))
-    return OwnModel(spec=spec, places=places, assumed=assumed)
+        places[field] = settings.get(option, Located(value=None, key=option))
+    return ModelInFile(spec=spec, places=places, assumed=assumed)
 
 
 def _position(settings: Settings) -> Position:
@@ -222,6 +222,13 @@ def shape_reasons(context: Context) -> Iterator[str]:
             # Megatron lets sigmoid scores of several experts add up to 1 (moe_utils.py).
             moe is not None and moe.router.score == "sigmoid" and not is_summed
         ),
+        "balancing offsets of experts that are scored by a softmax": (
+            # Only sigmoid scores may have them (transformer_config.py).
+            moe is not None
+            and moe.router.score == "softmax"
+            and moe.router_bias
+            and not moe.expert_bias
+        ),
         model.special_blocks: bool(model.special_blocks),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len
@@ -230,7 +237,7 @@ def shape_reasons(context: Context) -> Iterator[str]:
     return (f"model {model.name}: {what}" for what in which(refused))
 
 
-def shape_choices(context: Context) -> Iterator[Line]:
+def shape_choices(context: Context) -> Iterator[KeyValue]:
     """The options that build the model."""
     model = context.model
     longest = max(model.max_seq_len, context.job.seq_len)
@@ -239,7 +246,7 @@ def shape_choices(context: Context) -> Iterator[Line]:
         "--hidden-size": model.hidden_size,
         "--ffn-hidden-size": model.ffn_size,
         "--num-attention-heads": model.num_heads,
-        **(_latent_options(model.mla) if model.mla else _attention_options(model)),
+        **(_latent_options(model, model.mla) if model.mla else _attention_options(model)),
         "--normalization": _NORMS[model.norm],
         **_ACTIVATIONS[model.gated_mlp, model.activation],
         **_BIASES[_has_biases(model)],
@@ -253,8 +260,10 @@ def shape_choices(context: Context) -> Iterator[Line]:
     return choices(options)
 
 
-def _latent_options(mla: MlaSpec) -> dict[str, object]:
+def _latent_options(model: ModelSpec, mla: MlaSpec) -> dict[str, object]:
     return {
+        # Unused by latent attention, but asked for where heads do not divide (arguments.py).
+        "--kv-channels": model.head_dim if model.hidden_size % model.num_heads else None,
         "--multi-latent-attention": True,
         "--q-lora-rank": mla.q_lora_rank or None,
         "--qk-layernorm": mla.q_lora_rank > 0,

@@ -11,8 +11,8 @@ from functools import cache
 
 from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
-from planner.formats.decision import Cannot, Decision, Line, Of, To, nothing, says, stated
-from planner.formats.format import Value
+from planner.formats.decision import Cannot, KeyMapping, KeyValue, Of, To, nothing, says, stated
+from planner.formats.format import Located
 from planner.formats.megatron.layout import (
     chunks_of,
     even_chunks,
@@ -238,13 +238,13 @@ def is_even(settings: Settings) -> bool:
     return not word(settings, LAYOUT) and not has_ends and not any(accounted(settings))
 
 
-def chosen(option: str, *words: object, why: str = "") -> Line:
+def chosen(option: str, *words: object, why: str = "") -> KeyValue:
     """An option with its values."""
     value = typed(load_options()[option], list(map(str, words)))
-    return Line(key=option, value=value, why=why)
+    return KeyValue(key=option, value=value, why=why)
 
 
-def choices(values: Mapping[str, object], why: Mapping[str, str] | str = "") -> Iterator[Line]:
+def choices(values: Mapping[str, object], why: Mapping[str, str] | str = "") -> Iterator[KeyValue]:
     """Options with their values: None and False say nothing, True sets a flag."""
     whys = dict.fromkeys(values, why) if isinstance(why, str) else why
     for option, value in values.items():
@@ -261,27 +261,27 @@ def words_of(option: str, value: object) -> list[str]:
     return [option, *(f"{each:g}" if isinstance(each, float) else str(each) for each in values)]
 
 
-def all_words(lines: Iterable[Line]) -> list[str]:
+def all_words(lines: Iterable[KeyValue]) -> list[str]:
     """Options and values as the words of a command."""
     return [word for line in lines for word in words_of(line.key, line.value)]
 
 
-def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> Decision:
+def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> KeyMapping:
     """A row; an option of it whose value nobody knows says something else than any plan."""
     keys = tuple(options.split())
 
-    def decides(settings: Settings) -> Iterator[tuple[str, Value]]:
+    def decides(settings: Settings) -> Iterator[tuple[str, Located]]:
         yield from of(settings)
         yield from (
             (key, settings[key]) for key in keys if key in settings and given(settings, key) is None
         )
 
-    return Decision(names=tuple(named.split()), keys=keys, to=to, of=decides, cannot=cannot)
+    return KeyMapping(names=tuple(named.split()), keys=keys, to=to, of=decides, cannot=cannot)
 
 
 def degree(
     name: str, option: str, why: str, *, least: int = 2, cannot: Cannot = nothing
-) -> Decision:
+) -> KeyMapping:
     """A number of the strategy that an option states, where it is not below ``least``."""
 
     def value(_: Context, strategy: Strategy) -> object:

@@ -15,7 +15,7 @@ from importlib import resources
 from itertools import groupby
 
 from planner.errors import InputError
-from planner.formats.format import Reading, SourceText, Value, listed
+from planner.formats.format import Located, ParsedConfig, SourceText, listed
 from planner.formats.megatron.decisions import OWNED, decisions_of, left_open
 from planner.formats.megatron.model import described
 from planner.formats.megatron.options import (
@@ -140,7 +140,7 @@ def _grouped(
     return options, strays
 
 
-def read(source: SourceText) -> Reading:
+def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it runs no training script."""
     reader = WordsReader(format=FORMAT, path=source.path)
     lines = Lines(source.text)
@@ -154,7 +154,7 @@ def read(source: SourceText) -> Reading:
     if fork := _made_for(foreign):
         # Of a file for another Megatron nothing is said but that.
         said = tuple(one for one in reader.findings if one.kind == "made_for")
-        return Reading(
+        return ParsedConfig(
             format=FORMAT,
             path=source.path,
             settings={},
@@ -166,7 +166,7 @@ def read(source: SourceText) -> Reading:
     reader.settings |= launched | _environment(arguments, lines.at)
     run_by = word(reader.settings, SCRIPT, "")
     is_own = is_own_script(run_by)
-    return Reading(
+    return ParsedConfig(
         format=FORMAT,
         path=source.path,
         settings=reader.settings,
@@ -196,13 +196,13 @@ def _take(
     reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
 
 
-def _environment(arguments: Command, line_at: Callable[[int], int]) -> dict[str, Value]:
+def _environment(arguments: Command, line_at: Callable[[int], int]) -> dict[str, Located]:
     """Variables of a launch script by their own names, and the training script."""
     words = {name: word for name, word in arguments.environment.items() if not word.unknown}
     if arguments.program is not None:
         words[SCRIPT] = arguments.program
     return {
-        name: Value(value=word.text, key=name, line=line_at(word.start))
+        name: Located(value=word.text, key=name, line=line_at(word.start))
         for name, word in words.items()
     }
 
@@ -261,7 +261,7 @@ NEEDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "world_s
 _LIST = re.compile(r"[\[(](.*)[\])]")
 
 
-def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | None:
+def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, str] | None:
     """The reading of a dump, and whose framework ran it; None where it is of an older form."""
     if any(name not in given for name in NEEDED):
         return None
@@ -284,7 +284,7 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | 
     elif "transformer_impl" not in words:
         # Releases before Transformer Engine.
         decisions["profile"] = replace(words["world_size"], value="classic")
-    reading = Reading(
+    reading = ParsedConfig(
         format=FORMAT,
         path=path,
         settings=settings,
@@ -296,7 +296,7 @@ def read_dumped(path: str, given: Mapping[str, Value]) -> tuple[Reading, str] | 
     return reading, "deepspeed" if is_fork else FORMAT
 
 
-def settings_of(words: Mapping[str, Value]) -> dict[str, Value]:
+def settings_of(words: Mapping[str, Located]) -> dict[str, Located]:
     """By option, what attributes set that this release knows and their texts can be."""
     return {
         option.name: replace(each, value=value)
@@ -305,16 +305,16 @@ def settings_of(words: Mapping[str, Value]) -> dict[str, Value]:
     }
 
 
-def _is_on(words: Mapping[str, Value], name: str) -> bool:
+def _is_on(words: Mapping[str, Located], name: str) -> bool:
     return name in words and words[name].value == "True"
 
 
-def _whole(place: Value) -> Value:
+def _whole(place: Located) -> Located:
     text = str(place.value)
     return replace(place, value=int(text) if text.isdecimal() and len(text) < 12 else text)
 
 
-def _value(option: Option, place: Value) -> SettingValue | None:
+def _value(option: Option, place: Located) -> SettingValue | None:
     """The value of an option; None where the attribute changes nothing, or is of another kind."""
     text = str(place.value)
     if not option.takes_values:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import Line, Of, several, switched
-from planner.formats.format import Value
+from planner.formats.decision import KeyValue, Of, several, switched
+from planner.formats.format import Located
 from planner.formats.megatron.options import choices, is_on
 from planner.formats.settings import Settings, as_number, decided, given, word
 from planner.frameworks.settings import capacity_settings
@@ -48,7 +48,7 @@ WHY = {
 _BACKENDS = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
 
 
-def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
+def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """What the plan's time and memory rest on, beside its decisions."""
     kernels, overlap = context.traits.kernels, context.traits.overlap
     yield from _gradients(context, strategy)
@@ -75,7 +75,7 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
     yield from choices(others, WHY)
 
 
-def _gradients(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """How gradients are held and reduced, and what runs beside."""
     overlap, states = context.traits.overlap, context.traits.states
     reduced_bytes, is_fp16 = states.gradient_reduce_bytes, context.job.precision == "fp16"
@@ -98,7 +98,7 @@ def _gradients(context: Context, strategy: Strategy) -> Iterator[Line]:
     yield from choices(held, WHY)
 
 
-def _dispatch(context: Context) -> Iterator[Line]:
+def _dispatch(context: Context) -> Iterator[KeyValue]:
     """How tokens reach their experts."""
     kernels, moe = context.traits.kernels, context.model.moe
     dispatch: dict[str, object] = {"--moe-token-dispatcher-type": "alltoall"}
@@ -120,7 +120,7 @@ of_exchange: Of = several(
 )
 
 
-def of_runtime(settings: Settings) -> Iterator[tuple[str, Value]]:
+def of_runtime(settings: Settings) -> Iterator[tuple[str, Located]]:
     """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
     yield from of_exchange(settings)
     is_16_bits = is_on(settings, "--bf16") or is_on(settings, "--fp16")
@@ -159,14 +159,14 @@ def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
     return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
 
 
-def capacity_choices(context: Context, _strategy: Strategy) -> Iterator[Line]:
+def capacity_choices(context: Context, _strategy: Strategy) -> Iterator[KeyValue]:
     """The capacity of experts, and whether they are padded to it."""
     kernels = context.traits.kernels
     factor = (context.model.moe and kernels.expert_capacity_factor) or None
     return choices({CAPACITY: factor, PADS: bool(factor and kernels.pads_to_capacity)}, WHY)
 
 
-def exchange_choices(context: Context, strategy: Strategy) -> Iterator[Line]:
+def exchange_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
     is_so = exchanges_beside_batches(context, strategy)
     options = ("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.formats.megatron.decisions import SIZES
 from planner.formats.megatron.options import ETP, PP, TP, is_on, names, number, whole
 from planner.formats.rules import ConfigView
@@ -48,7 +48,7 @@ class MegatronView(ConfigView):
     ffn_size = Size("--ffn-hidden-size", "model.ffn_size", 0)
     query_groups = Size("--num-query-groups")
 
-    def asked(self, option: str) -> Mapping[str, Value]:
+    def asked(self, option: str) -> Mapping[str, Located]:
         """The settings; what rests on an option that the file leaves open is not said."""
         found = self.settings.get(option)
         if found is not None and found.value is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from planner.errors import ExpressError
-from planner.formats.format import Finding, SourceText, Value
+from planner.formats.format import Finding, Located, SourceText
 from planner.formats.shell.word import Lines, Word
 from planner.spelling import did_you_mean
 
@@ -74,10 +74,10 @@ def slurm_variables(words: Sequence[Word]) -> dict[str, Word]:
     return {each: value for name, value in values for each in _VARIABLES.get(name, ())}
 
 
-def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Value]:
+def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Located]:
     """Numbers of nodes and processes per node; None where they are not numbers."""
     return {
-        option: Value(value=number_of(word.text), key=option, line=lines.at(word.start))
+        option: Located(value=number_of(word.text), key=option, line=lines.at(word.start))
         for option, word in launcher_values(words)
     }
 
@@ -88,13 +88,13 @@ def number_of(text: str) -> int | None:
     return int(text) if is_number else None
 
 
-def processes(settings: Mapping[str, Value]) -> Value | None:
+def processes(settings: Mapping[str, Located]) -> Located | None:
     """Nodes times processes per node; one node where a launcher names none.
 
     What torchrun leaves open, or where Slurm starts the processes, is what Slurm gives the job.
     """
 
-    def first(*names: str) -> Value | None:
+    def first(*names: str) -> Located | None:
         return next((settings[n] for n in names if n in settings and settings[n].value), None)
 
     is_slurm = NPROC_PER_NODE not in settings
@@ -109,10 +109,10 @@ def processes(settings: Mapping[str, Value]) -> Value | None:
         return None
     count = per_node.value * (nodes.value if nodes and names_nodes else 1)
     fits = count <= MAX_PROCESSES
-    return Value(value=count, key=per_node.key, line=per_node.line) if fits else None
+    return Located(value=count, key=per_node.key, line=per_node.line) if fits else None
 
 
-def open_processes(settings: Mapping[str, Value]) -> dict[str, Value]:
+def open_processes(settings: Mapping[str, Located]) -> dict[str, Located]:
     """The processes, where a launcher says them by a variable that nobody knows."""
     stated = [settings[name] for name in (NNODES, NPROC_PER_NODE) if name in settings]
     is_open = any(each.value is None for each in stated) and processes(settings) is None
@@ -129,7 +129,7 @@ def processes_edit(
     place.
     """
     values = list(launcher_values(words))
-    settings = {name: Value(value=number_of(word.text), key=name) for name, word in values}
+    settings = {name: Located(value=number_of(word.text), key=name) for name, word in values}
     count = processes(settings)
     if count is None or count.value == num_gpus or any(word.unknown for _, word in values):
         return

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from planner.formats.format import Finding, Severity, Value
+from planner.formats.format import Finding, Located, Severity
 from planner.formats.settings import finding_at
 from planner.formats.shell.launch import launcher_settings, torchrun_findings
 from planner.formats.shell.word import Command, Lines, Word
@@ -46,7 +46,7 @@ class WordsReader:
 
     format: str
     path: str
-    settings: dict[str, Value] = field(default_factory=dict)
+    settings: dict[str, Located] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def report(self, entry: Entry, rule: str, message: str, severity: Severity = "error") -> None:
@@ -57,7 +57,7 @@ class WordsReader:
         self, key: str, line: int, rule: str, message: str, severity: Severity = "error"
     ) -> None:
         """Note what is wrong with a word of a line."""
-        place = Value(value=None, key=key, line=line)
+        place = Located(value=None, key=key, line=line)
         self.findings.append(
             finding_at(f"{self.format}.{rule}", self.path, place, message, severity)
         )
@@ -92,7 +92,7 @@ class WordsReader:
                 found = None if entry.unknown else value(entry)
             except ValueError as error:
                 self.report(entry, "bad_value", str(error))
-            self.settings[entry.name] = Value(value=found, key=entry.name, line=entry.line)
+            self.settings[entry.name] = Located(value=found, key=entry.name, line=entry.line)
 
     def note_open(self, entries: Sequence[Entry]) -> None:
         """What variables leave open, in one note: a script that gets its sizes has many."""
@@ -108,7 +108,7 @@ class WordsReader:
             )
         self.report(first, "unresolved", message, "note")
 
-    def take_launcher(self, command: Command, lines: Lines) -> dict[str, Value]:
+    def take_launcher(self, command: Command, lines: Lines) -> dict[str, Located]:
         """What the launcher's own words say, and the first that it does not know."""
         self.findings += torchrun_findings(command.launcher, lines, self.path, self.format)
         return launcher_settings(command.launcher, lines)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
-from planner.formats.decision import Line, changes, lines_of, reasons, refuse
-from planner.formats.format import Decided, Emitted, Format, OutputFile, SourceText
+from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse
+from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, filled, policies, words_of
 from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software
@@ -53,7 +53,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=ENVIRONMENT,
         variables={**VARIABLES, **chosen.variables},
         decided=tuple(
-            Decided(key=own[0], value=" ".join(own[1:]) or "set", why=line.why)
+            ExplainedKey(key=own[0], value=" ".join(own[1:]) or "set", why=line.why)
             for line, own in zip(lines, words, strict=True)
             if line.why
         ),
@@ -82,7 +82,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     settings, ((_, entries), _) = filled(read(source).settings), entries_in(source)
     lines = {each.key: each for each in lines_of(TABLE, context, strategy)}
     others = [
-        Line(key=key, value=each.value, is_assumed=True)
+        KeyValue(key=key, value=each.value, is_assumed=True)
         for key, each in settings.items()
         if key not in DECIDING or key in SELECTORS
     ]
@@ -104,20 +104,20 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     return edited(source, entries_in, wanted, strategy.num_gpus, deciding, last=POLICY)
 
 
-def _text_of(line: Line) -> str:
+def _text_of(line: KeyValue) -> str:
     """The words of a line as a file holds them; variables stay open."""
     words = words_of(line.key, line.value)
     return " ".join(word if word.startswith("${") else shlex.quote(word) for word in words)
 
 
-def _head(chosen: Chosen) -> tuple[Line, ...]:
+def _head(chosen: Chosen) -> tuple[KeyValue, ...]:
     where = "its own" if not chosen.text else "written for this plan, found in the working folder"
     return (
-        Line(key="module", value=chosen.module),
-        Line(key="config", value=chosen.config, why=f"config with the model's sizes, {where}"),
-        Line(key="hf_assets_path", value="${HF_ASSETS_PATH}"),
-        Line(key="dataloader.dataset", value="${DATASET}"),
-        Line(key="training.steps", value="${STEPS}"),
+        KeyValue(key="module", value=chosen.module),
+        KeyValue(key="config", value=chosen.config, why=f"config with the model's sizes, {where}"),
+        KeyValue(key="hf_assets_path", value="${HF_ASSETS_PATH}"),
+        KeyValue(key="dataloader.dataset", value="${DATASET}"),
+        KeyValue(key="training.steps", value="${STEPS}"),
     )
 
 

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from planner.documents.schema import Schema, load_schema, wrongs
-from planner.formats.format import Value
+from planner.formats.format import Located
 from planner.formats.settings import Settings, whole, word
 
 NAME = "torchtitan"
@@ -120,7 +120,7 @@ def config_of(settings: Settings) -> Config:
 def filled(settings: Settings) -> Settings:
     """Settings with the config's defaults beneath, which have no line."""
     defaults = config_of(settings).defaults
-    return {k: Value(value=value, key=f"--{k}") for k, value in defaults.items()} | {**settings}
+    return {k: Located(value=value, key=f"--{k}") for k, value in defaults.items()} | {**settings}
 
 
 def degree(settings: Settings, name: str) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from planner.cost.context import Context
-from planner.formats.decision import Decision, Line, told, which
-from planner.formats.format import Value
+from planner.formats.decision import KeyMapping, KeyValue, told, which
+from planner.formats.format import Located
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import config_of
@@ -104,10 +104,10 @@ def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[i
     return wanted if sum(wanted) == num_layers and min(wanted) >= 0 else None
 
 
-def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
     is_free = strategy.pp == 1 and strategy.ep == 1
-    yield Line(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
+    yield KeyValue(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
     if strategy.pp > 1:
         layers = ", ".join(map(str, strategy.layers_per_stage))
         values = {
@@ -118,7 +118,7 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
         yield from told(values)
 
 
-def of_pipeline(settings: Settings) -> Iterator[tuple[str, Value]]:
+def of_pipeline(settings: Settings) -> Iterator[tuple[str, Located]]:
     """What settings decide of schedule, chunks and layers."""
     pp, num_layers = option.degree(settings, "pp"), config_of(settings).model.get("num_layers", 0)
     if pp == 1 and num_layers:
@@ -187,7 +187,7 @@ def _unlike_pipeline(context: Context, strategy: Strategy) -> Iterator[str]:
     )
 
 
-PIPELINE = Decision(
+PIPELINE = KeyMapping(
     names=("schedule", "vpp", "layers_per_stage"),
     keys=(
         *(

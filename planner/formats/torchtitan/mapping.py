@@ -7,8 +7,8 @@ from typing import Any
 from planner.cost.context import Context
 from planner.formats.decision import (
     Cannot,
-    Decision,
-    Line,
+    KeyMapping,
+    KeyValue,
     Table,
     decided_in,
     derived,
@@ -21,7 +21,7 @@ from planner.formats.decision import (
     unless,
     which,
 )
-from planner.formats.format import ALL, DECISIONS, Value
+from planner.formats.format import ALL, DECISIONS, Located
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, config_of, filled
@@ -41,10 +41,10 @@ _EXPERTS = (
 )
 _ONE_POLICY = "one policy for all layers, none, selective or full"
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
-Found = Iterator[tuple[str, Value]]
+Found = Iterator[tuple[str, Located]]
 
 
-def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> Decision:
+def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMapping:
     """A degree, which is 1 where the file says nothing of it."""
     key = option.DEGREES[name]
 
@@ -63,7 +63,7 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> Decisi
     )
 
 
-def _batch_lines(_: Context, strategy: Strategy) -> Iterator[Line]:
+def _batch_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     number, why = strategy.num_micro_batches, "sequences per micro-batch"
     local, total = strategy.micro_batch, strategy.dp * strategy.micro_batch * number
     if strategy.pp > 1:
@@ -147,19 +147,19 @@ def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str
     )
 
 
-def _software_lines(context: Context, strategy: Strategy) -> Iterator[Line]:
+def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     is_on, profile = context.traits.profile == "current", f"profile {context.traits.profile}"
     is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
     is_split = splits_backward(strategy.schedule)
     async_why = "products in chunks beside the transfers of tensor parallelism"
     mesh_why = "torch 2.13 cannot shard what the default backend makes"
     overlaps = is_on and is_ring and strategy.tp > 1
-    yield Line(key=option.COMPILE, value=is_on, why=profile, is_assumed=not is_split)
+    yield KeyValue(key=option.COMPILE, value=is_on, why=profile, is_assumed=not is_split)
     if is_on:
         value, why = ["model", "loss"], f"{profile}: blocks and loss"
-        yield Line(key=option.COMPONENTS, value=value, why=why, is_assumed=True)
-    yield Line(key=option.ASYNC_TP, value=overlaps, why=async_why, is_assumed=not is_split)
-    yield Line(key=option.SPMD_BACKEND, value="partial_dtensor", why=mesh_why, is_assumed=True)
+        yield KeyValue(key=option.COMPONENTS, value=value, why=why, is_assumed=True)
+    yield KeyValue(key=option.ASYNC_TP, value=overlaps, why=async_why, is_assumed=not is_split)
+    yield KeyValue(key=option.SPMD_BACKEND, value="partial_dtensor", why=mesh_why, is_assumed=True)
 
 
 def policy_of(strategy: Strategy) -> str:
@@ -205,7 +205,7 @@ def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> 
 
 # In the order of the lines: the policy's word ends torchtitan's own options.
 TABLE: Table = (
-    Decision(
+    KeyMapping(
         names=("micro_batch", "num_micro_batches", "global_batch"),
         keys=(option.LOCAL_BATCH, option.GLOBAL_BATCH, option.MICRO_BATCH),
         to=_batch_lines,
@@ -224,7 +224,7 @@ TABLE: Table = (
         ),
         option.CUDA_GRAPHS,
     ),
-    Decision(
+    KeyMapping(
         names=("etp",),
         keys=(),
         of=derived(
@@ -234,7 +234,7 @@ TABLE: Table = (
         ),
     ),
     _degree("dp_replicate", "replicas of the sharding group"),
-    Decision(
+    KeyMapping(
         names=("dp", "num_gpus"),
         keys=(option.SHARD,),
         to=says(
@@ -294,7 +294,7 @@ TABLE: Table = (
         of=derived("optimizer", option.OPTIMIZER, _optimizer),
         cannot=unlike_software,
     ),
-    Decision(
+    KeyMapping(
         names=("placement",),
         keys=(),
         cannot=unless(
@@ -303,12 +303,12 @@ TABLE: Table = (
         ),
     ),
     PIPELINE,
-    Decision(
+    KeyMapping(
         names=(),
         keys=(option.COMPILE, option.COMPONENTS, option.ASYNC_TP, option.SPMD_BACKEND),
         to=_software_lines,
     ),
-    Decision(
+    KeyMapping(
         names=tuple(POLICIES.values()),
         keys=(POLICY,),
         to=says(POLICY, lambda _, s: policy_of(s), "activations of every layer: {s.recompute}"),
@@ -322,9 +322,9 @@ DECIDING = {*SELECTORS, *(key for row in TABLE for key in row.keys)}
 
 def decisions_of(
     settings: Settings,
-    num_gpus: Value | None = None,
+    num_gpus: Located | None = None,
     shape: Mapping[str, Any] | None = None,
-) -> dict[str, Value]:
+) -> dict[str, Located]:
     """Everything that a file, or a default that is not neutral, decides.
 
     ``num_gpus`` are the processes that the launcher's words start, ``shape`` the model's where

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.documents.schema import wrongs
 from planner.errors import InputError
-from planner.formats.format import Reading, SourceText, Value
+from planner.formats.format import Located, ParsedConfig, SourceText
 from planner.formats.settings import Settings, finding_at
 from planner.formats.shell.launch import number_of
 from planner.formats.shell.word import Word
@@ -59,7 +59,7 @@ def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]
         raise InputError.single(path, "file", f"{OLD}; check the TOML file itself{of_job}")
 
 
-def read_old(source: SourceText) -> Reading:
+def read_old(source: SourceText) -> ParsedConfig:
     """Read what such a file decides; keys that say nothing of a plan are not looked at."""
     try:
         data = tomllib.loads(source.text)
@@ -68,15 +68,15 @@ def read_old(source: SourceText) -> Reading:
     return _reading(source.path, data, _lines_of(source.text))
 
 
-def read_dumped(path: str, data: Mapping[str, Any], line: int) -> Reading:
+def read_dumped(path: str, data: Mapping[str, Any], line: int) -> ParsedConfig:
     """Read the settings that a run prints at its start, one mapping on one line."""
     return _reading(path, data, defaultdict(lambda: line))
 
 
-def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Reading:
+def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
     """What settings of such a file decide; ``lines`` holds their places by ``section.key``."""
     given = {
-        f"{section}.{name}": Value(
+        f"{section}.{name}": Located(
             value=value, key=f"{section}.{name}", line=lines[f"{section}.{name}"]
         )
         for section, values in data.items()
@@ -104,7 +104,7 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Re
         decisions["etp"] = given["parallelism.expert_tensor_parallel_degree"]
     if "model.converters" in given and given["model.converters"].value:
         decisions.pop("precision", None)
-    return Reading(
+    return ParsedConfig(
         format=NAME,
         path=path,
         settings=settings,
@@ -132,24 +132,24 @@ def _renamed(key: str) -> str:
     return next((each for each in (ALIASES.get(key, ""), *moved) if each in DECIDING), "")
 
 
-def _policy(given: Settings) -> dict[str, Value]:
+def _policy(given: Settings) -> dict[str, Located]:
     """Selective checkpointing of every n-th layer, its default then, is none that is known now."""
     mode, option = (
         given.get("activation_checkpoint.mode"),
         "activation_checkpoint.selective_ac_option",
     )
-    chosen = given.get(option, Value(value="2", key=option))
+    chosen = given.get(option, Located(value="2", key=option))
     is_selective = mode is None or mode.value == "selective"
     return {POLICY: chosen} if is_selective and chosen.value != "op" else {}
 
 
-def _release(given: Settings) -> dict[str, Value]:
+def _release(given: Settings) -> dict[str, Located]:
     """The profile: degrees stand in a section of their own since 2025."""
     is_new = any(key.startswith("parallelism.") for key in given)
     compiled = (given.get(key) for key in ("compile.enable", "training.compile"))
     is_eager = not is_new and not any(value and value.value for value in compiled)
     year = "2025" if is_new else "2024-eager" if is_eager else "2024"
-    return {RELEASE: Value(value=year, key=RELEASE)}
+    return {RELEASE: Located(value=year, key=RELEASE)}
 
 
 def _shape(given: Settings) -> Mapping[str, Any]:
@@ -159,8 +159,8 @@ def _shape(given: Settings) -> Mapping[str, Any]:
     return config_named(name, config).model
 
 
-def _config(given: Settings, shape: Mapping[str, Any]) -> dict[str, Value]:
+def _config(given: Settings, shape: Mapping[str, Any]) -> dict[str, Located]:
     """A config without defaults of its own: those of the present release's are not the file's."""
-    flavor = given.get(_MODEL[1], Value(value="", key=_MODEL[1]))
+    flavor = given.get(_MODEL[1], Located(value="", key=_MODEL[1]))
     name = f"{NAME}_{shape.get('num_layers', 0)}_layers"
     return {"module": replace(flavor, value=OWN_MODULE), "config": replace(flavor, value=name)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import dropwhile, islice, pairwise
 
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Reading, Severity, SourceText, Value
+from planner.formats.format import Located, ParsedConfig, Severity, SourceText
 from planner.formats.settings import word
 from planner.formats.shell.launch import (
     NPROC_PER_NODE,
@@ -154,7 +154,7 @@ def recognise(source: SourceText) -> bool:
         return True
 
 
-def read(source: SourceText) -> Reading:
+def read(source: SourceText) -> ParsedConfig:
     """Read words in a script, a file of arguments or a list; raises InputError."""
     if is_old(source.text):
         return read_old(source)
@@ -176,7 +176,7 @@ def read(source: SourceText) -> Reading:
         _report_config(reader)
     _report_schedule(reader)
     launched = reader.take_launcher(found, lines) | _processes(found, lines)
-    return Reading(
+    return ParsedConfig(
         format=NAME,
         path=source.path,
         settings=reader.settings | launched,
@@ -186,13 +186,13 @@ def read(source: SourceText) -> Reading:
     )
 
 
-def _processes(found: Command, lines: Lines) -> dict[str, Value]:
+def _processes(found: Command, lines: Lines) -> dict[str, Located]:
     """What torchtitan's script takes for the processes of a node."""
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
     number = found.environment[PROCESSES]
     value, line = number_of(number.text), lines.at(number.start)
-    return {NPROC_PER_NODE: Value(value=value, key=PROCESSES, line=line)}
+    return {NPROC_PER_NODE: Located(value=value, key=PROCESSES, line=line)}
 
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
@@ -221,7 +221,7 @@ def _take(reader: WordsReader, option: Entry) -> None:
         return
     if option.unknown:
         if key in SELECTORS:
-            settings[key] = Value(value="", key=spelled, line=line)
+            settings[key] = Located(value="", key=spelled, line=line)
         if key in DECIDING:
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
             reader.report_at(spelled, line, "open_variable", message, "note")
@@ -235,7 +235,7 @@ def _take(reader: WordsReader, option: Entry) -> None:
     if key in settings:
         message = f"given twice, first in line {settings[key].line}; torchtitan takes the last"
         reader.report_at(spelled, line, "duplicate_key", message, "warning")
-    settings[key] = Value(value=value, key=spelled, line=line)
+    settings[key] = Located(value=value, key=spelled, line=line)
 
 
 def _hint(key: str) -> str:
@@ -257,7 +257,7 @@ def _take_variables(reader: WordsReader, found: Command, lines: Lines) -> None:
         if variable is None or variable.unknown:
             message = f"{name} is not set in this file, nor is --{key}"
             reader.report_at(name, line, "open_variable", message, "note")
-        reader.settings[key] = Value(value=text, key=name, line=line)
+        reader.settings[key] = Located(value=text, key=name, line=line)
 
 
 def _report_config(reader: WordsReader) -> None:
@@ -281,7 +281,7 @@ def _report_config(reader: WordsReader) -> None:
 def _report_schedule(reader: WordsReader) -> None:
     """Schedules that torch has and the planner does not model."""
     for key in (SCHEDULE, SCHEDULE_CSV):
-        place = reader.settings.get(key, Value(value="", key=key))
+        place = reader.settings.get(key, Located(value="", key=key))
         is_other = key == SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
         if place.value and is_other:
             message = (

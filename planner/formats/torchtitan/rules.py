@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from planner.formats.format import FormatRule, World, listed
+from planner.formats.format import CheckContext, FormatRule, listed
 from planner.formats.rules import ConfigView, Refused, Rules
 from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
@@ -125,12 +125,12 @@ class TorchtitanView(ConfigView):
         return max(1, self.micro_batches // self.pp)
 
 
-def of_release(settings: Settings, world: World) -> TorchtitanView | None:
+def of_release(settings: Settings, world: CheckContext) -> TorchtitanView | None:
     """What rules ask of a file of this release; None for older ones."""
     return None if RELEASE in settings else TorchtitanView(settings=filled(settings), world=world)
 
 
-def of_pipeline(settings: Settings, world: World) -> TorchtitanView | None:
+def of_pipeline(settings: Settings, world: CheckContext) -> TorchtitanView | None:
     """The same of a file with several stages; None for others."""
     file = of_release(settings, world)
     return file if file and file.pp > 1 else None

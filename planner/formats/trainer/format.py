@@ -10,19 +10,19 @@ from planner.documents.json_nodes import parse_json
 from planner.documents.schema import Path, wrongs
 from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
 from planner.errors import InputError
-from planner.formats.accelerate.rows import carrier, others
+from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
 from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, which
 from planner.formats.format import (
-    Decided,
     Emitted,
+    ExplainedKey,
     Finding,
     Format,
-    OpenKey,
+    Located,
     OutputFile,
-    Reading,
+    ParsedConfig,
     SourceText,
-    Value,
+    UserKey,
     listed,
 )
 from planner.formats.front_ends.tools import tool_of
@@ -78,7 +78,7 @@ def is_json(source: SourceText) -> bool:
     return source.text.lstrip().startswith("{")
 
 
-def places_in(source: SourceText) -> tuple[Tree, dict[Path, Value]]:
+def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
     """A file of JSON or YAML, and its values by path; InputError where it is no mapping of keys."""
     if is_json(source):
         tree = parsed_object(source.path, source.text)
@@ -89,7 +89,7 @@ def places_in(source: SourceText) -> tuple[Tree, dict[Path, Value]]:
         if not isinstance(tree.value, dict):
             raise InputError.single(source.path, "line 1", "keys with values are needed")
     return tree, {
-        path: Value(
+        path: Located(
             value=entry.value if is_json(source) else as_number(entry.value),
             key=".".join(path),
             line=entry.line,
@@ -116,7 +116,7 @@ def recognise(source: SourceText) -> bool:
     return (keys.BATCH in names or is_likely) and tool_of(names) is None
 
 
-def read(source: SourceText) -> Reading:
+def read(source: SourceText) -> ParsedConfig:
     """Read a file; InputError where it is no object of JSON, or mapping of YAML."""
     tree, places = places_in(source)
     settings = {".".join(_in_full(path)): place for path, place in places.items()}
@@ -132,7 +132,7 @@ def read(source: SourceText) -> Reading:
     is_shared &= "recompute_layers_per_stage" not in found
     # Documents of about one length together; else the script's collator decides.
     is_grouped = given(settings, keys.SAMPLING) == GROUPED
-    return Reading(
+    return ParsedConfig(
         format="trainer",
         path=source.path,
         settings=settings,
@@ -157,7 +157,7 @@ def _adapters(settings: Settings) -> str:
     return next(found, "")
 
 
-def launched(reading: Reading, environment: Settings) -> Reading:
+def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     """With the mesh that ParallelismConfig reads from the environment."""
     sizes = {
         f"{keys.MESH}.{name.removeprefix(VARIABLE).lower()}": replace(each, value=int(each.value))
@@ -166,7 +166,7 @@ def launched(reading: Reading, environment: Settings) -> Reading:
     }
     if not sizes:
         return reading
-    mesh = {keys.MESH: Value(value={}, key=keys.MESH), **sizes}
+    mesh = {keys.MESH: Located(value={}, key=keys.MESH), **sizes}
     return replace(reading, decisions={**reading.decisions, **dict(of_mesh(mesh))})
 
 
@@ -183,13 +183,13 @@ def _unlike_json(source: SourceText) -> Iterator[Finding]:
             parse_json(source.path, source.text, is_plain=True)
     except InputError as error:
         (problem,) = error.problems
-        place = Value(value=None, key="", line=int(problem.key.removeprefix("line ")))
+        place = Located(value=None, key="", line=int(problem.key.removeprefix("line ")))
         reason = problem.message.removeprefix("not JSON: ")
         message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
         yield finding_at("trainer.bad_value", source.path, place, message)
 
 
-def _wrong(path: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
+def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """Unknown keys, and values of the wrong kind."""
     content = {at[0]: place.value for at, place in places.items() if len(at) == 1}
     spelled = {_in_full(at): place for at, place in places.items()}
@@ -233,11 +233,11 @@ def _wrong(path: str, places: Mapping[Path, Value]) -> Iterator[Finding]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    section = carrier(context, strategy, SECTIONS)
+    section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     environment = section.environment(context, strategy)
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
-    mesh = [Decided(key=name, value=value, why=why) for name, value in environment.items()]
+    mesh = [ExplainedKey(key=name, value=value, why=why) for name, value in environment.items()]
     length = context.job.seq_len
     parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
     return Emitted(
@@ -248,22 +248,22 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
-        open_keys=(OpenKey(file=FILE, key="learning_rate", what="peak learning rate"),),
+        open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
         decided=(*explained(lines), *mesh, *_in_script(context, strategy), *adapter_lines(context)),
     )
 
 
-def _in_script(context: Context, strategy: Strategy) -> Iterator[Decided]:
+def _in_script(context: Context, strategy: Strategy) -> Iterator[ExplainedKey]:
     documents, length = context.job.documents, str(context.job.seq_len)
     no_key, prefix = "TrainingArguments have no key for it", "training script: "
-    yield Decided(key=f"{prefix}tokens per sequence", value=length, why=no_key)
+    yield ExplainedKey(key=f"{prefix}tokens per sequence", value=length, why=no_key)
     if documents is not None and documents.batching != "grouped":
         mean = f"{documents.mean:g} tokens on average"
-        yield Decided(key=f"{prefix}documents {documents.batching}", value=mean, why=no_key)
+        yield ExplainedKey(key=f"{prefix}documents {documents.batching}", value=mean, why=no_key)
     if strategy.tp > 1:
         key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
         why = "transformers splits the weights"
-        yield Decided(key=key, value=f"tp_size {strategy.tp}", why=why)
+        yield ExplainedKey(key=key, value=f"tp_size {strategy.tp}", why=why)
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -275,7 +275,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """
     reading = read(source)
     settings, own = reading.settings, section_of(reading.settings)
-    section = carrier(context, strategy, SECTIONS, own)
+    section = section_for(context, strategy, SECTIONS, own)
     environment = section.environment(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
     has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)

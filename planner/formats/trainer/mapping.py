@@ -21,8 +21,8 @@ from planner.formats.accelerate.rows import (
 )
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
-    KEPT,
-    Decision,
+    UNCHANGED,
+    KeyMapping,
     Table,
     derived,
     of_key,
@@ -33,7 +33,7 @@ from planner.formats.decision import (
     unless,
     wrong_precision,
 )
-from planner.formats.format import ALL, Value
+from planner.formats.format import ALL, Located
 from planner.formats.settings import Settings, as_flag, as_whole, decided, flag, given, whole, word
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
@@ -85,7 +85,7 @@ def mesh(context: Context, strategy: Strategy) -> dict[str, str]:
     return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **named}
 
 
-def _precision(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _precision(settings: Settings) -> Iterator[tuple[str, Located]]:
     """The last of both that is on; where both are off, products are in 32 bits, or as TF32."""
     is_on = {name: flag(settings, name) for name in ("bf16", "fp16")}
     for name in is_on:
@@ -102,7 +102,7 @@ def _optimizer(settings: Settings) -> str | None:
     return "sgd" if optim == "sgd" and not has_momentum else _NAMES.get(optim)
 
 
-def of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
+def of_mesh(settings: Settings) -> Iterator[tuple[str, Located]]:
     """Degrees of the sizes under ``parallelism_config``."""
     if not isinstance(given(settings, keys.MESH), dict):
         return
@@ -115,7 +115,7 @@ def of_mesh(settings: Settings) -> Iterator[tuple[str, Value]]:
     yield "dp", decided(settings, key["dp_shard"], dp)
 
 
-def _checkpoints(key: str, *more: str) -> Decision:
+def _checkpoints(key: str, *more: str) -> KeyMapping:
     """Every block is recomputed, or none; FSDP and the model have a key each."""
     name, names = "recompute_layers_per_stage", (key, *more, keys.OLD_CHECKPOINTING)
     return of_key(
@@ -134,10 +134,10 @@ def _sharding(settings: Settings) -> object:
     return tuple(strange) or keys.is_on(settings, keys.FSDP)
 
 
-def _off(key: str) -> Decision:
+def _off(key: str) -> KeyMapping:
     """What would shard otherwise."""
     of = derived("_other", key, lambda settings: keys.is_on(settings, key))
-    return Decision(names=("_other",), keys=(key,), of=of)
+    return KeyMapping(names=("_other",), keys=(key,), of=of)
 
 
 def _reshards(settings: Settings) -> int:
@@ -147,7 +147,7 @@ def _reshards(settings: Settings) -> int:
     return 2 if is_kept else 3
 
 
-def _of_stage(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _of_stage(settings: Settings) -> Iterator[tuple[str, Located]]:
     """Of a mapping; a file named here is read by itself."""
     is_own = isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings
     stage = whole(settings, keys.STAGE, 0) if is_own else None
@@ -174,7 +174,7 @@ COMMON: Table = (
         cannot=lambda context, _: problems(context),
     ),
     steps_row(keys.STEPS),
-    Decision(
+    KeyMapping(
         names=("precision",),
         keys=("bf16", "fp16", _TF32),
         to=several(
@@ -187,9 +187,9 @@ COMMON: Table = (
             ),
         ),
         of=_precision,
-        off={_TF32: KEPT},
+        off={_TF32: UNCHANGED},
     ),
-    Decision(
+    KeyMapping(
         names=("optimizer",),
         keys=(keys.OPTIM, keys.ARGUMENTS),
         to=several(
@@ -211,14 +211,14 @@ COMMON: Table = (
         keys.SAMPLING,
         _sampling,
         "micro-batches of documents of about one length, as the plan assumes",
-        off=KEPT,
+        off=UNCHANGED,
     ),
     of_key(
         "",
         keys.LIGER,
         lambda c, _: c.traits.kernels.loss == "liger" or None,
         "head and loss in one, as the plan assumes",
-        off=KEPT,
+        off=UNCHANGED,
     ),
     # Without it Trainer takes a process group of processors for none.
     of_key(
@@ -226,10 +226,10 @@ COMMON: Table = (
         keys.ON_PROCESSOR,
         lambda c, _: c.cluster.accelerator.vendor == PROCESSOR or None,
         "the accelerators are processors",
-        off=KEPT,
+        off=UNCHANGED,
     ),
 )
-_MESH = Decision(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)
+_MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)
 FSDP = Section(
     title="fsdp_config",
     distributed_type="FSDP",
@@ -244,7 +244,7 @@ FSDP = Section(
             ),
             "gradients are reduced in every micro-batch, and not kept whole",
             of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
-            off=KEPT,
+            off=UNCHANGED,
             cannot=no_fsdp,
         ),
         of_key(
@@ -295,7 +295,7 @@ REPLICATED = Section(
     distributed_type="MULTI_GPU",
     table=(
         *COMMON,
-        Decision(
+        KeyMapping(
             names=("zero_stage",),
             keys=(),
             of=derived("zero_stage", keys.FSDP, lambda _: 0),
@@ -334,7 +334,7 @@ DEEPSPEED = Section(
             ),
         ),
         devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, lambda _: 3),
-        Decision(
+        KeyMapping(
             names=("tp",),
             keys=(),
             of=stated(

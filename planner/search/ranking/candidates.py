@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.context import unique_rows
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.policies import Policy
-from planner.search.stages.solver import CLOSED, Split, Variant
+from planner.search.stages.solver import CLOSED, PolicyVariant, Split
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
 
@@ -151,7 +151,7 @@ class Candidates:
     def keep(
         self,
         row: int,
-        variant: Variant,
+        variant: PolicyVariant,
         layers: Array,
         counts: Array,
         seconds: float,

@@ -9,13 +9,13 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable
 from planner.search.ranking.candidates import Bounded, Candidates
-from planner.search.ranking.handicaps import degree_handicap
+from planner.search.ranking.penalties import degree_penalty
 from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.solving import Refining, Solving
 from planner.search.space.policies import offered, policies_of
 from planner.search.space.shapes import Footprint, ShapeBounds, shape_bounds
 from planner.search.space.space import Columns, Enumeration, joined, take
-from planner.search.stages.bounds import free_bound_s, may_keep
+from planner.search.stages.bounds import bound_any_split_s, may_fit
 from planner.spec.strategy import SHAPE, StrategyColumns, gpus_of
 from planner.units import Array, Index, Mask
 
@@ -206,7 +206,7 @@ class Exploration:
         """
         num_layers, shapes = self.context.model.num_blocks, self.shapes
         model = self.pricing.model(strategy)
-        free_s = free_bound_s(model, num_layers)
+        free_s = bound_any_split_s(model, num_layers)
         found, is_fitting = [], np.zeros(len(strategy), dtype=bool)
         for code, policy in enumerate(self.candidates.policies):
             weight = self.pricing.weights(strategy, policy)
@@ -218,14 +218,14 @@ class Exploration:
             if not len(below):
                 continue
             bound = self.pricing.price(model.take(below), policy, weight[below]).bound
-            lower = np.maximum(free_bound_s(bound, num_layers), free_s[below] * weight[below])
+            lower = np.maximum(bound_any_split_s(bound, num_layers), free_s[below] * weight[below])
             kept = lower < limit[below]
-            kept &= may_keep(bound, num_layers, limit[below])
+            kept &= may_fit(bound, num_layers, limit[below])
             shapes.set_aside(shape[below], np.where(kept, np.inf, np.maximum(lower, limit[below])))
             earlier = kept_below_s(before_s, shape[below], weight[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):
-                known = may_keep(bound.take(again), num_layers, earlier[again])
+                known = may_fit(bound.take(again), num_layers, earlier[again])
                 kept[again[known]] = False
             rows = below[kept]
             is_fitting[rows] = True
@@ -240,7 +240,7 @@ class Exploration:
         return found, is_fitting
 
 
-def unweighed(exploration: Exploration) -> Exploration:
+def without_penalties(exploration: Exploration) -> Exploration:
     """The same shapes, none opened, with no mechanism weighed."""
     context = replace(exploration.context, weighs_evidence=False)
     return Exploration(
@@ -281,7 +281,7 @@ def explored(
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     context = enumeration.context
     layers = LayerTable(context=context)
-    weigh = {"weight_of": partial(degree_handicap, context)} if context.weighs_evidence else {}
+    weigh = {"weight_of": partial(degree_penalty, context)} if context.weighs_evidence else {}
     kinds = enumeration.narrowing.kinds
     num_shapes, parts, bounds = 0, list[Columns](), list[ShapeBounds]()
     for columns in enumeration.listed(until):

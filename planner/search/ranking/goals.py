@@ -21,7 +21,7 @@ MOST_HALVINGS = 3
 ROUNDING = 1e-9
 
 
-def unlimited(num_gpus: Array) -> Array:
+def without_job_limits(num_gpus: Array) -> Array:
     """No limit at any number of GPUs."""
     return np.full(len(num_gpus), np.inf)
 
@@ -34,7 +34,7 @@ class Goal:
     """``at_most``: the fastest of all, and the next ones on as many GPUs as it uses, of equal
     ones the fewest; ``fewest_gpus``: by GPUs, then by time; ``fastest`` and ``gpu_seconds``:
     least time, or GPUs times time, on any number of GPUs."""
-    longest_s: Callable[[Array], Array] = unlimited
+    longest_s: Callable[[Array], Array] = without_job_limits
     """For numbers of GPUs the longest iteration that keeps all limits."""
 
 
@@ -65,13 +65,13 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
 
 
-def ladder(exploration: Exploration, num_gpus: int) -> list[Best]:
+def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
     """The best on at most a half, a quarter, ... of so many GPUs, and on the fewest that hold it.
 
     Whatever the limits of a goal; descending in GPUs.
     """
     candidates, steps = exploration.candidates, list[Best]()
-    exploration.keep_to(unlimited(candidates.gpus))
+    exploration.keep_to(without_job_limits(candidates.gpus))
     for halvings in range(1, MOST_HALVINGS + 1):
         within = candidates.gpus <= num_gpus // 2**halvings
         found = least_value(exploration, 1, Field(weight=np.ones(len(within)), within=within))
@@ -90,7 +90,7 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     candidates = exploration.candidates
     ranked: list[Ranked] = []
     bound_s = float("inf")
-    possible = exploration.shapes_below(unlimited(candidates.gpus))
+    possible = exploration.shapes_below(without_job_limits(candidates.gpus))
     groups = np.concatenate([exploration.shapes.group[possible], candidates.group])
     for group in np.unique(groups).tolist():
         best = top_k(exploration, group, k - len(ranked))

@@ -1,4 +1,4 @@
-"""Which mechanisms strategies use, and how often: the exponents of their handicaps.
+"""Which mechanisms strategies use, and how often: the exponents of their penalties.
 
 Dimensionless columns; a mask counts as 0 and 1. Bounds from which on a degree counts are those of
 tuned recipes and published runs.
@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
-# Names of HANDICAPS, and how often each strategy uses the mechanism.
+# Names of PENALTIES, and how often each strategy uses the mechanism.
 Uses = list[tuple[str, Array | Mask]]
 
 # Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1).

@@ -12,9 +12,9 @@ from planner.cost.stage import StageModel, with_penalty
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import straggler_factor
-from planner.search.ranking.handicaps import factor_of, handicap, policy_handicap
+from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
 from planner.search.space.policies import Policy, of_kinds, part_numbers, with_part
-from planner.search.stages.solver import Variant, undominated
+from planner.search.stages.solver import PolicyVariant, non_dominated
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array, Index, Mask
 
@@ -43,7 +43,7 @@ class Pricing:
 
     context: Context
     layers: LayerTable
-    _known: dict[Policy | Variant, float] = field(default_factory=dict)
+    _known: dict[Policy | PolicyVariant, float] = field(default_factory=dict)
     """Weights computed already."""
     _worth: dict[Policy, Array] = field(default_factory=dict)
     """Sets of modules worth trying by layer shape, -1 where that is not known yet."""
@@ -62,7 +62,7 @@ class Pricing:
         """What time is multiplied by, as evidence for what a strategy relies on has it."""
         if not self.context.weighs_evidence:
             return np.ones(len(strategy))
-        return handicap(self.context, strategy) * self.policy_weight(policy)
+        return evidence_penalty(self.context, strategy) * self.policy_weight(policy)
 
     def policy_weight(self, policy: Policy) -> float:
         """The least weight of a policy's variants; 1 where stages decide layer by layer."""
@@ -71,28 +71,28 @@ class Pricing:
         if policy not in self._known:
             kind, is_part = policy.kinds[-1], policy.part is not None
             sets = self.module_sets(policy) or (None,)
-            weights = [policy_handicap(kind, one, self.context, partial=is_part) for one in sets]
+            weights = [policy_penalty(kind, one, self.context, partial=is_part) for one in sets]
             self._known[policy] = min(weights)
         return self._known[policy]
 
-    def variant_weight(self, variant: Variant) -> float:
+    def variant_weight(self, variant: PolicyVariant) -> float:
         """By how much more a variant's time is multiplied than its policy's least."""
         policy = variant.policy
         if variant.modules is None or policy.is_mixed or not self.context.weighs_evidence:
             return 1.0
         if variant not in self._known:
-            own = policy_handicap(policy.kinds[-1], variant.modules, self.context)
+            own = policy_penalty(policy.kinds[-1], variant.modules, self.context)
             self._known[variant] = own / self.policy_weight(policy)
         return self._known[variant]
 
-    def variant_weights(self, variants: Sequence[Variant]) -> Array:
+    def variant_weights(self, variants: Sequence[PolicyVariant]) -> Array:
         """:meth:`variant_weight` of each."""
         known = {variant: self.variant_weight(variant) for variant in set(variants)}
         return np.array([known[variant] for variant in variants])
 
     def most_weight(self, policy: Policy) -> float:
         """By how much more the time of a variant and split is multiplied at most."""
-        variants = [Variant(policy=policy, modules=one) for one in self.module_sets(policy)]
+        variants = [PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)]
         extra = [self.variant_weight(variant) for variant in variants]
         return self.uneven_weight(policy) * max(extra, default=1.0)
 
@@ -126,17 +126,17 @@ class Pricing:
 
     def variants(
         self, model: StageModel, policy: Policy
-    ) -> tuple[StageModel, Index, list[Variant]]:
+    ) -> tuple[StageModel, Index, list[PolicyVariant]]:
         """Models of all variants of a policy, the rows they are of, and what they are."""
         if policy.part:
             places, number = part_numbers(model, self.context.model.num_blocks)
-            variants = [Variant(policy=policy, number=n) for n in number.tolist()]
+            variants = [PolicyVariant(policy=policy, number=n) for n in number.tolist()]
             return with_part(model.take(places), policy.part, number), places, variants
         if not (module_sets := self.module_sets(policy)):
-            same = Variant(policy=policy)
+            same = PolicyVariant(policy=policy)
             return of_kinds(model, policy.kinds), np.arange(len(model)), [same] * len(model)
         sets, places, options = self._options(model.strategy, policy)
-        variants = [Variant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
+        variants = [PolicyVariant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
         return _under(model.take(places), policy, options), places, variants
 
     def _options(
@@ -160,6 +160,8 @@ class Pricing:
             self._worth[policy] = known
         new = np.unique(index[known[0, index] < 0])
         if len(new):
-            variants = [Variant(policy=policy, modules=one) for one in self.module_sets(policy)]
-            known[:, new] = undominated(options[:, new], self.variant_weights(variants))
+            variants = [
+                PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)
+            ]
+            known[:, new] = non_dominated(options[:, new], self.variant_weights(variants))
         return np.asarray(known > 0)

@@ -10,9 +10,17 @@ from planner.cost.stage import StageModel, fits, iteration_s, with_penalty
 from planner.search.ranking.candidates import Candidates
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy
-from planner.search.stages.bounds import by_pipeline, refine, within
+from planner.search.stages.bounds import group_by_pp, refine, within
 from planner.search.stages.capacity import capacity_of, stage_limits
-from planner.search.stages.solver import CLOSED, Effort, Split, Variant, Way, Ways, below
+from planner.search.stages.solver import (
+    CLOSED,
+    PolicyVariant,
+    SolverLimits,
+    Split,
+    StageCandidate,
+    StageCandidates,
+    below,
+)
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
@@ -43,7 +51,7 @@ class Refining:
                 None if priced.best_set is None else pricing.module_sets(policy)[int(chosen)]
                 for chosen in (priced.best_set if priced.best_set is not None else part)
             ]
-            variants = [Variant(policy=policy, modules=chosen) for chosen in modules]
+            variants = [PolicyVariant(policy=policy, modules=chosen) for chosen in modules]
             bound = None if priced.best_set is None else priced.bound
             model = with_penalty(priced.model, pricing.variant_weights(variants))
             lower = self.bounds_s(part, model, bound, variants, limit[index], uneven)
@@ -62,7 +70,7 @@ class Refining:
         rows: Index,
         model: StageModel,
         bound: StageModel | None,
-        variants: list[Variant],
+        variants: list[PolicyVariant],
         limit_s: Array,
         uneven: float,
     ) -> Array:
@@ -71,7 +79,7 @@ class Refining:
         A row whose policy still has a number of layers to choose has a bound only.
         """
         lower = np.zeros(len(rows))
-        for num_stages, index in by_pipeline(model.strategy):
+        for num_stages, index in group_by_pp(model.strategy):
             part, limit = model.take(index), limit_s[index]
             relaxed = None if bound is None else bound.take(index)
             found = refine(part, num_stages, self.num_layers, relaxed, limit)
@@ -103,7 +111,7 @@ class Refining:
             seconds[index] = np.where(legal, part_s, np.inf)
         return seconds
 
-    def _keep_regular(self, rows: Index, variants: list[Variant], seconds: Array) -> None:
+    def _keep_regular(self, rows: Index, variants: list[PolicyVariant], seconds: Array) -> None:
         """Note the regular splits that fit."""
         known = self.candidates
         for place in np.flatnonzero(np.isfinite(seconds)).tolist():
@@ -130,7 +138,7 @@ class Solving:
     num_solved: int = 0
     is_unsure: bool = False
     """Some row was left without proof that it has no split below its limit."""
-    _ways: dict[int, Ways] = field(init=False, default_factory=dict)
+    _ways: dict[int, StageCandidates] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.candidates = self.refining.candidates
@@ -141,7 +149,7 @@ class Solving:
         for row in rows:
             self._ways.pop(row, None)
 
-    def ways(self, row: int) -> list[Way]:
+    def ways(self, row: int) -> list[StageCandidate]:
         """Every variant of a row's policy worth trying; empty where it was proved already."""
         if not self.is_prepared(row, np.inf):
             self.prepare(np.array([row]), np.full(len(self.candidates.gpus), np.inf))
@@ -173,7 +181,7 @@ class Solving:
         known, pricing = self.candidates, self.pricing
         limits = known.below_s(rows, limit_s)
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
-            self._ways[row] = Ways(below_s=below_s, ways=[])
+            self._ways[row] = StageCandidates(below_s=below_s, ways=[])
         model, weight = pricing.model(known.strategy.take(rows)), known.weight[rows]
         if pricing.num_variants(policy) > 1:
             alive = self._may_beat(pricing.price(model, policy, weight).bound, limits)
@@ -200,7 +208,7 @@ class Solving:
     def _may_beat(self, bound: StageModel, limit_s: Array) -> Mask:
         """Rows that a bound leaves below their limit."""
         alive = np.zeros(len(bound), dtype=bool)
-        for num_stages, index in by_pipeline(bound.strategy):
+        for num_stages, index in group_by_pp(bound.strategy):
             part = bound.take(index)
             capacity = capacity_of(part, stage_limits(part, num_stages, self.num_layers))
             kept, _ = within(part, capacity, self.num_layers, limit_s[index])
@@ -208,16 +216,16 @@ class Solving:
         return alive
 
     def _keep_ways(
-        self, rows: Index, model: StageModel, lower: Array, variants: list[Variant]
+        self, rows: Index, model: StageModel, lower: Array, variants: list[PolicyVariant]
     ) -> None:
         """Note the ways of every row, those of the least bound first."""
-        for num_stages, index in by_pipeline(model.strategy):
+        for num_stages, index in group_by_pp(model.strategy):
             models = model.take(index)
             limits = stage_limits(models, num_stages, self.num_layers)
             for place, pair in enumerate(index.tolist()):
                 row, variant = int(rows[pair]), variants[pair]
                 weight = float(self.candidates.weight[row]) * self.pricing.variant_weight(variant)
-                way = Way(
+                way = StageCandidate(
                     lower_s=float(lower[pair]),
                     variant=variant,
                     weight=weight * self.pricing.uneven_weight(variant.policy),
@@ -279,7 +287,7 @@ class Solving:
                 return best, False
             is_first = False
             below_s = min(below_s, longest_s * way.weight)
-            split = way.solve(self.num_layers, below_s, Effort(deadline=self.deadline))
+            split = way.solve(self.num_layers, below_s, SolverLimits(deadline=self.deadline))
             if split is None:
                 continue
             proved &= split.is_optimal

@@ -117,7 +117,7 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     )
 
 
-def not_offered(context: Context, narrowing: Narrowing) -> tuple[str, str] | None:
+def unsupported_value(context: Context, narrowing: Narrowing) -> tuple[str, str] | None:
     """The first option whose fixed values a framework does not offer, and why; None if none is.
 
     A rule about what is offered is asked for all values that its dimensions can take.

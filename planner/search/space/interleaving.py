@@ -30,7 +30,7 @@ def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:
     return size
 
 
-def tallest(num_layers: int, pp: Array, vpp: Array) -> Array:
+def max_chunk_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
     """Layers that some stage holds at least: v full chunks; without interleaving ceil(L / p)."""
     layers: Array = np.asarray(vpp) * chunk_size(num_layers, pp, vpp)
     return layers
@@ -39,7 +39,7 @@ def tallest(num_layers: int, pp: Array, vpp: Array) -> Array:
 def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
     """Whether some split exists: equal chunks, or one with a full stage and the others' fewest."""
     pp, vpp = np.asarray(pp), np.asarray(vpp)
-    full, size = tallest(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
+    full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     at_end = 2.0 * full - size + (pp - 2) * vpp
     between = np.where(pp > 2, 3.0 * full - 2.0 * size + (pp - 3) * vpp, np.inf)
     legal = (pp > 1) & (np.minimum(at_end, between) <= num_layers)
@@ -54,7 +54,7 @@ def range_at(
     Rows may have fewer stages than columns; what is beyond holds none.
     """
     pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
-    full, size = tallest(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
+    full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     is_end = (stages == 0) | (stages == pp - 1)
     interleaved = vpp > 1
     fewest = np.where(interleaved, np.where(is_end, full - size, vpp), 1.0)

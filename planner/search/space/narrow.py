@@ -15,7 +15,7 @@ from planner.search.space.vocabulary import (
     DERIVED,
     DIMENSIONS,
     FEATURES,
-    LEFT_OUT,
+    OFF_BY_DEFAULT,
     RECOMPUTE,
     RECOMPUTE_KINDS,
     Dimension,
@@ -171,7 +171,7 @@ class _Reader:
     def forbid(self, text: str, item: str) -> None:
         """Read the name of a feature that must not be used."""
         name = item.lower()
-        if name in LEFT_OUT:
+        if name in OFF_BY_DEFAULT:
             raise ValueError(f"{name} is not searched unless --allow names it")
         if name not in FEATURES:
             raise ValueError(hinted("unknown feature", name, tuple(FEATURES)))
@@ -183,7 +183,7 @@ class _Reader:
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
-        name, known = item.lower(), (*LEFT_OUT, *FEATURES)
+        name, known = item.lower(), (*OFF_BY_DEFAULT, *FEATURES)
         if name.partition(":")[0] in NOT_COVERED:
             raise ValueError("ways to train otherwise are not covered")
         if name in ALWAYS:

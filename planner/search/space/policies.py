@@ -126,7 +126,7 @@ def policies_of(context: Context, narrowing: Narrowing) -> tuple[Policy, ...]:
     )
 
 
-def loosest(policies: Sequence[Policy]) -> Policy:
+def least_memory_policy(policies: Sequence[Policy]) -> Policy:
     """Any kind of any policy for any layer: no costlier than each of them."""
     kinds = {kind for policy in policies for kind in policy.kinds}
     return Policy(kinds=tuple(kind for kind in LAYER_POLICY_NAMES if kind in kinds))

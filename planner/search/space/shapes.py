@@ -17,7 +17,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
 from planner.cost.time_terms import straggler_factor
 from planner.layers.weights import mean_states
-from planner.search.space.interleaving import chunk_size, tallest
+from planner.search.space.interleaving import chunk_size, max_chunk_layers
 from planner.search.space.space import Columns, take
 from planner.spec.strategy import GPU_DEGREES, STATES, STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask, Rows
@@ -137,7 +137,7 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
     last_s = last_s + pace * costs.exposed_at(costs.mtp.time)
     work = layer_s * num_layers + first_s + last_s
-    full = tallest(num_layers, pp, strategy.vpp)
+    full = max_chunk_layers(num_layers, pp, strategy.vpp)
     slowest = np.maximum(work / pp, layer_s * full)
     fewest = np.maximum(full - chunk_size(num_layers, pp, strategy.vpp), 1.0)
     slowest = np.maximum(slowest, fewest * layer_s + np.maximum(first_s, last_s))

@@ -32,7 +32,7 @@ PART_ROWS = 2**20
 # Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
 MAX_SHAPES = 5 * 10**6
 # Pruning rules that a user can lift, and the name of what they keep out.
-LIFTED = {"tp_within_scale_up_domain": "cross-domain-tp"}
+ALLOWED_BY = {"tp_within_scale_up_domain": "cross-domain-tp"}
 EVERYTHING = Narrowing()
 
 Columns = dict[str, Any]
@@ -69,7 +69,7 @@ class Enumeration:
     def _is_lifted(self, rule: Rule) -> bool:
         """Pruning does not apply to what a user asked for."""
         asked = set(rule.needs) <= set(self.narrowing.values)
-        return rule.only_prunes and (asked or LIFTED.get(rule.name) in self.narrowing.allowed)
+        return rule.only_prunes and (asked or ALLOWED_BY.get(rule.name) in self.narrowing.allowed)
 
     def shapes(self) -> Columns:
         """All shapes that may be legal, as columns."""

@@ -92,7 +92,7 @@ PART_KINDS = tuple(name for name, policy in LAYER_POLICIES.items() if policy.by_
 # Layers of one stage under different policies, whatever the framework can say.
 MIXED_LAYERS = "mixed-layers"
 # What a search looks at only where it is allowed.
-LEFT_OUT = ("cross-domain-tp", MIXED_LAYERS)
+OFF_BY_DEFAULT = ("cross-domain-tp", MIXED_LAYERS)
 # What was once left out, and is searched now without a word.
 ALWAYS = ("short-context-parallel", "large-micro-batch")
 WORDS = frozenset(word for dimension in DIMENSIONS.values() for word in dimension.words) | {

@@ -21,7 +21,7 @@ from planner.search.space.interleaving import (
     chunk_size,
     default_layers,
     fits_chunks,
-    tallest,
+    max_chunk_layers,
 )
 from planner.search.stages.capacity import (
     ROUNDING,
@@ -56,7 +56,7 @@ def slowest_bound_s(model: StageModel, num_layers: int) -> Array:
     pp = model.strategy.pp
     mean = (model.layer_s * num_layers + model.first_s + model.last_s) / pp
     vpp = model.strategy.vpp
-    full = tallest(num_layers, pp, vpp)
+    full = max_chunk_layers(num_layers, pp, vpp)
     fewest = np.maximum(full - chunk_size(num_layers, pp, vpp), 1.0)
     ends = fewest * model.layer_s + np.maximum(model.first_s, model.last_s)
     bound: Array = np.maximum(np.maximum(mean, model.layer_s * full), ends) + model.link_s
@@ -100,7 +100,7 @@ def bound_s(
     return makespan + tail_bound_s(model, num_layers) + model.constant_s
 
 
-def free_bound_s(model: StageModel, num_layers: int) -> Array:
+def bound_any_split_s(model: StageModel, num_layers: int) -> Array:
     """Cheap lower bound that ignores memory; rows may differ in pipeline degree."""
     return bound_s(model, num_layers, slowest_bound_s(model, num_layers))
 
@@ -121,7 +121,7 @@ def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
     return capacity.holds(capacity.layers(np.full(len(model), UNLIMITED_S)), num_layers)
 
 
-def may_keep(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
+def may_fit(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
     """False only where no split and no policies fit and take less than ``limit_s``.
 
     Only some stages are looked at: both ends, and of every run of stages between them the last,
@@ -310,7 +310,7 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
     return best
 
 
-def by_pipeline(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
+def group_by_pp(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
     """Positions of rows whose pipeline degrees lie between two powers of two, and the largest."""
     if not len(strategy):
         return

@@ -14,8 +14,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from planner.cost.stage import StageModel
-from planner.search.space.interleaving import has_equal_chunks, tallest
-from planner.search.stages.solver import Effort
+from planner.search.space.interleaving import has_equal_chunks, max_chunk_layers
+from planner.search.stages.solver import SolverLimits
 from planner.search.stages.stage_table import StageTable
 from planner.units import Array
 
@@ -24,7 +24,7 @@ SEED = 0
 
 
 def solve_cells(
-    model: StageModel, table: StageTable, num_layers: int, effort: Effort
+    model: StageModel, table: StageTable, num_layers: int, effort: SolverLimits
 ) -> tuple[Array | None, bool]:
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
     problem = cp_model.CpModel()
@@ -76,7 +76,7 @@ def _add_chunks(
     """One stage at least has full chunks; what else fits_chunks asks is in the table's range."""
     if bool(has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)[0]):
         return
-    full = tallest(num_layers, model.strategy.pp, model.strategy.vpp)[0]
+    full = max_chunk_layers(num_layers, model.strategy.pp, model.strategy.vpp)[0]
     column = np.flatnonzero(table.layers == full).tolist()
     problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
 

@@ -16,7 +16,7 @@ from planner.search.space.interleaving import fits_chunks
 from planner.search.space.policies import Policy, filled_counts
 from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s, within_whole
 from planner.search.stages.capacity import Limits, capacity_of
-from planner.search.stages.deal import Pipeline, deal
+from planner.search.stages.partition import Pipeline, partition_layers
 from planner.search.stages.stage_table import StageTable, stage_table
 from planner.units import Array, Mask
 
@@ -40,7 +40,7 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class SolverLimits:
     """How long one stage problem may be worked on."""
 
     deterministic_limit: float = 30.0
@@ -54,7 +54,7 @@ def solve_split(
     num_layers: int,
     *,
     below_s: float = np.inf,
-    effort: Effort | None = None,
+    effort: SolverLimits | None = None,
     limits: Limits | None = None,
 ) -> Split | None:
     """Return the optimal split of the one strategy in ``model`` that takes at most ``below_s``.
@@ -64,7 +64,7 @@ def solve_split(
     then may take longer than ``below_s``, for ever where none was.
     """
     assert len(model) == 1
-    effort = effort or Effort()
+    effort = effort or SolverLimits()
     longest_s = UNLIMITED_S
     if np.isfinite(below_s):
         longest_s = float(slowest_limit_s(model, num_layers, np.array([below_s]))[0])
@@ -75,7 +75,7 @@ def solve_split(
         vpp=float(model.strategy.vpp[0]),
         filled_s=float(model.bubble_filled_s[0]),
     )
-    dealt = deal(table, num_layers, pipeline, work_s, below_s - rest_s, effort.deadline)
+    dealt = partition_layers(table, num_layers, pipeline, work_s, below_s - rest_s, effort.deadline)
     if dealt is None:
         return None if table.is_whole else _none_seen(table)
     if dealt.columns is None:
@@ -118,7 +118,7 @@ def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class PolicyVariant:
     """A policy with what it leaves open: which modules, or how many layers of every chunk."""
 
     policy: Policy
@@ -139,11 +139,11 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class StageCandidate:
     """One variant of a row's policy, ready to be solved."""
 
     lower_s: float
-    variant: Variant
+    variant: PolicyVariant
     weight: float
     """By which the models' times are multiplied."""
     models: StageModel
@@ -152,7 +152,7 @@ class Way:
     """In the models and the limits."""
 
     def solve(
-        self, num_layers: int, below_s: float = np.inf, effort: Effort | None = None
+        self, num_layers: int, below_s: float = np.inf, effort: SolverLimits | None = None
     ) -> Split | None:
         """The best split of this row under this variant, as ``solve_split`` gives it."""
         model = self.models.take(slice(self.place, self.place + 1))
@@ -164,17 +164,17 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ways:
+class StageCandidates:
     """Those of one row that may take less than ``below_s``, of the least bound first.
 
     They share their models and limits.
     """
 
     below_s: float
-    ways: list[Way]
+    ways: list[StageCandidate]
 
 
-def below(ways: list[Way], limit_s: float, num_layers: int) -> list[Way]:
+def below(ways: list[StageCandidate], limit_s: float, num_layers: int) -> list[StageCandidate]:
     """Of one row's ways those that may take less than ``limit_s``."""
     models, limits = ways[0].models, ways[0].limits
     places = np.array([way.place for way in ways])
@@ -184,7 +184,7 @@ def below(ways: list[Way], limit_s: float, num_layers: int) -> list[Way]:
     return [ways[position] for position in kept.tolist()]
 
 
-def undominated(options: SelectiveCosts, weights: Array) -> Mask:
+def non_dominated(options: SelectiveCosts, weights: Array) -> Mask:
     """Sets (S x C) that no other one beats in everything, their weights (S) included."""
     figures = np.stack(
         [

@@ -13,7 +13,7 @@ from planner.answers.whatif import Case
 from planner.answers.why import Comparison, WhyAnswer, speed, usd_per_token, why
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.search.ranking.handicaps import factor_of
+from planner.search.ranking.penalties import factor_of
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 

@@ -22,7 +22,7 @@ GENERATIONS = {
 }
 ALLOWED = {
     "catalog/paths.py": "examples of names, for help, messages and tables of the documentation",
-    "search/ranking/handicaps.py": "which published runs a factor rests on, in words",
+    "search/ranking/penalties.py": "which published runs a factor rests on, in words",
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
 from planner.catalog.hardware import list_names
-from planner.catalog.machine_names import meant_machine
+from planner.catalog.machine_names import normalised_machine
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_what_can_mean_one_machine_is_read_as_it_and_said(given: str, meant: str
     "given", ["16xdgx-h100", "8xh100", "frontier", "2xp5.48xlarge", "banana", "3xbanana", "100"]
 )
 def test_usual_and_unknown_words_stay_as_they_are(given: str) -> None:
-    assert meant_machine(given) == given
+    assert normalised_machine(given) == given
 
 
 def test_every_name_alone_is_one_of_it() -> None:
     for name in (*list_names("nodes"), *list_names("accelerators")):
-        assert meant_machine(name) == f"1x{name}"
+        assert normalised_machine(name) == f"1x{name}"
 
 
 def test_commands_that_count_themselves_take_the_same_words() -> None:

@@ -7,19 +7,19 @@ from fake_format import FORMAT
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.check.fix import Start, start_of
+from planner.check.fix import RepairStart, start_of
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.query.from_file import Job, Request
 
-Begin = Callable[..., Start]
+Begin = Callable[..., RepairStart]
 
 
 @pytest.fixture
 def start(demo_text: Callable[..., str]) -> Begin:
     """Start from a sound file with some keys changed."""
 
-    def run(job: dict[str, int] | None = None, **changes: object) -> Start:
+    def run(job: dict[str, int] | None = None, **changes: object) -> RepairStart:
         reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))
         model, cluster = load_model("llama3-8b"), load_cluster("2xdgx-h100")
         whole = Job(model=model, cluster=cluster, request=Request(**(job or {})))

@@ -86,7 +86,7 @@ def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> Non
     weighed = [plan["weighed_s"] for plan in answer["plans"]]
     assert weighed == sorted(weighed)
     for plan in answer["plans"]:
-        factor = math.prod(plan["handicaps"].values())
+        factor = math.prod(plan["penalties"].values())
         assert plan["weighed_s"] == pytest.approx(plan["iter_time_s"] * factor, rel=1e-6)
     points = [(plan["gpus"], plan["iter_time_s"]) for plan in answer["pareto"]]
     assert len(points) > 1

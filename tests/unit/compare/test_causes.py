@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.compare.causes import Case, causes_of, steps_causes
+from planner.compare.causes import MeasuredRun, causes_of, steps_causes
 from planner.compare.log import Measured
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.query.layout import Layout, Places
+from planner.query.layout import Layout, Locations
 from planner.spec.strategy import Strategy, with_policy_on_all_layers
 
 
@@ -55,27 +55,29 @@ def test_steps_that_spread_are_uneven() -> None:
 @pytest.fixture
 def case(
     context_of: Callable[..., Context], strategy_of: Callable[..., Strategy]
-) -> Callable[..., Case]:
-    def made(slower: float, **changes: object) -> Case:
+) -> Callable[..., MeasuredRun]:
+    def made(slower: float, **changes: object) -> MeasuredRun:
         context = context_of(cluster="2xdgx-h100", model="llama3-8b")
         strategy = strategy_of(dp=16, layers_per_stage=(32,), **changes)
-        layout = Layout(context=context, strategy=strategy, places=Places(path="x", of={}))
+        layout = Layout(context=context, strategy=strategy, places=Locations(path="x", of={}))
         price = estimate(context, strategy)
-        return Case(measured=steps(slower * price.iter_time_s), layout=layout, made=price)
+        return MeasuredRun(measured=steps(slower * price.iter_time_s), layout=layout, made=price)
 
     return made
 
 
-def found(case: Case) -> set[str]:
+def found(case: MeasuredRun) -> set[str]:
     return {cause.name for cause in causes_of(case)}
 
 
-def test_a_run_as_priced_has_no_cause(case: Callable[..., Case]) -> None:
+def test_a_run_as_priced_has_no_cause(case: Callable[..., MeasuredRun]) -> None:
     assert found(case(1.03)) == set()
     assert found(case(0.97)) == set()
 
 
-def test_recomputation_is_named_where_it_would_take_as_long(case: Callable[..., Case]) -> None:
+def test_recomputation_is_named_where_it_would_take_as_long(
+    case: Callable[..., MeasuredRun],
+) -> None:
     one = case(1.0)
     full_s = estimate(
         one.layout.context, with_policy_on_all_layers(one.layout.strategy, "full")
@@ -85,11 +87,11 @@ def test_recomputation_is_named_where_it_would_take_as_long(case: Callable[..., 
 
 
 def test_more_than_the_peak_says_that_log_and_layout_are_of_two_runs(
-    case: Callable[..., Case],
+    case: Callable[..., MeasuredRun],
 ) -> None:
     assert "beyond_peak" in found(case(0.1))
 
 
-def test_what_explains_most_comes_first(case: Callable[..., Case]) -> None:
+def test_what_explains_most_comes_first(case: Callable[..., MeasuredRun]) -> None:
     explained = [cause.explains_s or 0.0 for cause in causes_of(case(1.2))]
     assert explained == sorted(explained, reverse=True)

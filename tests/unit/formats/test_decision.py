@@ -3,25 +3,25 @@
 from collections.abc import Iterator
 
 from planner.documents.file import REMOVED
-from planner.formats.decision import Decision, Line, changes, decided_in
-from planner.formats.format import Value
+from planner.formats.decision import KeyMapping, KeyValue, changes, decided_in
+from planner.formats.format import Located
 from planner.formats.settings import Settings
 
 
-def _degree(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _degree(settings: Settings) -> Iterator[tuple[str, Located]]:
     given = settings.get("tp") or settings.get("tensor")
     if given is not None and given.value > 1:
         yield "tp", given
 
 
-def _offload(settings: Settings) -> Iterator[tuple[str, Value]]:
+def _offload(settings: Settings) -> Iterator[tuple[str, Located]]:
     if "offload.device" in settings:
         yield "offload", settings["offload.device"]
 
 
 TABLE = (
-    Decision(names=("tp",), keys=("tp", "tensor"), to=lambda _c, _s: (), of=_degree),
-    Decision(
+    KeyMapping(names=("tp",), keys=("tp", "tensor"), to=lambda _c, _s: (), of=_degree),
+    KeyMapping(
         names=("offload",),
         keys=("offload.device", "offload.ratio"),
         to=lambda _c, _s: (),
@@ -31,20 +31,20 @@ TABLE = (
 )
 
 
-def given(**values: object) -> dict[str, Value]:
-    return {k.replace("_", "."): Value(value=v, key=k) for k, v in values.items()}
+def given(**values: object) -> dict[str, Located]:
+    return {k.replace("_", "."): Located(value=v, key=k) for k, v in values.items()}
 
 
 def test_what_is_said_by_another_key_is_left_alone() -> None:
-    assert changes(TABLE, given(tensor=4), [Line(key="tp", value=4)]) == {}
+    assert changes(TABLE, given(tensor=4), [KeyValue(key="tp", value=4)]) == {}
 
 
 def test_what_is_said_by_a_default_is_left_alone() -> None:
-    assert changes(TABLE, {}, [Line(key="tp", value=1)]) == {}
+    assert changes(TABLE, {}, [KeyValue(key="tp", value=1)]) == {}
 
 
 def test_a_change_takes_other_keys_of_the_decision_out() -> None:
-    wanted = changes(TABLE, given(tensor=4), [Line(key="tp", value=8)])
+    wanted = changes(TABLE, given(tensor=4), [KeyValue(key="tp", value=8)])
     assert wanted == {"tp": 8, "tensor": REMOVED}
 
 
@@ -54,8 +54,8 @@ def test_what_a_plan_does_not_say_goes_or_is_switched_off() -> None:
 
 
 def test_what_is_assumed_is_not_written_into_a_file() -> None:
-    line = Line(key="offload.ratio", value=0.5, is_assumed=True)
-    assert changes(TABLE, {}, [Line(key="offload.device", value="cpu"), line]) == {
+    line = KeyValue(key="offload.ratio", value=0.5, is_assumed=True)
+    assert changes(TABLE, {}, [KeyValue(key="offload.device", value="cpu"), line]) == {
         "offload.device": "cpu"
     }
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.formats.format import OpenKey
+from planner.formats.format import UserKey
 from planner.launchers.shell import (
     check_lines,
     command_lines,
@@ -82,7 +82,7 @@ def test_a_key_that_the_user_adds_is_asked_for_beside_its_section(
     tmp_path: Path, text: str, is_asked: bool
 ) -> None:
     (tmp_path / "a file.json").write_text(text)
-    key = OpenKey(file="a file.json", key="lr", what="the user's $(rate)", section="optimizer")
+    key = UserKey(file="a file.json", key="lr", what="the user's $(rate)", section="optimizer")
     script = f"set -euo pipefail\n{check_lines('run.sh', {}, key_lines('run.sh', key))}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False)
     words = b"run.sh: lr is not set in a file.json: the user's $(rate)\n"

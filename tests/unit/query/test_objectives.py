@@ -22,9 +22,9 @@ from planner.query.objectives import (
     cost_usd,
     energy_kwh,
     gpu_hours,
+    job_time_s,
     objective,
     objective_matrix,
-    span_s,
 )
 from planner.query.options import OPTIONS
 from planner.search.ranking.goals import non_dominated
@@ -47,8 +47,8 @@ def plans(context_of: Contexts) -> tuple[Plan, ...]:
 
 def test_a_job_by_hand() -> None:
     # 2**40 tokens are 2**18 iterations of 2**22; 1,024 GPUs for two hours are 2,048 GPU-hours
-    assert span_s(10.0, JOB) == 2**18 * 10.0
-    assert span_s(10.0, replace(JOB, total_tokens=None)) == NUM_SAMPLE_ITERATIONS * 10.0
+    assert job_time_s(10.0, JOB) == 2**18 * 10.0
+    assert job_time_s(10.0, replace(JOB, total_tokens=None)) == NUM_SAMPLE_ITERATIONS * 10.0
     assert gpu_hours(1024.0, 7200.0) == 2048.0
 
 
@@ -64,8 +64,8 @@ def test_cost_and_energy_by_hand(context_of: Contexts) -> None:
 def test_columns_give_what_numbers_do(context_of: Contexts) -> None:
     cluster = context_of().cluster
     gpus, seconds = np.array([8.0, 64.0]), np.array([10.0, 2.0])
-    hours = gpu_hours(gpus, span_s(seconds, JOB))
-    one = gpu_hours(64.0, span_s(2.0, JOB))
+    hours = gpu_hours(gpus, job_time_s(seconds, JOB))
+    one = gpu_hours(64.0, job_time_s(2.0, JOB))
     assert hours[1] == one
     assert np.asarray(cost_usd(hours, cluster.node))[1] == cost_usd(one, cluster.node)
     assert np.asarray(energy_kwh(hours, cluster.accelerator))[1] == energy_kwh(
@@ -125,7 +125,7 @@ def test_the_longest_iteration_by_hand() -> None:
 
 def test_an_iteration_of_the_longest_time_ends_at_the_deadline() -> None:
     limits = JobLimits(total_tokens=2**40, deadline_s=30 * DAY_S)
-    assert span_s(limits.longest_iteration_s(JOB), JOB) == pytest.approx(30 * DAY_S)
+    assert job_time_s(limits.longest_iteration_s(JOB), JOB) == pytest.approx(30 * DAY_S)
 
 
 def test_each_limit_is_missed_by_its_own() -> None:

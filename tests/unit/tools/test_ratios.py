@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.search.ranking.handicaps import HANDICAPS
+from planner.search.ranking.penalties import PENALTIES
 from tools.ratios import (
     Drift,
     RatioPair,
@@ -145,10 +145,10 @@ def test_the_file_is_readable() -> None:
     assert set(found["drift"]["tp"]) >= {"per_doubling_percent", "shrunk_percent"}
 
 
-def test_measured_handicaps_are_those_of_the_published_pairs() -> None:
+def test_measured_penalties_are_those_of_the_published_pairs() -> None:
     found = yaml.safe_load(RATIO_ERRORS.read_text(encoding="utf-8"))
     fields = {"pairs": "median_percent", "drift": "shrunk_percent"}
-    for name, entry in HANDICAPS.items():
+    for name, entry in PENALTIES.items():
         if entry.basis != "prior":
             measured = found[entry.basis][entry.kind][fields[entry.basis]]
             assert 100.0 * (entry.factor - 1.0) == pytest.approx(measured, abs=0.5), name

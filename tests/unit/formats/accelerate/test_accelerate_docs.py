@@ -6,7 +6,7 @@ import pytest
 
 from planner.formats.accelerate import mapping as accelerate
 from planner.formats.accelerate.rows import Section
-from planner.formats.decision import KEPT
+from planner.formats.decision import UNCHANGED
 from planner.formats.registry import load_format
 from planner.formats.trainer import mapping as trainer
 
@@ -38,7 +38,7 @@ def test_every_key_that_carries_a_decision_is_named(
 ) -> None:
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     rows = [row for section in sections for row in section.table]
-    owned = {key for row in rows for key in row.keys if row.off.get(key) is not KEPT}
+    owned = {key for row in rows for key in row.keys if row.off.get(key) is not UNCHANGED}
     assert owned
     assert [key for key in sorted(owned) if key.rpartition(".")[2] not in page] == []
 

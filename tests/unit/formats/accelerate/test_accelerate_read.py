@@ -4,10 +4,10 @@ import pytest
 
 from planner.errors import InputError
 from planner.formats.accelerate.format import FORMAT
-from planner.formats.format import Reading, SourceText
+from planner.formats.format import ParsedConfig, SourceText
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ParsedConfig:
     return FORMAT.read(SourceText(path="a.yaml", text=text))
 
 

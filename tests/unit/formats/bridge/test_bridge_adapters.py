@@ -7,7 +7,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.formats.bridge.read import read
-from planner.formats.format import Reading, SourceText
+from planner.formats.format import ParsedConfig, SourceText
 from planner.formats.registry import load_format
 from planner.frameworks.settings import with_training
 from planner.spec.strategy import Strategy
@@ -18,7 +18,7 @@ RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe {recipe} train.micro_b
 LORA = "++peft.dim=8 '++peft.target_modules=[linear_qkv,linear_fc1]'"
 
 
-def reading_of(more: str, recipe: str = "llama3_8b_peft_config") -> Reading:
+def reading_of(more: str, recipe: str = "llama3_8b_peft_config") -> ParsedConfig:
     return read(SourceText(path="run.sh", text=RUN.format(recipe=recipe, more=more) + "\n"))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from planner.formats.bridge.format import FORMAT
 from planner.formats.bridge.read import read
-from planner.formats.format import PerChunk, SourceText, World
+from planner.formats.format import CheckContext, PerChunk, SourceText
 from planner.formats.registry import recognised
 
 RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config"
@@ -60,7 +60,7 @@ def test_overrides_in_a_variable_are_found_however_they_are_handed_on(run: str) 
 )
 def test_rules_speak_of_keys_the_file_could_hold(overrides: str, keys: set[str]) -> None:
     reading = FORMAT.read(SourceText(path="run.overrides", text=overrides))
-    world = World(num_gpus=8, decisions={})
+    world = CheckContext(num_gpus=8, decisions={})
     broken = [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
     assert {each.key for each in broken} == keys
     assert not [each for each in broken if "--" in each.message]
@@ -68,7 +68,7 @@ def test_rules_speak_of_keys_the_file_could_hold(overrides: str, keys: set[str])
 
 def test_what_a_recipe_sets_is_not_known() -> None:
     reading = FORMAT.read(source("train.global_batch_size=3 optimizer.optimizer_cpu_offload=true"))
-    world = World(num_gpus=8, decisions={})
+    world = CheckContext(num_gpus=8, decisions={})
     assert not [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
     assert {"tp", "pp", "cp", "ep"} <= set(reading.left_open)
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from planner.formats.deepspeed.format import FORMAT
-from planner.formats.format import SourceText, World
+from planner.formats.format import CheckContext, SourceText
 
 
 def said(rule: str, content: dict[str, Any]) -> list[str]:
     """Messages of one rule over a file for 16 ranks."""
     settings = FORMAT.read(SourceText(path="ds.json", text=json.dumps(content))).settings
-    world = World(num_gpus=16, decisions={})
+    world = CheckContext(num_gpus=16, decisions={})
     (found,) = [each for each in FORMAT.rules if each.name == rule]
     return [broken.message for broken in found.check(settings, world)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.formats.format import ALL, Reading, SourceText
+from planner.formats.format import ALL, ParsedConfig, SourceText
 from planner.formats.registry import load_format, recognised
 from planner.spec.training import TARGETS, Training
 
@@ -56,13 +56,13 @@ swift sft \\
 """
 
 
-def read(name: str, text: str, path: str = "train.yaml") -> Reading:
+def read(name: str, text: str, path: str = "train.yaml") -> ParsedConfig:
     source = SourceText(path=path, text=text)
     assert [each.name for each in recognised(source)] == [name]
     return load_format(name).read(source)
 
 
-def values(reading: Reading) -> dict[str, object]:
+def values(reading: ParsedConfig) -> dict[str, object]:
     return {name: each.value for name, each in reading.decisions.items()}
 
 

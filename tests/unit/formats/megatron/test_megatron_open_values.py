@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.check.check import check_file
-from planner.formats.format import SourceText, World
+from planner.formats.format import CheckContext, SourceText
 from planner.formats.registry import load_format
 from planner.query.from_file import Request
 
@@ -16,7 +16,7 @@ START = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --micro-batch-s
 def broken(words: str, num_gpus: int = 8) -> list[tuple[str, str]]:
     reading = MEGATRON.read(SourceText(path="run.sh", text=f"python pretrain_gpt.py {words}\n"))
     known = {name: value.value for name, value in reading.decisions.items()}
-    world = World(num_gpus=num_gpus, decisions={"tp": 1, **known})
+    world = CheckContext(num_gpus=num_gpus, decisions={"tp": 1, **known})
     return [
         (rule.name, found.message)
         for rule in MEGATRON.rules
@@ -76,7 +76,7 @@ def test_a_script_that_is_not_megatrons_may_have_defaults_for_what_it_requires()
     assert "required_options" in {name for name, _ in broken("--num-layers 2 --bf16")}
     text = "python my.py --num-layers 2 --bf16"
     reading = MEGATRON.read(SourceText(path="run.sh", text=text))
-    world = World(num_gpus=8, decisions={})
+    world = CheckContext(num_gpus=8, decisions={})
     assert [one for rule in MEGATRON.rules for one in rule.check(reading.settings, world)] == []
 
 

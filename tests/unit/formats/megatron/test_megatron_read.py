@@ -3,17 +3,17 @@
 import pytest
 
 from planner.errors import InputError
-from planner.formats.format import Reading, SourceText
+from planner.formats.format import ParsedConfig, SourceText
 from planner.formats.registry import load_format
 
 MEGATRON = load_format("megatron")
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ParsedConfig:
     return MEGATRON.read(SourceText(path="run.sh", text=text))
 
 
-def rules(reading: Reading) -> list[tuple[str, int]]:
+def rules(reading: ParsedConfig) -> list[tuple[str, int]]:
     return [(finding.rule, finding.line) for finding in reading.findings]
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from planner.errors import InputError
-from planner.formats.format import ALL, Reading, SourceText, World
+from planner.formats.format import ALL, CheckContext, ParsedConfig, SourceText
 from planner.formats.torchtitan.format import FORMAT
 
 HEAD = "--module llama3 --config llama3_8b "
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ParsedConfig:
     return FORMAT.read(SourceText(path="run.sh", text=text))
 
 
@@ -194,7 +194,7 @@ def test_the_number_of_the_wrapper_is_named_where_its_toml_file_is_not_read() ->
 def test_a_config_that_is_chosen_elsewhere_is_not_missing(text: str) -> None:
     reading = read(text)
     assert [each.rule for each in reading.findings] == ["torchtitan.open_variable"] * 2
-    world = World(num_gpus=8, decisions={})
+    world = CheckContext(num_gpus=8, decisions={})
     broken = [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
     assert broken == []
 
@@ -202,7 +202,7 @@ def test_a_config_that_is_chosen_elsewhere_is_not_missing(text: str) -> None:
 def test_a_module_and_a_config_that_are_missing_are_one_finding() -> None:
     rule = next(rule for rule in FORMAT.rules if rule.name == "config_is_named")
     reading = read("torchrun -m torchtitan.train --training.seq_len 4096\n")
-    found = list(rule.check(reading.settings, World(num_gpus=8, decisions={})))
+    found = list(rule.check(reading.settings, CheckContext(num_gpus=8, decisions={})))
     assert [each.message for each in found] == ["missing; torchtitan needs --module and --config"]
 
 
@@ -236,7 +236,7 @@ def test_a_toml_file_of_an_older_release_is_read_and_not_judged() -> None:
     assert found["selective_layers_per_stage"] == (32,)
     tp = reading.decisions["tp"]
     assert (tp.key, tp.line) == ("parallelism.tensor_parallel_degree", 12)
-    world = World(num_gpus=3, decisions={})
+    world = CheckContext(num_gpus=3, decisions={})
     assert not [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
 
 
@@ -316,4 +316,7 @@ def test_degrees_of_a_config_that_is_not_known_make_no_world(stated: str, is_jud
     words = [f"--parallelism.{name}_degree {4 if name == names[0] else 1}" for name in names]
     reading = read(f"--module mine --config own {' '.join(words)}")
     (rule,) = [each for each in FORMAT.rules if each.name == "degrees_make_world"]
-    assert bool(list(rule.check(reading.settings, World(num_gpus=8, decisions={})))) is is_judged
+    assert (
+        bool(list(rule.check(reading.settings, CheckContext(num_gpus=8, decisions={}))))
+        is is_judged
+    )

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from planner.formats.format import Reading, SourceText, World
+from planner.formats.format import CheckContext, ParsedConfig, SourceText
 from planner.formats.trainer.format import FORMAT
 from planner.formats.trainer.keys import WHOLE, known, replaced
 
 
-def read(**arguments: Any) -> Reading:
+def read(**arguments: Any) -> ParsedConfig:
     return FORMAT.read(SourceText(path="t.json", text=json.dumps(arguments, indent=1)))
 
 
@@ -112,7 +112,7 @@ def test_no_old_key_is_known_and_what_replaces_one_is() -> None:
 
 def test_the_best_model_is_not_refused_for_an_old_name_of_the_strategy() -> None:
     given = {"load_best_model_at_end": True, "evaluation_strategy": "steps"}
-    settings, world = read(**given).settings, World(num_gpus=8, decisions={})
+    settings, world = read(**given).settings, CheckContext(num_gpus=8, decisions={})
     assert not [each for rule in FORMAT.rules for each in rule.check(settings, world)]
 
 
@@ -129,7 +129,7 @@ def test_numbers_in_quotes_are_findings() -> None:
 
 
 def test_a_mistyped_optimizer_gets_the_nearest() -> None:
-    settings, world = read(optim="adamw_torchh").settings, World(num_gpus=8, decisions={})
+    settings, world = read(optim="adamw_torchh").settings, CheckContext(num_gpus=8, decisions={})
     (broken,) = [each for rule in FORMAT.rules for each in rule.check(settings, world)]
     assert "did you mean adamw_torch" in broken.message
     assert "galore" not in broken.message

@@ -5,7 +5,7 @@ import pytest
 
 from planner.search.ranking.candidates import Candidates
 from planner.search.ranking.exploration import Exploration, Shapes
-from planner.search.ranking.goals import Goal, Order, best_of, ladder
+from planner.search.ranking.goals import Goal, Order, best_of, smaller_gpu_frontier
 from planner.search.ranking.rank import FIRST_ROWS, frontier, top_k
 from planner.search.stages.solver import Split
 
@@ -198,7 +198,9 @@ def test_a_ladder_goes_down_to_the_fewest_gpus_though_their_shapes_are_open_alre
     found = known(times, counts, np.full(len(times), 0.1))
     best = best_of(found, Goal(), 1)
     assert not found.shapes.is_closed.any()
-    rungs = ladder(found, int(found.shapes.gpus[found.rows.group[best.ranked[0].row]]))
+    rungs = smaller_gpu_frontier(
+        found, int(found.shapes.gpus[found.rows.group[best.ranked[0].row]])
+    )
     assert [int(found.shapes.gpus[found.rows.group[one.ranked[0].row]]) for one in rungs] == [
         32,
         16,

@@ -13,7 +13,7 @@ from planner.search.space.narrow import read_narrowing
 from planner.search.space.policies import (
     Policy,
     filled_counts,
-    loosest,
+    least_memory_policy,
     of_kinds,
     part_numbers,
     policies_of,
@@ -61,7 +61,9 @@ def test_policies_are_those_of_the_framework_that_the_options_leave(
 def test_only_several_kinds_without_a_part_are_decided_layer_by_layer() -> None:
     assert Policy(kinds=ALL).is_mixed
     assert not any(one.is_mixed for one in (NONE, WHOLE, PART))
-    assert loosest((NONE, PART, SELECTIVE)) == Policy(kinds=("none", "selective", "full"))
+    assert least_memory_policy((NONE, PART, SELECTIVE)) == Policy(
+        kinds=("none", "selective", "full")
+    )
 
 
 @pytest.mark.parametrize("kind", ["full", "offloaded"])

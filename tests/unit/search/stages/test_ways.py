@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.cost.module_sets import SelectiveCosts
-from planner.search.stages.solver import undominated
+from planner.search.stages.solver import non_dominated
 
 
 def options_of(added: list[float], saved: list[float], workspace: list[float]) -> SelectiveCosts:
@@ -16,7 +16,7 @@ def options_of(added: list[float], saved: list[float], workspace: list[float]) -
 
 
 def kept(options: SelectiveCosts, weights: list[float]) -> list[bool]:
-    return undominated(options, np.array(weights))[:, 0].tolist()
+    return non_dominated(options, np.array(weights))[:, 0].tolist()
 
 
 def test_a_set_that_is_worse_in_everything_is_not_tried() -> None:
@@ -48,5 +48,5 @@ def test_every_strategy_has_its_own_sets() -> None:
         lead_saved_bytes=np.array([[0.0, 0.0], [0.0, -1.0]]),
         workspace_bytes=np.ones((2, 2)),
     )
-    found = undominated(options, np.ones(2)).tolist()
+    found = non_dominated(options, np.ones(2)).tolist()
     assert found == [[True, False], [False, True]]

@@ -8,8 +8,8 @@ from depth import of_all
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from planner.search.stages import deal as dealing
-from planner.search.stages.deal import Pipeline, deal
+from planner.search.stages import partition as dealing
+from planner.search.stages.partition import Pipeline, partition_layers
 from planner.search.stages.stage_table import StageTable
 
 NUMBERS = st.integers(1, 40).map(lambda n: n / 8.0)
@@ -62,8 +62,8 @@ def test_a_deal_is_called_best_only_where_it_is(
     work_s = float(np.where(finite, table.seconds, np.inf).min(axis=1).sum())
     work_s = work_s if np.isfinite(work_s) else 0.0
     with mock.patch.object(dealing, "MOST_PROGRAMMES", sweeps):
-        free = deal(table, num_layers, pipeline, work_s, np.inf)
-        limited = deal(table, num_layers, pipeline, work_s, best_s * below)
+        free = partition_layers(table, num_layers, pipeline, work_s, np.inf)
+        limited = partition_layers(table, num_layers, pipeline, work_s, best_s * below)
     assert (free is None) == np.isinf(best_s)
     event(f"proved: {free is not None and free.is_optimal}")
     for dealt in (free, limited):

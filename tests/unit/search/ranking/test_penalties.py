@@ -1,4 +1,4 @@
-"""Handicaps: factors of at least 1, multiplied over what a strategy uses."""
+"""Penalties: factors of at least 1, multiplied over what a strategy uses."""
 
 from dataclasses import replace
 
@@ -9,14 +9,14 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.frameworks.registry import FRAMEWORKS, load_traits
-from planner.search.ranking.handicaps import (
-    HANDICAPS,
-    degree_handicap,
+from planner.search.ranking.penalties import (
+    PENALTIES,
+    degree_penalty,
+    evidence_penalty,
     factor_of,
-    handicap,
-    policy_handicap,
-    split_handicap,
-    used,
+    penalties_of,
+    policy_penalty,
+    split_penalty,
 )
 from planner.spec.job import JobSpec
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, Strategy, StrategyColumns
@@ -53,7 +53,7 @@ PLAIN = Strategy(
 
 
 def of(context: Context, **changes: object) -> float:
-    return float(handicap(context, replace(PLAIN, **changes).columns())[0])  # type: ignore[arg-type]
+    return float(evidence_penalty(context, replace(PLAIN, **changes).columns())[0])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -64,7 +64,7 @@ def test_plain_data_parallelism_has_none(framework: str) -> None:
 
 
 def test_every_factor_is_at_least_one_and_says_why() -> None:
-    for name, entry in HANDICAPS.items():
+    for name, entry in PENALTIES.items():
         assert entry.factor >= 1.0, name
         assert entry.reason, name
         assert (entry.basis == "prior") == (not entry.kind), name
@@ -179,11 +179,13 @@ def test_columns_are_the_same_as_one_by_one() -> None:
         for vpp in (1, 4)
         for offload in OFFLOAD_CODES
     ]
-    together = handicap(context, StrategyColumns.concatenate([s.columns() for s in strategies]))
-    alone = [float(handicap(context, s.columns())[0]) for s in strategies]
+    together = evidence_penalty(
+        context, StrategyColumns.concatenate([s.columns() for s in strategies])
+    )
+    alone = [float(evidence_penalty(context, s.columns())[0]) for s in strategies]
     assert together.tolist() == pytest.approx(alone)
     assert (together >= 1.0).all()
-    degrees = degree_handicap(
+    degrees = degree_penalty(
         context, StrategyColumns.concatenate([s.columns() for s in strategies])
     )
     assert (degrees <= together).all()
@@ -196,8 +198,8 @@ def test_columns_are_the_same_as_one_by_one() -> None:
 
 
 def test_offloaded_activations_are_cheap_on_a_fast_host_link_only() -> None:
-    over_pcie = policy_handicap("offloaded", None, context_for())
-    over_c2c = policy_handicap("offloaded", None, context_for(cluster="2xgb200-nvl72"))
+    over_pcie = policy_penalty("offloaded", None, context_for())
+    over_c2c = policy_penalty("offloaded", None, context_for(cluster="2xgb200-nvl72"))
     assert over_pcie == factor_of("activation_offload")
     assert over_c2c == factor_of("activation_offload_fast_link") < over_pcie
 
@@ -208,7 +210,7 @@ def test_policies_are_ordered_by_simplicity() -> None:
     def factor(
         kind: str, modules: tuple[str, ...] | None = None, *, partial: bool = False
     ) -> float:
-        return policy_handicap(kind, modules, context, partial=partial)
+        return policy_penalty(kind, modules, context, partial=partial)
 
     own = context.traits.recompute.selected
     assert factor("none") == 1.0
@@ -221,19 +223,19 @@ def test_policies_are_ordered_by_simplicity() -> None:
 
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(ValueError, match="allowed are none, selective, full, offloaded"):
-        policy_handicap("some", None, context_for())
+        policy_penalty("some", None, context_for())
 
 
 def test_stages_of_different_numbers_of_layers_count() -> None:
-    assert split_handicap((8, 8, 8)) == 1.0
-    assert split_handicap((8,)) == 1.0
-    assert split_handicap((8, 7)) == split_handicap((7, 8, 7)) == 1.0
-    assert split_handicap((8, 8, 7, 7), vpp=1) == factor_of("uneven_stages")
-    assert split_handicap((7, 8)) == split_handicap((8, 7, 8)) == factor_of("uneven_stages")
-    assert split_handicap((3, 3), vpp=2) == factor_of("uneven_stages")
+    assert split_penalty((8, 8, 8)) == 1.0
+    assert split_penalty((8,)) == 1.0
+    assert split_penalty((8, 7)) == split_penalty((7, 8, 7)) == 1.0
+    assert split_penalty((8, 8, 7, 7), vpp=1) == factor_of("uneven_stages")
+    assert split_penalty((7, 8)) == split_penalty((8, 7, 8)) == factor_of("uneven_stages")
+    assert split_penalty((3, 3), vpp=2) == factor_of("uneven_stages")
 
 
-def test_what_a_plan_uses_makes_up_its_handicap() -> None:
+def test_what_a_plan_uses_makes_up_its_penalty() -> None:
     context = context_for()
     plan = replace(
         PLAIN,
@@ -245,15 +247,15 @@ def test_what_a_plan_uses_makes_up_its_handicap() -> None:
         offload="optimizer:host",
         micro_batch=32,
     )
-    found = used(context, plan)
+    found = penalties_of(context, plan)
     assert min(found.values()) > 1.0
     assert np.prod(list(found.values())) == pytest.approx(
-        float(handicap(context, plan.columns())[0])
+        float(evidence_penalty(context, plan.columns())[0])
     )
-    assert used(context, PLAIN) == {}
-    assert used(context, replace(PLAIN, recompute_layers_per_stage=(32,))) == {
-        "full": policy_handicap("full", None, context)
+    assert penalties_of(context, PLAIN) == {}
+    assert penalties_of(context, replace(PLAIN, recompute_layers_per_stage=(32,))) == {
+        "full": policy_penalty("full", None, context)
     }
-    assert used(context, replace(PLAIN, recompute_layers_per_stage=(5,))) == {
-        "full": policy_handicap("full", None, context, partial=True)
+    assert penalties_of(context, replace(PLAIN, recompute_layers_per_stage=(5,))) == {
+        "full": policy_penalty("full", None, context, partial=True)
     }

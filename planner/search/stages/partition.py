@@ -35,7 +35,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealt:
+class Partition:
     """A split as columns of the table, and whether no other one is faster."""
 
     columns: Array | None
@@ -44,14 +44,14 @@ class Dealt:
     is_optimal: bool
 
 
-def deal(
+def partition_layers(
     table: StageTable,
     num_layers: int,
     pipeline: Pipeline,
     least_work_s: float,
     limit_s: float,
     deadline: float = np.inf,
-) -> Dealt | None:
+) -> Partition | None:
     """The best split; None where stages cannot hold the layers, or none is within the limit.
 
     ``least_work_s`` is a bound on the sum of stage times. After ``deadline``, of time.monotonic(),
@@ -64,7 +64,7 @@ def deal(
         return None
     if pipeline.seconds(slowest_s[0], least_work_s, tails_s[0]) > limit_s:
         return None
-    sweep = _Sweep(table, Programme(table, num_layers), pipeline, tails_s.tolist(), deadline)
+    sweep = _Sweep(table, PartitionDP(table, num_layers), pipeline, tails_s.tolist(), deadline)
     return sweep.run(slowest_s.tolist(), least_work_s)
 
 
@@ -74,7 +74,7 @@ class _Sweep:
     def __init__(
         self,
         table: StageTable,
-        programme: "Programme",
+        programme: "PartitionDP",
         pipeline: Pipeline,
         tails_s: list[float],
         deadline: float,
@@ -82,10 +82,10 @@ class _Sweep:
         self.table, self.programme, self.deadline = table, programme, deadline
         self.pipeline, self.tails_s = pipeline, tails_s
         self.possible = np.isfinite(table.seconds)
-        self.best: Dealt | None = None
+        self.best: Partition | None = None
         self.left = MOST_PROGRAMMES
 
-    def run(self, slowest_s: list[float], least_work_s: float) -> Dealt | None:
+    def run(self, slowest_s: list[float], least_work_s: float) -> Partition | None:
         """The best split; proved where every other pair of limits was tried or is too slow."""
         least_s, is_exact = least_work_s, False
         for slowest in slowest_s:
@@ -94,9 +94,9 @@ class _Sweep:
             if self._is_beaten(slowest, least_s):
                 break
             if not self._try(slowest, least_s):
-                return self.best or Dealt(columns=None, seconds=np.inf, is_optimal=False)
+                return self.best or Partition(columns=None, seconds=np.inf, is_optimal=False)
         best = self.best
-        return best and Dealt(columns=best.columns, seconds=best.seconds, is_optimal=True)
+        return best and Partition(columns=best.columns, seconds=best.seconds, is_optimal=True)
 
     def _is_beaten(self, slowest_s: float, total_s: float, tail_s: float | None = None) -> bool:
         if self.best is None:
@@ -119,7 +119,7 @@ class _Sweep:
             total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))
             seconds = self.pipeline.seconds(slowest_s, total_s, tail)
             if columns is not None and (self.best is None or seconds < self.best.seconds):
-                self.best = Dealt(columns=columns, seconds=seconds, is_optimal=False)
+                self.best = Partition(columns=columns, seconds=seconds, is_optimal=False)
             if total_s <= least_s * (1.0 + EQUAL):
                 return True
             if not is_exact and tail < tails[-1]:
@@ -150,7 +150,7 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
     return candidates[low:]
 
 
-class Programme:
+class PartitionDP:
     """Least sum of stage times over allowed cells of a table, by dynamic programming.
 
     After stage i, the least time in which stages 0 to i hold n layers, for every n.
