@@ -57,17 +57,20 @@ def read_base(argument: str) -> Base:
     if is_path(place):
         raw = load_yaml(Path(place))
         # files are named from the folder of the cluster file
-        for key in ("node", "accelerator", "fabric"):
-            named = raw.get(key)
-            if isinstance(named, str) and is_path(named):
-                raw[key] = str(Path(place).parent / raw[key])
-        return Base(cluster=cluster, raw=raw)
+        named = {key: str(Path(place).parent / file) for key, file in named_files(raw).items()}
+        return Base(cluster=cluster, raw={**raw, **named})
     if cluster.node.whole is not None:
         whole = cluster.node.whole.name
         message = f"a part of a node cannot be calibrated; give whole ones, such as 1x{whole}"
         raise InputError.single("command line", "CLUSTER", message)
     raw = {"node": cluster.node.name, "count": cluster.num_nodes}
     return Base(cluster=cluster, raw=raw)
+
+
+def named_files(raw: Mapping[str, Any]) -> dict[str, str]:
+    """The files that a cluster file names, by their keys."""
+    parts = {key: raw.get(key) for key in ("node", "accelerator", "fabric")}
+    return {key: part for key, part in parts.items() if isinstance(part, str) and is_path(part)}
 
 
 def known(base: Base, key: str) -> Known | None:

@@ -116,8 +116,13 @@ def all_tasks(world: World) -> Iterator[Task]:
     for dtype, sides in shapes.items():
         works = [(2.0 * m * n * k, {"m": m, "n": n, "k": k}) for m, n, k in sides]
         for each in sorted(works, key=lambda choice: choice[0]):
-            act = partial(_product, world, dtypes[dtype])
-            yield Task(what="product", action=act, choices=[each], first=FIRST_FLOPS, dtype=dtype)
+            yield Task(
+                what="product",
+                action=partial(_product, world, dtypes[dtype]),
+                choices=[each],
+                first=FIRST_FLOPS,
+                dtype=dtype,
+            )
     passes: tuple[What, ...] = ("attention_forward", "attention_backward")
     for head_dim, seq_len, what in product(HEAD_DIMS, SEQ_LENS, passes):
         yield Task(
@@ -128,19 +133,25 @@ def all_tasks(world: World) -> Iterator[Task]:
             dtype=usual,
         )
     for num_bytes, what in product(COPIED_BYTES[device], PASSES):
-        moved = (0.0, {"num_bytes": PASSES[what] * num_bytes})
         yield Task(
             what=what,
             action=partial(_stream, world, dtypes[usual], what),
-            choices=[moved],
+            choices=[(0.0, {"num_bytes": PASSES[what] * num_bytes})],
             dtype=usual,
         )
     links: tuple[What, ...] = ("host_to_device", "device_to_host")
     for what in links if world.is_gpu else ():
-        act = partial(_link, world, what)
-        yield Task(what=what, action=act, choices=[(0.0, {"num_bytes": LINK_BYTES})])
-    params = (0.0, {"params": ADAM_PARAMS[device]})
-    yield Task(what="host_adam", action=_adam, choices=[params], dtype="fp32")
+        yield Task(
+            what=what,
+            action=partial(_link, world, what),
+            choices=[(0.0, {"num_bytes": LINK_BYTES})],
+        )
+    yield Task(
+        what="host_adam",
+        action=_adam,
+        choices=[(0.0, {"params": ADAM_PARAMS[device]})],
+        dtype="fp32",
+    )
     if world.size > 1:
         yield from _collective_tasks(world)
 

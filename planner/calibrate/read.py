@@ -13,6 +13,7 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ FORMS = (
     "of products (m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
     "(params,threads,time_us); tables of --measure; logs of " + LOGS
 )
+# What reads a text, and what is wrong with the file where that finds no point.
+Reader = tuple[Callable[[str, str, ClusterSpec], Iterator[Point]], str]
 # Columns of sizes that tell what a CSV is of.
 _SIZES = {
     "product": ("m", "n", "k"),
@@ -100,12 +103,17 @@ def points_of(
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
     text = read_printed(path, MAX_LOG_BYTES)
     columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
-    for form, sizes in _SIZES.items():
-        if columns >= set(sizes):
-            return tuple(_csv_points(path, text, cluster, form))
-    for form, read in _READERS.items():
-        if re.search(form, text):
-            return tuple(read(path, text, cluster))
+    readers: list[Reader] = [
+        (partial(_csv_points, form), TRUNCATED)
+        for form, sizes in _SIZES.items()
+        if columns >= set(sizes)
+    ]
+    readers += [each for form, each in _READERS.items() if re.search(form, text)]
+    for read, nothing in readers[:1]:
+        points = tuple(read(path, text, cluster))
+        if nothing and not points:
+            raise InputError.single(path, "file", nothing)
+        return points
     # a log, as ``compare`` prices it
     found = compare(log_of(path, text, FORMS), request, config)
     if found.predicted is None or found.measured is None:
@@ -119,7 +127,7 @@ def _table_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]
     return table_points(path, read_table(path, text), cluster)
 
 
-def _csv_points(path: str, text: str, cluster: ClusterSpec, form: str) -> Iterator[Point]:
+def _csv_points(form: str, path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """A CSV of products, attention or Adam with a time, or of the first two with tflops.
 
     ``dtype`` [bf16]; of attention also ``pass`` (forward or backward) [forward], ``causal``
@@ -132,12 +140,9 @@ def _csv_points(path: str, text: str, cluster: ClusterSpec, form: str) -> Iterat
     if not names.keys() & set(times):
         message = f"needs a column {', '.join(times)}; given {', '.join(names)}"
         raise InputError.single(path, "line 1", message)
-    row = None
     for row in reader:
         given = {name: (row[key] or "").strip() for name, key in names.items()}
         yield _csv_point(Place(path=path, line=reader.line_num), given, cluster, form)
-    if row is None:
-        raise InputError.single(path, "line 1", TRUNCATED)
 
 
 def _csv_point(place: Place, given: Mapping[str, str], cluster: ClusterSpec, form: str) -> Point:
@@ -185,22 +190,19 @@ def _word(place: Place, name: str, given: Mapping[str, str]) -> Any:  # noqa: AN
 def _flash_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """FlashAttention 2 of each shape; PyTorch's and others' lines are passed over."""
     work: FlashAttention | None = None
-    rates = None
     for at, line in enumerate(text.split("\n"), 1):
         if shape := _SHAPE.search(line):
             head_dim, batch, seq_len = (int(shape[group]) for group in (2, 3, 4))
             # heads times their size in this benchmark, which runs in fp16
             heads, is_causal = 2048 // head_dim, shape[1] == "True"
             work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
-        if work is None or not (found := _FLASH.search(line)):
+        place, rates = Place(path=path, line=at), _FLASH.search(line)
+        if work is None or rates is None:
             continue
-        place, rates = Place(path=path, line=at), found.groups()
-        for rate, is_backward in zip(rates, (False, True), strict=True):
+        for rate, is_backward in zip(rates.groups(), (False, True), strict=True):
             flops = attention_flops(work, is_backward=is_backward)
             seconds = _seconds(place, {"tflops": rate}, flops)
             yield attention_point(place, work, "fp16", seconds, cluster, is_backward=is_backward)
-    if rates is None:
-        raise InputError.single(path, "file", "has no line of Flash2: it is truncated")
 
 
 def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
@@ -215,7 +217,7 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     check_devices(path, devices, cluster)
     heads = [at for at, line in enumerate(lines) if _HEADER.search(line)]
     tests: list[str | None] = []
-    before = num_rows = 0
+    before = 0
     for head, end in zip(heads, [*heads[1:], len(lines)], strict=True):
         rows = list(_nccl_rows(path, lines, head, end))
         test = _test(lines[before:head]) or (_test([path]) if head == heads[0] else None)
@@ -225,16 +227,15 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
             message = "does not say which test it is of; keep its command line, or name the file so"
             raise InputError.single(path, f"line {head + 1}", f"{message} (all_reduce_perf.txt)")
         said = [int(found[1]) for at, found in ranks.items() if before <= at < head]
-        tests.append(test)
-        num_rows += len(rows)
         before = rows[-1][0].line if rows else head
-        if rows and (kind := _KINDS.get(str(test))):
+        if not rows:
+            continue
+        tests.append(test)
+        if kind := _KINDS.get(str(test)):
             num_ranks = max(said) + 1 if said else _ranks_told(path, kind, rows[-1][-1])
             for place, num_bytes, seconds, _ in rows:
                 yield collective_point(place, kind, num_bytes, num_ranks, seconds, cluster)
-    if not num_rows:
-        raise InputError.single(path, f"line {len(lines)}", TRUNCATED)
-    if not any(test in _KINDS for test in tests):
+    if tests and not any(test in _KINDS for test in tests):
         message = f"is of {brief(tests[0])}; read are {', '.join(_KINDS)}"
         raise InputError.single(path, "collective", message)
 
@@ -297,7 +298,6 @@ def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[
     )
     devices = {found[1]: key for key, line in printed if (found := _DEVICE.match(line))}
     check_devices(path, devices, cluster)
-    has_rate = False
     for at, (key, line) in enumerate(printed):
         if not (way := _WAY.search(line)):
             continue
@@ -308,12 +308,8 @@ def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[
         row = printed[at + 2][1] if len(printed) > at + 2 else ""
         for cell in row.split()[1:]:
             if _RATE.fullmatch(cell) and float(cell) > 0:
-                has_rate = True
                 place = Place(path=path, line=1 if is_json else at + 3)
                 yield rate_point(place, HOST_LINK, float(cell) * GB, cluster)
-    if not has_rate:
-        message = "no bandwidth between host and device: run host_to_device_memcpy_ce"
-        raise InputError.single(path, "file", message)
 
 
 def _printed(path: str) -> Iterator[tuple[str, str]]:
@@ -357,20 +353,19 @@ def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
                 message = f"must be a number; given {brief(rate)}"
                 raise InputError.single(path, f"jobs.{at}.{section}.bw_bytes", message)
             rates[str(job.get("groupid", 0)), key] += rate
-    if not any(rates.values()):
-        raise InputError.single(path, "jobs", "none has read or written anything")
     for (_, key), rate in rates.items():
         if rate > 0:
             yield rate_point(Place(path=path, line=1), key, rate, cluster)
 
 
-# What a text of a form holds, and what reads it.
-_READERS: Mapping[str, Callable[[str, str, ClusterSpec], Iterator[Point]]] = {
-    rf"\A{FIRST_LINE}": _table_points,
-    _HEADER.pattern: _nccl_points,
-    _SHAPE.pattern: _flash_points,
-    r'\A\s*\{[\s\S]*"fio version"': _fio_points,
+# By what a text of a form holds.
+_READERS: Mapping[str, Reader] = {
+    rf"\A{FIRST_LINE}": (_table_points, ""),
+    _HEADER.pattern: (_nccl_points, TRUNCATED),
+    _SHAPE.pattern: (_flash_points, "has no line of Flash2: it is truncated"),
+    r'\A\s*\{[\s\S]*"fio version"': (_fio_points, "none has read or written anything"),
     rf"nvbandwidth|{_WAY.pattern}|\n\s*SUM (host_to_device|device_to_host)_memcpy_(ce|sm) [\d.]": (
-        _nvbandwidth_points
+        _nvbandwidth_points,
+        "no bandwidth between host and device: run host_to_device_memcpy_ce",
     ),
 }

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from planner.calibrate.figures import named_files
 from planner.calibrate.fit import Calibration, Fitted
 from planner.calibrate.machine import MeasuredMachine
-from planner.catalog.hardware import is_path
 from planner.limits import one_line
 from planner.units import plural
 
@@ -27,7 +27,8 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         f"{each.before:.1%} before, {each.after:.1%} now"
         for each in made.own
     ]
-    rest = {key: _from_folder(key, value, folder) for key, value in made.base.raw.items()}
+    files = named_files(made.base.raw)
+    rest = {**made.base.raw, **{key: os.path.relpath(files[key], folder) for key in files}}
     overrides = rest.pop("overrides", {})
     lines.append(_dumped(rest).rstrip())
     kept = {key: value for key, value in overrides.items() if key not in made.factors}
@@ -36,11 +37,6 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
     lines += [f"  {key}: {value!r}" for key, value in kept.items()]
     lines += [f"  {each.key}: {each.value:.6g}  # {_comment(each, day)}" for each in made.fitted]
     return "\n".join(lines) + "\n"
-
-
-def _from_folder(key: str, value: Any, folder: Path) -> Any:  # noqa: ANN401 - of a YAML file
-    names_file = key in ("node", "accelerator", "fabric") and isinstance(value, str)
-    return os.path.relpath(value, folder) if names_file and is_path(value) else value
 
 
 def _comment(each: Fitted, day: date) -> str:

@@ -73,7 +73,7 @@ def test_products_that_cannot_be_are_refused_at_their_line(h100: Base, tmp_path:
     assert "line 2: dtype 'int4'; allowed" in refused(h100, tmp_path, head + "8,8,8,int4,1\n")
     assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k\n8,8,8\n")
     assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k,time\n8,8,8,9\n")
-    assert "line 1: the table has no row: it is truncated" in refused(h100, tmp_path, head)
+    assert "file: the table has no row: it is truncated" in refused(h100, tmp_path, head)
 
 
 def test_flash_attentions_benchmark_is_read_by_its_own_kernel_alone(
