@@ -81,10 +81,6 @@ class Deadline:
         )
 
 
-# Of a search beside the plans, such as for their knobs, where a limit of time struck.
-BESIDE_S = 1.0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """One ranked plan: where it runs, how it is cut up, what that costs."""
@@ -203,8 +199,8 @@ class Answer(Found):
 
     @property
     def beside_s(self) -> float | None:
-        """Seconds for each search beside the plans; no limit where none struck."""
-        return None if self.is_complete else BESIDE_S
+        """Seconds for each search beside the plans, a second; no limit where none struck."""
+        return None if self.is_complete else 1.0
 
     @property
     def seconds(self) -> float:

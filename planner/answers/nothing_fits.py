@@ -161,30 +161,24 @@ def nothing_fits(
 
 def explanation(nothing: NothingFits) -> list[str]:
     """The explanation as lines of text."""
+    context, found = nothing.case.context, nothing.forbidding
+    cluster, job = context.cluster, context.job
+    given = "".join(f" {text}" for text in nothing.case.narrowing.texts)
+    asked = (
+        f"{context.model.name} on {cluster.num_accelerators:,} x {cluster.accelerator.name}, "
+        f"batch {job.global_batch} x {job.seq_len}, {context.traits.name}{given}"
+    )
     return [
-        _head(nothing),
-        *(_forbidden(nothing) if nothing.forbidding else _in_conflict(nothing)),
+        f"nothing fits: {asked}",
+        *(_forbidden(nothing, found) if found else _in_conflict(nothing)),
         *_missing(nothing),
         *_remedies(nothing),
         *_adapters(nothing),
     ]
 
 
-def _head(nothing: NothingFits) -> str:
-    context = nothing.case.context
-    cluster = context.cluster
-    given = "".join(f" {text}" for text in nothing.case.narrowing.texts)
-    return (
-        f"nothing fits: {context.model.name} on {cluster.num_accelerators:,} x "
-        f"{cluster.accelerator.name}, batch {context.job.global_batch} x {context.job.seq_len}, "
-        f"{context.traits.name}{given}"
-    )
-
-
-def _forbidden(nothing: NothingFits) -> Iterator[str]:
+def _forbidden(nothing: NothingFits, found: ConflictingRules) -> Iterator[str]:
     """The rules that forbid, with what they allow."""
-    found = nothing.forbidding
-    assert found is not None
     options = [text for text in nothing.conflict if text.startswith("--")]
     with_options = f" with {', '.join(options)}" if options else ""
     if not found.rules:

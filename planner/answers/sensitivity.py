@@ -21,11 +21,10 @@ WORTH_FRACTION = 0.002  # of time; figures that move less have no effect
 SEARCHES_OF_A_CROSSING = 3  # about, as most lie where prices say
 PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned again
 
-Layout = tuple[object, ...]
 Price = Callable[[float], float]  # factor of a figure to seconds
 
 
-def layout_of(plan: Plan) -> Layout:
+def layout_of(plan: Plan) -> tuple[object, ...]:
     """What makes it another layout: framework, degrees, ZeRO stage, what is offloaded."""
     strategy = plan.strategy
     degrees = tuple(strategy.degrees.items())
