@@ -192,11 +192,11 @@ def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDefi
 def _changes(space: Neighborhood, after: Strategy) -> Iterator[FieldChange]:
     """Fields that differ, those that count first; of the split, which is one change, one does."""
     before, counted = space.origin, set(space.changed_fields(after))
-    etp_follows = "etp" not in counted
     changed = [
         (name, getattr(before, name), getattr(after, name))
         for name in SEARCHED_FIELDS
-        if getattr(before, name) != getattr(after, name) and not (name == "etp" and etp_follows)
+        # Where etp is no decision of its own it follows tp.
+        if getattr(before, name) != getattr(after, name) and (name != "etp" or name in counted)
     ]
     selected = space.context.traits.recompute.selected
     split: list[tuple[str, Value, Value]] = [

@@ -124,11 +124,17 @@ def model(name: str) -> Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AcceleratorRow:
-    """An accelerator in a list; rates are dense, by data type, and power is rated."""
+class Named:
+    """What an entry of the hardware is called."""
 
     name: str
     title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorRow(Named):
+    """An accelerator in a list; rates are dense, by data type, and power is rated."""
+
     vendor: str
     architecture: str
     hbm_bytes: float
@@ -138,11 +144,9 @@ class AcceleratorRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeRow:
+class NodeRow(Named):
     """A node in a list; rates of its domain are per GPU and direction, of its network in all."""
 
-    name: str
-    title: str
     accelerator: str
     gpus: int
     scale_up: str
@@ -155,11 +159,9 @@ class NodeRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedRow:
+class NamedRow(Named):
     """A fabric, or a machine and its node, in a list."""
 
-    name: str
-    title: str
     node: str | None
 
 
@@ -183,12 +185,10 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardwareEntry:
+class HardwareEntry(Named):
     """One entry, every figure in its file's units; levels of a node are those of many nodes."""
 
     kind: Literal["accelerator", "node", "fabric", "machine"]
-    name: str
-    title: str
     note: str
     accelerator: AcceleratorRow | None
     node: NodeRow | None
