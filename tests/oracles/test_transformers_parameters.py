@@ -59,13 +59,14 @@ def biased(model: ModelSpec) -> dict[str, Any]:
     return llama(model) | {"attention_bias": model.biases.qkv}
 
 
+def experts(model: ModelSpec, **fields_of: str) -> dict[str, Any]:
+    """Fields of a config by the name that the mixture's own have here."""
+    return {theirs: getattr(model.moe, ours) for theirs, ours in fields_of.items()}
+
+
 def mixtral(model: ModelSpec) -> dict[str, Any]:
-    assert model.moe is not None
-    return llama(model) | {
-        "intermediate_size": model.moe.expert_ffn_size,
-        "num_local_experts": model.moe.num_experts,
-        "num_experts_per_tok": model.moe.top_k,
-    }
+    sizes = {"intermediate_size": "expert_ffn_size", "num_local_experts": "num_experts"}
+    return llama(model) | experts(model, **sizes, num_experts_per_tok="top_k")
 
 
 def gpt_oss(model: ModelSpec) -> dict[str, Any]:
@@ -77,57 +78,43 @@ def phimoe(model: ModelSpec) -> dict[str, Any]:
 
 
 def llama4(model: ModelSpec) -> dict[str, Any]:
-    assert model.moe is not None
-    return mixtral(model) | {
-        "intermediate_size_mlp": model.ffn_size,
-        "interleave_moe_layer_step": model.moe.moe_layer_step,
-    }
+    own = mixtral(model) | {"intermediate_size_mlp": model.ffn_size}
+    return own | experts(model, interleave_moe_layer_step="moe_layer_step")
+
+
+def with_experts(model: ModelSpec) -> dict[str, Any]:
+    sizes = {"num_experts": "num_experts", "moe_intermediate_size": "expert_ffn_size"}
+    return biased(model) | experts(model, **sizes, num_experts_per_tok="top_k")
 
 
 def qwen3_moe(model: ModelSpec) -> dict[str, Any]:
-    assert model.moe is not None
-    return biased(model) | {
-        "num_experts": model.moe.num_experts,
-        "num_experts_per_tok": model.moe.top_k,
-        "moe_intermediate_size": model.moe.expert_ffn_size,
-        "decoder_sparse_step": model.moe.moe_layer_step,
-    }
-
-
-def minimax_m2(model: ModelSpec) -> dict[str, Any]:
-    return mixtral(model) | {"head_dim": model.head_dim}
-
-
-def ernie(model: ModelSpec) -> dict[str, Any]:
-    assert model.moe is not None
-    return grouped(model) | {
-        "moe_num_experts": model.moe.num_experts,
-        "moe_k": model.moe.top_k,
-        "moe_intermediate_size": model.moe.expert_ffn_size,
-        "moe_num_shared_experts": model.moe.num_shared_experts,
-        "moe_layer_start_index": model.moe.num_leading_dense_layers,
-    }
+    return with_experts(model) | experts(model, decoder_sparse_step="moe_layer_step")
 
 
 def hy3(model: ModelSpec) -> dict[str, Any]:
-    assert model.moe is not None
-    return biased(model) | {
-        "num_experts": model.moe.num_experts,
-        "num_experts_per_tok": model.moe.top_k,
-        "moe_intermediate_size": model.moe.expert_ffn_size,
-        "num_shared_experts": model.moe.num_shared_experts,
-    }
+    return with_experts(model) | experts(model, num_shared_experts="num_shared_experts")
+
+
+def ernie(model: ModelSpec) -> dict[str, Any]:
+    return grouped(model) | experts(
+        model,
+        moe_num_experts="num_experts",
+        moe_k="top_k",
+        moe_intermediate_size="expert_ffn_size",
+        moe_num_shared_experts="num_shared_experts",
+        moe_layer_start_index="num_leading_dense_layers",
+    )
 
 
 def with_shared_experts(model: ModelSpec) -> dict[str, Any]:
-    assert model.moe is not None
-    return grouped(model) | {
-        "n_routed_experts": model.moe.num_experts,
-        "n_shared_experts": model.moe.num_shared_experts,
-        "num_experts_per_tok": model.moe.top_k,
-        "moe_intermediate_size": model.moe.expert_ffn_size,
-        "first_k_dense_replace": model.moe.num_leading_dense_layers,
-    }
+    return grouped(model) | experts(
+        model,
+        n_routed_experts="num_experts",
+        n_shared_experts="num_shared_experts",
+        num_experts_per_tok="top_k",
+        moe_intermediate_size="expert_ffn_size",
+        first_k_dense_replace="num_leading_dense_layers",
+    )
 
 
 def glm4_moe(model: ModelSpec) -> dict[str, Any]:
@@ -140,13 +127,9 @@ def glm4_moe(model: ModelSpec) -> dict[str, Any]:
 
 def deepseek(model: ModelSpec) -> dict[str, Any]:
     assert model.mla is not None
-    return with_shared_experts(model) | {
-        "q_lora_rank": model.mla.q_lora_rank or None,
-        "kv_lora_rank": model.mla.kv_lora_rank,
-        "qk_nope_head_dim": model.mla.qk_nope_head_dim,
-        "qk_rope_head_dim": model.mla.qk_rope_head_dim,
-        "v_head_dim": model.mla.v_head_dim,
-    }
+    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    ranks = {name: getattr(model.mla, name) for name in names}
+    return with_shared_experts(model) | ranks | {"q_lora_rank": model.mla.q_lora_rank or None}
 
 
 def glm4_moe_lite(model: ModelSpec) -> dict[str, Any]:
@@ -257,7 +240,7 @@ ARCHITECTURES = {
     "hy_v3": causal("HYV3", hy3),
     "llama": causal("Llama", llama),
     "llama4_text": Architecture("Llama4TextConfig", "Llama4ForCausalLM", llama4),
-    "minimax_m2": causal("MiniMaxM2", minimax_m2),
+    "minimax_m2": causal("MiniMaxM2", mixtral),
     "ministral3": causal("Ministral3", llama),
     "mistral": causal("Mistral", llama),
     "mixtral": causal("Mixtral", mixtral),
