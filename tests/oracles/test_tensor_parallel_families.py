@@ -10,55 +10,12 @@ from deepspeed.module_inject.auto_tp import AutoTP
 from deepspeed.module_inject.autotp_config import AutoTPConfig, PartitionType
 from deepspeed.module_inject.tp_plan_converter import TPPlanConverter
 from deepspeed.runtime.tensor_parallel.config import _get_hf_tp_plan
+from hf_types import FAMILIES
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from planner.catalog.hf.family import families
 from planner.frameworks.registry import load_traits
 
-TYPES = {
-    "bert": "bert",
-    "bloom": "bloom",
-    "deepseek-v2": "deepseek_v2",
-    "deepseek-v3": "deepseek_v3",
-    "ernie-4.5": "ernie4_5_moe",
-    "falcon": "falcon",
-    "gemma": "gemma",
-    "gemma2": "gemma2",
-    "gemma3": "gemma3_text",
-    "glm-4.5": "glm4_moe",
-    "glm-4.7-flash": "glm4_moe_lite",
-    "gpt-j": "gptj",
-    "gpt-neox": "gpt_neox",
-    "gpt-oss": "gpt_oss",
-    "gpt2": "gpt2",
-    "hy3": "hy_v3",
-    "kimi-k2": "deepseek_v3",
-    "llama-like": "llama",
-    "llama1": "llama",
-    "llama2": "llama",
-    "llama3": "llama",
-    "llama3.1": "llama",
-    "llama3.2": "llama",
-    "llama3.3": "llama",
-    "llama4": "llama4_text",
-    "minimax-m2": "minimax_m2",
-    "mistral": "mistral",
-    "mixtral": "mixtral",
-    "mpt": "mpt",
-    "nemotron-4": "nemotron",
-    "olmo2": "olmo2",
-    "opt": "opt",
-    "phi": "phi",
-    "phi3": "phi3",
-    "phi4": "phi3",
-    "pythia": "gpt_neox",
-    "qwen2.5": "qwen2",
-    "qwen3": "qwen3",
-    "seed-oss": "seed_oss",
-    "t5": "t5",
-    "vit": "vit",
-}
-"""Transformers' type of the families of models/; what is not here it has no code for."""
 CLASSES = {
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
@@ -77,7 +34,7 @@ WHOLE_MODELS = {"gemma3"}
 def all_types() -> dict[str, str]:
     """Every family name and its type."""
     own = {name: name for name in families() if name not in WHOLE_MODELS}
-    return own | TYPES
+    return own | FAMILIES
 
 
 def plan_of(kind: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hf_types import FAMILIES
 
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
@@ -260,39 +261,6 @@ ARCHITECTURES = {
     "t5": Architecture("T5Config", "T5ForConditionalGeneration", t5),
     "vit": Architecture("ViTConfig", "ViTForImageClassification", vit),
 }
-FAMILIES = {
-    "deepseek-v2": "deepseek_v2",
-    "deepseek-v3": "deepseek_v3",
-    "ernie-4.5": "ernie4_5_moe",
-    "gemma3": "gemma3_text",
-    "glm-4.5": "glm4_moe",
-    "glm-4.7-flash": "glm4_moe_lite",
-    "gpt-j": "gptj",
-    "gpt-neox": "gpt_neox",
-    "gpt-oss": "gpt_oss",
-    "gpt3": "gpt2",
-    "hy3": "hy_v3",
-    "kimi-k2": "deepseek_v3",
-    "korthikanti-2022": "gpt2",
-    "llama-like": "llama",
-    "llama1": "llama",
-    "llama2": "llama",
-    "llama3": "llama",
-    "llama3.1": "llama",
-    "llama3.2": "llama",
-    "llama3.3": "llama",
-    "llama4": "llama4_text",
-    "megatron-gpt2": "gpt2",
-    "megatron-sc21": "gpt2",
-    "minimax-m2": "minimax_m2",
-    "mt-nlg": "gpt2",
-    "nemotron-4": "nemotron",
-    "phi4": "phi3",
-    "pythia": "gpt_neox",
-    "qwen2.5": "qwen2",
-    "seed-oss": "seed_oss",
-}
-"""Architecture of a family whose name is another."""
 SINGLE = {"mixtral-8x7b": "mixtral", "mixtral-8x22b": "mixtral", "phi-3.5-moe": "phimoe"}
 """Architecture of a model that differs from its family's."""
 ALWAYS_TIED = "t5"
