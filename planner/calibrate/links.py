@@ -13,8 +13,6 @@ from planner.spec.cluster import Collective
 from planner.units import GB, GBIT_PER_S, KIB, US, Array, plural
 
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-# Of links between ranks of a node where one process alone was measured.
-UNKNOWN_GB_PER_S, UNKNOWN_LATENCY_US = 1.0, 100.0
 LEAST_POINTS = 3  # of a regime
 OPEN = 3.0  # deviation of the logarithms of what nothing is known of
 ASSUMED = "assumed: "
@@ -106,11 +104,8 @@ def link_figures(table: Table) -> list[StatedFigure]:
     scale_up = "node.scale_up."
     if not messages:
         note = f"{ASSUMED}nothing between ranks of a node was measured"
-        unknown = {
-            "gb_per_s_per_direction": UNKNOWN_GB_PER_S,
-            "latency_us": UNKNOWN_LATENCY_US,
-            "efficiency_fraction": 1.0,
-        }
+        # no plan of one process uses them; what slow links reach
+        unknown = {"gb_per_s_per_direction": 1.0, "latency_us": 100.0, "efficiency_fraction": 1.0}
         return [StatedFigure(scale_up + key, value, note=note) for key, value in unknown.items()]
     fit = _fit(messages)
     large = fit.bytes_per_s[-1] / GB

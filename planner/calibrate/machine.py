@@ -16,7 +16,7 @@ from planner.calibrate.figures import Base
 from planner.calibrate.fit import FormulaFit, OwnErrors, fit_formula, own_errors
 from planner.calibrate.links import COLLECTIVES, StatedFigure, link_figures
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
-from planner.calibrate.rows import Machine, Measured, Table, What
+from planner.calibrate.rows import Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
 from planner.catalog.paths import PLAIN_FABRIC
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
@@ -261,7 +261,10 @@ def _document(table: Table, figures: Sequence[StatedFigure]) -> dict[str, Any]:
     threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
     note = f"planner calibrate --measure, {machine.software}, {machine.backend or 'one process'}"
     source = {"note": note, "date": machine.date}
-    name = _device_slug(machine) + (f"-{threads.replace(' ', '-')}" if is_processor else "")
+    # without brands and clock rates
+    words = re.sub(r"\((?:r|tm)\)|cpu|processor|@.*|nvidia|amd instinct", " ", machine.name.lower())
+    slug = re.sub(r"[^a-z0-9.]+", "-", words).strip("-") or machine.device
+    name = slug + (f"-{threads.replace(' ', '-')}" if is_processor else "")
     count = {"value": machine.per_node, "basis": SOURCE, "source": SOURCE}
     accelerator = {
         "title": f"{machine.name}{f', {threads} a process' * is_processor}, as measured",
@@ -290,12 +293,6 @@ def _document(table: Table, figures: Sequence[StatedFigure]) -> dict[str, Any]:
         "accelerator": accelerator,
         **({"overrides": overrides} if overrides else {}),
     }
-
-
-def _device_slug(machine: Machine) -> str:
-    """What the device is called, without brands and clock rates."""
-    words = re.sub(r"\((?:r|tm)\)|cpu|processor|@.*|nvidia|amd instinct", " ", machine.name.lower())
-    return re.sub(r"[^a-z0-9.]+", "-", words).strip("-") or machine.device
 
 
 def _sections(figures: Sequence[StatedFigure]) -> dict[str, Any]:

@@ -167,8 +167,8 @@ def product_point(
     peak = cluster.accelerator.peak_flops_per_s.get(cast("Dtype", precision))
     if peak is None:
         raise place.refuse(f"{cluster.accelerator.name} has no peak in {precision}")
-    rate = 2.0 * m * n * k / measured_s
-    _check_rate(place, f"{precision} product", rate, "the peak is", peak, FLOPS)
+    flops = 2.0 * m * n * k
+    _check_rate(place, f"{precision} product", flops / measured_s, "the peak is", peak, FLOPS)
     gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
 
     def predict(machine: ClusterSpec) -> float:
