@@ -35,7 +35,6 @@ from planner.limits import (
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.job import (
-    Documents,
     JobSpec,
     Precision,
     read_documents,
@@ -211,6 +210,11 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
         peak_flops_per_s(cluster.accelerator, inputs.precision)
     except ValueError as error:
         raise InputError.single(str(path), "inputs.precision", str(error)) from None
+    try:
+        text = inputs.documents
+        documents = None if text is None else read_documents(text, inputs.seq_len)
+    except ValueError as error:
+        raise InputError.single(str(path), "inputs.documents", str(error)) from None
     model = load_model(inputs.model)
     return Context(
         model=model,
@@ -220,22 +224,13 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
             precision=inputs.precision,
             total_tokens=inputs.total_tokens,
             imbalance_fraction=inputs.imbalance_fraction,
-            documents=_documents(inputs, path),
+            documents=documents,
             mtp_layers=inputs.mtp_layers,
         ),
         cluster=cluster,
         traits=_traits(inputs, model, path),
         margin_fraction=inputs.margin_fraction,
     )
-
-
-def _documents(inputs: InputsPart, path: Path) -> Documents | None:
-    if inputs.documents is None:
-        return None
-    try:
-        return read_documents(inputs.documents, inputs.seq_len)
-    except ValueError as error:
-        raise InputError.single(str(path), "inputs.documents", str(error)) from None
 
 
 def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
