@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.answers.base import Answer, Plan
-from planner.answers.plan import answer, with_room
+from planner.answers.plan import answer, respecting_margin
 from planner.answers.recipe import recipe_context, recipe_strategy
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model
@@ -237,7 +237,7 @@ def compared(row: SetUp, records: Mapping[str, Record]) -> Compared:
 
 def answered(row: SetUp, question: Asked) -> Compared:
     """Price the layout of a question and ask for the planner's own."""
-    found = with_room(lambda contexts: answer(contexts, top=NUM_ROWS), [question.context])
+    found = respecting_margin(lambda contexts: answer(contexts, top=NUM_ROWS), [question.context])
     own = estimate(question.context, question.strategy) if question.strategy else None
     return Compared(row=row, asked=question, own=own, answer=found)
 

@@ -232,7 +232,7 @@ def plans_of(context: Context, found: Sequence[FoundLayout]) -> list[Plan]:
     ]
 
 
-def context_around(plan: Plan) -> Context:
+def search_context(plan: Plan) -> Context:
     """The plan's context with all that a search may choose.
 
     A plan file does not say how its search was narrowed.

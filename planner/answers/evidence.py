@@ -74,19 +74,19 @@ _READERS: Mapping[object, Callable[[str], Any]] = {
 
 if TYPE_CHECKING:
 
-    class Near(PublishedRun):
+    class NearbyRun(PublishedRun):
         """A published run and its distance from a plan, in octaves."""
 
         octaves: float
 else:
-    Near = row_of("Near", PublishedRun, {"octaves": float}, derived=("time_error",))
+    NearbyRun = row_of("NearbyRun", PublishedRun, {"octaves": float}, derived=("time_error",))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Row):
     """Published runs that are like a plan."""
 
-    runs: tuple[Near, ...]
+    runs: tuple[NearbyRun, ...]
     """Nearest first."""
     note: str = ""
     """Where no run is on the same accelerator or none is near; else empty."""
@@ -136,16 +136,16 @@ def distances(context: Context, strategy: Strategy) -> Array:
     return total
 
 
-def _nearest(among: Mask, octaves: Array) -> tuple[Near, ...]:
+def _nearest(among: Mask, octaves: Array) -> tuple[NearbyRun, ...]:
     """At most MAX_RUNS runs of different layouts, none farther than NEAR_OCTAVES."""
-    kept: dict[tuple[object, ...], Near] = {}
+    kept: dict[tuple[object, ...], NearbyRun] = {}
     # Two runs that share these would say the same twice.
     names = ("source", "model", "accelerator", "gpus", "framework", *_DEGREES)
     for index in np.argsort(octaves, kind="stable").tolist():
         if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
             run = published_runs()[index]
             shared = tuple(getattr(run, name, 1) for name in names)
-            kept.setdefault(shared, told(Near, run, octaves=float(octaves[index])))
+            kept.setdefault(shared, told(NearbyRun, run, octaves=float(octaves[index])))
     return tuple(kept.values())
 
 

@@ -26,7 +26,7 @@ from planner.answers.rows import (
     SoftwareRow,
     layout_row,
 )
-from planner.answers.variants import Saving, savings
+from planner.answers.variants import PricedChange, savings
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, TimeItem, Verdict, estimate
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
@@ -52,7 +52,7 @@ class MemoryAnswer:
     estimate: Estimate
     ledgers: tuple[StageLedger, ...]
     """One per pipeline stage, each at its own fullest moment."""
-    savings: list[Saving]
+    savings: list[PricedChange]
     notes: tuple[Note, ...] = ()
 
 
@@ -118,7 +118,7 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
     host_limit_bytes: float | None  # type: ignore[assignment]
     """Null where nothing is offloaded."""
     stages: list[StageRow]
-    savings: list[Saving]
+    savings: list[PricedChange]
     notes: list[str]
 
     @classmethod

@@ -41,7 +41,7 @@ HOPELESS = 100.0  # elapsed over useful time from which on a job is said never t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class JobAssumptions:
     """What is said about storage and failures; None is filled in as ``Job`` says."""
 
     storage_bytes_per_s: float | None = None
@@ -66,7 +66,7 @@ class Job:
     """A plan run to the end of its tokens; needs ``total_tokens`` of the plan's job."""
 
     plan: Plan
-    terms: Terms
+    terms: JobAssumptions
 
     def of_tokens(self, number: int) -> "Job":
         """The same over so many tokens."""

@@ -191,7 +191,7 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
 Ask = Callable[[Sequence[Context]], Answer]
 
 
-def with_room(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) -> Answer:
+def respecting_margin(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) -> Answer:
     """Plans that leave the margin free; where none does, those that need it, noted as tight.
 
     ``is_given``: the user chose the margin, so it is kept. It is kept too where the search ran out
@@ -244,7 +244,7 @@ def searched(
         deadline=deadline,
         progress=progress,
     )
-    return with_room(ask, resolved.contexts, is_given=resolved.keeps_margin)
+    return respecting_margin(ask, resolved.contexts, is_given=resolved.keeps_margin)
 
 
 @dataclass(frozen=True, kw_only=True)

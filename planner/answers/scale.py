@@ -34,7 +34,7 @@ NAMED_FRACTION = 0.005  # losses below this name no limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class ScalePoint:
     """One size: its batch, and the best plan on all its GPUs or why there is none."""
 
     num_gpus: int
@@ -89,14 +89,14 @@ def gpus_for_deadline(total_flops: float, flops_per_s: float, seconds: float) ->
 class Scaling:
     """A scaling curve; the base is the first size at which anything fits."""
 
-    points: tuple[Point, ...]
+    points: tuple[ScalePoint, ...]
     is_weak: bool
     case: Case
     finish_in_s: float | None = None  # what the whole job may take
     seconds: float = 0.0
 
     @cached_property
-    def fitting(self) -> tuple[tuple[Point, Plan], ...]:
+    def fitting(self) -> tuple[tuple[ScalePoint, Plan], ...]:
         """The sizes with a plan, ascending, and their plans."""
         return tuple((point, point.plan) for point in self.points if point.plan is not None)
 
@@ -206,7 +206,9 @@ def scaling(
         found = fastest_on_all(replace(case, contexts=tuple(sized)), deadline)
         seconds += sum(result.seconds for result in found.searches)
         why = _why_none(found)
-        points.append(Point(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why))
+        points.append(
+            ScalePoint(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why)
+        )
     return Scaling(
         case=case,
         points=tuple(points),
@@ -246,7 +248,7 @@ class ScaleRow(Row):
     plan: PlanRow | None = None
 
     @classmethod
-    def of(cls, result: Scaling, point: Point) -> "ScaleRow":
+    def of(cls, result: Scaling, point: ScalePoint) -> "ScaleRow":
         """The row of a point of the curve."""
         plan = point.plan
         if plan is None:

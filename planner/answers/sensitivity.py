@@ -54,7 +54,7 @@ class Point(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossing(Row):
+class Crossover(Row):
     """Where another layout begins to win, nearest to the figure's value on one side."""
 
     factor: float
@@ -68,14 +68,14 @@ class Crossing(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(Row):
+class ParameterSweep(Row):
     """What one figure does."""
 
     figure: Parameter
     points: tuple[Point, ...]
     elasticity: float | None
     """Percent of time per token for a percent of the figure, between the nearest points."""
-    crossings: tuple[Crossing, ...]
+    crossings: tuple[Crossover, ...]
     span: float
     """By what share of its time the plan differs between the ends of what machines differ by."""
 
@@ -103,13 +103,13 @@ class Sensitivity:
     """Of the question, or saved."""
     best: Plan
     """That a search finds; the same of a question."""
-    responses: tuple[Response, ...]
+    responses: tuple[ParameterSweep, ...]
     num_searches: int
     is_proved: bool
     """Every plan was proved best under the model."""
 
     @property
-    def worth_measuring(self) -> tuple[Response, ...]:
+    def worth_measuring(self) -> tuple[ParameterSweep, ...]:
         """Figures of the hardware that machines differ in, what moves time most first."""
         found = [one for one in self.responses if one.span > WORTH_FRACTION or one.decides]
         return tuple(sorted(found, key=lambda one: -one.span))
@@ -206,7 +206,7 @@ def sensitivity(
     )
 
 
-def _response(figure: Parameter, plan: Plan, asker: _Asker) -> Response:
+def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
     factors = [factor for factor in map(figure.factor, FACTORS) if factor != 1.0]
     winners = {factor: asker.at(figure, factor) for factor in dict.fromkeys(factors)}
 
@@ -222,7 +222,7 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> Response:
             strategy=layout_row(best.strategy) if best else None,
         )
 
-    return Response(
+    return ParameterSweep(
         figure=figure,
         points=tuple(point(factor, best) for factor, best in winners.items()),
         elasticity=_elasticity(winners),
@@ -267,7 +267,7 @@ def _span(figure: Parameter, plan: Plan) -> float:
 
 def _crossings(
     figure: Parameter, winners: Mapping[float, Plan | None], asker: _Asker
-) -> Iterator[Crossing]:
+) -> Iterator[Crossover]:
     """On either side the first place, going outwards, where another layout wins."""
     below = sorted((factor for factor in winners if factor < 1.0), reverse=True)
     for side in (below, sorted(factor for factor in winners if factor > 1.0)):
@@ -285,7 +285,7 @@ def _same(plan: Plan | None, best: Plan) -> bool:
 
 def _crossing(
     figure: Parameter, inside: float, outside: float, found: Plan | None, asker: _Asker
-) -> Crossing:
+) -> Crossover:
     """The crossing between a value where the best layout wins and one where it does not.
 
     Looked for first on both sides of where the two plans that are known take as long, then by
@@ -311,7 +311,7 @@ def _crossing(
         guesses=(equal * PROBE_RATIO, equal / PROBE_RATIO),
     )
     winner = winners[far]
-    return Crossing(
+    return Crossover(
         factor=far,
         value=far * figure.value,
         strategy=layout_row(winner.strategy) if winner else None,
@@ -328,7 +328,7 @@ class SensitivityDocument(Row):
     """That a search finds."""
     given: PlanRow | None
     """Of the file that was asked about."""
-    figures: list[Response]
+    figures: list[ParameterSweep]
     worth_measuring: list[str]
     """Figures by what their range moves, most first."""
     next_command: str | None

@@ -103,7 +103,7 @@ def _launch(traits: FrameworkTraits) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Topic:
+class SoftwareTopic:
     """One thing a plan assumes about its software."""
 
     name: str
@@ -113,24 +113,28 @@ class Topic:
     """Whether a plan's numbers depend on it."""
 
 
-TOPICS: tuple[Topic, ...] = (
-    Topic(name="layers", phrase=lambda t: KERNELS.get(t.kernels.saved.name, t.kernels.saved.name)),
-    Topic(
+TOPICS: tuple[SoftwareTopic, ...] = (
+    SoftwareTopic(
+        name="layers", phrase=lambda t: KERNELS.get(t.kernels.saved.name, t.kernels.saved.name)
+    ),
+    SoftwareTopic(
         name="states",
         phrase=lambda t: (
             "weights and states of 16 bits, no master copy"
             * (t.states.optimizer_state_fraction < 1)
         ),
     ),
-    Topic(name="attention", phrase=_attention),
-    Topic(name="dropout", phrase=lambda t: "dropout" if t.kernels.dropout else "no dropout"),
-    Topic(name="loss", phrase=lambda t: LOSSES.get(t.kernels.loss, t.kernels.loss)),
-    Topic(
+    SoftwareTopic(name="attention", phrase=_attention),
+    SoftwareTopic(
+        name="dropout", phrase=lambda t: "dropout" if t.kernels.dropout else "no dropout"
+    ),
+    SoftwareTopic(name="loss", phrase=lambda t: LOSSES.get(t.kernels.loss, t.kernels.loss)),
+    SoftwareTopic(
         name="gradient_reduction",
         phrase=_reduction,
         matters=lambda c, s: (s.dp > 1 or s.cp > 1) and not _sharded(c, s),
     ),
-    Topic(
+    SoftwareTopic(
         name="sharded_gradients",
         phrase=lambda t: (
             (
@@ -141,36 +145,36 @@ TOPICS: tuple[Topic, ...] = (
         ),
         matters=_sharded,
     ),
-    Topic(
+    SoftwareTopic(
         name="accumulation",
         phrase=lambda t: (
             "gradients kept whole between micro-batches" * bool(t.states.accumulated_gradient_bytes)
         ),
         matters=lambda _, s: s.zero_stage > 1 and s.num_micro_batches > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="weight_gather",
         phrase=lambda t: (
             f"weights gathered ({_overlap(overlaps=t.overlap.overlaps_parameter_gather)})"
         ),
         matters=lambda _, s: s.zero_stage in (1, 2),
     ),
-    Topic(
+    SoftwareTopic(
         name="secondary_shards",
         phrase=lambda t: "ZeRO++ shards per node" * bool(t.states.zero3_secondary_weight_bytes),
         matters=lambda _, s: s.zero_stage == 3,
     ),
-    Topic(
+    SoftwareTopic(
         name="tensor_parallel",
         phrase=lambda t: TENSOR_PARALLEL[t.overlap.tensor_parallel_overlap],
         matters=lambda _, s: s.tp > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="pipeline_transfers",
         phrase=lambda t: TRANSFERS[t.overlap.pipeline_p2p_overlap],
         matters=lambda _, s: s.pp > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="optimizer_step",
         phrase=lambda t: (
             "optimizer steps after all stages"
@@ -179,7 +183,7 @@ TOPICS: tuple[Topic, ...] = (
         ),
         matters=lambda _, s: s.pp > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="context_parallel",
         phrase=lambda t: (
             "context exchanged all-to-all"
@@ -188,12 +192,12 @@ TOPICS: tuple[Topic, ...] = (
         ),
         matters=lambda _, s: s.cp > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="expert_all_to_all",
         phrase=lambda t: ALL_TO_ALL[t.overlap.expert_all_to_all_overlap],
         matters=lambda _, s: s.ep > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="dispatcher",
         phrase=lambda t: (
             (
@@ -205,17 +209,19 @@ TOPICS: tuple[Topic, ...] = (
         ),
         matters=lambda _, s: s.ep > 1,
     ),
-    Topic(
+    SoftwareTopic(
         name="policies",
         phrase=lambda t: POLICY_SCOPES[t.support.policy_scope],
         matters=lambda _context, _strategy: False,
     ),
-    Topic(
+    SoftwareTopic(
         name="host",
         phrase=lambda t: f"kernels launched in {t.kernels.launch_s * 1e6:g} us each",
         matters=lambda _context, _strategy: False,
     ),
-    Topic(name="launch", phrase=_launch, matters=lambda context, _: context.model.moe is not None),
+    SoftwareTopic(
+        name="launch", phrase=_launch, matters=lambda context, _: context.model.moe is not None
+    ),
 )
 
 

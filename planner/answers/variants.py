@@ -127,7 +127,7 @@ NOTHING = 1e-6  # relative changes below this are none
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saving:
+class PricedChange:
     """One change: its peak and time, or the rule that forbids it."""
 
     change: str
@@ -209,12 +209,12 @@ def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
     return replace(strategy, pp=pp, **split_values(layers, policy_counts(layers, under)))
 
 
-def _saving(change: str, context: Context, strategy: Strategy, before: Estimate) -> Saving:
+def _saving(change: str, context: Context, strategy: Strategy, before: Estimate) -> PricedChange:
     found = price(with_batch(context, strategy), strategy)
     if not isinstance(found, Plan):
-        return Saving(change=change, refused=found[0].rule, why=found[0].text)
+        return PricedChange(change=change, refused=found[0].rule, why=found[0].text)
     after = found.estimate
-    return Saving(
+    return PricedChange(
         change=change,
         peak_bytes=after.memory.peak_bytes,
         saved_bytes=before.memory.peak_bytes - after.memory.peak_bytes,
@@ -223,7 +223,7 @@ def _saving(change: str, context: Context, strategy: Strategy, before: Estimate)
     )
 
 
-def savings(context: Context, strategy: Strategy, before: Estimate) -> list[Saving]:
+def savings(context: Context, strategy: Strategy, before: Estimate) -> list[PricedChange]:
     """Every single change, legal ones first, those that save most at the top."""
     changes = (
         *_state_changes(strategy),

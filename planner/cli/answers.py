@@ -214,7 +214,7 @@ def sensitivity(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Turn every figure of hardware and job, plan again: what moves time, where others win."""
-    from planner.answers.base import Deadline, context_around
+    from planner.answers.base import Deadline, search_context
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
     from planner.cli.output import measuring
@@ -234,7 +234,7 @@ def sensitivity(
         limit_s = query.get("time_limit")
         assert found is not None
         plan = found[1]
-        case = Case(contexts=(context_around(plan),))
+        case = Case(contexts=(search_context(plan),))
     else:
         resolved = resolve(query)
         case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)

@@ -231,7 +231,7 @@ def _saved(path: Path) -> "tuple[Plan, PlanText]":
 
 def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
     """What a search of the whole space finds for the plan's question; None where nothing fits."""
-    from planner.answers.base import context_around
+    from planner.answers.base import search_context
     from planner.answers.plan import answered
     from planner.cli.output import delayed_progress
     from planner.errors import InputError, NothingFitsError
@@ -243,7 +243,7 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
         raise InputError(query.problems)
     resolved = Resolved(
         query=query,
-        contexts=(context_around(plan),),
+        contexts=(search_context(plan),),
         narrowing=EVERYTHING,
         aim=Aim(pareto=("iteration_s", "gpus")),
         time_limit_s=query.get("time_limit"),

@@ -11,7 +11,7 @@ from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
 from planner.query.query import Query
 
 if TYPE_CHECKING:
-    from planner.answers.job import Job, Terms
+    from planner.answers.job import Job, JobAssumptions
     from planner.notes import Note, Problems
 
 LEAST_GB_PER_S, MOST_GB_PER_S = 1e-3, 1e6
@@ -85,9 +85,9 @@ def _terms(
     times: tuple[str | None, str | None, str | None],
     storage: float | None,
     is_async: bool,
-) -> "Terms":
+) -> "JobAssumptions":
     """The terms given; what is wrong with them is noted."""
-    from planner.answers.job import Terms
+    from planner.answers.job import JobAssumptions
     from planner.units import GB, parse_duration
 
     names = ("--node-mtbf", "--restart", "--checkpoint-interval")
@@ -97,17 +97,17 @@ def _terms(
     if storage is not None and not LEAST_GB_PER_S <= storage <= MOST_GB_PER_S:
         allowed = f"{LEAST_GB_PER_S:g} to {MOST_GB_PER_S:g}"
         problems.add("--storage-gb-per-s", f"must be from {allowed}; given {storage:g}")
-    return Terms(
+    return JobAssumptions(
         storage_bytes_per_s=None if storage is None else storage * GB,
         node_mtbf_s=node_mtbf_s,
-        restart_s=Terms().restart_s if restart_s is None else restart_s,
+        restart_s=JobAssumptions().restart_s if restart_s is None else restart_s,
         interval_s=interval_s,
         is_async=is_async,
     )
 
 
 def _saved(
-    path: Path, tokens: str | None, terms: "Terms", problems: "Problems"
+    path: Path, tokens: str | None, terms: "JobAssumptions", problems: "Problems"
 ) -> "tuple[Job, tuple[Note, ...]]":
     """The job of a plan file, for so many tokens where they are given."""
     from planner.answers.job import Job
@@ -121,7 +121,9 @@ def _saved(
     return made if total is None else made.of_tokens(total), ()
 
 
-def _asked(query: Query, terms: "Terms", problems: "Problems") -> "tuple[Job, tuple[Note, ...]]":
+def _asked(
+    query: Query, terms: "JobAssumptions", problems: "Problems"
+) -> "tuple[Job, tuple[Note, ...]]":
     """The job of the best plan of a question, and what was assumed."""
     from planner.answers.job import Job
 

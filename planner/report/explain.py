@@ -11,7 +11,7 @@ from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, Time
 from planner.answers.items import item_of, summary_of
 from planner.answers.layout import short_layout
 from planner.answers.software import assumptions_line
-from planner.answers.variants import Saving
+from planner.answers.variants import PricedChange
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger
@@ -217,20 +217,22 @@ def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
     return text_table(("stage", "layers", *shown, "peak", ""), rows, left=("",))
 
 
-def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Table[Saving] | Text]:
+def _savings(
+    savings: Sequence[PricedChange], memory: MemoryEstimate
+) -> Iterator[Table[PricedChange] | Text]:
     """What changes would save, and which are not possible."""
 
-    def saves(saving: Saving) -> str:
+    def saves(saving: PricedChange) -> str:
         saved = saving.saved_bytes or 0.0
         return f"{'-' if saved < 0 else ''}{format_bytes(abs(saved))}"
 
-    def verdict(saving: Saving) -> str:
+    def verdict(saving: PricedChange) -> str:
         # The device holds it, so it is the host that has no room.
         is_short = saving.verdict == "does not fit"
         in_device = saving.peak_bytes is not None and saving.peak_bytes <= memory.hbm_bytes
         return "host too small" if is_short and in_device else saving.verdict or ""
 
-    columns: list[Column[Saving]] = [
+    columns: list[Column[PricedChange]] = [
         Column("change", lambda saving: saving.change, right=False, wraps=True),
         Column("saves", saves),
         Column("peak", lambda saving: format_bytes(saving.peak_bytes or 0.0)),
@@ -238,7 +240,7 @@ def _savings(savings: Sequence[Saving], memory: MemoryEstimate) -> Iterator[Tabl
         Column("", verdict, right=False, wraps=True),
     ]
     yield Table([saving for saving in savings if saving.peak_bytes is not None], columns)
-    refused: dict[str, list[Saving]] = {}
+    refused: dict[str, list[PricedChange]] = {}
     for saving in savings:
         if saving.refused:
             refused.setdefault(saving.refused, []).append(saving)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from planner.answers.job import Job, Terms
+from planner.answers.job import Job, JobAssumptions
 from planner.answers.job_formulas import FAILING_GPUS, FAILURES
 from planner.answers.row import Row, told, told_by
 from planner.answers.rows import InputsRow, PlanRow
@@ -158,7 +158,7 @@ class _Around(Row):
     """What a job's figures rest on."""
 
     inputs: InputsRow
-    terms: Terms
+    terms: JobAssumptions
     plan: PlanRow
 
 

@@ -9,9 +9,9 @@ from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import (
     FACTORS,
-    Crossing,
+    Crossover,
+    ParameterSweep,
     Point,
-    Response,
     Sensitivity,
     SensitivityDocument,
     layout_of,
@@ -51,7 +51,7 @@ def verdict_line(result: Sensitivity) -> str:
     return f"{layout} is the best layout; with {named} 10 % off another one wins."
 
 
-def crossing_line(one: Response, crossing: Crossing) -> str:
+def crossing_line(one: ParameterSweep, crossing: Crossover) -> str:
     """From which value on which layout wins."""
     figure, is_less = one.figure, crossing.factor < 1.0
     value, now = value_text(figure, crossing.factor), value_text(figure)
@@ -63,7 +63,7 @@ def crossing_line(one: Response, crossing: Crossing) -> str:
     return f"with {figure.title} at {value} or {side} (now {now}): {wins}"
 
 
-def _crossings(result: Sensitivity, *, is_hardware: bool) -> list[tuple[Response, Crossing]]:
+def _crossings(result: Sensitivity, *, is_hardware: bool) -> list[tuple[ParameterSweep, Crossover]]:
     """Of the hardware, or of the job; those nearest to today's value first."""
     found = [
         (one, crossing)
@@ -98,17 +98,17 @@ def _cell(point: Point | None) -> str:
     return text if point.same_layout else f"{text}*"
 
 
-def _table(result: Sensitivity) -> Table[Response]:
+def _table(result: Sensitivity) -> Table[ParameterSweep]:
     """Time per token at other values of the figures that matter."""
 
-    def factor_column(factor: float, title: str) -> Column[Response]:
-        def text(one: Response) -> str:
+    def factor_column(factor: float, title: str) -> Column[ParameterSweep]:
+        def text(one: ParameterSweep) -> str:
             by_factor = {point.factor: point for point in one.points}
             return _cell(by_factor.get(one.figure.factor(factor)))
 
         return Column(title, text)
 
-    columns: list[Column[Response]] = [
+    columns: list[Column[ParameterSweep]] = [
         Column("figure", lambda one: one.figure.title, right=False),
         Column("now", lambda one: value_text(one.figure)),
         *map(factor_column, FACTORS, TITLES),

@@ -10,8 +10,8 @@ from planner.answers.layout import short_layout
 from planner.answers.rows import InputsRow
 from planner.answers.scale import (
     BITE_FRACTION,
-    Point,
     ScaleDocument,
+    ScalePoint,
     ScaleRow,
     Scaling,
     gpus_for_deadline,
@@ -263,14 +263,14 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
     return serialise("size", data)
 
 
-def _scaling_table(result: Scaling) -> Table[Point]:
+def _scaling_table(result: Scaling) -> Table[ScalePoint]:
     """The best plan of every size, and what it gains."""
     axes = layout_axes([plan for _, plan in result.fitting])
 
-    def of_plan(title: str, text: Callable[[Plan], str]) -> Column[Point]:
+    def of_plan(title: str, text: Callable[[Plan], str]) -> Column[ScalePoint]:
         return Column(title, lambda point: text(point.plan) if point.plan else "")
 
-    columns: list[Column[Point]] = [
+    columns: list[Column[ScalePoint]] = [
         Column("GPUs", lambda point: f"{point.num_gpus:,}"),
         Column(
             "·".join(axes),
@@ -290,20 +290,20 @@ def _scaling_table(result: Scaling) -> Table[Point]:
     return Table(result.points, columns)
 
 
-def _shares_table(result: Scaling) -> Table[tuple[Point, Plan]]:
+def _shares_table(result: Scaling) -> Table[tuple[ScalePoint, Plan]]:
     """Where the time of every size's plan goes, and the dominating limit."""
     found = [shares(plan.estimate) for _, plan in result.fitting]
     shown = [name for name in found[0] if max(part[name] for part in found) >= SHOWN_FRACTION]
 
-    def share_column(name: str) -> Column[tuple[Point, Plan]]:
+    def share_column(name: str) -> Column[tuple[ScalePoint, Plan]]:
         return Column(name, lambda row: f"{shares(row[1].estimate)[name]:.0%}")
 
-    def limits(row: tuple[Point, Plan]) -> str:
+    def limits(row: tuple[ScalePoint, Plan]) -> str:
         # Beside what takes most, that the batch is exhausted.
         names = (result.limit(row[1]), "batch" if row[0].is_exhausted else "")
         return "+".join(filter(None, names)) or "-"
 
-    columns: list[Column[tuple[Point, Plan]]] = [
+    columns: list[Column[tuple[ScalePoint, Plan]]] = [
         Column("GPUs", lambda row: f"{row[0].num_gpus:,}"),
         Column("micro-\nbatches", lambda row: f"{row[1].strategy.num_micro_batches:,}"),
         *map(share_column, shown),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Plan
-from planner.answers.job import Job, Terms
+from planner.answers.job import Job, JobAssumptions
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -46,7 +46,7 @@ def job(framework: str = "torchtitan", *, tokens: int = 10**12, **terms: object)
     )
     found = estimate(context, STRATEGY)
     plan = Plan(context=context, strategy=STRATEGY, estimate=found, is_optimal=False)
-    return Job(plan=plan, terms=Terms(**terms))  # type: ignore[arg-type]
+    return Job(plan=plan, terms=JobAssumptions(**terms))  # type: ignore[arg-type]
 
 
 def with_traits(made: Job, traits: object) -> Job:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Answer
-from planner.answers.plan import answer, with_room
+from planner.answers.plan import answer, respecting_margin
 from planner.cost.context import Context
 from planner.units import GIB
 
@@ -51,7 +51,7 @@ def test_where_something_fits_the_margin_stays_free(
     question: Callable[[float], Context], least_gib: float
 ) -> None:
     asked = Asked()
-    found = with_room(asked, [question(least_gib)])
+    found = respecting_margin(asked, [question(least_gib)])
     assert asked.margins == [MARGIN]
     assert found.plans[0].estimate.memory.verdict != "tight"
     assert not any("tight" in note for note in found.notes)
@@ -61,7 +61,7 @@ def test_where_nothing_fits_tight_plans_say_so(
     question: Callable[[float], Context], least_gib: float
 ) -> None:
     asked = Asked()
-    found = with_room(asked, [question(0.9 * least_gib)])
+    found = respecting_margin(asked, [question(0.9 * least_gib)])
     assert asked.margins == [MARGIN, 0.0]
     assert found.plans[0].estimate.memory.verdict == "tight"
     assert any(
@@ -72,7 +72,7 @@ def test_where_nothing_fits_tight_plans_say_so(
 
 def test_a_given_margin_is_kept(question: Callable[[float], Context], least_gib: float) -> None:
     asked = Asked()
-    assert not with_room(asked, [question(0.9 * least_gib)], is_given=True).plans
+    assert not respecting_margin(asked, [question(0.9 * least_gib)], is_given=True).plans
     assert asked.margins == [MARGIN]
 
 
@@ -80,7 +80,7 @@ def test_where_not_even_that_fits_nothing_is_said(
     question: Callable[[float], Context],
 ) -> None:
     asked = Asked()
-    found = with_room(asked, [question(0.05)])
+    found = respecting_margin(asked, [question(0.05)])
     assert asked.margins == [MARGIN, 0.0]
     assert not found.plans
     assert found.contexts[0].margin_fraction == MARGIN

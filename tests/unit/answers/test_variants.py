@@ -10,7 +10,7 @@ from planner.answers.layout import requested
 from planner.answers.layout import resolve as filled_in
 from planner.answers.plan import answer, answered
 from planner.answers.variants import (
-    Saving,
+    PricedChange,
     Variant,
     mixed_policy_gain,
     resident_variant,
@@ -133,17 +133,17 @@ PARAMS = 4 * (12 * H**2 + 13 * H) + 2 * VOCAB * H + 2 * H
 FRAGMENTATION = 1.05
 
 
-def savings_of(context: Context, **request: object) -> list[Saving]:
+def savings_of(context: Context, **request: object) -> list[PricedChange]:
     context, strategy = filled_in(context, requested(**request))  # type: ignore[arg-type]
     return savings(context, strategy, estimate(context, strategy))
 
 
-def by_change(found: list[Saving]) -> dict[str, Saving]:
+def by_change(found: list[PricedChange]) -> dict[str, PricedChange]:
     assert len({one.change for one in found}) == len(found)
     return {one.change: one for one in found}
 
 
-def saved_bytes(one: Saving) -> float:
+def saved_bytes(one: PricedChange) -> float:
     assert one.saved_bytes is not None
     return one.saved_bytes
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from page_text import Page, read_page
 
-from planner.answers.base import Answer, Plan, context_around
+from planner.answers.base import Answer, Plan, search_context
 from planner.answers.execution import MAX_PASSES, iteration
 from planner.answers.layout import requested, resolve
 from planner.answers.plan import answer
@@ -57,7 +57,7 @@ def test_elements_nest_and_ids_are_given_once(plan: Plan) -> None:
 
 def with_note(plan: Plan) -> Answer:
     note = Note(kind=NoteKind.given, text=HOSTILE)
-    return replace(answer([context_around(plan)], top=1, aim=Aim()), notes=(note,))
+    return replace(answer([search_context(plan)], top=1, aim=Aim()), notes=(note,))
 
 
 def test_nothing_runs_and_nothing_is_loaded(plan: Plan) -> None:
@@ -133,7 +133,7 @@ def test_iterations_of_too_many_passes_are_not_drawn(plan: Plan) -> None:
 
 
 def test_other_layouts_and_the_frontier_follow_a_search(plan: Plan) -> None:
-    found = answer([context_around(plan)], top=3, aim=Aim(pareto=("iteration_s", "gpus")))
+    found = answer([search_context(plan)], top=3, aim=Aim(pareto=("iteration_s", "gpus")))
     read = page(plan, answer=found)
     own_s = plan.estimate.iter_time_s
     for other in found.plans:
