@@ -20,16 +20,16 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 32_979,
-    "lines": 73_694,
-    "files": 429,
-    "names per 1,000 lines": 77.9,
-    "tokens per line of code": 8.74,
+    "statements": 29_337,
+    "lines": 68_916,
+    "files": 334,
+    "names per 1,000 lines": 74.3,
+    "tokens per line of code": 8.66,
     "commands": 14,
-    "modules of check": 221,
-    "lines of tests": 55_357,
+    "modules of check": 143,
+    "lines of tests": 55_329,
 }
-AT_LEAST = {"comments per 1,000 lines": 5.5}
+AT_LEAST = {"comments per 1,000 lines": 15.0}
 NAMED = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 NO_WHY = re.compile(r"#\s*(noqa|type:|pragma)")
 CHECK = """
