@@ -339,7 +339,7 @@ def short_layout(strategy: Strategy) -> str:
     extras = [
         f"ZeRO-{strategy.zero_stage}",
         f"micro-batch {strategy.micro_batch}",
-        *([strategy.schedule] if strategy.schedule != "1f1b" else []),
+        *([f"schedule {strategy.schedule}"] if strategy.schedule != "1f1b" else []),
         *([f"recompute {strategy.recompute}"] if strategy.recompute != "none" else []),
         *([f"offload {_offload(strategy)}"] if strategy.offload != "none" else []),
         *(f"{title} {layers}" for title, layers in _moved(strategy).items() if layers != "none"),

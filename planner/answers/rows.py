@@ -350,11 +350,8 @@ class Ratio(Row):
     upper: float
     basis: str
     """What the range comes from."""
-
-    @property
-    def is_open(self) -> bool:
-        """Either may be the faster one."""
-        return self.lower <= 1.0 <= self.upper
+    within_error: bool
+    """Either may be the faster one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -298,23 +298,23 @@ def speed(asked: Plan, other: Plan) -> Ratio:
     """Tokens per second of the other plan over those of the plan as asked.
 
     Of layouts of one job the range is that of published pairs that differ in the same
-    (planner.answers.evidence). Else both times err as their ranges say, and the logarithms of
-    what each may be off are added in quadrature, as of independent errors: what both share
-    cancels, so the range is rather too wide.
+    (planner.answers.evidence). Else the logarithms of what each time may be off are added in
+    quadrature, as of independent errors: what both share cancels, so the range is rather too wide.
     """
     value = other.estimate.tokens_per_s / asked.estimate.tokens_per_s
     if asked.context == other.context:
         error = ratio_error(kinds_of_difference(asked.strategy, other.strategy))
         basis = f"of {error.num_pairs} published pairs that differ so"
         width = 1.0 + (0.0 if asked.strategy == other.strategy else error.widest)
-        return Ratio(value=value, lower=value / width, upper=value * width, basis=basis)
-    slower = [_share(plan, "upper") for plan in (asked, other)]
-    faster = [_share(plan, "lower") for plan in (asked, other)]
+        lower, upper = value / width, value * width
+    else:
+        slower = [_share(plan, "upper") for plan in (asked, other)]
+        faster = [_share(plan, "lower") for plan in (asked, other)]
+        lower = value / math.exp(math.hypot(faster[0], slower[1]))
+        upper = value * math.exp(math.hypot(slower[0], faster[1]))
+        basis = "of both times, as if they erred independently"
     return Ratio(
-        value=value,
-        lower=value / math.exp(math.hypot(faster[0], slower[1])),
-        upper=value * math.exp(math.hypot(slower[0], faster[1])),
-        basis="of both times, as if they erred independently",
+        value=value, lower=lower, upper=upper, basis=basis, within_error=lower <= 1.0 <= upper
     )
 
 

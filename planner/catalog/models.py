@@ -82,11 +82,11 @@ def _known_instead(name: str) -> str:
         return hint
     if size is None:
         return f"{len(sizes)} are known; `planner show models` lists them"
-    is_mixture = bool(_ACTIVE.search(name.lower()))
+    # Of a mixture the nearest mixture, of others whatever is nearest.
     distance = {
         known: abs(math.log(its / size))
         for known, its in sizes.items()
-        if its and bool(_ACTIVE.search(known)) >= is_mixture
+        if its and (_ACTIVE.search(known) or not _ACTIVE.search(name.lower()))
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 

@@ -15,7 +15,6 @@ from planner.query.options import OPTIONS
 
 OWN_FILE = "planner.toml"
 PROJECT_FILE = "pyproject.toml"
-Whole = Annotated[int, Field(ge=1, le=MAX_BATCH)]
 
 
 def _as_option(name: str) -> BeforeValidator:
@@ -39,7 +38,7 @@ class Settings(Strict):
     profile: str | None = None
     precision: str | None = None
     optimizer: str | None = None
-    gpus: Whole | None = None
+    gpus: Annotated[int | None, Field(ge=1, le=MAX_BATCH)] = None
     seq_len: Annotated[int | None, _as_option("seq_len")] = None
     global_batch: Annotated[int | None, _as_option("global_batch")] = None
     fail_on: Severity | None = Field(default=None, alias="fail-on")

@@ -153,7 +153,7 @@ def _ratio_words(ratio: Ratio) -> str:
     if value < 1.0:
         value, lower, upper, how = 1.0 / value, 1.0 / upper, 1.0 / lower, "times as long"
     verb = "is" if how == "times as fast" else "takes"
-    inside = ", inside the error" if ratio.is_open else ""
+    inside = ", inside the error" if ratio.within_error else ""
     return f"{verb} {value:.2f} ({lower:.2f} to {upper:.2f}) {how}{inside}"
 
 

@@ -25,8 +25,7 @@ pytestmark = pytest.mark.alone
 NAMES = ("DDP", "DDP, recomputed", "FSDP2, ZeRO 3", "1F1B")
 ATTEMPTS = 2
 WITHIN = 0.6
-APART = 1.25
-"""Planned times this far apart have an order."""
+APART = 1.25  # planned times this far apart have an order
 Times = Mapping[str, tuple[float, float]]
 """Planned and measured seconds, by case."""
 

@@ -243,8 +243,12 @@ class _Splice:
         made, site = word.origin, word.site
         # What is made where it stands is written anew with its quotes, not between them.
         stands_there = made and site and site[0] <= made[0] and made[1] <= site[1]
-        is_outside = made and self._depth(made[0]) <= self._depth(word.start)
-        if self.uses_origin and made and is_outside and not stands_there:
+        if (
+            self.uses_origin
+            and made
+            and not stands_there
+            and self._depth(made[0]) <= self._depth(word.start)
+        ):
             return (*made, self.spelled(text))
         return (*_place(word), self.spelled(text))
 

@@ -125,7 +125,7 @@ class Command:
     @property
     def start(self) -> int:
         """Where the program stands in the file, or the words."""
-        return min(word.start for word in (*filter(None, [self.program]), *self.words))
+        return min((word.start for word in (self.program, *self.words) if word), default=0)
 
     def behind(self, at: int) -> "Command":
         """What the program gets that is the word of so many before it."""
