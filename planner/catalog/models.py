@@ -44,7 +44,7 @@ _ENDINGS = re.compile(
 
 
 # The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
-_SIZE = re.compile(r"(?<![a-z0-9.])([0-9]+(?:\.[0-9]+)?)([mbt])(?![a-z0-9])")
+_SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])(?![a-z0-9])")
 _BILLIONS = {"m": 1e-3, "b": 1.0, "t": 1e3}
 _ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
 SAME_SIZE = 0.15  # names round; who writes 9b may mean 8b, but not 70b
@@ -75,8 +75,8 @@ def _known_instead(name: str) -> str:
     sizes = {known: _billions(known) for known in list_models()}
     alike = [
         known
-        for known, its in sizes.items()
-        if size is None or its is None or abs(its / size - 1.0) <= SAME_SIZE
+        for known, billions in sizes.items()
+        if size is None or billions is None or abs(billions / size - 1.0) <= SAME_SIZE
     ]
     if hint := did_you_mean(name, alike):
         return hint
@@ -84,9 +84,9 @@ def _known_instead(name: str) -> str:
         return f"{len(sizes)} are known; `planner show models` lists them"
     # Of a mixture the nearest mixture, of others whatever is nearest.
     distance = {
-        known: abs(math.log(its / size))
-        for known, its in sizes.items()
-        if its and (_ACTIVE.search(known) or not _ACTIVE.search(name.lower()))
+        known: abs(math.log(billions / size))
+        for known, billions in sizes.items()
+        if billions and (_ACTIVE.search(known) or not _ACTIVE.search(name.lower()))
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 

@@ -26,8 +26,7 @@ NAMES = ("DDP", "DDP, recomputed", "FSDP2, ZeRO 3", "1F1B")
 ATTEMPTS = 2
 WITHIN = 0.6
 APART = 1.25  # planned times this far apart have an order
-Times = Mapping[str, tuple[float, float]]
-"""Planned and measured seconds, by case."""
+Times = Mapping[str, tuple[float, float]]  # planned and measured seconds, by case
 
 
 def attempt(folder: Path) -> Times:
