@@ -1,4 +1,4 @@
-"""Answers how a training job should be cut up across a cluster."""
+"""Answers how to parallelize a training job on a cluster."""
 
 from typing import TYPE_CHECKING
 

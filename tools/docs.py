@@ -33,6 +33,7 @@ from tools.formulas import (
 from tools.job_docs import formulas_of_a_job
 from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
+from tools.parallelism import PICTURES
 from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
 from tools.screen import screen_picture
@@ -73,6 +74,8 @@ def generated() -> dict[Path, Callable[[], str]]:
         DOCS / "memory.svg": memory_picture,
         DOCS / "screen.svg": screen_picture,
     }
+    for name, draw in PICTURES.items():
+        makers[DOCS / f"parallelism-{name}.svg"] = draw
     for name, parts in MARKERS.items():
         makers[DOCS / name] = partial(filled, DOCS / name, parts)
     for path in FOR_READERS_IN_A_HURRY:

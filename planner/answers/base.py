@@ -83,7 +83,7 @@ class Deadline:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One ranked plan: where it runs, how it is cut up, what that costs."""
+    """One ranked plan: where it runs, how it is parallelized, what that costs."""
 
     context: Context
     strategy: Strategy

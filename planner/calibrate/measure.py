@@ -1,6 +1,6 @@
 """Measures this machine with torch: all ranks do the same at once, as in training.
 
-Launches, matrix products, attention, memory-bound kernels, host links, Adam on the host,
+Launches, GEMMs, attention, memory-bound kernels, host links, Adam on the host,
 collectives. Kernels' results are allocated anew each time; operands rotate, so that a cache does
 not hold all of them.
 """

@@ -162,7 +162,7 @@ def product_point(
     measured_s: float,
     cluster: ClusterSpec,
 ) -> Point:
-    """A matrix product; raises InputError where it is above the peak."""
+    """A GEMM; raises InputError where it is above the peak."""
     m, n, k = sides
     peak = cluster.accelerator.peak_flops_per_s.get(cast("Dtype", precision))
     if peak is None:

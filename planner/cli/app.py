@@ -79,7 +79,7 @@ class _Panels(TyperGroup):
 app = typer.Typer(
     name="planner",
     cls=_Panels,
-    help="How should this training job be cut up across this cluster?",
+    help="How should this training job be parallelized on this cluster?",
     no_args_is_help=True,
     context_settings=WORDS,
     rich_markup_mode=None,
@@ -114,7 +114,7 @@ def _root(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Plan how a training job is cut up across a cluster."""
+    """Plan how to parallelize a training job on a cluster."""
     command = context.invoked_subcommand
     if command in JOBS and not HELP & set(sys.argv):
         context.default_map = {command: own_defaults()}

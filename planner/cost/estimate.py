@@ -138,7 +138,7 @@ def accuracy_regime(context: Context, strategy: Strategy) -> RunClass:
 def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dict[int, Ends]:
     """Iterations on the fastest and the slowest machine that published figures allow, by position.
 
-    Machines differ in what their matrix products sustain (where the accelerator states a range) and
+    Machines differ in what their GEMMs sustain (where the accelerator states a range) and
     in what an optimizer's step on the host reaches. Strategies that neither concerns are left out.
     """
     traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
@@ -162,7 +162,7 @@ def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dic
 
 
 def with_products(context: Context, sustained_fraction: float) -> Context:
-    """The context whose matrix products sustain that fraction of peak."""
+    """The context whose GEMMs sustain that fraction of peak."""
     accelerator = context.cluster.accelerator
     gemm = replace(accelerator.gemm, sustained_fraction=sustained_fraction)
     node = replace(context.cluster.node, accelerator=replace(accelerator, gemm=gemm))

@@ -1,4 +1,4 @@
-"""Kernel times: matrix products, attention, memory-bound operations."""
+"""Kernel times: GEMMs, attention, memory-bound operations."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from planner.spec.items import HBM, SHAPE, item
 from planner.spec.job import Precision, element_bytes
 from planner.units import Array
 
-# Share of HBM bandwidth a matrix product streams at (measured tables, 0.85-0.95).
+# Share of HBM bandwidth a GEMM streams at (measured tables, 0.85-0.95).
 GEMM_HBM_FRACTION = 0.9
 LARGE_TILES = ((128.0, 256.0), (256.0, 128.0))
 # Rates that serve a precision, best first.
@@ -140,7 +140,7 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
 
 
 def sustained_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
-    """Peak times what long matrix products reach of it in this precision.
+    """Peak times what long GEMMs reach of it in this precision.
 
     In fp32 and TF32, of which there are no measured tables, the share that 16 bits reach.
     """
@@ -224,7 +224,7 @@ def product_s(
     rate_fraction: Array | float = 1.0,
     unhidden_s: Array | float = 0.0,
 ) -> Array:
-    """Seconds of a (batched) matrix product: launch + max(arithmetic + unhidden, HBM traffic).
+    """Seconds of a (batched) GEMM: launch + max(arithmetic + unhidden, HBM traffic).
 
     Traffic is the operands in their precision and ``output_bytes`` per element of the result (an
     activation's where not given), at 0.9 of HBM bandwidth; ``unhidden_s`` of it lies beside no
@@ -289,7 +289,7 @@ _ARITHMETIC = (tiled_gemm_flops_s, smooth_gemm_flops_s)
 
 @item(
     "time.compute.gemm",
-    title="matrix products",
+    title="GEMMs",
     inputs=(*SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
     also=(product_s, cast_s, aligned_fraction, exposed_accumulation_s, *_ARITHMETIC),
 )

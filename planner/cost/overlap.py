@@ -26,7 +26,7 @@ def interference_fraction(
 ) -> float:
     """``c / SM``, at most 1: share of the computation rate that a running collective takes.
 
-    A collective holds one multiprocessor per channel while it runs; matrix products and attention
+    A collective holds one multiprocessor per channel while it runs; GEMMs and attention
     fill all of them otherwise. Source: an all-gather holds 24 of an H100's 132 multiprocessors
     (NVIDIA developer forum, topic 337991), DeepSeek-V3's kernels 20 (arXiv 2412.19437, section
     3.2.2). Excludes HBM and L2 contention, products whose last wave no longer fits, copy engines
@@ -83,7 +83,7 @@ def exposed_tensor_parallel_s(
     interference: float,
     achieved_fraction: float,
 ) -> Array:
-    """Exposed seconds of a collective before or after a matrix product that takes ``compute_s``.
+    """Exposed seconds of a collective before or after a GEMM that takes ``compute_s``.
 
     none: all. bulk: beside a product that does not need it (:func:`exposed_beside_s`). ring: the
     product is cut into c chunks, as many as ranks; all but the own one travel, each while another

@@ -98,7 +98,7 @@ class LayerShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm:
-    """``count`` matrix products of (m x k) by (k x n)."""
+    """``count`` GEMMs of (m x k) by (k x n)."""
 
     m: Array
     n: Array

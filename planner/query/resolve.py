@@ -204,7 +204,7 @@ def products_note(accelerator: AcceleratorSpec) -> str:
     """Return what an accelerator's machines differ in, and where a user states his own."""
     gemm = accelerator.gemm
     return (
-        f"matrix products on {accelerator.name} sustain {gemm.sustained_fraction:.0%} of peak; "
+        f"GEMMs on {accelerator.name} sustain {gemm.sustained_fraction:.0%} of peak; "
         f"published machines differ, from {gemm.slowest:.0%} to {gemm.fastest:.0%}, and ranges of "
         "time hold them all; gemm_sustained_fraction in a cluster file states yours"
     )

@@ -38,7 +38,7 @@ ERRORS = {
 }
 WARNINGS = {
     "job.zero_stage": "The file itself says how states are split.",
-    "job.left_open": "The file itself says how the job is cut up.",
+    "job.left_open": "The file itself says how the job is parallelized.",
     "memory.tight": "More memory is left than estimates were off on published runs.",
     "network.tp_in_domain": "Tensor parallelism stays inside the scale-up domain.",
     "network.whole_nodes": "Beyond one node only whole nodes are used.",

@@ -153,7 +153,7 @@ def _are_counts(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
-    """How the GPUs are cut up."""
+    """How the GPUs are split over the axes."""
 
     num_gpus: int
     degrees: Mapping[str, int]  # MODEL_PARALLEL_DEGREES

@@ -271,7 +271,7 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
 
 # Degrees whose product is the number of GPUs; ep and etp lie over the same ranks.
 GPU_DEGREES = tuple(name for name, each in STRATEGY_FIELDS.items() if each.kind == "degrees")
-# Those that cut up one replica of the model.
+# Those that split one replica of the model.
 MODEL_PARALLEL_DEGREES = tuple(name for name in GPU_DEGREES if name != "dp")
 # Those whose product is the ranks of a pipeline stage, over which the expert mesh lies.
 STAGE_DEGREES = tuple(name for name in SHAPE if name in GPU_DEGREES and name != "pp")

@@ -339,7 +339,7 @@ class OverheadTraits:
     workspace_bytes: float
     """Matrix libraries' workspaces and fixed buffers, inside the allocator."""
     grouped_gemm_workspace_bytes: float
-    """Further workspace of grouped matrix products, for mixtures."""
+    """Further workspace of grouped GEMMs, for mixtures."""
     communicator_bytes: float
     """Per process group with more than one rank."""
     fragmentation_fraction: float

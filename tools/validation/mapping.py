@@ -154,7 +154,7 @@ def recomputed_layers(record: Record, layers: tuple[int, ...]) -> dict[str, tupl
 
 
 def _degrees(record: Record, support: SupportTraits) -> dict[str, int]:
-    """How the GPUs are cut up; CannotEstimateError where the degrees are not of so many."""
+    """Degrees of the axes; CannotEstimateError where they do not multiply to so many GPUs."""
     parallel = record.parallel
     dp = _known(parallel.dp, "data-parallel degree")
     cuts = {name: getattr(parallel, name, None) or 1 for name in MODEL_PARALLEL_DEGREES}

@@ -274,7 +274,7 @@ MODEL: Table = (
 )
 # All that an args file says, in its order.
 FILE: Table = (*MODEL, *TABLE, RUNTIME)
-# Options that say how a job is cut up, and what it is.
+# Options that say how a job is parallelized, and what it is.
 OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
 
 

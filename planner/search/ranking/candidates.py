@@ -11,7 +11,7 @@ from planner.search.stages.solver import CLOSED, PolicyVariant, Split
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
 
-# What tells layouts apart; all else is a knob of one.
+# What tells layouts apart; all else is a variant of one.
 LAYOUT = (
     *(name for name, each in STRATEGY_FIELDS.items() if each.kind in ("degrees", "expert layout")),
     "zero_stage",
