@@ -13,11 +13,12 @@ from planner.documents.file import REMOVED
 from planner.errors import ExpressError
 from planner.formats.format import ExplainedKey, Located
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings as Settings
-from planner.formats.settings import as_whole, decided, flag, given
+from planner.formats.settings import Settings, as_whole, decided, flag, given
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
-Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, Located]]]
+# Names of decisions, each with the key that decides it and the value.
+Decided: TypeAlias = Iterator[tuple[str, str, Any]]
+Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, str, Any]]]
 To: TypeAlias = Callable[[Context, Strategy], Iterable["KeyValue"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str] | Refused]
 # Why a key has its value, or that by value; it may name what is in ``c`` and ``s``.
@@ -82,10 +83,10 @@ def says(
 def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
     """A decision that follows from settings, with the place of a key; None: nothing follows."""
 
-    def of(settings: Settings) -> Iterator[tuple[str, Located]]:
+    def of(settings: Settings) -> Decided:
         value = read(settings)
         if value is not None:
-            yield name, decided(settings, key, value)
+            yield name, key, value
 
     return of
 
@@ -181,7 +182,11 @@ def lines_of(table: Table, context: Context, strategy: Strategy) -> list[KeyValu
 def decided_in(table: Table, settings: Settings) -> dict[str, Located]:
     """What settings decide, by the names of DECISIONS."""
     found = (each for row in table for each in row.of(settings))
-    return {name: value for name, value in found if not name.startswith("_")}
+    return {
+        name: decided(settings, key, value)
+        for name, key, value in found
+        if not name.startswith("_")
+    }
 
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
@@ -246,24 +251,17 @@ def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) 
         line, there = wanted.get(key), settings.get(key)
         value = row.off.get(key, REMOVED) if line is None else line.value
         is_left = there is None if line is None else line.is_assumed or (line.is_default and there)
-        if not (is_left or value is UNCHANGED or (there and _is_same(there.value, value))):
+        # The file may have that value already; true is not 1.
+        is_same = there and type(there.value) is type(value) and there.value == value
+        if not (is_left or value is UNCHANGED or is_same):
             found[key] = value
     return found
 
 
 def _values(row: KeyMapping, settings: Settings) -> dict[str, Any]:
     """What a row decides but for neutral values, which need no key."""
-    values = {name: value.value for name, value in row.of(settings)}
-    return {
-        k: value
-        for k, value in values.items()
-        if k not in FIELD_DEFAULTS or value != FIELD_DEFAULTS[k]
-    }
-
-
-def _is_same(there: object, value: object) -> bool:
-    """The file has that value already; true is not 1."""
-    return type(there) is type(value) and there == value
+    values = ((name, value) for name, _, value in row.of(settings))
+    return {k: v for k, v in values if k not in FIELD_DEFAULTS or v != FIELD_DEFAULTS[k]}
 
 
 def explained(

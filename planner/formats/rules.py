@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partialmethod, wraps
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.formats import settings as values
@@ -39,6 +39,11 @@ class ConfigView:
     def word(self, key: str, default: str = "") -> str:
         """A word, or its default."""
         return values.word(self.settings, key, default)
+
+    @property
+    def num_gpus(self) -> int:
+        """Processes in all."""
+        return self.world.num_gpus
 
     def spelled(self, key: str) -> str:
         """A key as the file spells it."""
@@ -105,3 +110,5 @@ class Rules(list[FormatRule], Generic[View]):
             return rule
 
         return add
+
+    unenforced = partialmethod(__call__, enforced=False)

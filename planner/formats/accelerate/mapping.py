@@ -28,6 +28,7 @@ from planner.formats.accelerate.rows import (
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     UNCHANGED,
+    Decided,
     KeyMapping,
     KeyValue,
     Table,
@@ -42,8 +43,8 @@ from planner.formats.decision import (
     wrong_precision,
 )
 from planner.formats.deepspeed.keys import DEVICES
-from planner.formats.format import ALL, Located
-from planner.formats.settings import Settings, as_flag, decided, flag, whole, word
+from planner.formats.format import ALL
+from planner.formats.settings import Settings, as_flag, flag, whole, word
 from planner.spec.strategy import Strategy
 from planner.spec.traits import TraitValue
 
@@ -154,7 +155,7 @@ def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield from told({keys.size_key(name): size for name, size in sizes.items()})
 
 
-def _of_mesh(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_mesh(settings: Settings) -> Decided:
     """Degrees the mesh decides; dp takes every process where none, or DeepSpeed, divides them."""
     sizes, processes = keys.sizes(settings), keys.num_started(settings)
     is_ulysses, outside = sizes["sp"] > 1, sizes["sp"] * sizes["tp"]
@@ -162,15 +163,15 @@ def _of_mesh(settings: Settings) -> Iterator[tuple[str, Located]]:
     degrees = {"tp": "tp", "dp_replicate": "dp_replicate", "cp": split, "_ulysses": "sp"}
     for name, key in degrees.items():
         if sizes[key] != 1:
-            yield name, decided(settings, keys.size_key(key), sizes[key])
+            yield name, keys.size_key(key), sizes[key]
     is_sharded = keys.has_mesh(settings) and keys.type_of(settings) != "DEEPSPEED"
     if is_ulysses and processes and processes % outside == 0:
-        yield "dp", decided(settings, keys.PROCESSES, processes // outside)
+        yield "dp", keys.PROCESSES, processes // outside
     elif is_sharded or is_ulysses:
         dp = sizes["dp_replicate"] * sizes["dp_shard"]
-        yield "dp", decided(settings, keys.size_key("dp_shard"), dp)
+        yield "dp", keys.size_key("dp_shard"), dp
     elif processes:
-        yield "dp", decided(settings, keys.PROCESSES, processes)
+        yield "dp", keys.PROCESSES, processes
 
 
 MESH = KeyMapping(
@@ -192,26 +193,26 @@ def _nvme_paths(_: Context, strategy: Strategy) -> dict[str, str]:
     return {keys.NVME_PATH.format(of): "${NVME_PATH}" for of, where in devices if where == "nvme"}
 
 
-def _of_strategy(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_strategy(settings: Settings) -> Decided:
     """FSDP1 also takes its strategy under the name of FSDP2's flag."""
     is_other = keys.STRATEGY not in settings and keys.RESHARD in settings
     key = keys.RESHARD if is_other else keys.STRATEGY
     stage = _FSDP1_STAGES.get(word(settings, key, "FULL_SHARD").upper(), 3)
-    yield "zero_stage", decided(settings, key, stage)
+    yield "zero_stage", key, stage
 
 
-def _of_replicas(settings: Settings) -> Iterator[tuple[str, Located]]:
-    found = {name: value.value for name, value in _of_mesh(settings)}
+def _of_replicas(settings: Settings) -> Decided:
+    found = {name: value for name, _, value in _of_mesh(settings)}
     stage = SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
     if keys.TYPE in settings:
-        yield "zero_stage", decided(settings, keys.TYPE, stage)
+        yield "zero_stage", keys.TYPE, stage
 
 
-def _of_stage(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_stage(settings: Settings) -> Decided:
     """The file that the section may name decides instead, and is not read."""
     has_file = keys.FILE in settings
     stage = None if has_file else whole(settings, keys.STAGE, 2)
-    yield "zero_stage", decided(settings, keys.FILE if has_file else keys.STAGE, stage)
+    yield "zero_stage", keys.FILE if has_file else keys.STAGE, stage
 
 
 _STATES = (

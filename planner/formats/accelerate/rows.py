@@ -8,6 +8,7 @@ from planner.errors import ExpressError
 from planner.formats.decision import (
     UNCHANGED,
     Cannot,
+    Decided,
     KeyMapping,
     KeyValue,
     Of,
@@ -22,8 +23,7 @@ from planner.formats.decision import (
     which,
 )
 from planner.formats.deepspeed.keys import CODES, DEVICES
-from planner.formats.format import Located
-from planner.formats.settings import Settings, decided, given, whole, word
+from planner.formats.settings import Settings, given, whole, word
 from planner.spec.cluster import PROCESSOR
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
@@ -194,15 +194,15 @@ def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
 def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], int]) -> KeyMapping:
     """Where DeepSpeed moves states; what a stage does not split stays, whatever the file says."""
 
-    def of(settings: Settings) -> Iterator[tuple[str, Located]]:
+    def of(settings: Settings) -> Decided:
         stage = stage_of(settings)
         states = word(settings, optimizer, "none").lower() if stage > 0 else "none"
         weights = word(settings, parameters, "none").lower() if stage > 2 else "none"
         code = CODES.get((states, weights))
         if code is None:
-            yield "_unknown", decided(settings, optimizer, (states, weights))
+            yield "_unknown", optimizer, (states, weights)
         elif code != "none":
-            yield "offload", decided(settings, optimizer, code)
+            yield "offload", optimizer, code
 
     why = "offload {s.offload}"
     return KeyMapping(

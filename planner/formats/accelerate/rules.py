@@ -107,11 +107,10 @@ def distributed_type_known(file: AccelerateView) -> Refused:
     return {f"given {given!r}; {one_of(allowed)}": is_given and given not in allowed}
 
 
-@rule(
+@rule.unenforced(
     f"{CONFIG_ARGS}: false is no type, and a single process starts",
     key=keys.TYPE,
     says="reads as {given}; write 'NO' in quotes",
-    enforced=False,
     severity="warning",
 )
 def no_is_quoted(file: AccelerateView) -> bool:
@@ -119,11 +118,10 @@ def no_is_quoted(file: AccelerateView) -> bool:
     return isinstance(file[keys.TYPE], bool)
 
 
-@rule(
+@rule.unenforced(
     f"{LAUNCH} runs simple_launcher",
     key=keys.PROCESSES,
     says="given {given} beside distributed_type NO, which starts 1; MULTI_GPU, or 1",
-    enforced=False,
     severity="warning",
 )
 def no_starts_one_process(file: AccelerateView) -> bool:
@@ -171,11 +169,10 @@ def main_process_port_is_a_number(file: AccelerateView) -> bool:
     return not file.starts_one and isinstance(given, str) and as_whole(given) is not None
 
 
-@rule(
+@rule.unenforced(
     f"{LAUNCH_ENV}: num_processes // num_machines",
     key=keys.MACHINES,
     says="given {given} for {file.processes} processes; a divisor of {file.processes}",
-    enforced=False,
 )
 def num_machines_divides(file: AccelerateView) -> bool:
     """Every node starts num_processes // num_machines; the rest is dropped."""
@@ -220,11 +217,10 @@ def cp_comm_strategy_known(file: AccelerateView) -> bool:
     return file.sizes["cp"] > 1 and given not in ("allgather", "alltoall")
 
 
-@rule(
+@rule.unenforced(
     "accelerate/utils/launch.py passes None on, which hides that the length is missing",
     key=keys.MESH + "sp_seq_length",
     says="is missing; tokens per sequence, as it does not vary",
-    enforced=False,
 )
 def sp_length_given(file: AccelerateView) -> bool:
     """Ulysses with a fixed length needs it."""
@@ -288,10 +284,9 @@ def fsdp2_has_ranks_to_shard_over(file: AccelerateView) -> bool:
     return is_alone and (file.processes > 1 or prod(file.sizes.values()) > 1)
 
 
-@rule(
+@rule.unenforced(
     "transformers/integrations/tensor_parallel.py splits rows; attention cannot view the rest",
     key=keys.size_key("tp"),
-    enforced=False,
 )
 def tp_divides_heads(file: AccelerateView) -> Refused:
     """Tensor parallelism splits query heads and key and value heads evenly."""
@@ -315,11 +310,10 @@ def cp_needs_fsdp2(file: AccelerateView) -> bool:
     return is_other and file.sizes["cp"] > 1
 
 
-@rule(
+@rule.unenforced(
     f"{LAUNCH} checks it for flags, before the file is read",
     key=keys.VERSION,
     says="parallelism_config beside FSDP1, which does not use it; fsdp_version 2",
-    enforced=False,
 )
 def mesh_needs_fsdp2(file: AccelerateView) -> bool:
     """A mesh does not go with FSDP1; only the launcher's flags are checked for it."""
@@ -327,22 +321,20 @@ def mesh_needs_fsdp2(file: AccelerateView) -> bool:
     return is_fsdp1 and file.has_mesh and file.sizes["cp"] == 1
 
 
-@rule(
+@rule.unenforced(
     "accelerate/accelerator.py _prepare_deepspeed",
     key=keys.size_key("sp"),
     says="given sp {given} under {file.kind}; distributed_type DEEPSPEED, or cp",
-    enforced=False,
 )
 def sp_needs_deepspeed(file: AccelerateView) -> bool:
     """Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing."""
     return file.sizes["sp"] > 1 and file.sizes["cp"] == 1 and not file.is_deepspeed
 
 
-@rule(
+@rule.unenforced(
     f"{CONFIG_ARGS}: use_cpu, read by the launcher for thread counts only",
     key="use_cpu",
     says="given true beside accelerators; false",
-    enforced=False,
     severity="warning",
 )
 def cpu_is_not_asked_for(file: AccelerateView) -> bool:
@@ -382,11 +374,10 @@ def wrap_policy_known(file: AccelerateView) -> bool:
     return file.is_fsdp and file.word(keys.WRAP, POLICIES[0]).upper() not in POLICIES
 
 
-@rule(
+@rule.unenforced(
     f"{PLUGIN}: the default",
     key=keys.WRAP,
     says="is missing or NO_WRAP; TRANSFORMER_BASED_WRAP",
-    enforced=False,
     severity="warning",
 )
 def blocks_are_wrapped(file: AccelerateView) -> bool:
@@ -417,7 +408,7 @@ def efficient_loading_needs_sync(file: AccelerateView) -> bool:
     return file.is_fsdp and loads and sync in file.settings and not file[sync]
 
 
-@rule(f"{PLUGIN} leaves them out", enforced=False, severity="note")
+@rule.unenforced(f"{PLUGIN} leaves them out", severity="note")
 def nothing_obsolete(file: AccelerateView) -> Violations:
     """FSDP2 does not look at keys of FSDP1."""
     for name in OBSOLETE:
@@ -436,21 +427,19 @@ def config_file_stands_alone(file: AccelerateView) -> list[str]:
     return [name for name in REPEATED if has_file and file[name] is not None]
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/config.py, when the engine is made",
     key=keys.STAGE,
     says="given {given}; 0, 1, 2 or 3",
-    enforced=False,
 )
 def zero_stage_known(file: AccelerateView) -> bool:
     """ZeRO has stages 0 to 3."""
     return file.is_deepspeed and file.stage not in range(4)
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/offload_config.py, when the engine is made",
     says=f"given {{given}}; {one_of(DEVICES)}",
-    enforced=False,
 )
 def offload_device_known(file: AccelerateView) -> list[str]:
     """States go to the host or to NVMe."""
@@ -458,11 +447,10 @@ def offload_device_known(file: AccelerateView) -> list[str]:
     return [key for key in both if file.word(key, "none").lower() not in DEVICES]
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/config.py: nothing is offloaded",
     key=keys.PARAM_DEVICE,
     says="given {given} under zero_stage {file.stage}, which moves none; zero_stage 3, or none",
-    enforced=False,
     severity="warning",
 )
 def parameter_offload_needs_stage_3(file: AccelerateView) -> bool:
@@ -470,18 +458,17 @@ def parameter_offload_needs_stage_3(file: AccelerateView) -> bool:
     return file.is_offloaded(keys.PARAM_DEVICE) and file.stage < 3
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/engine.py: nothing is offloaded",
     key=keys.OPTIMIZER_DEVICE,
     says="given {given} under zero_stage 0; zero_stage 1 or more, or none",
-    enforced=False,
 )
 def optimizer_offload_needs_sharding(file: AccelerateView) -> bool:
     """States that are not split do not leave the accelerator."""
     return file.is_offloaded(keys.OPTIMIZER_DEVICE) and file.stage == 0
 
 
-@rule(f"{LAUNCH_ENV} prepare_deepspeed_cmd_env", enforced=False)
+@rule.unenforced(f"{LAUNCH_ENV} prepare_deepspeed_cmd_env")
 def nvme_path_in_environment(file: AccelerateView) -> Violations:
     """``accelerate launch`` passes no NVMe path of the file on; DeepSpeed gets the word none."""
     for name, key in (("OPTIMIZER", keys.OPTIMIZER_DEVICE), ("PARAM", keys.PARAM_DEVICE)):
@@ -491,7 +478,7 @@ def nvme_path_in_environment(file: AccelerateView) -> Violations:
             yield key, f"given nvme; set {variable} for every process"
 
 
-@rule(f"{PLUGIN} set_auto_wrap_policy raises", key=WRAPPED, enforced=False)
+@rule.unenforced(f"{PLUGIN} set_auto_wrap_policy raises", key=WRAPPED)
 def wrapped_class_is_the_models(file: AccelerateView) -> Refused:
     """FSDP wraps layers by the name of their class."""
     family = file.world.decisions.get("model.family")

@@ -6,11 +6,13 @@ from dataclasses import replace
 from planner.cost.context import Context
 from planner.formats.decision import (
     UNCHANGED,
+    Decided,
     KeyMapping,
     KeyValue,
     Table,
     derived,
     of_key,
+    several,
     told,
     unless,
     unsupported,
@@ -18,7 +20,6 @@ from planner.formats.decision import (
 )
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.format import Located
 from planner.formats.rules import Refused
 from planner.formats.settings import (
     Settings,
@@ -26,7 +27,6 @@ from planner.formats.settings import (
     as_number,
     as_texts,
     as_whole,
-    decided,
     given,
 )
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
@@ -36,13 +36,6 @@ _DEVICES, _PATHS = (
     for name in ("device", "nvme_path")
 )
 _SWITCHES = [f"{keys.ZERO}.{switch}" for switch in keys.OLD_SWITCHES.values()]
-_NO_KEY = {
-    "vpp": "DeepSpeed's pipeline engine runs one chunk per stage",
-    "schedule": "DeepSpeed's pipeline engine runs 1f1b",
-    "placement": f"DeepSpeed's grid is {PLACEMENT_NAMES[0]}",
-    "sequence_parallel": "AutoTP does not split norms and residuals",
-    "dp_replicate": "DeepSpeed shards over all of dp",
-}
 
 
 def secondary_ranks(context: Context, strategy: Strategy) -> int:
@@ -56,25 +49,30 @@ def problems(context: Context) -> Iterator[str]:
     """What no file can hold whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
     knows = "DeepSpeed's file knows bf16, fp16 and, without both, fp32"
-    is_other = precision not in ("bf16", "fp16", "fp32", "tf32")
-    is_small = optimizer == "adam-bf16"
     no_key = "no key says it, torch's switch does; allowed are bf16, fp16, fp32"
     return which(
         {
             f"precision {precision}: {no_key}": precision == "tf32",
-            f"precision {precision}: {knows}": is_other,
+            f"precision {precision}: {knows}": precision not in ("bf16", "fp16", "fp32", "tf32"),
             f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}": (
                 optimizer not in keys.TYPES
             ),
             f"optimizer adam-bf16 with precision {precision}: it needs bf16": (
-                is_small and precision != "bf16"
+                optimizer == "adam-bf16" and precision != "bf16"
             ),
         }
     )
 
 
 def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
-    yield from unsupported(strategy, _NO_KEY)
+    fixed = {
+        "vpp": "DeepSpeed's pipeline engine runs one chunk per stage",
+        "schedule": "DeepSpeed's pipeline engine runs 1f1b",
+        "placement": f"DeepSpeed's grid is {PLACEMENT_NAMES[0]}",
+        "sequence_parallel": "AutoTP does not split norms and residuals",
+        "dp_replicate": "DeepSpeed shards over all of dp",
+    }
+    yield from unsupported(strategy, fixed)
     if strategy.etp != strategy.tp:
         yield f"etp {strategy.etp} with tp {strategy.tp}: AutoTP splits experts like other layers"
     if any(strategy.offloaded_layers_per_stage):
@@ -83,38 +81,33 @@ def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
 
 def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     dp, micro, steps = strategy.dp, strategy.micro_batch, strategy.num_micro_batches
-    total, is_autotp = dp * micro * steps, strategy.tp > 1 and strategy.pp == 1
-    why = "with sequence_parallel_size the mesh of the ranks"
-    if is_autotp:
-        why = "stands for train_batch_size, which AutoTP would count over all ranks"
-    replicas = f"over {dp} replicas"
-    return told(
-        {
-            keys.TOTAL: (
-                None if is_autotp else total,
-                f"sequences per iteration, over {dp} replicas",
-            ),
-            keys.MICRO: (micro, "sequences per micro-batch"),
-            keys.STEPS: (steps, f"micro-batches per iteration: {total} sequences {replicas}"),
-            keys.REPLICAS: (dp if is_autotp or strategy.cp > 1 else None, f"replicas; {why}"),
-        }
-    )
+    total, replicas = dp * micro * steps, f"over {dp} replicas"
+    batch: dict[str, tuple[object, str]] = {
+        keys.TOTAL: (total, f"sequences per iteration, {replicas}"),
+        keys.MICRO: (micro, "sequences per micro-batch"),
+        keys.STEPS: (steps, f"micro-batches per iteration: {total} sequences {replicas}"),
+    }
+    if strategy.tp > 1 and strategy.pp == 1:
+        why = "replicas; stands for train_batch_size, which AutoTP would count over all ranks"
+        batch |= {keys.TOTAL: (None, ""), keys.REPLICAS: (dp, why)}
+    elif strategy.cp > 1:
+        batch[keys.REPLICAS] = dp, "replicas; with sequence_parallel_size the mesh of the ranks"
+    return told(batch)
 
 
-def _of_batch(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_batch(settings: Settings) -> Decided:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
     file = DeepspeedView(settings=settings)
     total, micro, steps, dp = map(file.size, (keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS))
     total_key, micro_key, steps_key, dp_key = keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS
-    is_counted_in_ranks = file.counts_all_ranks
-    if total and micro and steps and not dp and not is_counted_in_ranks:
+    if total and micro and steps and not dp and not file.counts_all_ranks:
         dp, dp_key = total // (micro * steps) if total % (micro * steps) == 0 else None, keys.TOTAL
     is_open = keys.AUTO in (file[keys.MICRO], file[keys.STEPS])
     if bool(micro) != bool(total) and not steps and not is_open:
         steps, steps_key = 1, keys.MICRO if micro else keys.TOTAL
-    if micro and steps and dp and (not total or is_counted_in_ranks):
+    if micro and steps and dp and (not total or file.counts_all_ranks):
         total, total_key = micro * steps * dp, keys.MICRO
-    elif is_counted_in_ranks:
+    elif file.counts_all_ranks:
         total = None
     if total and micro and dp and not steps and total % (micro * dp) == 0:
         steps, steps_key = total // (micro * dp), keys.TOTAL
@@ -122,15 +115,14 @@ def _of_batch(settings: Settings) -> Iterator[tuple[str, Located]]:
         micro, micro_key = total // (steps * dp), keys.TOTAL
     tp = file.autotp if file.autotp > 1 else file.script_tp
     ranks = dp and dp * tp * file.stages * file.sequence
-    for name, key, value in (
-        ("global_batch", total_key, total),
-        ("micro_batch", micro_key, micro),
-        ("num_micro_batches", steps_key, steps),
-        ("dp", dp_key, dp),
-        ("num_gpus", dp_key, ranks),
-    ):
-        if value:
-            yield name, decided(settings, key, value)
+    found = {
+        "global_batch": (total_key, total),
+        "micro_batch": (micro_key, micro),
+        "num_micro_batches": (steps_key, steps),
+        "dp": (dp_key, dp),
+        "num_gpus": (dp_key, ranks),
+    }
+    return ((name, key, number) for name, (key, number) in found.items() if number)
 
 
 def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
@@ -140,12 +132,12 @@ def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
     return told({f"{context.job.precision}.enabled": (True, why)})
 
 
-def _of_precision(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_precision(settings: Settings) -> Decided:
     stated = {key: given(settings, key) for key in keys.ENABLED}
     for key in [each for each, value in stated.items() if value is True][:1]:
-        yield "precision", decided(settings, key, key.removesuffix(".enabled"))
+        yield "precision", key, key.removesuffix(".enabled")
     if all(value is False for value in stated.values()):
-        yield "precision", decided(settings, keys.ENABLED[0], "fp32")
+        yield "precision", keys.ENABLED[0], "fp32"
 
 
 def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -167,7 +159,7 @@ def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     )
 
 
-def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_optimizer(settings: Settings) -> Decided:
     kind, key = given(settings, keys.TYPE), keys.TYPE
     name = keys.NAMES.get(kind.lower()) if isinstance(kind, str) else None
     if name == "adam" and given(settings, keys.STATES) is True:
@@ -175,7 +167,7 @@ def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Located]]:
     if name == "sgd" and as_number(given(settings, keys.MOMENTUM)):
         name = "sgd-momentum"
     if name:
-        yield "optimizer", decided(settings, key, name)
+        yield "optimizer", key, name
 
 
 def _to_stage(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -200,17 +192,9 @@ def _to_stage(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield replace(each, key=f"{keys.ZERO}.{each.key}", is_assumed=True)
 
 
-def _of_stage(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_stage(settings: Settings) -> Decided:
     key = keys.STAGE if keys.STAGE in settings else keys.ZERO
-    yield "zero_stage", decided(settings, key, DeepspeedView(settings=settings).stage)
-
-
-def _with_pipeline(_: Context, strategy: Strategy) -> Refused:
-    stage, pp, cp = strategy.zero_stage, strategy.pp, strategy.cp
-    return {
-        f"zero_stage {stage} with pp {pp}: allowed are 0 and 1": pp > 1 and stage > 1,
-        f"cp {cp} with pp {pp}: its pipeline knows no sequence groups": pp > 1 and cp > 1,
-    }
+    yield "zero_stage", key, DeepspeedView(settings=settings).stage
 
 
 def _no_groups(context: Context, strategy: Strategy) -> Refused:
@@ -224,7 +208,6 @@ def _no_groups(context: Context, strategy: Strategy) -> Refused:
 
 def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     devices = zip(keys.OLD_SWITCHES, keys.DEVICES[strategy.offload], strict=True)
-    share = strategy.offload_percent / 100
     for section, where in devices:
         if where == "none":
             continue
@@ -236,12 +219,13 @@ def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
             yield KeyValue(key=f"{key}.nvme_path", value="/local_nvme", why=why, is_default=True)
         why = "transfers at the link's rate"
         yield KeyValue(key=f"{key}.pin_memory", value=True, why=why, is_assumed=True)
-        if state == "optimizer" and share < 1:
+        if state == "optimizer" and strategy.offload_percent < 100:
+            share = strategy.offload_percent / 100
             why = "share of the states that goes, the rest stays in HBM"
             yield KeyValue(key=keys.RATIO, value=share, why=why)
 
 
-def _of_offload(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_offload(settings: Settings) -> Decided:
     """Where states live; nothing for pairs of devices that are not modelled.
 
     Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
@@ -249,14 +233,13 @@ def _of_offload(settings: Settings) -> Iterator[tuple[str, Located]]:
     file = DeepspeedView(settings=settings)
     weights = file.device("offload_param") if file.stage == 3 else "none"
     code = keys.CODES.get((file.device("offload_optimizer"), weights))
-    names = (_DEVICES[0], _SWITCHES[0])
-    key = next((each for each in names if each in settings), "")
+    key = next((each for each in (_DEVICES[0], _SWITCHES[0]) if each in settings), "")
     if code and key:
-        yield "offload", decided(settings, key, code)
+        yield "offload", key, code
     if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
         # Plans know whole percents, and a part that is offloaded is no 0 %.
         percent = max(1, round(100 * file.ratio))
-        yield "offload_percent", decided(settings, keys.RATIO, percent)
+        yield "offload_percent", keys.RATIO, percent
 
 
 def _no_offload(context: Context, strategy: Strategy) -> Refused:
@@ -277,10 +260,11 @@ def _no_offload(context: Context, strategy: Strategy) -> Refused:
 def _split_heads(context: Context, strategy: Strategy) -> Refused:
     heads, shared = context.model.num_heads, context.model.num_kv_heads
     tp, cp = strategy.tp, strategy.cp
-    is_uneven = strategy.pp == 1 and shared % tp
     return {
         f"cp {cp} with tp {tp}: Ulysses and AutoTP exclude each other": tp > 1 and cp > 1,
-        f"tp {tp}: AutoTP splits attention along the {shared} key-value heads": is_uneven,
+        f"tp {tp}: AutoTP splits attention along the {shared} key-value heads": (
+            strategy.pp == 1 and shared % tp
+        ),
         f"cp {cp}: Ulysses splits the {heads} heads": heads % cp,
     }
 
@@ -323,7 +307,20 @@ TABLE: Table = (
         off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: UNCHANGED},
     ),
     KeyMapping(
-        names=("zero_stage",), keys=(keys.STAGE,), to=_to_stage, of=_of_stage, cannot=_with_pipeline
+        names=("zero_stage",),
+        keys=(keys.STAGE,),
+        to=_to_stage,
+        of=_of_stage,
+        cannot=several(
+            unless(
+                lambda _, s: s.pp > 1 and s.zero_stage > 1,
+                "zero_stage {s.zero_stage} with pp {s.pp}: allowed are 0 and 1",
+            ),
+            unless(
+                lambda _, s: s.pp > 1 and s.cp > 1,
+                "cp {s.cp} with pp {s.pp}: its pipeline knows no sequence groups",
+            ),
+        ),
     ),
     of_key(
         "",

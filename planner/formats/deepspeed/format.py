@@ -5,7 +5,7 @@ what it takes although it means nothing is one too (no slots) or a warning (word
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -99,35 +99,26 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return the file; ExpressError with every reason why the strategy cannot be expressed."""
     refuse("deepspeed", reasons(TABLE, context, strategy))
     lines = lines_of(TABLE, context, strategy)
-    hosts = tuple(_hosts(context, strategy))
-    return Emitted(
-        files=(
-            OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
-            *(file for file, _ in hosts),
-        ),
-        command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
-        variables={"TRAIN_SCRIPT": _script(strategy)},
-        open_keys=(_RATE,),
-        decided=(
-            *explained(lines, json_text),
-            *(decided for _, decided in hosts),
-            *liger_lines(context),
-        ),
-    )
-
-
-def _hosts(context: Context, strategy: Strategy) -> Iterator[tuple[OutputFile, ExplainedKey]]:
-    """The hostfile of several whole nodes, and what it is for; one node needs none."""
+    files = [OutputFile(name=FILE, text=written({line.key: line.value for line in lines}))]
+    decided = [*explained(lines, json_text)]
+    # The hostfile of several whole nodes; one node needs none.
     slots = context.cluster.node.num_accelerators
     count, rest = divmod(strategy.num_gpus, slots)
     if count > 1 and not rest:
         text = write_hostfile({f"worker-{node}": slots for node in range(count)})
+        files.append(OutputFile(name=HOSTFILE.name, text=text))
         why = (
             "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, "
             "then `deepspeed --hostfile hostfile` starts your script from one of them"
         )
-        hosts = OutputFile(name=HOSTFILE.name, text=text)
-        yield hosts, ExplainedKey(key=hosts.name, value=f"{count} hosts", why=why)
+        decided.append(ExplainedKey(key=HOSTFILE.name, value=f"{count} hosts", why=why))
+    return Emitted(
+        files=tuple(files),
+        command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
+        variables={"TRAIN_SCRIPT": _script(strategy)},
+        open_keys=(_RATE,),
+        decided=(*decided, *liger_lines(context)),
+    )
 
 
 def _script(strategy: Strategy) -> str:
@@ -158,7 +149,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     stated = {key: value for key, value in settings.items() if key not in twice}
     found = changes(TABLE, stated, lines_of(TABLE, context, strategy)) | twice
     found = {key: value for key, value in found.items() if key not in left}
-    _refuse_what_trainer_ignores(found, reading)
+    # A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it.
+    ignored = [key for key in found if key.startswith((f"{keys.SCRIPT}.", "pipeline."))]
+    if ignored and any(keys.is_for_trainer(key, each.value) for key, each in settings.items()):
+        runs = '"auto" is for Trainer and Accelerate, which do not read'
+        raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
     paths = {path_of(settings, key): value for key, value in found.items()}
     return edited(source.path, source.text, paths)
 
@@ -171,15 +166,6 @@ def _left_to_script(reading: ParsedConfig) -> Iterator[str]:
         yield from (keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED)
     if keys.LENGTH not in reading.settings:
         yield keys.LENGTH
-
-
-def _refuse_what_trainer_ignores(changed: Iterable[str], reading: ParsedConfig) -> None:
-    """A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it."""
-    ignored = [key for key in changed if key.startswith((f"{keys.SCRIPT}.", "pipeline."))]
-    autos = (key for key, each in reading.settings.items() if keys.is_for_trainer(key, each.value))
-    if ignored and any(autos):
-        runs = '"auto" is for Trainer and Accelerate, which do not read'
-        raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
 
 
 def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:

@@ -134,11 +134,6 @@ class DeepspeedView(ConfigView):
         return self.autotp > 1 and self.stages == 1
 
     @property
-    def num_gpus(self) -> int:
-        """Ranks in all."""
-        return self.world.num_gpus
-
-    @property
     def kv_heads(self) -> int:
         """Key and value heads of the model; 0: not known."""
         return self.decided("model.num_kv_heads") or self.decided("model.num_heads")

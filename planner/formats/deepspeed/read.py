@@ -1,7 +1,6 @@
 """Reads a DeepSpeed JSON file: every key with its line, what it decides, what is wrong."""
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from planner.documents.schema import Path, entry_of, wrongs
@@ -34,10 +33,6 @@ _REPLACED = {
     "pipeline.pipeline_parallel_size": "stages",
     "zero3_save_16bit_model": "zero_optimization.gather_16bit_weights_on_model_save",
 }
-# Sections whose keys, one level too high, are no script's own.
-_NUMBERS = ("zero_optimization", "fp16", "bf16", "activation_checkpointing")
-# How alike a key at the top is to the one that was meant.
-_MISSPELT = 0.83
 
 
 def recognise(source: SourceText) -> bool:
@@ -56,7 +51,12 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
         path: Located(value=each.value, key=".".join(path), line=each.line)
         for path, each in tree.members.items()
     }
-    settings = {".".join(_new_name(places, path)): place for path, place in places.items()}
+    # DeepSpeed reads ``bfloat16`` where there is no ``bf16``.
+    old = "bf16" if ("bf16",) in places else "bfloat16"
+    settings = {
+        ".".join(("bf16", *path[1:]) if path[0] == old else path): place
+        for path, place in places.items()
+    }
     findings = [
         *repeated_keys(
             "deepspeed.duplicate_key",
@@ -77,28 +77,26 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
     )
 
 
-def _new_name(places: Mapping[Path, Located], path: Path) -> Path:
-    """DeepSpeed reads ``bfloat16`` where there is no ``bf16``."""
-    is_old = path[0] == "bfloat16" and ("bf16",) not in places
-    return ("bf16", *path[1:]) if is_old else path
-
-
 def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """Unknown keys, and values of the wrong kind."""
     foreign: list[Path] = []
     for wrong in wrongs(schema(), value):
         path, place = wrong.path, places[wrong.path]
-        if not wrong.allowed:
-            if not _is_ignored(path):
-                message = _why_unknown(path, wrong.schema["properties"])
-                yield finding_at("deepspeed.unknown_key", where, place, message)
-            elif len(path) == 1 and not _is_comment(path) and path[0] not in listed_in("removed"):
-                foreign.append(path)
-        elif wrong.value != AUTO or "enum" in wrong.schema:
+        # A key at the top that says it is a comment: DeepSpeed ignores what it does not know there.
+        is_comment = len(path) == 1 and path[0].lstrip("_/# ").lower()[:7] in ("", "comment")
+        if wrong.allowed and (wrong.value != AUTO or "enum" in wrong.schema):
             text = repr(wrong.value)
             shown = text if len(text) <= 40 else f"{text[:37]}..."
             message = f"a value that DeepSpeed cannot use; given {shown}, {wrong.allowed}"
             yield finding_at("deepspeed.bad_value", where, place, message)
+        elif wrong.allowed or is_comment or ".".join(path) in listed_in("removed"):
+            # Removed keys have a rule of their own.
+            continue
+        elif _is_meant(path):
+            message = _why_unknown(path, wrong.schema["properties"])
+            yield finding_at("deepspeed.unknown_key", where, place, message)
+        else:
+            foreign.append(path)
     if foreign:
         them = "it" if len(foreign) == 1 else "them"
         names = listed([path[0] for path in foreign])
@@ -119,19 +117,15 @@ def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
         yield finding_at("deepspeed.auto_value", where, place, message, "warning")
 
 
-def _is_comment(path: Path) -> bool:
-    """A key at the top that says it is none; DeepSpeed ignores what it does not know there."""
-    return len(path) == 1 and path[0].lstrip("_/# ").lower()[:7] in ("", "comment")
-
-
-def _is_ignored(path: Path) -> bool:
-    """A removed key, which a rule is about, a comment, or what nobody meant for DeepSpeed."""
-    if ".".join(path) in listed_in("removed") or _is_comment(path):
-        return True
+def _is_meant(path: Path) -> bool:
+    """Whether an unknown key was meant for DeepSpeed, and is no script's own."""
     if len(path) > 1 or path[0] in _REPLACED:
-        return False
-    is_near = alike(path[0].lower(), schema()["properties"], _MISSPELT)
-    return not is_near and _other_place(path) not in _NUMBERS
+        return True
+    # How alike a key at the top is to the one that was meant.
+    is_near = alike(path[0].lower(), schema()["properties"], 0.83)
+    # Sections whose keys, one level too high, are no script's own.
+    sections = ("zero_optimization", "fp16", "bf16", "activation_checkpointing")
+    return bool(is_near) or _other_place(path) in sections
 
 
 def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
@@ -147,18 +141,11 @@ def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
 
 def _other_place(path: Path) -> str:
     """The one section that has a key of this name; empty where none has, or several have."""
-    found = _places().get(path[-1], ())
-    return found[0] if len(found) == 1 else ""
-
-
-@cache
-def _places() -> Mapping[str, tuple[str, ...]]:
-    """Sections by the names of their keys."""
-    found: dict[str, tuple[str, ...]] = {}
-    for *above, name in _walk((), schema()["properties"]):
-        if above and above[0] != SCRIPT:
-            found[name] = (*found.get(name, ()), ".".join(above))
-    return found
+    known = _walk((), schema()["properties"])
+    places = [
+        above for *above, name in known if name == path[-1] and above[:1] not in ([], [SCRIPT])
+    ]
+    return ".".join(places[0]) if len(places) == 1 else ""
 
 
 def _walk(above: Path, known: Mapping[str, Any]) -> Iterator[Path]:

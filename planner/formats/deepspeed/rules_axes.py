@@ -7,32 +7,30 @@ from planner.formats.rules import Refused, Rules, Violations
 rule = Rules(DeepspeedView)
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/pipe/engine.py asserts it at start",
     key=keys.STAGE,
     says="a pipeline runs under stage 0 or 1; given {file.stage}",
-    enforced=False,
 )
 def pipeline_below_stage_2(file: DeepspeedView) -> bool:
     """A pipeline runs under stage 0 or 1."""
     return file.stages > 1 and file.stage > 1
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/pipe/module.py raises when it is built",
     key=keys.PP,
     says=(
         "{file.stages} stages x {file.script_tp} tensor-parallel ranks must divide the ranks; "
         "given {file.num_gpus}"
     ),
-    enforced=False,
 )
 def pipeline_divides_ranks(file: DeepspeedView) -> bool:
     """Pipeline stages (times tensor-parallel ranks) divide the ranks."""
     return file.stages > 1 and file.num_gpus % (file.stages * file.script_tp) > 0
 
 
-@rule("our own block, for the script", key=keys.LAYERS, enforced=False)
+@rule.unenforced("our own block, for the script", key=keys.LAYERS)
 def stages_have_layers(file: DeepspeedView) -> Refused:
     """training_script.layers_per_stage has a count per stage, and all layers."""
     counts, stages, layers = file[keys.LAYERS], file.stages, file.decided("model.num_layers")
@@ -46,32 +44,30 @@ def stages_have_layers(file: DeepspeedView) -> Refused:
     }
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/pipe/engine.py asserts equal data-parallel sizes at start",
     key=keys.TP,
     says=(
         "AutoTP builds groups without stages; layers of a pipeline split themselves; given "
         "{file.autotp}, allowed is 1"
     ),
-    enforced=False,
 )
 def autotp_without_pipeline(file: DeepspeedView) -> bool:
     """AutoTP does not go with a pipeline."""
     return file.autotp > 1 and file.stages > 1
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/utils/groups.py _init_tp_mesh_device",
     key=keys.TP,
     says="must divide the ranks; given {file.autotp} of {file.num_gpus}",
-    enforced=False,
 )
 def autotp_divides_ranks(file: DeepspeedView) -> bool:
     """autotp_size divides the ranks."""
     return file.num_gpus % file.autotp > 0
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/module_inject/tp_shard.py get_shard_size deals the rest out",
     key=keys.TP,
     says=(
@@ -79,14 +75,13 @@ def autotp_divides_ranks(file: DeepspeedView) -> bool:
         "allowed are divisors of {file.kv_heads}"
     ),
     severity="warning",
-    enforced=False,
 )
 def autotp_divides_kv_heads(file: DeepspeedView) -> bool:
     """autotp_size divides the key-value heads, along which AutoTP splits attention."""
     return file.autotp <= file.kv_heads and file.kv_heads % file.autotp > 0
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/engine.py only warns",
     key=keys.TP,
     says=(
@@ -94,17 +89,15 @@ def autotp_divides_kv_heads(file: DeepspeedView) -> bool:
         "allowed are up to {file.kv_heads}"
     ),
     severity="warning",
-    enforced=False,
 )
 def autotp_fits_kv_heads(file: DeepspeedView) -> bool:
     """autotp_size is at most the number of key-value heads."""
     return 0 < file.kv_heads < file.autotp
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/engine.py raises at start",
     says="must be autotp_size {file.autotp}; given {given}",
-    enforced=False,
 )
 def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
     """tensor_parallel.tp.tp_size is autotp_size."""
@@ -114,29 +107,27 @@ def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
     return [key for key in sizes if file.size(key) not in (None, 1, file.autotp)]
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/module_inject/auto_ep_folding.py: mutually exclusive",
     key=keys.SP,
     says="Ulysses goes with neither AutoTP nor a pipeline; allowed is 1",
-    enforced=False,
 )
 def sequence_parallel_without_autotp(file: DeepspeedView) -> bool:
     """Ulysses goes with neither AutoTP nor a pipeline."""
     return file.sequence > 1 and file.autotp * file.stages > 1
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/sequence_parallel/parallel_state_sp.py raises",
     key=keys.SP,
     says="must divide the ranks; given {file.sequence} of {file.num_gpus}",
-    enforced=False,
 )
 def sequence_parallel_divides_ranks(file: DeepspeedView) -> bool:
     """sequence_parallel_size divides the ranks."""
     return file.num_gpus % file.sequence > 0
 
 
-@rule("deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at start", enforced=False)
+@rule.unenforced("deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at start")
 def sequence_parallel_divides_heads(file: DeepspeedView) -> Violations:
     """sequence_parallel_size divides the heads, and the key-value heads or they it."""
     sequence, heads, shared = file.sequence, file.decided("model.num_heads"), file.kv_heads
@@ -147,28 +138,26 @@ def sequence_parallel_divides_heads(file: DeepspeedView) -> Violations:
         yield keys.SP, f"{message}; given {sequence}"
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at the first batch",
     key=keys.SP,
     says=(
         "must divide the {file.world.decisions[seq_len]} tokens of a sequence; "
         "given {file.sequence}"
     ),
-    enforced=False,
 )
 def sequence_parallel_divides_sequence(file: DeepspeedView) -> bool:
     """sequence_parallel_size divides the sequence."""
     return file.decided("seq_len") % file.sequence > 0
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/__init__.py: the mesh of the ranks",
     key=keys.REPLICAS,
     says=(
         f"{keys.REPLICAS} x {keys.SP} must be {{file.num_gpus}} ranks; "
         "given {given} x {file.sequence}"
     ),
-    enforced=False,
 )
 def mesh_fills_ranks(file: DeepspeedView) -> bool:
     """data_parallel_size times sequence_parallel_size is the number of ranks."""
@@ -176,11 +165,10 @@ def mesh_fills_ranks(file: DeepspeedView) -> bool:
     return ranks not in (0, file.num_gpus)
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/module_inject/auto_ep_folding.py raises at start",
     key=keys.EP,
     on=keys.EP_ON,
-    enforced=False,
 )
 def experts_divide(file: DeepspeedView) -> Refused:
     """autoep_size divides the experts and the ranks."""
@@ -201,11 +189,10 @@ def expert_balance_is_not_set(file: DeepspeedView) -> bool:
     return file["expert_parallel.load_balance_coeff"] is not None
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/activation_checkpointing/checkpointing.py asserts it when configured",
     key="activation_checkpointing.contiguous_memory_optimization",
     on="activation_checkpointing.contiguous_memory_optimization",
-    enforced=False,
 )
 def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:
     """Contiguous checkpoints are partitioned, and their number is given."""

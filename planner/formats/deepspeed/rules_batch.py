@@ -16,9 +16,7 @@ from planner.spelling import did_you_mean
 rule = Rules(DeepspeedView)
 _CONFIG = "deepspeed/runtime/config.py"
 _ENGINE = "deepspeed/runtime/engine.py"
-_SANITY = f"{_ENGINE} asserts it at start"
 _MADE = f"{_ENGINE} makes them"
-_UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
 _DTYPES = ("fp16", "bf16", "fp32")
 # Of the removed keys, those that another stands for.
 _REPLACED = {
@@ -88,12 +86,11 @@ def one_precision(file: DeepspeedView) -> bool:
     return file["bf16.enabled"] is True and file["fp16.enabled"] is True
 
 
-@rule(
+@rule.unenforced(
     f"{_CONFIG}: both default to off",
     key="bf16.enabled",
     says="trains in fp32: neither bf16 nor fp16 is enabled",
     severity="warning",
-    enforced=False,
 )
 def sixteen_bits_on(file: DeepspeedView) -> bool:
     """One of bf16, fp16 and torch_autocast is enabled, or bf16 and fp16 are both off."""
@@ -153,18 +150,17 @@ def checkpoint_tags_known(file: DeepspeedView) -> bool:
     return isinstance(value, str) and value.upper() not in ("WARN", "IGNORE", "FAIL")
 
 
-@rule(
+@rule.unenforced(
     f"{_ENGINE} raises when it makes the optimizer",
     key="optimizer.params.max_grad_norm",
     says="the engine refuses it; allowed is gradient_clipping at the top",
-    enforced=False,
 )
 def clipping_is_no_optimizer_parameter(file: DeepspeedView) -> bool:
     """Clipping is set at the top, not under optimizer.params."""
     return "optimizer.params.max_grad_norm" in file.settings
 
 
-@rule(f"{_ENGINE} makes it, or PyTorch", enforced=False)
+@rule.unenforced(f"{_ENGINE} makes it, or PyTorch")
 def optimizer_is_known(file: DeepspeedView) -> Violations:
     """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
     kind = file[keys.TYPE]
@@ -173,7 +169,7 @@ def optimizer_is_known(file: DeepspeedView) -> Violations:
         yield keys.TYPE, _unknown_type(kind, known)
 
 
-@rule(f"{_ENGINE} asserts it when it makes the schedule", enforced=False)
+@rule.unenforced(f"{_ENGINE} asserts it when it makes the schedule")
 def scheduler_is_known(file: DeepspeedView) -> Violations:
     """scheduler.type is DeepSpeed's own or PyTorch's."""
     kind, known = file["scheduler.type"], keys.listed_in("schedulers")
@@ -189,19 +185,19 @@ def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
 
 
-@rule(
+@rule.unenforced(
     f"{_ENGINE} asserts it when it makes the optimizer",
     key=keys.TYPE,
     says=f"ZeRO takes {{given}} only with {keys.UNTESTED}; given without",
-    enforced=False,
 )
 def untested_optimizer_is_allowed(file: DeepspeedView) -> bool:
     """ZeRO is told that an optimizer it was not tested with is meant."""
-    is_untested = file.optimizer in _UNTESTED and file.stage > 0
+    known = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
+    is_untested = file.optimizer in known and file.stage > 0
     return is_untested and file[keys.UNTESTED] is not True
 
 
-@rule(_SANITY, enforced=False)
+@rule.unenforced(f"{_ENGINE} asserts it at start")
 def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Violations:
     """Unmanaged accumulation has no pipeline and no overlapped stage 1 or 3."""
     if file[_MANAGED] is not False:
@@ -214,7 +210,7 @@ def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Violations:
         yield _MANAGED, f"{what}; allowed under stage 2, or without overlap_comm"
 
 
-@rule(f"{_MADE}: Python refuses the argument", enforced=False)
+@rule.unenforced(f"{_MADE}: Python refuses the argument")
 def parameters_are_known(file: DeepspeedView) -> Violations:
     """Optimizer and scheduler take the parameters that are given."""
     for params, schema, names in _parameters(file):
@@ -224,7 +220,7 @@ def parameters_are_known(file: DeepspeedView) -> Violations:
             yield f"{params}.{name}", f"no parameter of {schema['title']}; {hint}"
 
 
-@rule(f"{_MADE}: Python misses the argument", enforced=False)
+@rule.unenforced(f"{_MADE}: Python misses the argument")
 def needed_parameters_are_given(file: DeepspeedView) -> Violations:
     """Schedules that end are told when."""
     for params, schema, names in _parameters(file):
@@ -233,7 +229,7 @@ def needed_parameters_are_given(file: DeepspeedView) -> Violations:
                 yield params, f"{schema['title']} needs {name}"
 
 
-@rule(f"{_MADE}, and computes with them", enforced=False)
+@rule.unenforced(f"{_MADE}, and computes with them")
 def parameters_are_numbers(file: DeepspeedView) -> Violations:
     """Learning rates, decays and steps are numbers, without quotes."""
     for params, schema, names in _parameters(file):

@@ -19,11 +19,10 @@ def one_name_for_offload(file: DeepspeedView) -> Violations:
         yield key, f"stands beside {section}; allowed is one of them"
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zenflow",
     key=keys.ZENFLOW,
     says="ZenFlow is not modelled; priced is a step that waits for the host",
-    enforced=False,
     severity="note",
 )
 def zenflow_is_not_modelled(file: DeepspeedView) -> bool:
@@ -41,11 +40,10 @@ def partial_offload_needs_stage_3(file: DeepspeedView) -> bool:
     return file.ratio < 1 and file.stage != 3
 
 
-@rule(
+@rule.unenforced(
     f"{_STAGE_3} asserts it at start",
     key=keys.RATIO,
     says=f"a ratio below 1 needs DeepSpeed's own Adam on the host; given {{file[{keys.TYPE}]}}",
-    enforced=False,
 )
 def partial_offload_needs_adam(file: DeepspeedView) -> bool:
     """offload_optimizer.ratio below 1 needs DeepSpeed's own Adam."""
@@ -53,10 +51,9 @@ def partial_offload_needs_adam(file: DeepspeedView) -> bool:
     return file.ratio < 1 and file.stage == 3 and is_other and file.offloads
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/offload_config.py; nothing tests it",
     key=f"{keys.ZERO}.offload_optimizer",
-    enforced=False,
 )
 def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
     """offload_optimizer needs stage 1, 2 or 3."""
@@ -65,10 +62,9 @@ def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
     return {text: file.offloads and file.stage == 0}
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/offload_config.py; nothing tests it",
     key=f"{keys.ZERO}.offload_param",
-    enforced=False,
 )
 def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     """offload_param needs stage 3."""
@@ -77,21 +73,19 @@ def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     return {text: where != "none" and file.stage != 3}
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/stage_1_and_2.py takes any device for the host",
     key=f"{keys.ZERO}.offload_optimizer.device",
     says="below stage 3 the states go to the host; given nvme, allowed are cpu and none",
-    enforced=False,
 )
 def nvme_needs_stage_3(file: DeepspeedView) -> bool:
     """Optimizer states go to NVMe under stage 3 only."""
     return file.device("offload_optimizer") == "nvme" and file.stage in (1, 2)
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/partition_parameters.py asserts it at start",
     says="device nvme needs the folder of the drives; given none",
-    enforced=False,
 )
 def nvme_has_a_path(file: DeepspeedView) -> list[str]:
     """Offload to NVMe names the folder of the drives."""
@@ -100,7 +94,7 @@ def nvme_has_a_path(file: DeepspeedView) -> list[str]:
     return [path for path in paths if not file[path]]
 
 
-@rule("deepspeed/runtime/base_optimizer.py asserts it", key=keys.MASTER, enforced=False)
+@rule.unenforced("deepspeed/runtime/base_optimizer.py asserts it", key=keys.MASTER)
 def bf16_master_offload_is_consistent(file: DeepspeedView) -> Refused:
     """bf16 master weights need bf16 states, or the host's Adam."""
     has_states, is_torchs = file[keys.STATES] is True, file[keys.TORCH_ADAM] is True
@@ -118,29 +112,27 @@ def norm_left_out_below_stage_3(file: DeepspeedView) -> bool:
     return file[_NORM] is False and file.stage not in (1, 2)
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/zero/stage_1_and_2.py raises at start",
     key=_NORM,
     says="false does not go with offload_optimizer; allowed is true",
-    enforced=False,
 )
 def norm_left_out_without_offload(file: DeepspeedView) -> bool:
     """compute_grad_norm false does not go with offload_optimizer."""
     return file[_NORM] is False and file.offloads and file.stage in (1, 2)
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/runtime/engine.py raises at start",
     key=f"{keys.ZERO}.legacy_stage1",
     says="the engine refuses it since 0.5.9; allowed is false",
-    enforced=False,
 )
 def old_stage_1_is_gone(file: DeepspeedView) -> bool:
     """legacy_stage1 is off."""
     return file[f"{keys.ZERO}.legacy_stage1"] is True and file.stage > 0
 
 
-@rule(f"{_STAGE_3} asserts it at start", enforced=False)
+@rule.unenforced(f"{_STAGE_3} asserts it at start")
 def scattered_gradients_scale_after(file: DeepspeedView) -> Violations:
     """Under stage 3 scattered gradients are neither prescaled nor predivided."""
     if file.stage != 3 or file[_SCATTER] is False:
@@ -153,33 +145,30 @@ def scattered_gradients_scale_after(file: DeepspeedView) -> Violations:
         yield "prescale_gradients", "not there under stage 3; allowed is false"
 
 
-@rule(
+@rule.unenforced(
     f"{_STAGE_3} raises at start",
     key=_SCATTER,
     says="Muon under stage 3 needs whole gradients; allowed is false",
-    enforced=False,
 )
 def muon_gathers_gradients(file: DeepspeedView) -> bool:
     """Muon under stage 3 runs with reduce_scatter false."""
     return file.optimizer == "muon" and file.stage == 3 and file[_SCATTER] is not False
 
 
-@rule(
+@rule.unenforced(
     f"{_CONFIG}; nothing tests it",
     key=keys.HPZ,
     says="ignored below stage 3; given stage {file.stage}",
-    enforced=False,
 )
 def secondary_copy_needs_stage_3(file: DeepspeedView) -> bool:
     """zero_hpz_partition_size needs stage 3."""
     return file.secondary > 1 and file.stage != 3
 
 
-@rule(
+@rule.unenforced(
     "deepspeed/utils/groups.py _create_zero_param_parallel_group asserts it at start",
     key=keys.HPZ,
     says="must divide the ranks; given {file.secondary} of {file.num_gpus}",
-    enforced=False,
 )
 def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
     """zero_hpz_partition_size divides the ranks."""
@@ -187,7 +176,7 @@ def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
     return ranks > 1 and file.stage == 3 and file.num_gpus % ranks > 0
 
 
-@rule(
+@rule.unenforced(
     (
         "deepspeed/utils/groups.py _create_zero_param_parallel_group numbers ranks without regard "
         "to AutoTP"
@@ -197,18 +186,16 @@ def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
         "its groups of {file.secondary} neighbours would mix shards of different layers' parts; "
         "allowed with autotp_size 1; given {file.autotp}"
     ),
-    enforced=False,
 )
 def secondary_copy_without_autotp(file: DeepspeedView) -> bool:
     """zero_hpz_partition_size does not go with AutoTP."""
     return file.secondary > 1 and file.stage == 3 and file.autotp > 1
 
 
-@rule(
+@rule.unenforced(
     f"{_STAGE_3}; nothing tests it",
     says="ignored below stage 3; given {file.stage}",
     severity="warning",
-    enforced=False,
 )
 def quantised_transfers_need_stage_3(file: DeepspeedView) -> list[str]:
     """Quantised weights and gradients of ZeRO++ need stage 3."""

@@ -7,6 +7,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats import decision as engine
 from planner.formats.decision import (
+    Decided,
     KeyMapping,
     KeyValue,
     Table,
@@ -80,7 +81,7 @@ def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
     return choices(OPTIMIZERS[name], f"planned with optimizer {name}")
 
 
-def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_optimizer(settings: Settings) -> Decided:
     name = word(settings, "--optimizer", "adam")
     # Megatron's own default is 0.9.
     if name == "sgd" and as_number(given(settings, "--sgd-momentum")) != 0:
@@ -88,7 +89,7 @@ def _of_optimizer(settings: Settings) -> Iterator[tuple[str, Located]]:
     states = [given(settings, key) for key in ("--exp-avg-dtype", "--exp-avg-sq-dtype")]
     if name == "adam" and is_on(settings, AWARE) and states == ["bf16", "bf16"]:
         name = "adam-bf16"
-    yield "optimizer", decided(settings, "--optimizer", "muon" if name == "dist_muon" else name)
+    yield "optimizer", "--optimizer", "muon" if name == "dist_muon" else name
 
 
 def optimizer_problems(context: Context) -> Iterator[str]:
@@ -119,15 +120,15 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     return choices(options, whys)
 
 
-def _of_sharding(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_sharding(settings: Settings) -> Decided:
     if is_on(settings, "--use-megatron-fsdp"):
         stage = FSDP_STAGES[word(settings, SHARDING, "optim_grads_params")]
-        yield "zero_stage", decided(settings, SHARDING, stage)
+        yield "zero_stage", SHARDING, stage
     elif is_on(settings, "--use-torch-fsdp2"):
         reshards = "--torch-fsdp2-no-reshard-after-forward" not in settings
-        yield "zero_stage", decided(settings, "--use-torch-fsdp2", 3 if reshards else 2)
+        yield "zero_stage", "--use-torch-fsdp2", 3 if reshards else 2
     elif is_on(settings, "--use-distributed-optimizer"):
-        yield "zero_stage", decided(settings, "--use-distributed-optimizer", 1)
+        yield "zero_stage", "--use-distributed-optimizer", 1
 
 
 def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -142,13 +143,13 @@ def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     return choices(options, why)
 
 
-def _of_offload(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_offload(settings: Settings) -> Decided:
     if is_on(settings, "--optimizer-cpu-offload"):
-        yield "offload", decided(settings, "--optimizer-cpu-offload", OFFLOADS[1])
+        yield "offload", "--optimizer-cpu-offload", OFFLOADS[1]
         key = "--optimizer-offload-fraction"
         share = as_number(given(settings, key))
         percent = 100 if share is None else round(100 * min(max(share, 0.0), 1.0))
-        yield "offload_percent", decided(settings, key, percent)
+        yield "offload_percent", key, percent
 
 
 def _no_offload(context: Context, strategy: Strategy) -> Refused:
@@ -166,12 +167,12 @@ def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
     return choices(PRECISIONS[precision], f"planned in {precision}")
 
 
-def _of_precision(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_precision(settings: Settings) -> Decided:
     recipe = _FP8_RECIPES.get(word(settings, "--fp8-recipe", "delayed"), "")
     named = {"--fp4-format": "fp4", "--fp8-format": recipe, "--bf16": "bf16", "--fp16": "fp16"}
     key = next((option for option in named if given(settings, option)), "")
     if named.get(key):
-        yield "precision", decided(settings, key, named[key])
+        yield "precision", key, named[key]
 
 
 STATES: Table = (
@@ -249,13 +250,13 @@ SIZES = {
 }
 
 
-def _of_groups(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_groups(settings: Settings) -> Decided:
     heads = number(settings, "--num-attention-heads")
     if is_on(settings, "--group-query-attention"):
         groups = whole(settings, "--num-query-groups")
-        yield "model.num_kv_heads", decided(settings, "--num-query-groups", groups)
+        yield "model.num_kv_heads", "--num-query-groups", groups
     elif heads is not None:
-        yield "model.num_kv_heads", decided(settings, "--group-query-attention", heads)
+        yield "model.num_kv_heads", "--group-query-attention", heads
 
 
 MODEL: Table = (

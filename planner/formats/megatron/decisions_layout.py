@@ -4,11 +4,19 @@ Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_c
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.decision import KeyValue, Table, derived, says, several, stated, unless
-from planner.formats.format import ALL, Located, PerChunk
+from planner.formats.decision import (
+    Decided,
+    KeyValue,
+    Table,
+    derived,
+    says,
+    several,
+    stated,
+    unless,
+)
+from planner.formats.format import ALL, PerChunk
 from planner.formats.megatron.layout import (
     even_chunks,
     layout_text,
@@ -45,7 +53,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.runtime import exchanges_beside_batches
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, decided, given, word
+from planner.formats.settings import Settings, given, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -96,20 +104,20 @@ def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield chosen(CHUNK, chunks[0], why=why)
 
 
-def _of_chunks(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_chunks(settings: Settings) -> Decided:
     pp, chunks = whole(settings, PP), chunks_in(settings)
     if chunks is None:
         vpp, key = whole(settings, CHUNKS), CHUNKS
     else:
         vpp, key = len(chunks) // pp, next((each for each in (*SPLITS, PP) if each in settings), PP)
     if vpp > 1:
-        yield "vpp", decided(settings, key, vpp)
+        yield "vpp", key, vpp
     if chunks is not None:
-        yield "layers_per_stage", decided(settings, key, per_stage(chunks, pp))
+        yield "layers_per_stage", key, per_stage(chunks, pp)
     layout = word(settings, LAYOUT)
     if layout and mtp_in(layout) != whole(settings, MTP, 0):
         # Layers of multi-token prediction in a layout, where those are not all.
-        yield "_layout_mtp", decided(settings, LAYOUT, mtp_in(layout))
+        yield "_layout_mtp", LAYOUT, mtp_in(layout)
 
 
 def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
@@ -144,41 +152,37 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     return choices(options, why)
 
 
-def _of_policies(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_policies(settings: Settings) -> Decided:
     """What happens in the chunks; in equal ones whose number is the recipe's, in each of them."""
     chunks, pp = chunks_in(settings), whole(settings, PP)
     if chunks is not None:
         yield from _policies(settings, chunks, per_stage(chunks, pp))
     elif "--num-layers" not in settings and is_even(settings):
-        for name, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
-            if name in ("recompute_modules", "_recompute_unit"):
-                yield name, value
-            else:
-                number = value.value[0]
-                yield name, replace(value, value=ALL if number == _MANY else PerChunk(number))
+        for name, key, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
+            if name not in ("recompute_modules", "_recompute_unit"):
+                value = ALL if value[0] == _MANY else PerChunk(value[0])
+            yield name, key, value
 
 
-def _policies(
-    settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
-) -> Iterator[tuple[str, Located]]:
+def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]) -> Decided:
     key, modules, unit = "--recompute-granularity", "--recompute-modules", "--recompute-num-layers"
     granularity = word(settings, key)
     if is_on(settings, "--recompute-activations") or granularity == "selective":
-        yield "selective_layers_per_stage", decided(settings, key, layers)
+        yield "selective_layers_per_stage", key, layers
         selected = names(settings, modules, ("core_attn",))
-        yield "recompute_modules", decided(settings, modules, selected)
+        yield "recompute_modules", modules, selected
     elif granularity == "full":
         full = layers
         if word(settings, "--recompute-method") == "block":
             most = whole(settings, unit, 0)
             full = per_stage([min(n, most) for n in chunks], len(layers))
-        yield "recompute_layers_per_stage", decided(settings, unit, full)
+        yield "recompute_layers_per_stage", unit, full
         # Whether a unit of recomputation is given: Megatron has no default.
-        yield "_recompute_unit", decided(settings, unit, unit in settings)
+        yield "_recompute_unit", unit, unit in settings
     offloaded = whole(settings, HOST_LAYERS, 0)
     if offloaded > 0 and len(layers) == 1:
         counts = (min(offloaded, layers[0]),)
-        yield "offloaded_layers_per_stage", decided(settings, HOST_LAYERS, counts)
+        yield "offloaded_layers_per_stage", HOST_LAYERS, counts
 
 
 def _no_policies(context: Context, strategy: Strategy) -> Refused:

@@ -11,8 +11,17 @@ from functools import cache
 
 from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
-from planner.formats.decision import Cannot, KeyMapping, KeyValue, Of, To, nothing, says, stated
-from planner.formats.format import Located
+from planner.formats.decision import (
+    Cannot,
+    Decided,
+    KeyMapping,
+    KeyValue,
+    Of,
+    To,
+    nothing,
+    says,
+    stated,
+)
 from planner.formats.megatron.layout import (
     chunks_of,
     even_chunks,
@@ -270,11 +279,10 @@ def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> K
     """A row; an option of it whose value nobody knows says something else than any plan."""
     keys = tuple(options.split())
 
-    def decides(settings: Settings) -> Iterator[tuple[str, Located]]:
+    def decides(settings: Settings) -> Decided:
         yield from of(settings)
-        yield from (
-            (key, settings[key]) for key in keys if key in settings and given(settings, key) is None
-        )
+        unknown = (key for key in keys if key in settings and given(settings, key) is None)
+        yield from ((key, key, None) for key in unknown)
 
     return KeyMapping(names=tuple(named.split()), keys=keys, to=to, of=decides, cannot=cannot)
 

@@ -74,11 +74,10 @@ def tp_fits_kv_heads(file: MegatronView) -> bool:
     return bool(heads and heads % file.tp and file.tp % heads)
 
 
-@rule(
+@rule.unenforced(
     "megatron/core/tensor_parallel/layers.py, when the model is built",
     key=TP,
     says="must divide the MLP's width {file.ffn_size}; given {file.tp}",
-    enforced=False,
 )
 def tp_divides_ffn(file: MegatronView) -> bool:
     """The MLP's width is split evenly."""
@@ -123,7 +122,7 @@ def chunk_divides_stage(file: MegatronView) -> Violations:
         yield CHUNK, f"must divide the {layers // file.pp} layers of a stage; given {size}"
 
 
-@rule("megatron/core/transformer/transformer_block.py, when the model is built", enforced=False)
+@rule.unenforced("megatron/core/transformer/transformer_block.py, when the model is built")
 def chunks_divide_stage(file: MegatronView) -> Violations:
     """Each stage splits into the number of chunks given."""
     count, layers = file.number(CHUNKS), _counted_layers(file)
@@ -271,10 +270,9 @@ def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
         yield CP_TYPE, f"a2a+p2p needs {HIERARCHY}"
 
 
-@rule(
+@rule.unenforced(
     "Transformer Engine's attention with context parallelism, in the first layer",
     key=CP_TYPE,
-    enforced=False,
 )
 def heads_divide_exchange(file: MegatronView) -> Refused:
     """Context parallelism that exchanges heads splits the heads of a rank."""
@@ -289,10 +287,9 @@ def heads_divide_exchange(file: MegatronView) -> Refused:
     }
 
 
-@rule(
+@rule.unenforced(
     "Transformer Engine's attention with context parallelism, in the first layer",
     key=CP_TYPE,
-    enforced=False,
 )
 def exchange_is_known(file: MegatronView) -> Refused:
     """Keys and values pass between context-parallel ranks in a way that attention has."""

@@ -58,11 +58,10 @@ def train_length_given_once(file: MegatronView) -> bool:
     return file.has("--train-iters") and file.has("--train-samples")
 
 
-@rule(
+@rule.unenforced(
     f"{ARGUMENTS} switches it off with a warning",
     key=SP,
     says=f"is switched off silently: {TP} is 1",
-    enforced=False,
     severity="warning",
 )
 def sequence_parallel_needs_tp(file: MegatronView) -> bool:
@@ -70,11 +69,10 @@ def sequence_parallel_needs_tp(file: MegatronView) -> bool:
     return file.on(SP) and file.tp == 1
 
 
-@rule(
+@rule.unenforced(
     "megatron/core/transformer/moe/moe_layer.py, in the first layer",
     key=TP,
     says=f"{{file.tp}} with experts needs {SP} in training",
-    enforced=False,
 )
 def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
     """A mixture refuses to train with tensor parallelism alone."""
@@ -169,11 +167,10 @@ def mtp_shifts_positions(file: MegatronView) -> Refused:
     return {text: count and not is_rotary}
 
 
-@rule(
+@rule.unenforced(
     "megatron/core/transformer/multi_token_prediction.py, in the first step",
     key="--recompute-num-layers",
     says=f"must be 1 beside {MTP}; given {{given}}",
-    enforced=False,
 )
 def mtp_recomputes_single_layers(file: MegatronView) -> bool:
     """Layers of multi-token prediction are recomputed one by one."""

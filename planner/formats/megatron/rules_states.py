@@ -37,10 +37,9 @@ def full_recompute_is_complete(file: MegatronView) -> Violations:
         yield GRANULARITY, f"full needs {' and '.join(missing)}"
 
 
-@rule(
+@rule.unenforced(
     f"{CONFIG}: the layers ask for recompute_granularity alone",
     says=f"nothing is recomputed without {GRANULARITY} full or selective",
-    enforced=False,
 )
 def recompute_has_a_granularity(file: MegatronView) -> list[str]:
     """Without one nothing is recomputed, whatever method and layers say."""
@@ -165,13 +164,12 @@ def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     return [] if file.on(AWARE) else small
 
 
-@rule(
+@rule.unenforced(
     (
         "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
         "when the model is wrapped"
     ),
     key="--num-distributed-optimizer-instances",
-    enforced=False,
 )
 def instances_need_sharding(file: MegatronView) -> Refused:
     """There are replicas of a sharding group where there is one, and it shares out elements."""
@@ -229,11 +227,10 @@ def megatron_fsdp_optimizer(file: MegatronView) -> bool:
     return file.on(FSDP) and file.optimizer not in ("adam", "sgd")
 
 
-@rule(
+@rule.unenforced(
     "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped",
     key="--fsdp-double-buffer",
     says=f"cannot stand beside {EXCHANGE}",
-    enforced=False,
 )
 def double_buffer_excludes_batches(file: MegatronView) -> bool:
     """Expert exchange beside another micro-batch needs more than two buffers of a layer."""

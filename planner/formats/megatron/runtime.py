@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import KeyValue, Of, several, switched
-from planner.formats.format import Located
+from planner.formats.decision import Decided, KeyValue, Of, several, switched
 from planner.formats.megatron.options import choices, is_on
-from planner.formats.settings import Settings, as_number, decided, given, word
+from planner.formats.settings import Settings, as_number, given, word
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
@@ -120,7 +119,7 @@ of_exchange: Of = several(
 )
 
 
-def of_runtime(settings: Settings) -> Iterator[tuple[str, Located]]:
+def of_runtime(settings: Settings) -> Decided:
     """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
     yield from of_exchange(settings)
     is_16_bits = is_on(settings, "--bf16") or is_on(settings, "--fp16")
@@ -133,7 +132,7 @@ def of_runtime(settings: Settings) -> Iterator[tuple[str, Located]]:
     else:
         is_fp32 = is_on(settings, FP32_GRADIENTS) or is_on(settings, "--bf16")
     if held or is_fp32:
-        yield "gradient_bytes", decided(settings, key, 4 if is_fp32 else held)
+        yield "gradient_bytes", key, 4 if is_fp32 else held
 
 
 def traits_of(settings: Settings) -> Iterator[Setting]:

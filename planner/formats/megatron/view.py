@@ -91,11 +91,6 @@ class MegatronView(ConfigView):
         return value if type(value) is int else 1
 
     @property
-    def num_gpus(self) -> int:
-        """Processes in all."""
-        return self.world.num_gpus
-
-    @property
     def dp(self) -> int:
         """Data parallelism; 0: not known or not whole."""
         inner = self.tp * self.pp * self.cp

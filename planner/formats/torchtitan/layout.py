@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from planner.cost.context import Context
-from planner.formats.decision import KeyMapping, KeyValue, told, which
-from planner.formats.format import Located
-from planner.formats.settings import Settings, decided, given, whole, word
+from planner.formats.decision import Decided, KeyMapping, KeyValue, told, which
+from planner.formats.settings import Settings, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import config_of
 from planner.schedules.closed_form import chunk_layers
@@ -118,22 +117,22 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield from told(values)
 
 
-def of_pipeline(settings: Settings) -> Iterator[tuple[str, Located]]:
+def of_pipeline(settings: Settings) -> Decided:
     """What settings decide of schedule, chunks and layers."""
     pp, num_layers = option.degree(settings, "pp"), config_of(settings).model.get("num_layers", 0)
     if pp == 1 and num_layers:
-        yield "layers_per_stage", decided(settings, "config", (num_layers,))
+        yield "layers_per_stage", "config", (num_layers,)
     schedule = schedule_named(word(settings, option.SCHEDULE))
     if pp < 2 or schedule in ("", "other"):
         return
     ours = "1f1b" if schedule == "interleaved" else schedule
-    yield "schedule", decided(settings, option.SCHEDULE, ours)
+    yield "schedule", option.SCHEDULE, ours
     counts, key = _part_counts(settings, pp, schedule)
     if counts is None or len(counts) % pp:
         return
     if len(counts) > pp:
-        yield "vpp", decided(settings, key, len(counts) // pp)
-    yield "layers_per_stage", decided(settings, key, per_rank(counts, pp, ours))
+        yield "vpp", key, len(counts) // pp
+    yield "layers_per_stage", key, per_rank(counts, pp, ours)
 
 
 def _part_counts(settings: Settings, pp: int, schedule: str) -> tuple[list[int] | None, str]:

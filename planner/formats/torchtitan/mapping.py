@@ -7,6 +7,7 @@ from typing import Any
 from planner.cost.context import Context
 from planner.formats.decision import (
     Cannot,
+    Decided,
     KeyMapping,
     KeyValue,
     Table,
@@ -41,7 +42,6 @@ _EXPERTS = (
 )
 _ONE_POLICY = "one policy for all layers, none, selective or full"
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
-Found = Iterator[tuple[str, Located]]
 
 
 def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMapping:
@@ -76,7 +76,7 @@ def _batch_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     )
 
 
-def _of_batch(settings: Settings) -> Found:
+def _of_batch(settings: Settings) -> Decided:
     """A global batch below 1 is the local one of every rank."""
     local, total = whole(settings, option.LOCAL_BATCH, 0), whole(settings, option.GLOBAL_BATCH, 0)
     dp = max(0, whole(settings, option.SHARD, 0)) * option.degree(settings, "dp_replicate")
@@ -84,14 +84,14 @@ def _of_batch(settings: Settings) -> Found:
     micro = whole(settings, key, 0)
     if micro < 1 or local < 1:
         return
-    yield "micro_batch", decided(settings, key, micro)
+    yield "micro_batch", key, micro
     at = option.LOCAL_BATCH if total < 0 else option.GLOBAL_BATCH
     batch, step = (local, micro) if total < 0 else (total, dp * micro)
     if batch > 0 and step > 0 and batch % step == 0:
-        yield "num_micro_batches", decided(settings, at, batch // step)
+        yield "num_micro_batches", at, batch // step
     if total > 0 or dp > 0:
         batch = total if total > 0 else local * dp
-        yield "global_batch", decided(settings, option.GLOBAL_BATCH, batch)
+        yield "global_batch", option.GLOBAL_BATCH, batch
 
 
 def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -101,12 +101,12 @@ def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
         yield f"tp {strategy.tp}: torchtitan splits the {kv_heads} key and value heads whole"
 
 
-def _of_shards(settings: Settings) -> Found:
+def _of_shards(settings: Settings) -> Decided:
     shards, replicas = whole(settings, option.SHARD, 0), option.degree(settings, "dp_replicate")
     ranks = replicas * prod(option.degree(settings, name) for name in ("tp", "pp", "cp"))
     if shards > 0 and ranks > 0:
-        yield "dp", decided(settings, option.SHARD, shards * replicas)
-        yield "num_gpus", decided(settings, option.SHARD, shards * ranks)
+        yield "dp", option.SHARD, shards * replicas
+        yield "num_gpus", option.SHARD, shards * ranks
 
 
 def _sequence(settings: Settings) -> bool:
@@ -118,11 +118,11 @@ def _stage(settings: Settings) -> int:
     return 2 if policy == "never" or (policy == "default" and is_piped) else 3
 
 
-def _of_precision(settings: Settings) -> Found:
+def _of_precision(settings: Settings) -> Decided:
     precision = config_of(settings).precision
     key = option.PRECISION if precision == "bf16" else "config"
     if word(settings, option.PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
-        yield "precision", decided(settings, key, precision)
+        yield "precision", key, precision
 
 
 def _optimizer(settings: Settings) -> str:
@@ -170,14 +170,15 @@ def policy_of(strategy: Strategy) -> str:
     return next((name for name, counts in found.items() if counts == whole_model), none)
 
 
-def _of_policy(settings: Settings) -> Found:
-    layers, policy = dict(of_pipeline(settings)).get("layers_per_stage"), word(settings, POLICY)
+def _of_policy(settings: Settings) -> Decided:
+    pipeline = {name: value for name, _, value in of_pipeline(settings)}
+    layers, policy = pipeline.get("layers_per_stage"), word(settings, POLICY)
     if layers is not None and policy in ("none", *POLICIES):
-        none = (0,) * len(layers.value)
+        none = (0,) * len(layers)
         for name, decision in POLICIES.items():
-            yield decision, decided(settings, POLICY, layers.value if policy == name else none)
+            yield decision, POLICY, layers if policy == name else none
     elif policy in POLICIES:
-        yield POLICIES[policy], decided(settings, POLICY, ALL)
+        yield POLICIES[policy], POLICY, ALL
 
 
 def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:

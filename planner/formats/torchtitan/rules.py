@@ -174,10 +174,9 @@ def experts_fit_shards(file: TorchtitanView) -> bool:
     return ep > 1 and file.expert_ranks % ep != 0
 
 
-@rule(
+@rule.unenforced(
     "not checked: torchtitan/models/common/moe_sharding.py splits experts over the ranks",
     key=EP,
-    enforced=False,
 )
 def experts_are_whole(file: TorchtitanView) -> Refused:
     """Expert parallelism divides the experts."""
@@ -185,11 +184,10 @@ def experts_are_whole(file: TorchtitanView) -> Refused:
     return {f"{ep} given; needs a divisor of {experts} experts": ep > 1 and experts % ep}
 
 
-@rule(
+@rule.unenforced(
     "not checked: torchtitan/config/configs.py says no effect for other models",
     key=EP,
     says="{given} given; the model has no experts",
-    enforced=False,
     severity="warning",
 )
 def experts_exist(file: TorchtitanView) -> bool:
@@ -247,11 +245,7 @@ def graphs_without_experts(file: TorchtitanView) -> Refused:
     return {message: ep > 1 and dispatcher in SYNCHRONOUS and file.needs_graphs_off}
 
 
-@rule(
-    _CONFIGS,
-    key=key.ASYNC_TP,
-    says="set; needs --compile.enable and model among its components",
-)
+@rule(_CONFIGS, key=key.ASYNC_TP, says="set; needs --compile.enable and model among its components")
 def async_tp_is_compiled(file: TorchtitanView) -> bool:
     """Asynchronous tensor parallelism needs compiled blocks."""
     return bool(file[key.ASYNC_TP] and not file.compiles_blocks)
@@ -289,11 +283,10 @@ def context_needs_flex(file: TorchtitanView) -> bool:
     return file.degree("cp") > 1 and file.config.attention == "VarlenAttention"
 
 
-@rule(
+@rule.unenforced(
     "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
     key=BALANCER,
     says=f"{{given!r}} given; allowed are {', '.join(BALANCERS)}, None",
-    enforced=False,
 )
 def balancer_is_known(file: TorchtitanView) -> bool:
     """The load balancer of context parallelism is one of torch's."""
@@ -367,11 +360,10 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     }
 
 
-@pipelined(
+@pipelined.unenforced(
     "not checked: torchtitan/distributed/pipeline_parallel.py hands on the first part only",
     key=key.PARTS,
     says="{file.parts} model parts; the schedule takes one per rank, {file.pp}",
-    enforced=False,
 )
 def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
     """1F1B and GPipe run the first listed part of every rank, and forget the others."""
@@ -407,11 +399,10 @@ def micro_batches_make_rounds(file: TorchtitanView) -> bool:
     return is_uneven and file.schedule in ("interleaved", "zb-interleaved")
 
 
-@pipelined(
+@pipelined.unenforced(
     f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
     key=key.SCHEDULE,
     says="{given} given with compiled blocks; needs --compile.no-enable",
-    enforced=False,
     severity="warning",
 )
 def split_backward_is_eager(file: TorchtitanView) -> bool:
@@ -430,10 +421,9 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
     return {f"{given}; a part needs a layer and its weight": is_refused}
 
 
-@pipelined(
+@pipelined.unenforced(
     "not checked: torchtitan/distributed/pipeline_parallel.py keeps the layers it is told",
     key=key.PARTS,
-    enforced=False,
 )
 def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
@@ -446,10 +436,9 @@ def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     return {message: file[key.PARTS] is not None and layers and wrong}
 
 
-@pipelined(
+@pipelined.unenforced(
     "not checked: torchtitan/distributed/pipeline_parallel.py, fails in the first step",
     key=key.PARTS,
-    enforced=False,
 )
 def parts_hold_both_ends(file: TorchtitanView) -> Refused:
     """The first model part holds the embedding, the last one the norm and the head."""

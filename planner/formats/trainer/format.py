@@ -40,11 +40,11 @@ from planner.formats.trainer import keys
 from planner.formats.trainer.mapping import (
     DEEPSPEED,
     GROUPED,
+    MESH,
     REPLICATED,
     SECTIONS,
     SUPPORT,
     engine,
-    of_mesh,
     part,
     problems,
     section_of,
@@ -167,7 +167,7 @@ def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     if not sizes:
         return reading
     mesh = {keys.MESH: Located(value={}, key=keys.MESH), **sizes}
-    return replace(reading, decisions={**reading.decisions, **dict(of_mesh(mesh))})
+    return replace(reading, decisions={**reading.decisions, **decided_in((MESH,), mesh)})
 
 
 def _in_full(path: Path) -> Path:

@@ -22,6 +22,7 @@ from planner.formats.accelerate.rows import (
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     UNCHANGED,
+    Decided,
     KeyMapping,
     Table,
     derived,
@@ -33,8 +34,8 @@ from planner.formats.decision import (
     unless,
     wrong_precision,
 )
-from planner.formats.format import ALL, Located
-from planner.formats.settings import Settings, as_flag, as_whole, decided, flag, given, whole, word
+from planner.formats.format import ALL
+from planner.formats.settings import Settings, as_flag, as_whole, flag, given, whole, word
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
 from planner.spec.job import FULL_PRECISIONS
@@ -85,15 +86,15 @@ def mesh(context: Context, strategy: Strategy) -> dict[str, str]:
     return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **named}
 
 
-def _precision(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _precision(settings: Settings) -> Decided:
     """The last of both that is on; where both are off, products are in 32 bits, or as TF32."""
     is_on = {name: flag(settings, name) for name in ("bf16", "fp16")}
     for name in is_on:
         if is_on[name]:
-            yield "precision", decided(settings, name, name)
+            yield "precision", name, name
     if is_on.keys() <= settings.keys() and not any(is_on.values()):
         name = "tf32" if flag(settings, _TF32) else "fp32"
-        yield "precision", decided(settings, _TF32 if _TF32 in settings else "bf16", name)
+        yield "precision", _TF32 if _TF32 in settings else "bf16", name
 
 
 def _optimizer(settings: Settings) -> str | None:
@@ -102,7 +103,7 @@ def _optimizer(settings: Settings) -> str | None:
     return "sgd" if optim == "sgd" and not has_momentum else _NAMES.get(optim)
 
 
-def of_mesh(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_mesh(settings: Settings) -> Decided:
     """Degrees of the sizes under ``parallelism_config``."""
     if not isinstance(given(settings, keys.MESH), dict):
         return
@@ -110,9 +111,9 @@ def of_mesh(settings: Settings) -> Iterator[tuple[str, Located]]:
     sizes = {name: whole(settings, each, 1) for name, each in key.items()}
     sizes["cp"] = max(sizes["cp"], whole(settings, f"{keys.MESH}.sp_size", 1))
     for name in ("tp", "dp_replicate", "cp"):
-        yield name, decided(settings, key[name], sizes[name])
+        yield name, key[name], sizes[name]
     dp = sizes["dp_replicate"] * sizes["dp_shard"]
-    yield "dp", decided(settings, key["dp_shard"], dp)
+    yield "dp", key["dp_shard"], dp
 
 
 def _checkpoints(key: str, *more: str) -> KeyMapping:
@@ -147,11 +148,11 @@ def _reshards(settings: Settings) -> int:
     return 2 if is_kept else 3
 
 
-def _of_stage(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _of_stage(settings: Settings) -> Decided:
     """Of a mapping; a file named here is read by itself."""
     is_own = isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings
     stage = whole(settings, keys.STAGE, 0) if is_own else None
-    yield "zero_stage", decided(settings, keys.STAGE if is_own else keys.DEEPSPEED, stage)
+    yield "zero_stage", keys.STAGE if is_own else keys.DEEPSPEED, stage
 
 
 GROUPED = "group_by_length"
@@ -229,7 +230,7 @@ COMMON: Table = (
         off=UNCHANGED,
     ),
 )
-_MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=of_mesh)
+MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
 FSDP = Section(
     title="fsdp_config",
     distributed_type="FSDP",
@@ -286,7 +287,7 @@ FSDP = Section(
         _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
         wrap_row(keys.WRAP),
         _off(keys.DEEPSPEED),
-        _MESH,
+        MESH,
     ),
     environment=mesh,
 )
@@ -310,7 +311,7 @@ REPLICATED = Section(
         _checkpoints(keys.CHECKPOINTING),
         _off(keys.DEEPSPEED),
         _off(keys.FSDP),
-        _MESH,
+        MESH,
     ),
     environment=mesh,
 )
@@ -344,7 +345,7 @@ DEEPSPEED = Section(
             ),
         ),
         _off(keys.FSDP),
-        _MESH,
+        MESH,
     ),
     environment=mesh,
 )

@@ -91,11 +91,10 @@ def wrap_policy_known(file: TrainerView) -> bool:
     return file.uses_fsdp and file.word(keys.WRAP, POLICIES[0]) not in POLICIES
 
 
-@rule(
+@rule.unenforced(
     f"{ARGUMENTS} _process_fsdp_args",
     key="fsdp_config",
     says="given without fsdp; fsdp true as well",
-    enforced=False,
     severity="warning",
 )
 def fsdp_config_is_used(file: TrainerView) -> bool:
@@ -103,17 +102,16 @@ def fsdp_config_is_used(file: TrainerView) -> bool:
     return keys.is_on(file.settings, "fsdp_config") and not file.uses_fsdp
 
 
-@rule("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them", enforced=False)
+@rule.unenforced("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them")
 def fsdp_or_deepspeed(file: TrainerView) -> bool:
     """One of them shards; with both, DeepSpeed does and FSDP is left out."""
     return file.uses_fsdp and file.uses_deepspeed
 
 
-@rule(
+@rule.unenforced(
     ARGUMENTS,
     key=keys.VERSION,
     says="given 1, which is deprecated; 2",
-    enforced=False,
     severity="note",
 )
 def fsdp2_is_used(file: TrainerView) -> bool:
@@ -121,7 +119,7 @@ def fsdp2_is_used(file: TrainerView) -> bool:
     return file.uses_fsdp and file.whole(keys.VERSION, 2) == 1
 
 
-@rule(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS, enforced=False)
+@rule.unenforced(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS)
 def one_checkpointing(file: TrainerView) -> Refused:
     """Blocks are recomputed by FSDP or by the model."""
     names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
@@ -130,11 +128,10 @@ def one_checkpointing(file: TrainerView) -> Refused:
     return {f"given true beside {name} true; this one alone": is_on for name in both[:1]}
 
 
-@rule(
+@rule.unenforced(
     ARGUMENTS,
     key=keys.OLD_CHECKPOINTING,
     says=f"is deprecated; {keys.CHECKPOINTING}",
-    enforced=False,
     severity="note",
 )
 def checkpointing_by_its_new_name(file: TrainerView) -> bool:
@@ -142,11 +139,10 @@ def checkpointing_by_its_new_name(file: TrainerView) -> bool:
     return keys.OLD_CHECKPOINTING in file.settings
 
 
-@rule(
+@rule.unenforced(
     f"{TRAINER}, when a Trainer is made",
     key=keys.MESH,
     says="given a mapping; PARALLELISM_CONFIG_*_SIZE in the environment, or code",
-    enforced=False,
 )
 def mesh_is_no_mapping(file: TrainerView) -> bool:
     """From JSON the mesh arrives as a plain mapping, which Accelerator cannot use."""
@@ -177,10 +173,9 @@ def deepspeed_agrees(file: TrainerView) -> Violations:
             yield full, f'given {file[full]}, {name} is not; "auto"'
 
 
-@rule(
+@rule.unenforced(
     "torch/utils/data/sampler.py, when data is loaded",
     says="given {given}; 1 or more",
-    enforced=False,
 )
 def batch_is_positive(file: TrainerView) -> list[str]:
     """A batch and an accumulation of nothing train nothing."""
@@ -223,10 +218,9 @@ def best_model_is_saved(file: TrainerView) -> Refused:
     return {message: is_loaded and save not in ("best", evaluate)}
 
 
-@rule(
+@rule.unenforced(
     "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
     key=WRAPPED,
-    enforced=False,
 )
 def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     """FSDP wraps layers by the name of their class."""
@@ -235,21 +229,19 @@ def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     return {message: file.uses_fsdp and message}
 
 
-@rule(
+@rule.unenforced(
     f"{ARGUMENTS} _setup_devices",
     key=keys.ON_PROCESSOR,
     says="given false, the accelerators are processors; true",
-    enforced=False,
 )
 def processors_are_asked_for(file: TrainerView) -> bool:
     """Where the accelerators are processors, each trains alone unless Trainer is told."""
     return file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
 
 
-@rule(
+@rule.unenforced(
     "accelerate/state.py AcceleratorState",
     says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
-    enforced=False,
 )
 def processors_hold_whole_replicas(file: TrainerView) -> list[str]:
     """On processors neither FSDP nor DeepSpeed shards, whatever the file says."""

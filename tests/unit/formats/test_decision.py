@@ -1,22 +1,20 @@
 """The engine of formats, on a table of two rows."""
 
-from collections.abc import Iterator
-
 from planner.documents.file import REMOVED
-from planner.formats.decision import KeyMapping, KeyValue, changes, decided_in
+from planner.formats.decision import Decided, KeyMapping, KeyValue, changes, decided_in
 from planner.formats.format import Located
 from planner.formats.settings import Settings
 
 
-def _degree(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _degree(settings: Settings) -> Decided:
     given = settings.get("tp") or settings.get("tensor")
     if given is not None and given.value > 1:
-        yield "tp", given
+        yield "tp", given.key, given.value
 
 
-def _offload(settings: Settings) -> Iterator[tuple[str, Located]]:
+def _offload(settings: Settings) -> Decided:
     if "offload.device" in settings:
-        yield "offload", settings["offload.device"]
+        yield "offload", "offload.device", settings["offload.device"].value
 
 
 TABLE = (
