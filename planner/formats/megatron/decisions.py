@@ -25,6 +25,7 @@ from planner.formats.megatron.options import (
     MICRO,
     PP,
     TP,
+    Choices,
     choices,
     degree,
     is_on,
@@ -62,23 +63,17 @@ OPTIMIZERS: Mapping[str, Mapping[str, object]] = {
 # Optimizers that share out whole tensors under --use-distributed-optimizer.
 LAYER_WISE = ("lion", "muon")
 OFFLOADS = ("none", "optimizer:host")
-_FP8_RECIPES = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
 AWARE = "--use-precision-aware-optimizer"
 SHARDING = "--data-parallel-sharding-strategy"
 FSDP_CHECKPOINTS = ("--ckpt-format", "fsdp_dtensor")
 # ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on.
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-_SHARDED = {
-    0: "nothing",
-    1: "optimizer states (ZeRO 1)",
-    2: "optimizer states and gradients (ZeRO 2)",
-    3: "optimizer states, gradients and weights (ZeRO 3)",
-}
 
 
 def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
     name = context.traits.optimizer.name
-    return choices(OPTIMIZERS[name], f"planned with optimizer {name}")
+    why = f"planned with optimizer {name}"
+    return choices({option: (value, why) for option, value in OPTIMIZERS[name].items()})
 
 
 def _of_optimizer(settings: Settings) -> Decided:
@@ -101,23 +96,25 @@ def optimizer_problems(context: Context) -> Iterator[str]:
 
 def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     stage = strategy.zero_stage
-    is_fsdp, why = stage > 1, f"ZeRO {stage} is Megatron-FSDP"
-    form, fsdp_dtensor = FSDP_CHECKPOINTS
-    options = {
-        "--use-distributed-optimizer": stage > 0,
-        "--use-megatron-fsdp": is_fsdp,
-        SHARDING: list(FSDP_STAGES)[stage] if is_fsdp else None,
-        form: fsdp_dtensor if is_fsdp else None,
-        "--init-model-with-meta-device": stage == 3,
-    }
-    whys = {
-        "--use-distributed-optimizer": f"sharded over the data-parallel ranks: {_SHARDED[stage]}",
-        "--use-megatron-fsdp": why,
-        SHARDING: why,
-        form: "the checkpoints Megatron-FSDP has",
-        "--init-model-with-meta-device": "no rank holds the whole model, not even at the start",
-    }
-    return choices(options, whys)
+    sharded = (
+        "nothing",
+        "optimizer states (ZeRO 1)",
+        "optimizer states and gradients (ZeRO 2)",
+        "optimizer states, gradients and weights (ZeRO 3)",
+    )
+    why, kind = f"ZeRO {stage} is Megatron-FSDP", list(FSDP_STAGES)[stage]
+    over = f"sharded over the data-parallel ranks: {sharded[stage]}"
+    yield from choices({"--use-distributed-optimizer": (stage > 0, over)})
+    if stage > 1:
+        form, fsdp_dtensor = FSDP_CHECKPOINTS
+        of_fsdp: Choices = {
+            "--use-megatron-fsdp": (True, why),
+            SHARDING: (kind, why),
+            form: (fsdp_dtensor, "the checkpoints Megatron-FSDP has"),
+        }
+        yield from choices(of_fsdp)
+    meta = "no rank holds the whole model, not even at the start"
+    yield from choices({"--init-model-with-meta-device": (stage == 3, meta)})
 
 
 def _of_sharding(settings: Settings) -> Decided:
@@ -132,15 +129,14 @@ def _of_sharding(settings: Settings) -> Decided:
 
 
 def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    percent, is_used = strategy.offload_percent, strategy.offload != "none"
-    options = {
-        "--optimizer-cpu-offload": is_used,
-        "--optimizer-offload-fraction": percent / 100 if is_used else None,
-        AWARE: is_used and context.traits.optimizer.name == "adam",
+    percent, is_adam = strategy.offload_percent, context.traits.optimizer.name == "adam"
+    why = f"{percent} % of the optimizer's states live on the host"
+    options: Choices = {
+        "--optimizer-cpu-offload": (True, why),
+        "--optimizer-offload-fraction": (percent / 100, why),
+        AWARE: (is_adam, "Megatron offloads the optimizer only together with it"),
     }
-    why = dict.fromkeys(options, f"{percent} % of the optimizer's states live on the host")
-    why[AWARE] = "Megatron offloads the optimizer only together with it"
-    return choices(options, why)
+    return choices({} if strategy.offload == "none" else options)
 
 
 def _of_offload(settings: Settings) -> Decided:
@@ -164,11 +160,13 @@ def _no_offload(context: Context, strategy: Strategy) -> Refused:
 
 def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
     precision = context.job.precision
-    return choices(PRECISIONS[precision], f"planned in {precision}")
+    why = f"planned in {precision}"
+    return choices({option: (value, why) for option, value in PRECISIONS[precision].items()})
 
 
 def _of_precision(settings: Settings) -> Decided:
-    recipe = _FP8_RECIPES.get(word(settings, "--fp8-recipe", "delayed"), "")
+    recipes = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
+    recipe = recipes.get(word(settings, "--fp8-recipe", "delayed"), "")
     named = {"--fp4-format": "fp4", "--fp8-format": recipe, "--bf16": "bf16", "--fp16": "fp16"}
     key = next((option for option in named if given(settings, option)), "")
     if named.get(key):
@@ -288,24 +286,19 @@ def problems(context: Context) -> Iterator[str]:
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
     """Every part of a plan that no option expresses; of numbers that contradict only these."""
-    return list(_numbers(context, strategy)) or engine.reasons(table, context, strategy)
-
-
-def _numbers(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Numbers that contradict each other, which no search makes."""
+    # No search makes numbers that contradict each other.
     layers, counts, pp = strategy.layers_per_stage, strategy.policy_counts, strategy.pp
     blocks, wanted = context.model.num_blocks, context.job.global_batch
     batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
     of_layers = f"layers_per_stage: {list(layers)}"
-    return which(
-        {
-            f"{of_layers} and policies need {pp} numbers each": (
-                any(len(each) != pp for each in (layers, *counts))
-            ),
-            f"{of_layers} do not add up to {blocks}": sum(layers) != blocks,
-            f"global_batch: {wanted}; the strategy makes {batch}": batch != wanted,
-        }
-    )
+    numbers = {
+        f"{of_layers} and policies need {pp} numbers each": (
+            any(len(each) != pp for each in (layers, *counts))
+        ),
+        f"{of_layers} do not add up to {blocks}": sum(layers) != blocks,
+        f"global_batch: {wanted}; the strategy makes {batch}": batch != wanted,
+    }
+    return list(which(numbers)) or engine.reasons(table, context, strategy)
 
 
 def left_open(settings: Settings) -> dict[str, Located]:

@@ -73,8 +73,8 @@ def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
 
 def _to_etp(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     split = f"split {strategy.etp} ways" if strategy.etp > 1 else "whole"
-    stated = strategy.etp if strategy.etp != strategy.tp else None
-    return choices({ETP: stated}, {ETP: f"experts are {split}"})
+    if strategy.etp != strategy.tp:
+        yield chosen(ETP, strategy.etp, why=f"experts are {split}")
 
 
 def _no_stages(context: Context, strategy: Strategy) -> Refused:
@@ -128,28 +128,27 @@ def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
 
 def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     selective, full, offloaded = strategy.policy_counts
-    is_all, is_full, is_selective = full == strategy.layers_per_stage, any(full), any(selective)
-    block = 1 if is_all else uniform_block(chunks_of_strategy(strategy), full)
-    method = "uniform" if is_all else "block"
-    modules = selected_modules(context, strategy)
-    how = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
-    cheap = "the cheap, large activations are recomputed in backward"
-    units = "layers per recomputed unit" if is_all else "of every model chunk, as many layers"
-    options = {
-        "--recompute-granularity": "full" if is_full else "selective" if is_selective else None,
-        "--recompute-modules": modules if is_selective else None,
-        "--recompute-method": method if is_full else None,
-        "--recompute-num-layers": block if is_full else None,
-        HOST_LAYERS: offloaded[0] or None,
-    }
-    why = {
-        "--recompute-granularity": how if is_full else cheap,
-        "--recompute-modules": cheap,
-        "--recompute-method": how,
-        "--recompute-num-layers": units,
-        HOST_LAYERS: "layers whose saved activations go to the host",
-    }
-    return choices(options, why)
+    options: dict[str, tuple[object, str]] = {}
+    if any(full):
+        how = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
+        method, units = "uniform", "layers per recomputed unit"
+        block: int | None = 1
+        if full != strategy.layers_per_stage:
+            method, units = "block", "of every model chunk, as many layers"
+            block = uniform_block(chunks_of_strategy(strategy), full)
+        options = {
+            "--recompute-granularity": ("full", how),
+            "--recompute-method": (method, how),
+            "--recompute-num-layers": (block, units),
+        }
+    elif any(selective):
+        cheap = "the cheap, large activations are recomputed in backward"
+        options = {
+            "--recompute-granularity": ("selective", cheap),
+            "--recompute-modules": (selected_modules(context, strategy), cheap),
+        }
+    where = "layers whose saved activations go to the host"
+    return choices({**options, HOST_LAYERS: (offloaded[0] or None, where)})
 
 
 def _of_policies(settings: Settings) -> Decided:

@@ -10,7 +10,6 @@ from itertools import groupby
 
 # Characters of a layout whose repetitions are written out.
 MAX_LAYOUT = 200_000
-_REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 LETTERS = {"E": "embedding", "L": "loss", "t": "decoder", "m": "mtp"}
 
 
@@ -28,11 +27,11 @@ def layout_text(chunks: Sequence[int], mtp_layers: int = 0) -> str:
 def parse_layout(text: str) -> list[str]:
     """The stages of a layout with repetitions written out; ValueError says what is wrong."""
     text = text.replace(",", "")
-    for pattern in _REPEATED:
-        size = sum(len(m[1]) * _bounded(m[2]) for m in pattern.finditer(text))
+    for repeated in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        size = sum(len(m[1]) * _bounded(m[2]) for m in re.finditer(repeated, text))
         if size + len(text) > MAX_LAYOUT:
             raise ValueError(f"longer than {MAX_LAYOUT} layers")
-        text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+        text = re.sub(repeated, lambda found: found[1] * int(found[2]), text)
     unknown = sorted(set(text) - {*LETTERS, "|"})
     if unknown:
         allowed = ", ".join(f"{letter} ({name})" for letter, name in LETTERS.items())

@@ -19,7 +19,6 @@ from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Positi
 SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
 # Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
-TOKENIZERS = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
 # Options of models that pretrain_gpt.py does not build.
 OTHERS = (
     "--hybrid-layer-pattern",
@@ -94,7 +93,8 @@ def described(settings: Settings) -> ModelInFile | None:
     if hidden_size % num_heads and number(settings, "--kv-channels") is None:
         return None
     vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
-    vocab_size = vocab_size or TOKENIZERS.get(word(settings, "--tokenizer-type"))
+    tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
+    vocab_size = vocab_size or tokenizers.get(word(settings, "--tokenizer-type"))
     gate = next((option for option in _GATES if is_on(settings, option)), "")
     is_relu = is_on(settings, "--squared-relu")
     usual = int((4 * hidden_size * 2 / 3) / 64) * 64 if gate == "--swiglu" else 4 * hidden_size
@@ -241,12 +241,32 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
     """The options that build the model."""
     model = context.model
     longest = max(model.max_seq_len, context.job.seq_len)
+    if model.mla:
+        attention = {
+            # Unused by latent attention, but asked for where heads do not divide (arguments.py).
+            "--kv-channels": model.head_dim if model.hidden_size % model.num_heads else None,
+            "--multi-latent-attention": True,
+            "--q-lora-rank": model.mla.q_lora_rank or None,
+            "--qk-layernorm": model.mla.q_lora_rank > 0,
+            **{option: getattr(model.mla, name) for name, option in _LATENT.items()},
+        }
+    else:
+        window, is_grouped = model.sliding_window, model.num_kv_heads != model.num_heads
+        attention = {
+            "--kv-channels": model.head_dim,
+            "--group-query-attention": is_grouped,
+            "--num-query-groups": model.num_kv_heads if is_grouped else None,
+            "--qk-layernorm": model.qk_norm == "head",
+            "--softmax-type": "learnable" if has_sinks(model) else None,
+            "--window-size": f"{window - 1},0" if window else None,
+            "--window-attn-skip-freq": (window and model.full_attention_step) or None,
+        }
     options = {
         "--num-layers": model.num_layers,
         "--hidden-size": model.hidden_size,
         "--ffn-hidden-size": model.ffn_size,
         "--num-attention-heads": model.num_heads,
-        **(_latent_options(model, model.mla) if model.mla else _attention_options(model)),
+        **attention,
         "--normalization": _NORMS[model.norm],
         **_ACTIVATIONS[model.gated_mlp, model.activation],
         **_BIASES[_has_biases(model)],
@@ -257,31 +277,7 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
         "--vocab-size": model.vocab_size,
         "--make-vocab-size-divisible-by": context.traits.support.vocab_padding,
     }
-    return choices(options)
-
-
-def _latent_options(model: ModelSpec, mla: MlaSpec) -> dict[str, object]:
-    return {
-        # Unused by latent attention, but asked for where heads do not divide (arguments.py).
-        "--kv-channels": model.head_dim if model.hidden_size % model.num_heads else None,
-        "--multi-latent-attention": True,
-        "--q-lora-rank": mla.q_lora_rank or None,
-        "--qk-layernorm": mla.q_lora_rank > 0,
-        **{option: getattr(mla, name) for name, option in _LATENT.items()},
-    }
-
-
-def _attention_options(model: ModelSpec) -> dict[str, object]:
-    window, is_grouped = model.sliding_window, model.num_kv_heads != model.num_heads
-    return {
-        "--kv-channels": model.head_dim,
-        "--group-query-attention": is_grouped,
-        "--num-query-groups": model.num_kv_heads if is_grouped else None,
-        "--qk-layernorm": model.qk_norm == "head",
-        "--softmax-type": "learnable" if has_sinks(model) else None,
-        "--window-size": f"{window - 1},0" if window else None,
-        "--window-attn-skip-freq": (window and model.full_attention_step) or None,
-    }
+    return choices({option: (value, "") for option, value in options.items()})
 
 
 def _mixture_options(model: ModelSpec, moe: MoeSpec) -> dict[str, object]:

@@ -34,6 +34,8 @@ from planner.spelling import did_you_mean
 
 VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
+# Values of options, each with what of a plan rests on it.
+Choices = Mapping[str, tuple[object, str]]
 _KINDS = {"integer": "int", "number": "float"}
 _NUMBER_LIKE = re.compile(r"-\d+$|-\d*\.\d+$")
 
@@ -129,16 +131,12 @@ def typed(option: Option, words: Sequence[str]) -> SettingValue:
         if words:
             raise ValueError(f"takes no value; given {_shown(words)}")
         return not option.name.startswith("--no-") if option.kind == "bool" else True
-    _check_count(option, words)
+    wanted = {"": "1", "+": "1 or more", "*": "any number"}.get(option.nargs, option.nargs)
+    is_right = {"+": bool(words), "*": True}
+    if not is_right.get(option.nargs, str(len(words)) == wanted):
+        raise ValueError(f"takes {wanted} of {option.kind}; given {_shown(words)}")
     values = [_one(option, word) for word in words]
     return tuple(values) if option.nargs else values[0]
-
-
-def _check_count(option: Option, words: Sequence[str]) -> None:
-    wanted = {"": "1", "+": "1 or more", "*": "any number"}.get(option.nargs, option.nargs)
-    is_right = {"": len(words) == 1, "+": bool(words), "*": True}
-    if not is_right.get(option.nargs, option.nargs == str(len(words))):
-        raise ValueError(f"takes {wanted} of {option.kind}; given {_shown(words)}")
 
 
 def _one(option: Option, word: str) -> int | float | str:
@@ -215,8 +213,12 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
         except ValueError:
             return None
         return stages if len(stages) % pp == 0 else None
-    vpp = _virtual_stages(settings, num_layers, pp)
-    if not num_layers or vpp is None or pp * vpp > MAX_CHUNKS:
+    size, layers = number(settings, CHUNK), num_layers + sum(accounted(settings))
+    # Layers may not divide into chunks of the size given.
+    if size is not None and (size < 1 or layers % (pp * size)):
+        return None
+    vpp = whole(settings, CHUNKS) if size is None else layers // (pp * size)
+    if not num_layers or pp * vpp > MAX_CHUNKS:
         return None
     first, last = number(settings, FIRST), number(settings, LAST)
     if first is not None or last is not None:
@@ -228,17 +230,6 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
 def accounted(settings: Settings) -> tuple[bool, bool]:
     """Whether embedding and loss count as a layer each."""
     return is_on(settings, EMBEDDING), is_on(settings, LOSS)
-
-
-def _virtual_stages(settings: Settings, num_layers: int, pp: int) -> int | None:
-    """Chunks per stage; None where layers do not divide into chunks of the size given."""
-    size = number(settings, CHUNK)
-    if size is None:
-        return whole(settings, CHUNKS)
-    layers = num_layers + sum(accounted(settings))
-    if size < 1 or layers % (pp * size):
-        return None
-    return layers // (pp * size)
 
 
 def is_even(settings: Settings) -> bool:
@@ -253,13 +244,12 @@ def chosen(option: str, *words: object, why: str = "") -> KeyValue:
     return KeyValue(key=option, value=value, why=why)
 
 
-def choices(values: Mapping[str, object], why: Mapping[str, str] | str = "") -> Iterator[KeyValue]:
-    """Options with their values: None and False say nothing, True sets a flag."""
-    whys = dict.fromkeys(values, why) if isinstance(why, str) else why
-    for option, value in values.items():
+def choices(values: Choices) -> Iterator[KeyValue]:
+    """Options with their values and why: None and False say nothing, True sets a flag."""
+    for option, (value, why) in values.items():
         if value is not None and value is not False:
             words = value if isinstance(value, tuple) else () if value is True else (value,)
-            yield chosen(option, *words, why=whys.get(option, ""))
+            yield chosen(option, *words, why=why)
 
 
 def words_of(option: str, value: object) -> list[str]:

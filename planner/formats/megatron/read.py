@@ -101,16 +101,15 @@ def _num_known(words: Iterable[str]) -> int:
 
 
 def _of(commands: Iterable[Command]) -> Iterator[Command]:
-    for command in commands:
-        words = command.words
-        at = next((i for i, word in enumerate(words) if _is_script(word)), None)
-        if at is not None and _num_known(word.text for word in words[at + 1 :]):
-            yield command.behind(at)
-
-
-def _is_script(word: Word) -> bool:
     ends = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
-    return word.text.endswith(ends) and len(split_words(word)) == 1
+    for command in commands:
+        words = enumerate(command.words)
+        scripts = (
+            at for at, word in words if word.text.endswith(ends) and len(split_words(word)) == 1
+        )
+        at = next(scripts, None)
+        if at is not None and _num_known(word.text for word in command.words[at + 1 :]):
+            yield command.behind(at)
 
 
 def _grouped(

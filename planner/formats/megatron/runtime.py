@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.formats.decision import Decided, KeyValue, Of, several, switched
-from planner.formats.megatron.options import choices, is_on
+from planner.formats.megatron.options import Choices, choices, is_on
 from planner.formats.settings import Settings, as_number, given, word
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
@@ -21,95 +21,81 @@ PADS = "--moe-pad-expert-input-to-capacity"
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
-# What of a plan's time and memory rests on an option.
-WHY = {
-    "--overlap-grad-reduce": "gradients are reduced while backward runs",
-    "--overlap-param-gather": "updated weights are gathered during the next forward",
-    "--no-gradient-accumulation-fusion": "gradients are sharded as they are made",
-    FSDP_GRADIENTS: "gradients are held and reduced in fp32",
-    "--fsdp-double-buffer": "two layers' weights and gradients are whole at a time",
-    BF16_GRADIENTS: "gradients are reduced in 16 bits",
-    FP32_GRADIENTS: "gradients are held and reduced in fp32",
-    "--tp-comm-overlap": "gathers and scatters of tensor parallelism run beside products",
-    "--no-overlap-p2p-communication": "planned without overlap",
-    "--cp-comm-type": "context parallelism exchanges heads",
-    "--moe-token-dispatcher-type": "every expert's copy of a token is sent",
-    "--moe-shared-expert-overlap": "expert exchange runs beside the shared expert",
-    CAPACITY: "an expert takes so many times the mean of tokens at most",
-    PADS: "every expert is padded to that",
-    "--overlap-moe-expert-parallel-comm": "expert exchange runs beside another micro-batch",
-    "--delay-wgrad-compute": "weight gradients are left for what the exchange runs beside",
-    "--attention-backend": "planned with this kernel",
-    "--cross-entropy-loss-fusion": "the loss keeps 16-bit logits only",
-    "--attention-dropout": "planned without dropout",
-    "--hidden-dropout": "planned without dropout",
-}
-_BACKENDS = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
-
-
 def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """What the plan's time and memory rest on, beside its decisions."""
     kernels, overlap = context.traits.kernels, context.traits.overlap
     yield from _gradients(context, strategy)
     overlaps_tp = overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel
     is_bare = overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1
-    exchanges = kernels.exchanges_context and strategy.cp > 1
-    parallel = {
-        "--tp-comm-overlap": overlaps_tp,
-        "--no-overlap-p2p-communication": is_bare,
-        "--cp-comm-type": "a2a" if exchanges else None,
-    }
-    yield from choices(parallel, WHY)
+    exchange = "a2a" if kernels.exchanges_context and strategy.cp > 1 else None
+    overlapped = "gathers and scatters of tensor parallelism run beside products"
+    yield from choices(
+        {
+            "--tp-comm-overlap": (overlaps_tp, overlapped),
+            "--no-overlap-p2p-communication": (is_bare, "planned without overlap"),
+            "--cp-comm-type": (exchange, "context parallelism exchanges heads"),
+        }
+    )
     if context.model.moe:
         yield from _dispatch(context)
     yield from capacity_choices(context, strategy)
     yield from exchange_choices(context, strategy)
-    dropout = None if kernels.dropout else 0
-    others = {
-        "--attention-backend": _BACKENDS.get(kernels.attention),
-        "--cross-entropy-loss-fusion": kernels.loss == "fused",
-        "--attention-dropout": dropout,
-        "--hidden-dropout": dropout,
-    }
-    yield from choices(others, WHY)
+    backends = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
+    dropout = None if kernels.dropout else 0, "planned without dropout"
+    is_fused = kernels.loss == "fused"
+    yield from choices(
+        {
+            "--attention-backend": (backends.get(kernels.attention), "planned with this kernel"),
+            "--cross-entropy-loss-fusion": (is_fused, "the loss keeps 16-bit logits only"),
+            "--attention-dropout": dropout,
+            "--hidden-dropout": dropout,
+        }
+    )
 
 
 def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """How gradients are held and reduced, and what runs beside."""
     overlap, states = context.traits.overlap, context.traits.states
     reduced_bytes, is_fp16 = states.gradient_reduce_bytes, context.job.precision == "fp16"
-    beside, is_fully_sharded = overlap.overlaps_gradient_reduction, strategy.zero_stage > 1
+    beside, in_fp32 = overlap.overlaps_gradient_reduction, "gradients are held and reduced in fp32"
     gathers = beside and overlap.overlaps_parameter_gather and strategy.zero_stage > 0
-    yield from choices({"--overlap-grad-reduce": beside, "--overlap-param-gather": gathers}, WHY)
-    if is_fully_sharded:
+    overlapped: Choices = {
+        "--overlap-grad-reduce": (beside, "gradients are reduced while backward runs"),
+        "--overlap-param-gather": (gathers, "updated weights are gathered during the next forward"),
+    }
+    held: Choices = {
+        BF16_GRADIENTS: (reduced_bytes == 2 and not is_fp16, "gradients are reduced in 16 bits"),
+        FP32_GRADIENTS: (reduced_bytes == 4 and is_fp16, in_fp32),
+    }
+    if strategy.zero_stage > 1:
         is_fp32 = (states.zero2_gradient_bytes or states.gradient_bytes) == 4
         is_double = strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy)
+        buffers = "two layers' weights and gradients are whole at a time"
         held = {
-            "--no-gradient-accumulation-fusion": True,
-            FSDP_GRADIENTS: "fp32" if is_fp32 else None,
-            "--fsdp-double-buffer": is_double,
+            "--no-gradient-accumulation-fusion": (True, "gradients are sharded as they are made"),
+            FSDP_GRADIENTS: ("fp32" if is_fp32 else None, in_fp32),
+            "--fsdp-double-buffer": (is_double, buffers),
         }
-    else:
-        held = {
-            BF16_GRADIENTS: reduced_bytes == 2 and not is_fp16,
-            FP32_GRADIENTS: reduced_bytes == 4 and is_fp16,
-        }
-    yield from choices(held, WHY)
+    return choices({**overlapped, **held})
 
 
 def _dispatch(context: Context) -> Iterator[KeyValue]:
     """How tokens reach their experts."""
     kernels, moe = context.traits.kernels, context.model.moe
-    dispatch: dict[str, object] = {"--moe-token-dispatcher-type": "alltoall"}
-    why = WHY
+    dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
     if kernels.deduplicated_dispatch:
+        dispatcher = "flex", "tokens are sent once per domain"
         backend = "hybridep" if kernels.dispatch_permutes else "deepep"
-        dispatch = {"--moe-token-dispatcher-type": "flex", "--moe-flex-dispatcher-backend": backend}
-        why = {**WHY, "--moe-token-dispatcher-type": "tokens are sent once per domain"}
     is_beside = context.traits.overlap.expert_all_to_all_overlap == "shared_expert"
     has_shared = moe is not None and moe.shared_ffn_size > 0
-    dispatch["--moe-shared-expert-overlap"] = is_beside and has_shared
-    yield from choices(dispatch, why)
+    beside = "expert exchange runs beside the shared expert"
+    return choices(
+        {
+            "--moe-token-dispatcher-type": dispatcher,
+            "--moe-flex-dispatcher-backend": (backend, ""),
+            "--moe-shared-expert-overlap": (is_beside and has_shared, beside),
+        }
+    )
 
 
 # What expert exchange runs beside.
@@ -162,14 +148,26 @@ def capacity_choices(context: Context, _strategy: Strategy) -> Iterator[KeyValue
     """The capacity of experts, and whether they are padded to it."""
     kernels = context.traits.kernels
     factor = (context.model.moe and kernels.expert_capacity_factor) or None
-    return choices({CAPACITY: factor, PADS: bool(factor and kernels.pads_to_capacity)}, WHY)
+    pads = bool(factor and kernels.pads_to_capacity)
+    return choices(
+        {
+            CAPACITY: (factor, "an expert takes so many times the mean of tokens at most"),
+            PADS: (pads, "every expert is padded to that"),
+        }
+    )
 
 
 def exchange_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
     is_so = exchanges_beside_batches(context, strategy)
-    options = ("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute")
-    return choices(dict.fromkeys(options, is_so), WHY)
+    beside = "expert exchange runs beside another micro-batch"
+    delayed = "weight gradients are left for what the exchange runs beside"
+    return choices(
+        {
+            "--overlap-moe-expert-parallel-comm": (is_so, beside),
+            "--delay-wgrad-compute": (is_so, delayed),
+        }
+    )
 
 
 def keeps_order(compute_capability: float) -> bool:

@@ -17,8 +17,6 @@ from planner.formats.shell.options import Entry, Launch, Launches
 from planner.formats.shell.syntax import branches_in
 from planner.formats.shell.word import Command, Lines, Span, Word
 
-# Of a program in one script; people do not expect more to be edited at once.
-MAX_LAUNCHES = 8
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 Edit = tuple[int, int, str]
 # Finds what a file hands on, and the options in it; raises InputError.
@@ -135,7 +133,8 @@ def _refused(
             f"line {others} starts the program of line {here} too, with other decisions or "
             f"processes; to repair line {here}, write there {by_hand}"
         )
-    if len(found) > MAX_LAUNCHES:
+    # People do not expect more launches to be edited at once.
+    if len(found) > 8:
         yield f"starts the program {len(found)} times; edit it by hand: {by_hand}"
 
 
@@ -169,16 +168,16 @@ def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int)
     """Whether a launch has what is wanted once, and all else as it was."""
     command, after = launch
     found = [each for each in after if each.name in wanted]
+    others, old_others = (
+        [(each.name, each.texts) for each in entries if each.name not in wanted]
+        for entries in (after, before)
+    )
     return (
-        _others(after, wanted) == _others(before, wanted)
+        others == old_others
         and sorted(each.name for each in found) == sorted(name for name, ws in wanted.items() if ws)
         and all(_says(each, wanted[each.name]) for each in found)
         and _num_processes(command) in (None, num_gpus)
     )
-
-
-def _others(entries: Sequence[Entry], wanted: Wanted) -> list[tuple[str, list[str]]]:
-    return [(each.name, each.texts) for each in entries if each.name not in wanted]
 
 
 def _says(entry: Entry, words: Sequence[str]) -> bool:
@@ -243,12 +242,8 @@ class _Splice:
         made, site = word.origin, word.site
         # What is made where it stands is written anew with its quotes, not between them.
         stands_there = made and site and site[0] <= made[0] and made[1] <= site[1]
-        if (
-            self.uses_origin
-            and made
-            and not stands_there
-            and self._depth(made[0]) <= self._depth(word.start)
-        ):
+        is_changed_there = self.uses_origin and made and not stands_there
+        if made and is_changed_there and self._depth(made[0]) <= self._depth(word.start):
             return (*made, self.spelled(text))
         return (*_place(word), self.spelled(text))
 

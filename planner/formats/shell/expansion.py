@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 # Of a variable: one word of a text, several of an array.
 Value = tuple[Word, ...]
-# Of all words together: variables that double themselves end here.
-MAX_CHARACTERS = 2_000_000
 # Of quotes and defaults in each other; what stands deeper is not looked into.
 MAX_DEPTH = 24
-# Characters of a sum.
-MAX_SUM = 200
 NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 # Between the words of an array that become one text.
 GAP = Char(" ", (0, 0), (0, 0))
@@ -85,7 +81,8 @@ _OF_SCHEDULERS = re.compile(
 class Budget:
     """How many characters may still be made, by all shells of a script together."""
 
-    left: int = MAX_CHARACTERS
+    # Of all words together: variables that double themselves end here.
+    left: int = 2_000_000
 
     def spend(self, length: int) -> None:
         """Note a text that was made; raises ScriptError."""
@@ -152,10 +149,10 @@ class Expander:
         elif node.type in _VARIABLES:
             yield from self._variable(node, quote, depth)
         elif node.type == "arithmetic_expansion":
-            number = self._number(node.children[1]) if end - start <= MAX_SUM else None
-            is_known = number is not None
-            text = str(number) if is_known else self.text[start:end]
-            yield from self._made(text, start, end, is_known=is_known)
+            # A sum of more characters is made to take long.
+            number = self._number(node.children[1]) if end - start <= 200 else None
+            text = self.text[start:end] if number is None else str(number)
+            yield from self._made(text, start, end, is_known=number is not None)
         elif node.type in _QUOTES:
             start, end = start + 1 + (self.text[start] == "$"), end - 1
             if start == end:

@@ -6,32 +6,62 @@ https://slurm.schedmd.com/sbatch.html, options and output environment variables.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from planner.errors import ExpressError
 from planner.formats.format import Finding, Located, SourceText
+from planner.formats.settings import finding_at
 from planner.formats.shell.word import Lines, Word
 from planner.spelling import did_you_mean
 
 NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
-_OF_TORCHRUN = (NNODES, NPROC_PER_NODE)
 # Begins a comment that holds words of sbatch.
 SBATCH = "#SBATCH"
-# Most of what one job may start; a product beyond it is a misread word.
-MAX_PROCESSES = 10**7
-_TORCHRUN = ("torchrun", "torch.distributed.run")
-_SWITCHES = "--help --standalone --module --no-python --run-path --virtual-local-rank -h -m"
-_WITH_VALUE = (
-    "--nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts "
-    "--monitor-interval --start-method --event-log-handler --role --log-dir --redirects --tee "
-    "--local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank "
-    "--master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle "
-    "--shutdown-timeout -r -t"
-)
 # Options of torchrun without a value.
-SWITCHES = frozenset(_SWITCHES.split())
-WITH_VALUE = frozenset(_WITH_VALUE.split())
-_SLURM = ("srun", "sbatch", "salloc", SBATCH)
+SWITCHES = frozenset(
+    [
+        "--help",
+        "--standalone",
+        "--module",
+        "--no-python",
+        "--run-path",
+        "--virtual-local-rank",
+        "-h",
+        "-m",
+    ]
+)
+WITH_VALUE = frozenset(
+    [
+        "--nnodes",
+        "--nproc-per-node",
+        "--rdzv-backend",
+        "--rdzv-endpoint",
+        "--rdzv-id",
+        "--rdzv-conf",
+        "--max-restarts",
+        "--monitor-interval",
+        "--start-method",
+        "--event-log-handler",
+        "--role",
+        "--log-dir",
+        "--redirects",
+        "--tee",
+        "--local-ranks-filter",
+        "--duplicate-stdout-filters",
+        "--duplicate-stderr-filters",
+        "--node-rank",
+        "--master-addr",
+        "--master-port",
+        "--local-addr",
+        "--logs-specs",
+        "--numa-binding",
+        "--signals-to-handle",
+        "--shutdown-timeout",
+        "-r",
+        "-t",
+    ]
+)
 # Programs whose own options begin where they stand among the words of srun.
 _OTHERS = ("torchrun", "mpirun", "mpiexec", "python", "python3")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
@@ -54,16 +84,15 @@ def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
     is_slurm = False
     for word, following in zip_longest(words, words[1:]):
         program = word.text.rpartition("/")[2]
-        is_slurm = program in _SLURM or (is_slurm and program not in _OTHERS)
+        starts_job = program in ("srun", "sbatch", "salloc", SBATCH)
+        is_slurm = starts_job or (is_slurm and program not in _OTHERS)
         name = word.text.partition("=")[0]
         spelled, start = re.sub("^-+", "--", name.replace("_", "-")), len(name) + 1
         if is_slurm and name[:2] in _SHORT:
             spelled, start = _SHORT[name[:2]], 2
-        if spelled not in _OF_TORCHRUN and not (is_slurm and spelled in _VARIABLES):
-            continue
-        is_joined = start < len(word.text)
-        start, value = (start, word) if is_joined else (0, following)
-        if value:
+        is_torchruns = spelled in (NNODES, NPROC_PER_NODE)
+        start, value = (start, word) if start < len(word.text) else (0, following)
+        if value and (is_torchruns or (is_slurm and spelled in _VARIABLES)):
             found = _NUMBER.fullmatch(value.text, start)
             yield spelled, value.cut(*(found.span(1) if found else (start, len(value.text))))
 
@@ -108,8 +137,8 @@ def processes(settings: Mapping[str, Located]) -> Located | None:
     if per_node is None or (is_slurm and per_node.value == 1) or (names_nodes and nodes is None):
         return None
     count = per_node.value * (nodes.value if nodes and names_nodes else 1)
-    fits = count <= MAX_PROCESSES
-    return Located(value=count, key=per_node.key, line=per_node.line) if fits else None
+    # More than one job may start: a misread word.
+    return None if count > 10**7 else replace(per_node, value=count)
 
 
 def open_processes(settings: Mapping[str, Located]) -> dict[str, Located]:
@@ -157,20 +186,16 @@ def torchrun_findings(
     What a variable hides is not looked into.
     """
     names = [word.text.rpartition("/")[2] for word in words]
-    at = next((at + 1 for at, name in enumerate(names) if name in _TORCHRUN), len(words))
+    programs = ("torchrun", "torch.distributed.run")
+    at = next((at + 1 for at, name in enumerate(names) if name in programs), len(words))
     while at < len(words) and words[at].text.startswith("-") and not words[at].unknown:
         spelled, sign, _ = words[at].text.partition("=")
         found = _option(spelled)
         if found is None:
             hint = did_you_mean(spelled, SWITCHES | WITH_VALUE)
-            yield Finding(
-                rule=f"{format_name}.unknown_key",
-                severity="error",
-                message=f"torchrun has no such option; {hint}".removesuffix("; "),
-                path=path,
-                key=spelled[:120],
-                line=lines.at(words[at].start),
-            )
+            message = f"torchrun has no such option; {hint}".removesuffix("; ")
+            place = Located(value=None, key=spelled[:120], line=lines.at(words[at].start))
+            yield finding_at(f"{format_name}.unknown_key", path, place, message)
             return
         is_joined = bool(sign) or (len(found) == 2 and spelled != found)
         at += 1 if is_joined or found in SWITCHES else 2

@@ -5,7 +5,7 @@ Whatever else sets a variable makes it unknown, and a word that names it says so
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 Arm = tuple[bool | None, "Iterable[Node]"]
 # Of statements in each other; a script with more is refused.
 MAX_DEPTH = 100
-# Of shells that are handed their commands by another.
-MAX_SHELLS = 3
 # Of a command, in characters: functions that run each other end.
 _COST = 100
-# Commands that set the variables that they name, to what nobody knows.
-_SETS = ("read", "mapfile", "readarray", "getopts", "let")
-_REDIRECTIONS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
+# Nodes in which nothing is a statement.
+_NO_STATEMENTS = (*WORDS, "comment", "test_command", "heredoc_body")
 _NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statement", "command")
 # In a command whose here-document is a script.
 _SHELL = re.compile(r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b")
@@ -80,7 +77,26 @@ class Script(Expander):
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise ScriptError(f"statements are nested more than {MAX_DEPTH} deep")
-        _HANDLERS.get(node.type, Script._within)(self, node)
+        match node.type:
+            case "if_statement":
+                self._choose(self._branches_of_if(node))
+            case "case_statement":
+                self._choose(self._branches_of_case(node))
+            case "list":
+                self._list(node)
+            case "function_definition":
+                name = self.written(node.children_by_field_name("name")[0])
+                self.functions[name] = (self.source, node.children[-1])
+            case "variable_assignment":
+                self._assign(node)
+            case "declaration_command":
+                self._declare(node)
+            case "unset_command":
+                self._forget(node.children[1:])
+            case "command" | "redirected_statement" if _is_command(node):
+                self._command(node)
+            case _:
+                self._within(node)
         self.depth -= 1
 
     def _within(self, node: "Node") -> None:
@@ -91,34 +107,15 @@ class Script(Expander):
             self._forget(each.children_by_field_name("name"))
         self._run_each(node.children)
 
-    def _redirected(self, node: "Node") -> None:
-        is_command = node.children[0].type == "command"
-        self._command(node) if is_command else self._run_each(node.children)
-
-    def _define(self, node: "Node") -> None:
-        name = self.written(node.children_by_field_name("name")[0])
-        self.functions[name] = (self.source, node.children[-1])
-
-    def _if(self, node: "Node") -> None:
-        self._choose(self._branches_of_if(node))
-
-    def _case(self, node: "Node") -> None:
-        self._choose(self._branches_of_case(node))
-
-    def _unset(self, node: "Node") -> None:
-        self._forget(node.children[1:])
-
-    def _ignore(self, node: "Node") -> None:
-        """Nothing of it is a statement."""
-
     def _run_each(self, nodes: "Iterable[Node]") -> None:
         for node in nodes:
-            self._run(node)
+            if node.type not in _NO_STATEMENTS:
+                self._run(node)
 
     def _list(self, node: "Node") -> None:
         """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
         left, *rest = node.children
-        self._run(left)
+        self._run_each([left])
         found, is_and = self.holds(left), any(each.type == "&&" for each in rest)
         self._choose([(found if is_and or found is None else not found, rest)])
 
@@ -245,7 +242,7 @@ class Script(Expander):
                 yield each
             elif each.type in ("command", "command_name"):
                 yield from self._pieces(each)
-            elif each.type in _REDIRECTIONS:
+            elif each.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
                 words = [word for word in each.children if word.type in WORDS]
                 yield from words[each.type != "heredoc_redirect" :]
 
@@ -262,7 +259,8 @@ class Script(Expander):
 
     def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
         name = words[0].text
-        if name in _SETS:
+        if name in ("read", "mapfile", "readarray", "getopts", "let"):
+            # What these set variables to nobody knows.
             for word in words[1:]:
                 self._set(word.text.partition("=")[0], None)
         elif name == "shift" and self.arguments:
@@ -310,29 +308,19 @@ class Script(Expander):
         self._read_again(shell)
 
     def _read_again(self, shell: "Script") -> None:
-        if self.num_shells < MAX_SHELLS:
+        # More shells that are handed their commands by another are none that people write.
+        if self.num_shells < 3:
             shell.num_shells += 1
             with suppress(ScriptError):
                 shell.run()
 
 
+def _is_command(node: "Node") -> bool:
+    return "command" in (node.type, node.children[0].type)
+
+
 def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
     return tuple(char for char in chars if char.text)
-
-
-# By the type of a node; whatever else holds statements is run through.
-_HANDLERS: "Mapping[str, Callable[[Script, Node], None]]" = {
-    **dict.fromkeys((*WORDS, "comment", "test_command", "heredoc_body"), Script._ignore),
-    "if_statement": Script._if,
-    "case_statement": Script._case,
-    "list": Script._list,
-    "function_definition": Script._define,
-    "variable_assignment": Script._assign,
-    "declaration_command": Script._declare,
-    "unset_command": Script._unset,
-    "command": Script._command,
-    "redirected_statement": Script._redirected,
-}
 
 
 def _agreed(name: str, found: list[Value | None]) -> Value | None:

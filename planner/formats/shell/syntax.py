@@ -25,8 +25,6 @@ _LONE = re.compile(r"(?<!\$)\$(?=\s|$)")
 _SIGNS = re.compile(r"[\"'`$(){}<>|&;]")
 # Text in an example for the reader to fill in, `<path to data>`: a word, no redirections.
 PLACEHOLDER = r"(?<![<\d&])<[A-Za-z](?:[^<>\n;|&$`'\"]*[A-Za-z.)])?>(?![>&])"
-_BRANCHES = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
-_TURNS = ("else", "elif", ";;", ";&", ";;&")
 
 
 class ScriptError(Exception):
@@ -109,14 +107,16 @@ def branches_in(text: str) -> tuple[Span, ...]:
 
     Raises what :func:`parsed` does.
     """
-    nodes = (each for each in _nodes(text) if each.type in _BRANCHES)
+    branches = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
+    nodes = (each for each in _nodes(text) if each.type in branches)
     last = (each.children[-1] if each.type == "list" else each for each in nodes)
     return tuple((each.start_byte, each.end_byte) for each in last)
 
 
 def branch_places(text: str) -> list[int]:
     """Where a script goes on with another branch: what stands on both sides is never run twice."""
+    turns = ("else", "elif", ";;", ";&", ";;&")
     try:
-        return [node.start_byte for node in _nodes(text) if node.type in _TURNS]
+        return [node.start_byte for node in _nodes(text) if node.type in turns]
     except ScriptError:
         return []
