@@ -29,6 +29,7 @@ BY_BASIS: Mapping[str, float] = {
     "recalled": 0.15,
     "assumed": 0.25,
 }
+ASSUMED = "assumed: "  # begins the note of a figure that nothing was measured of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,36 @@ class Known:
     value: float
     deviation: float  # relative
     basis: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure as measurements make it, in the unit of its key."""
+
+    key: str  # of overrides in a cluster file; of a machine stated whole where the figure stands
+    value: float
+    deviation: float = 0.0  # relative
+    num_points: int = 0  # that it depends on; 0: read from the system, or follows from others
+    note: str = ""
+    values: tuple[float, ...] = ()  # of a list, which ends in value
+    catalog: Known | None = None  # what was fitted; a machine stated whole has nothing behind it
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the catalog has a figure of it."""
+        return self.catalog is not None and self.catalog.basis != "none"
+
+    @property
+    def basis(self) -> str:
+        """How the catalog knows it; of a machine stated whole how the machine does."""
+        if self.catalog is not None:
+            return self.catalog.basis
+        return "assumed" if self.note.startswith(ASSUMED) else "measured"
+
+    @property
+    def factor(self) -> float:
+        """New over old."""
+        return self.value / self.catalog.value if self.catalog else 1.0
 
 
 def read_base(argument: str) -> Base:
@@ -133,8 +164,6 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "nvme_read_gb_per_s": ("node.nvme_read_bytes_per_s",),
     "nvme_write_gb_per_s": ("node.nvme_write_bytes_per_s",),
 }
-# Measured lines are scaled by the inverse: the rate of links that they were measured at.
-MEASURED_AT = "collectives_at_gb_per_s_per_direction"
 TORCHS_KERNEL = {
     "attention_forward_fraction": "attention_flash2_forward_fraction",
     "attention_backward_fraction": "attention_flash2_backward_fraction",
@@ -151,7 +180,8 @@ def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterS
             paths += FIGURES[TORCHS_KERNEL[key]]
         for path in paths:
             most = 1.0 if key.endswith("fraction") else math.inf
-            times = 1.0 / factor if key == MEASURED_AT else factor
+            # the key is the rate of links that lines were measured at: these follow its inverse
+            times = 1.0 / factor if key.startswith("collectives_at_") else factor
             cluster = scaled(cluster, path.split("."), times, most)
     return cluster
 

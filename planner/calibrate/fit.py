@@ -8,12 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from planner.calibrate.figures import FIGURES, Base, Known, known, with_factors, with_fresh
+from planner.calibrate.figures import FIGURES, Base, Figure, known, with_factors, with_fresh
 from planner.calibrate.points import DISKS, NOISE, Point
 from planner.spec.cluster import ClusterSpec
 from planner.units import Array
 
-ROUNDS = 6
 STEP = 1e-3  # of a logarithm, for derivatives
 LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its change is left as it is
 # Points of one file and kind that count as independent at most: they share node, day, settings.
@@ -24,27 +23,6 @@ RATES = ("product", "attention", "memory-bound", "host link", "run")
 
 FORMULA_STEP = 1e-4
 FIRST_DAMPING, DAMPING_FACTOR, MOST_DAMPING = 1e-3, 10.0, 1e9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """One figure, as the catalog has it and as the points make it."""
-
-    key: str
-    catalog: Known
-    value: float
-    deviation: float  # relative, of what is written
-    num_points: int  # that depend on it
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the catalog has a figure of it."""
-        return self.catalog.basis != "none"
-
-    @property
-    def change(self) -> float:
-        """Relative."""
-        return self.value / self.catalog.value - 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +44,11 @@ class OwnErrors:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What changes, and what that does to the points."""
+    """A cluster's figures that measurements change, or all of a machine stated whole."""
 
     base: Base
-    fitted: tuple[Fitted, ...]
+    figures: tuple[Figure, ...]
     own: tuple[OwnErrors, ...]
-
-    @property
-    def factors(self) -> Mapping[str, float]:
-        """Of each figure, new over old."""
-        return {each.key: each.value / each.catalog.value for each in self.fitted}
 
 
 def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
@@ -101,7 +74,8 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     number = Counter((point.place.path, point.kind) for point in points)
     shared = [min(1.0, INDEPENDENT / number[each.place.path, each.kind]) for each in points]
     spread = scales
-    for _ in range(ROUNDS if used else 0):
+    # six rounds: further ones change nothing that is written
+    for _ in range(6 if used else 0):
         residual, slopes = errors(theta), _slopes(errors, theta, -STEP)
         # from two deviations on a point counts less (Huber); 1e-12: one may be met exactly
         huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
@@ -110,18 +84,18 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         pull = slopes.T @ (weights * residual) + theta / scales**2
         theta = np.minimum(theta - np.linalg.solve(normal, pull), np.log(most))
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
-    fitted = tuple(
-        Fitted(
-            key=key,
-            catalog=priors[key],
-            value=priors[key].value * math.exp(change),
+    figures = tuple(
+        Figure(
+            key,
+            priors[key].value * math.exp(change),
             deviation=float(deviation),
             num_points=int(np.sum(effects[key] > LEAST_EFFECT)),
+            catalog=priors[key],
         )
         for key, change, deviation in zip(used, theta, spread, strict=True)
     )
     own = own_errors(base, points, dict(zip(used, theta, strict=True)))
-    return Calibration(base=base, fitted=fitted, own=own)
+    return Calibration(base=base, figures=figures, own=own)
 
 
 def _errors(

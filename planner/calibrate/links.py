@@ -2,54 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from planner.calibrate.figures import ASSUMED, Figure
 from planner.calibrate.fit import FormulaFit, fit_formula
 from planner.calibrate.rows import Measured, Table
 from planner.collectives.cost import busbw_factor
 from planner.spec.cluster import Collective
-from planner.units import GB, GBIT_PER_S, KIB, US, Array, plural
+from planner.units import GB, GBIT_PER_S, KIB, US, Array
 
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 LEAST_POINTS = 3  # of a regime
 OPEN = 3.0  # deviation of the logarithms of what nothing is known of
-ASSUMED = "assumed: "
-
-
-@dataclass(frozen=True)
-class StatedFigure:
-    """A figure in the unit of its key, and where it stands in the cluster file."""
-
-    path: str  # dotted
-    value: float | tuple[float, ...]
-    deviation: float = 0.0  # relative
-    num_points: int = 0  # 0: read from the system, or follows from others
-    note: str = ""
-
-    @property
-    def key(self) -> str:
-        """The path as people write it, without its part of the file."""
-        return self.path.partition(".")[2]
-
-    @property
-    def basis(self) -> str:
-        """How it is known, in a word of hwdb."""
-        return "assumed" if self.note.startswith(ASSUMED) else "measured"
-
-    def figure(self, source: str) -> dict[str, Any]:
-        """As a figure of hwdb, with few digits."""
-        spread = f"+- {self.deviation:.1%}, {plural(self.num_points, 'point')}"
-        note = "; ".join(text for text in (spread * (self.num_points > 0), self.note) if text)
-        values = self.value if isinstance(self.value, tuple) else (self.value,)
-        rounded = [each if isinstance(each, int) else float(f"{each:.4g}") for each in values]
-        return {
-            "value": rounded if values is self.value else rounded[0],
-            "basis": self.basis,
-            "source": source,
-            **({"note": note} if note else {}),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +61,7 @@ def _regime(moved: Array, seconds: Array) -> FormulaFit:
     return fit_formula(lambda v: v[0] + moved / v[1], seconds, start, np.full(2, OPEN))
 
 
-def link_figures(table: Table) -> list[StatedFigure]:
+def link_figures(table: Table) -> list[Figure]:
     """Links of one node: messages, and the lines of collectives; of several, the network."""
     local = table.machine.per_node
     inside = [row for row in table.of(*COLLECTIVES, "p2p") if row.ranks <= local]
@@ -106,7 +71,7 @@ def link_figures(table: Table) -> list[StatedFigure]:
         note = f"{ASSUMED}nothing between ranks of a node was measured"
         # no plan of one process uses them; what slow links reach
         unknown = {"gb_per_s_per_direction": 1.0, "latency_us": 100.0, "efficiency_fraction": 1.0}
-        return [StatedFigure(scale_up + key, value, note=note) for key, value in unknown.items()]
+        return [Figure(scale_up + key, value, note=note) for key, value in unknown.items()]
     fit = _fit(messages)
     large = fit.bytes_per_s[-1] / GB
     # no link is slower than what a rank took in by any collective
@@ -114,9 +79,9 @@ def link_figures(table: Table) -> list[StatedFigure]:
     surely = (fit.deviation, fit.num_points)
     share = "large messages between two ranks"
     return [
-        StatedFigure(scale_up + "gb_per_s_per_direction", best, *surely, "best that any carried"),
+        Figure(scale_up + "gb_per_s_per_direction", best, *surely, "best that any carried"),
         _latency(scale_up + "latency_us", fit),
-        StatedFigure(scale_up + "efficiency_fraction", large / best, *surely, share),
+        Figure(scale_up + "efficiency_fraction", large / best, *surely, share),
         *_lines(table, best),
         *_network(table),
     ]
@@ -128,14 +93,14 @@ def _fit(rows: Sequence[Measured], factor: float = 1.0) -> AlphaBetaFit:
     return alpha_beta_fit(sizes, factor * sizes, [row.time_s for row in rows])
 
 
-def _latency(path: str, fit: AlphaBetaFit) -> StatedFigure:
+def _latency(path: str, fit: AlphaBetaFit) -> Figure:
     note = "small messages between two ranks"
-    return StatedFigure(path, fit.latency_s[0] / US, fit.error, fit.num_points, note)
+    return Figure(path, fit.latency_s[0] / US, fit.error, fit.num_points, note)
 
 
-def _lines(table: Table, rate_gb_per_s: float) -> list[StatedFigure]:
+def _lines(table: Table, rate_gb_per_s: float) -> list[Figure]:
     """Measured lines of every collective and group inside a node."""
-    found: list[StatedFigure] = []
+    found: list[Figure] = []
     for kind in COLLECTIVES:
         rows = [row for row in table.of(kind) if 1 < row.ranks <= table.machine.per_node]
         for place, ranks in enumerate(sorted({row.ranks for row in rows})):
@@ -147,17 +112,17 @@ def _lines(table: Table, rate_gb_per_s: float) -> list[StatedFigure]:
                 "busbw_gb_per_s": tuple(each / GB for each in fit.bytes_per_s),
                 "switch_kib": tuple(each / KIB for each in fit.switch_bytes),
             }
-            found.append(StatedFigure(prefix + "num_ranks", ranks))
+            found.append(Figure(prefix + "num_ranks", ranks))
             found += [
-                StatedFigure(prefix + key, value, fit.error, fit.num_points)
-                for key, value in lists.items()
-                if value
+                Figure(prefix + key, values[-1], fit.error, fit.num_points, values=values)
+                for key, values in lists.items()
+                if values
             ]
     measured_at = "accelerator.collectives.measured_at_gb_per_s_per_direction"
-    return [StatedFigure(measured_at, rate_gb_per_s), *found] if found else []
+    return [Figure(measured_at, rate_gb_per_s), *found] if found else []
 
 
-def _network(table: Table) -> list[StatedFigure]:
+def _network(table: Table) -> list[Figure]:
     """All ports of a node by the fastest ring through all ranks; latency by messages."""
     machine = table.machine
     total = machine.nodes * machine.per_node
@@ -173,8 +138,8 @@ def _network(table: Table) -> list[StatedFigure]:
     note = "ring through all ranks: what the ports of a node carried of it"
     port = busbw(best) / GBIT_PER_S
     return [
-        StatedFigure("node.nics", 1, note="all ports together"),
-        StatedFigure("node.nic_gbit_per_s", port, best.deviation, 1, note),
+        Figure("node.nics", 1, note="all ports together"),
+        Figure("node.nic_gbit_per_s", port, best.deviation, 1, note),
         _latency("overrides.fabric_latency_us", _fit(far)),
-        StatedFigure("overrides.fabric_efficiency_fraction", 1.0, note=note),
+        Figure("overrides.fabric_efficiency_fraction", 1.0, note=note),
     ]

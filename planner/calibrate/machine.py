@@ -5,16 +5,16 @@ Accelerator and host are here, what is between ranks in ``links``.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from planner.calibrate.figures import Base
-from planner.calibrate.fit import FormulaFit, OwnErrors, fit_formula, own_errors
-from planner.calibrate.links import COLLECTIVES, StatedFigure, link_figures
+from planner.calibrate.figures import Base, Figure
+from planner.calibrate.fit import Calibration, FormulaFit, fit_formula, own_errors
+from planner.calibrate.links import COLLECTIVES, link_figures
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
@@ -24,7 +24,7 @@ from planner.cost.kernels import product_s
 from planner.errors import InputError
 from planner.layers.op import Gemm
 from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency, Dtype, GemmEfficiency
-from planner.units import GB, GIB, MIB, TERA, US, Array
+from planner.units import GB, GIB, MIB, TERA, US, Array, plural
 
 NEEDED: tuple[What, ...] = (
     *("product", "copy", "norm", "launch"),
@@ -42,17 +42,7 @@ RATE_KEYS = {
 SOURCE = "measured"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredMachine:
-    """A machine stated whole: its figures, and how far the model is from what they come from."""
-
-    table: Table
-    base: Base
-    figures: tuple[StatedFigure, ...]
-    own: tuple[OwnErrors, ...]
-
-
-def machine_of(path: str, table: Table, out: Path) -> MeasuredMachine:
+def machine_of(path: str, table: Table, out: Path) -> Calibration:
     """The machine of a table; ``out``: the cluster file, which names it.
 
     Raises InputError where rows are missing, or cannot be, or make a figure that no machine has.
@@ -70,10 +60,10 @@ def machine_of(path: str, table: Table, out: Path) -> MeasuredMachine:
             replace(each, where=path, message=f"{each.message}; {hint}") for each in error.problems
         ) from None
     own = own_errors(base, list(table_points(path, table, base.cluster)), {})
-    return MeasuredMachine(table=table, base=base, figures=figures, own=own)
+    return Calibration(base=base, figures=figures, own=own)
 
 
-def _accelerator(path: str, table: Table) -> list[StatedFigure]:
+def _accelerator(path: str, table: Table) -> list[Figure]:
     """Sizes, peaks, memory, and the fits of products and attention."""
     machine, rows = table.machine, table.of("product")
     by_dtype = {row.dtype: [each for each in rows if each.dtype == row.dtype] for row in rows}
@@ -90,12 +80,12 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
         "node.host_memory_gib": machine.host_memory_bytes / GIB,
         "node.host_cores": machine.host_cores,
     }
-    found = [StatedFigure(at, value) for at, value in sizes.items()]
+    found = [Figure(at, value) for at, value in sizes.items()]
     for name, row in best.items():
         # 16 bits that are slower than 32 are emulated; nobody trains in them
         if name in (usual, "fp32") or row.flops_per_s >= best[usual].flops_per_s:
             found.append(
-                StatedFigure(
+                Figure(
                     f"accelerator.{RATE_KEYS[name]}",
                     row.flops_per_s / TERA,
                     deviation=row.deviation,
@@ -107,14 +97,14 @@ def _accelerator(path: str, table: Table) -> list[StatedFigure]:
     kernels = table.of("add", "norm")
     shares = np.log([row.bytes_per_s / fastest.bytes_per_s for row in kernels])
     found += [
-        StatedFigure(
+        Figure(
             "accelerator.hbm_gb_per_s",
             fastest.bytes_per_s / GB,
             deviation=fastest.deviation,
             num_points=len(moving),
             note=f"best: {fastest.what} of {size}, all ranks at once",
         ),
-        StatedFigure(
+        Figure(
             "accelerator.memory_bound_fraction",
             float(np.exp(np.mean(shares))),
             deviation=float(np.std(shares) / np.sqrt(len(shares))),
@@ -146,7 +136,7 @@ def _spec(dtype: Dtype, peak_flops_per_s: float, hbm_bytes_per_s: float) -> Acce
 
 def _gemm(
     rows: Sequence[Measured], spec: AcceleratorSpec, dtype: Dtype, launch_s: float
-) -> list[StatedFigure]:
+) -> list[Figure]:
     """Share of the peak, offsets and launch, by the model's own formula of a product."""
     m, n, k = (np.array([getattr(row, side) for row in rows], dtype=float) for side in "mnk")
 
@@ -164,12 +154,10 @@ def _gemm(
     return _figures("accelerator.gemm.", names, fit, len(rows))
 
 
-def _figures(
-    prefix: str, names: Sequence[str], fit: FormulaFit, num_points: int
-) -> list[StatedFigure]:
+def _figures(prefix: str, names: Sequence[str], fit: FormulaFit, num_points: int) -> list[Figure]:
     """The first figures of a fit by their names; fractions end at 1."""
     return [
-        StatedFigure(
+        Figure(
             f"{prefix}{name}",
             min(float(value), 1.0) if name.endswith("fraction") else float(value),
             deviation=float(deviation),
@@ -181,7 +169,7 @@ def _figures(
 
 def _attention(
     path: str, table: Table, spec: AcceleratorSpec, dtype: Dtype, launch_s: float
-) -> list[StatedFigure]:
+) -> list[Figure]:
     """Share of the peak, ramp and factors of head sizes, forward and backward."""
     forward, backward = table.of("attention_forward"), table.of("attention_backward")
     both = {row.head_dim for row in forward} & {row.head_dim for row in backward}
@@ -194,8 +182,8 @@ def _attention(
     return [
         *_one_pass("forward", forward, dims, launched, dtype, flash_attention_forward_s),
         *_one_pass("backward", backward, dims, launched, dtype, flash_attention_backward_s),
-        StatedFigure("accelerator.attention.head_dims", dims),
-        StatedFigure("accelerator.attention.launch_us", launch_s / US, note=note),
+        Figure("accelerator.attention.head_dims", dims[-1], values=dims),
+        Figure("accelerator.attention.launch_us", launch_s / US, note=note),
     ]
 
 
@@ -206,7 +194,7 @@ def _one_pass(
     spec: AcceleratorSpec,
     dtype: Dtype,
     seconds: Callable[..., Array],
-) -> list[StatedFigure]:
+) -> list[Figure]:
     rows = [row for row in rows if row.head_dim in dims]
     work = [work_of(row) for row in rows]
 
@@ -227,11 +215,11 @@ def _one_pass(
     factors = (*(float(value) for value in fit.values[2:]), 1.0)
     return [
         *_figures(prefix, ("fraction", "s0"), fit, len(rows)),
-        StatedFigure(f"{prefix}head_factors", factors),
+        Figure(f"{prefix}head_factors", 1.0, values=factors),
     ]
 
 
-def _host(table: Table) -> list[StatedFigure]:
+def _host(table: Table) -> list[Figure]:
     """What Adam moves in host memory, by a thread and by all ranks; the links to the device."""
     machine, adam = table.machine, table.of("host_adam")[0]
     moved = HOST_ADAM_BYTES * adam.params / adam.time_s / GB
@@ -242,19 +230,19 @@ def _host(table: Table) -> list[StatedFigure]:
     if links:
         slowest = min(links, key=attrgetter("bytes_per_s"))
         rate, note = slowest.bytes_per_s / GB, "pinned copies, the slower way"
-        link = StatedFigure(at, rate, slowest.deviation, len(links), note)
+        link = Figure(at, rate, slowest.deviation, len(links), note)
     else:
         memory = max(row.bytes_per_s for row in table.of("copy", "add", "norm")) / GB
-        link = StatedFigure(at, memory, note="copies in host memory: the device is the processor")
+        link = Figure(at, memory, note="copies in host memory: the device is the processor")
     thread = moved / max(machine.threads, 1)
     return [
-        StatedFigure("node.host_core_gb_per_s", thread, adam.deviation, 1),
-        StatedFigure("node.host_memory_gb_per_s", shared, adam.deviation, 1, by_all),
+        Figure("node.host_core_gb_per_s", thread, adam.deviation, 1),
+        Figure("node.host_memory_gb_per_s", shared, adam.deviation, 1, by_all),
         link,
     ]
 
 
-def _document(table: Table, figures: Sequence[StatedFigure]) -> dict[str, Any]:
+def _document(table: Table, figures: Sequence[Figure]) -> dict[str, Any]:
     """The cluster file as data."""
     machine, made = table.machine, _sections(figures)
     is_processor = machine.device == "cpu"
@@ -295,15 +283,31 @@ def _document(table: Table, figures: Sequence[StatedFigure]) -> dict[str, Any]:
     }
 
 
-def _sections(figures: Sequence[StatedFigure]) -> dict[str, Any]:
+def _stated(figure: Figure) -> dict[str, Any]:
+    """As a figure of hwdb, with few digits."""
+    spread = f"+- {figure.deviation:.1%}, {plural(figure.num_points, 'point')}"
+    note = "; ".join(text for text in (spread * (figure.num_points > 0), figure.note) if text)
+    rounded = [
+        each if isinstance(each, int) else float(f"{each:.4g}")
+        for each in figure.values or (figure.value,)
+    ]
+    return {
+        "value": rounded if figure.values else rounded[0],
+        "basis": figure.basis,
+        "source": SOURCE,
+        **({"note": note} if note else {}),
+    }
+
+
+def _sections(figures: Sequence[Figure]) -> dict[str, Any]:
     """The figures as nested mappings; the lines of a collective are a list."""
     root: dict[str, Any] = {}
     for each in figures:
-        *steps, last = each.path.split(".")
+        *steps, last = each.key.split(".")
         section = root
         for step in steps:
             section = section.setdefault(step, {})
-        section[last] = each.value if last == "num_ranks" else each.figure(SOURCE)
+        section[last] = each.value if last == "num_ranks" else _stated(each)
     collectives = root["accelerator"].get("collectives", {})
     collectives |= {
         kind: [*collectives[kind].values()] for kind in COLLECTIVES if kind in collectives

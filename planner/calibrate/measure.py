@@ -1,15 +1,22 @@
 """Measures this machine with torch: all ranks do the same at once, as in training.
 
-Launches, GEMMs, attention, memory-bound kernels, host links, Adam on the host,
-collectives. Kernels' results are allocated anew each time; operands rotate, so that a cache does
-not hold all of them.
+Launches, GEMMs, attention, memory-bound kernels, host links, Adam on the host, collectives; by one
+process alone or by those that torchrun started. Kernels' results are allocated anew each time;
+operands rotate, so that a cache does not hold all of them.
 """
 
 import math
+import os
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import cycle, product
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,20 +24,26 @@ from torch import distributed
 from torch.nn import functional
 
 from planner.calibrate.rows import Machine, Measured, Table, What
-from planner.calibrate.world import Action, World, timed
+from planner.errors import InputError
+from planner.units import KIB
 
+Value = TypeVar("Value")
+Action = Callable[[], object]
 Tensors = tuple[torch.Tensor, ...]
 Progress = Callable[[str, float], None]
 # Work of a size, and the sizes as a row has them.
 Choice = tuple[float, dict[str, int]]
 
-LONGEST_S = {"cpu": 0.12, "cuda": 0.02, "rocm": 0.02}  # of one kernel: larger sizes are left out
+# Of one repeat: shorter actions are done several times in it, so that waiting for a device, some
+# 10 us, is no part of a time worth naming.
+LEAST_S = 2e-3
+BUDGET_S = 0.25  # of the repeats of one action together
+REPEATS = (5, 25)  # fewest and most
 HIDDEN = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = (128, 512, 2048, 8192)
 # Outer and inner side of a weight over the hidden size: projections, the two of an MLP.
 WIDENED = ((1, 1), (4, 1), (1, 4))
 SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)  # of precisions that are not the usual one
-FIRST_FLOPS = 2.0 * 128**3  # of a product that is tried before anything is known of its rate
 ROTATED_BYTES, MOST_SETS = 2**26, 8
 COPIED_BYTES = {"cpu": (2**22, 2**24, 2**26), "gpu": (2**28, 2**30)}
 # Tensors that are read and written: an addition reads two, the others one.
@@ -39,26 +52,157 @@ NORM_WIDTH = 1024
 SEQ_LENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 HEAD_DIMS = (32, 64, 128)
 TOKENS_OF_ATTENTION, MOST_HEADS = 8192, 16
-SMALL = 64  # elements of a kernel that does next to nothing
-LINK_BYTES = 2**28
 ADAM_PARAMS = {"cpu": 2**23, "gpu": 2**26}
 COLLECTIVES: tuple[What, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 COLLECTIVE_BYTES = tuple(2**power for power in range(12, 31, 2))
-FIRST_BYTES = 2**16  # of a collective that is tried before anything is known of its rate
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(NamedTuple):
     """One measurement: the sizes that it may be made at, and what is timed then."""
 
     what: What
     action: Callable[..., Action]  # what is timed, of sizes
     choices: Sequence[Choice] = ((0.0, {}),)  # the first that takes no longer than it may is made
-    first: float = 0.0  # work that is tried before anything is known of its rate
     dtype: str = ""
+    first: float = 0.0  # work that is tried before anything is known of its rate
     ranks: int | None = None  # of a group whose ranks need each other [all, each on its own]
-    ways: int = 1  # of a message, there and back
-    on_host: bool = False  # what the device does is not waited for
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The processes that measure together, and the device of this one."""
+
+    rank: int
+    size: int
+    device: torch.device
+    machine: Machine  # of all processes
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels run beside the host."""
+        return self.machine.device != "cpu"
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched is done."""
+        if self.is_gpu:
+            torch.cuda.synchronize(self.device)
+
+    def gathered(self, value: Value) -> list[Value]:
+        """A value of every rank, on every rank."""
+        if self.size == 1:
+            return [value]
+        found: list[Value] = [value] * self.size
+        distributed.all_gather_object(found, value)
+        return found
+
+
+def join() -> World:
+    """Join the processes that torchrun started; raises InputError where devices are unlike."""
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    per_node = int(os.environ.get("LOCAL_WORLD_SIZE", str(size)))
+    host_memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    # of the control group that holds the process back, "max" where it does not
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text(encoding="ascii").strip() if limit.is_file() else ""
+    host_memory = min(host_memory, float(text)) if text.isdecimal() else host_memory
+    # without a GPU every process is an accelerator with its share of the host's memory
+    kind: Literal["cpu", "cuda", "rocm"] = "cpu"
+    memory, device = host_memory / per_node, torch.device("cpu")
+    processor = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    model = re.search(r"^model name\s*: (.+)", processor, re.MULTILINE)
+    name = model[1].strip() if model else "processor"
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        if per_node > count:
+            message = f"{per_node} processes on {count} GPUs; start one for each"
+            raise InputError.single("command line", "--measure", message)
+        device = torch.device("cuda", local % count)
+        torch.cuda.set_device(device)
+        properties = torch.cuda.get_device_properties(device)
+        kind = "rocm" if torch.version.hip else "cuda"
+        name, memory = properties.name, float(properties.total_memory)
+    backend = ""
+    if size > 1:
+        backend = "nccl" if kind != "cpu" else "gloo"
+        distributed.init_process_group(backend, timeout=timedelta(minutes=10))
+    machine = Machine(
+        date=datetime.now(UTC).date().isoformat(),
+        device=kind,
+        name=name,
+        software=f"torch {torch.__version__}",
+        backend=backend,
+        nodes=size // per_node,
+        per_node=per_node,
+        threads=torch.get_num_threads(),
+        memory_bytes=memory,
+        context_bytes=0.0,
+        host_memory_bytes=host_memory,
+        host_cores=len(os.sched_getaffinity(0)),
+    )
+    world = World(rank=rank, size=size, device=device, machine=machine)
+    check_alike(world)
+    # what the process holds before its first tensor, with what a backend allocates for its first
+    # message, as in training: of a GPU its context with kernels; Linux counts the host's in KiB
+    held = float(getrusage(RUSAGE_SELF).ru_maxrss * KIB)
+    if world.is_gpu:
+        free, total = torch.cuda.mem_get_info(device)
+        held = float(total - free - torch.cuda.memory_reserved(device))
+    return replace(world, machine=replace(machine, context_bytes=held))
+
+
+def leave(world: World) -> None:
+    """Part from the other processes."""
+    if world.size > 1:
+        distributed.destroy_process_group()
+
+
+def check_alike(world: World) -> None:
+    """Raise InputError where ranks have devices, threads or neighbours unlike the first one's."""
+    own = world.machine
+    others = world.gathered((own.name, own.device, own.threads, own.per_node))
+    if len(set(others)) == 1:
+        return
+    rank, other = next((at, each) for at, each in enumerate(others) if each != others[0])
+    texts = [f"{name}, {n} threads, {per} a node" for name, _, n, per in (others[0], other)]
+    message = f"rank 0 has {texts[0]}; rank {rank} has {texts[1]}: measure machines of one kind"
+    # every rank raises: all of them compared the same list
+    leave(world)
+    raise InputError.single("command line", "--measure", message)
+
+
+def timed(task: Task, action: Action, world: World) -> list[float]:
+    """Seconds of an action that all ranks do at once, of one message where it goes there and back.
+
+    Of each rank as many repeats as fit in BUDGET_S, after two that are not counted. Where ranks
+    need each other for it, of each repeat the slowest counts. Of launches what the device does is
+    not waited for.
+    """
+    if world.size > 1:
+        distributed.barrier()
+    # allocates and compiles: not counted
+    _once(task, action, world, 1)
+    # as many on every rank, by the second trial of the slowest
+    first_s = max(*world.gathered(_once(task, action, world, 1)), 1e-9)
+    # a device takes some thousand launches before the host has to wait for it
+    inner = int(min(max(LEAST_S / first_s, 1.0), 1000))
+    repeats = min(max(int(BUDGET_S / (inner * first_s)), REPEATS[0]), REPEATS[1])
+    every = world.gathered([_once(task, action, world, inner) for _ in range(repeats)])
+    if task.ranks is None:
+        return [value for each in every for value in each]
+    return [max(each) for each in zip(*every, strict=True)]
+
+
+def _once(task: Task, action: Action, world: World, inner: int) -> float:
+    """Seconds of one of so many in a row."""
+    world.synchronize()
+    start = time.perf_counter()
+    for _ in range(inner):
+        action()
+    if task.what != "launch":
+        world.synchronize()
+    ways = 2 if task.what == "p2p" else 1
+    return (time.perf_counter() - start) / inner / ways
 
 
 def measure(world: World, progress: Progress, check: Callable[[Machine], None]) -> Table:
@@ -78,7 +222,9 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
 
     What is left out follows from times that all ranks agreed on, so that all leave out the same.
     """
-    # by the fastest so far of each kind
+    # of one kernel: larger sizes are left out
+    longest_s = 0.02 if world.is_gpu else 0.12
+    # what would take that long by the fastest so far of each kind
     most_work: dict[object, float] = {}
     for at, task in enumerate(tasks):
         progress(f"measuring {task.what.replace('_', ' ')} {task.dtype}", at / len(tasks))
@@ -87,12 +233,9 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
         work, sizes = next((each for each in task.choices if each[0] <= most), (0.0, None))
         if sizes is None:
             continue
-        together = task.ranks is not None
-        seconds = timed(task.action(**sizes), world, together=together, on_host=task.on_host)
-        low, median, high = np.percentile(seconds, [25, 50, 75]) / task.ways
-        most_work[key] = max(
-            most_work.get(key, 0.0), LONGEST_S[world.machine.device] * work / median
-        )
+        seconds = timed(task, task.action(**sizes), world)
+        low, median, high = np.percentile(seconds, [25, 50, 75])
+        most_work[key] = max(most_work.get(key, 0.0), longest_s * work / median)
         yield Measured(
             what=task.what,
             dtype=task.dtype,
@@ -106,52 +249,49 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
 
 def all_tasks(world: World) -> Iterator[Task]:
     """Everything, of each kind the smallest first."""
-    dtypes = world.dtypes()
-    usual, *others = dtypes
     device = "gpu" if world.is_gpu else "cpu"
-    yield Task(what="launch", action=partial(_launch, world), on_host=True)
+    # the usual precision first
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if world.is_gpu:
+        first_dtype = {"bf16": torch.bfloat16} if torch.cuda.is_bf16_supported() else {}
+        dtypes = {**first_dtype, "fp16": torch.float16, "fp32": torch.float32}
+    usual, *others = dtypes
+    # a kernel of 64 elements does next to nothing
+    yield Task("launch", lambda: partial(torch.zeros(64, device=world.device).add_, 1.0))
     shapes = {usual: [(m, a * h, b * h) for m, h, (a, b) in product(TOKENS, HIDDEN, WIDENED)]}
     # precisions but the usual one only say their peak: squares are enough
     shapes |= {dtype: [(side, side, side) for side in SQUARES] for dtype in others}
     for dtype, sides in shapes.items():
         works = [(2.0 * m * n * k, {"m": m, "n": n, "k": k}) for m, n, k in sides]
         for each in sorted(works, key=lambda choice: choice[0]):
+            action = partial(_product, world, dtypes[dtype])
             yield Task(
                 what="product",
-                action=partial(_product, world, dtypes[dtype]),
+                action=action,
                 choices=[each],
-                first=FIRST_FLOPS,
                 dtype=dtype,
+                first=2.0 * 128**3,
             )
     passes: tuple[What, ...] = ("attention_forward", "attention_backward")
+    # one head of the shortest sequence
+    first = 2.0 * SEQ_LENS[0] ** 2 * HEAD_DIMS[-1]
     for head_dim, seq_len, what in product(HEAD_DIMS, SEQ_LENS, passes):
+        action = partial(_attention, world, dtypes[usual], what)
         yield Task(
             what=what,
-            action=partial(_attention, world, dtypes[usual], what),
+            action=action,
             choices=list(_heads(head_dim, seq_len)),
-            first=2.0 * SEQ_LENS[0] ** 2 * HEAD_DIMS[-1],
             dtype=usual,
+            first=first,
         )
     for num_bytes, what in product(COPIED_BYTES[device], PASSES):
-        yield Task(
-            what=what,
-            action=partial(_stream, world, dtypes[usual], what),
-            choices=[(0.0, {"num_bytes": PASSES[what] * num_bytes})],
-            dtype=usual,
-        )
+        action = partial(_stream, world, dtypes[usual], what)
+        sizes = {"num_bytes": PASSES[what] * num_bytes}
+        yield Task(what, action, [(0.0, sizes)], usual)
     links: tuple[What, ...] = ("host_to_device", "device_to_host")
     for what in links if world.is_gpu else ():
-        yield Task(
-            what=what,
-            action=partial(_link, world, what),
-            choices=[(0.0, {"num_bytes": LINK_BYTES})],
-        )
-    yield Task(
-        what="host_adam",
-        action=_adam,
-        choices=[(0.0, {"params": ADAM_PARAMS[device]})],
-        dtype="fp32",
-    )
+        yield Task(what, partial(_link, world, what), [(0.0, {"num_bytes": 2**28})])
+    yield Task("host_adam", _adam, [(0.0, {"params": ADAM_PARAMS[device]})], "fp32")
     if world.size > 1:
         yield from _collective_tasks(world)
 
@@ -182,10 +322,9 @@ def _collective_tasks(world: World) -> Iterator[Task]:
             what=kind,
             action=act,
             choices=[(num_bytes, {"num_bytes": num_bytes})],
-            first=FIRST_BYTES,
             dtype="fp32",
+            first=2.0**16,
             ranks=size,
-            ways=2 if kind == "p2p" else 1,
         )
 
 
@@ -199,12 +338,6 @@ def _rotating(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Iterat
 
 def _random(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Tensors:
     return tuple(torch.randn(shape, device=world.device).to(kind) for shape in shapes)
-
-
-def _launch(world: World) -> Action:
-    """What the host takes to start a kernel."""
-    x = torch.zeros(SMALL, device=world.device)
-    return partial(x.add_, 1.0)
 
 
 def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
@@ -277,11 +410,7 @@ def _collective(
         "reduce_scatter": partial(scatter, part, whole, group=group),
         "all_to_all": partial(distributed.all_to_all_single, received, whole, group=group),
     }
-    return actions[kind] if world.rank < size else _nothing
-
-
-def _nothing() -> None:
-    """What ranks outside the group do."""
+    return actions[kind] if world.rank < size else lambda: None
 
 
 def _message(world: World, peer: int, num_bytes: int) -> Action:
@@ -297,4 +426,4 @@ def _message(world: World, peer: int, num_bytes: int) -> Action:
         for step in steps if world.rank == 0 else reversed(steps):
             step()
 
-    return act if world.rank in (0, peer) else _nothing
+    return act if world.rank in (0, peer) else lambda: None

@@ -42,7 +42,6 @@ HOST_LINK = "host_link_gb_per_s_per_direction"
 DISKS = ("nvme_read_gb_per_s", "nvme_write_gb_per_s")
 FLOPS = (float(TERA), "TFLOP/s")
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
-BACKWARD_FLOPS = 2.5  # of forward's, scores recomputed (arXiv 2307.08691, section 4)
 HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/offload.md)
 # Of the memory's rate that all ranks' fused Adam reach together
 # (traits.offload.host_bandwidth_fraction of frameworks that use it).
@@ -199,7 +198,8 @@ def attention_work(
 
 def attention_flops(work: FlashAttention, *, is_backward: bool) -> float:
     """FLOPs of one pass."""
-    return float(np.sum(work.flops)) * (BACKWARD_FLOPS if is_backward else 1.0)
+    # backward has 2.5 times those of forward, scores recomputed (arXiv 2307.08691, section 4)
+    return float(np.sum(work.flops)) * (2.5 if is_backward else 1.0)
 
 
 def attention_point(

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from planner.calibrate.figures import named_files
-from planner.calibrate.fit import Calibration, Fitted
-from planner.calibrate.machine import MeasuredMachine
+from planner.calibrate.fit import Calibration
 from planner.limits import one_line
 from planner.units import plural
 
@@ -31,24 +30,22 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
     rest = {**made.base.raw, **{key: os.path.relpath(files[key], folder) for key in files}}
     overrides = rest.pop("overrides", {})
     lines.append(_dumped(rest).rstrip())
-    kept = {key: value for key, value in overrides.items() if key not in made.factors}
-    if kept or made.fitted:
-        lines.append("overrides:")
-    lines += [f"  {key}: {value!r}" for key, value in kept.items()]
-    lines += [f"  {each.key}: {each.value:.6g}  # {_comment(each, day)}" for each in made.fitted]
+    fitted = {each.key for each in made.figures}
+    kept = [f"  {key}: {value!r}" for key, value in overrides.items() if key not in fitted]
+    if kept or fitted:
+        lines += ["overrides:", *kept]
+    for each in made.figures:
+        spread = f"+- {each.value * each.deviation:.2g}, {plural(each.num_points, 'point')}"
+        known = each.catalog if each.is_known else None
+        before = f"{known.basis}: {known.value:g}" if known else "none before"
+        comment = f"{spread}, {day.isoformat()}; {before}"
+        lines.append(f"  {each.key}: {each.value:.6g}  # {comment}")
     return "\n".join(lines) + "\n"
 
 
-def _comment(each: Fitted, day: date) -> str:
-    spread = f"{each.value * each.deviation:.2g}"
-    before = f"{each.catalog.basis}: {each.catalog.value:g}" if each.is_known else "none before"
-    return f"+- {spread}, {plural(each.num_points, 'point')}, {day.isoformat()}; {before}"
-
-
-def machine_text(made: MeasuredMachine, command: str) -> str:
+def machine_text(made: Calibration, command: str, day: str) -> str:
     """The file of a machine stated whole; how well the model follows it stands in comments."""
-    date = made.table.machine.date
-    lines = [f"# Written by `{one_line(command)}` of {date}; edit what is wrong."]
+    lines = [f"# Written by `{one_line(command)}` of {day}; edit what is wrong."]
     lines += [
         f"#   {one_line(each.path)}: {each.num_points} x {each.kind}, mean error {each.after:.1%}"
         for each in made.own

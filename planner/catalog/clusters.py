@@ -12,12 +12,12 @@ from planner.catalog.hardware import (
     File,
     aliases,
     checked,
+    find_entry,
     find_file,
     is_path,
     join_node,
     level_problems,
     list_names,
-    resolve_alias,
 )
 from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
@@ -84,18 +84,17 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         cluster = load_cluster(meant)
         note = Note(kind=NoteKind.read_as, text=f"{argument} is read as {meant}", subject="cluster")
         return replace(cluster, assumptions=(*cluster.assumptions, note))
-    if resolve_alias("clusters", str(argument)) in list_names("clusters"):
+    if find_entry(str(argument), ("clusters",)):
         return _from_preset(str(argument), None)
     count, name = _count_and_name(str(argument))
-    node = resolve_alias("nodes", name)
-    if node in list_names("nodes"):
-        spec, fabric = _read(_part("nodes", node))
-        return _cluster(f"{count}x{node}", spec, count, fabric)
-    accelerator = resolve_alias("accelerators", name)
-    if accelerator in list_names("accelerators"):
-        return _from_accelerators(count, accelerator)
-    if resolve_alias("clusters", name) in list_names("clusters"):
-        return _from_preset(name, count)
+    match find_entry(name, ("nodes", "accelerators", "clusters")):
+        case ("nodes", node):
+            spec, fabric = _read(_part("nodes", node))
+            return _cluster(f"{count}x{node}", spec, count, fabric)
+        case ("accelerators", accelerator):
+            return _from_accelerators(count, accelerator)
+        case ("clusters", _):
+            return _from_preset(name, count)
     known = [*list_names("nodes"), *list_names("accelerators"), *list_names("clusters")]
     known += [*aliases()["nodes"], *aliases()["accelerators"]]
     raise unknown_name("node or accelerator", name, known, "cluster", str(argument))
@@ -180,7 +179,7 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
     """
     name, one = _smallest(str(split_host_memory(argument)[0]))
     size = (one.node.whole or one.node).num_accelerators
-    if not is_path(name) and resolve_alias("clusters", name) in list_names("clusters"):
+    if not is_path(name) and find_entry(name, ("clusters",)):
         most = min(most, load_cluster(name).num_accelerators)
     return load_cluster_of(argument, most if most < size else most // size * size)
 

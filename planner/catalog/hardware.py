@@ -1,13 +1,13 @@
 """Accelerators, nodes and fabrics by name, alias or file: checked, in base units, or as rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from planner.catalog.figures import Figure, Figures, FileModel, Flag, validate
+from planner.catalog.figures import FileModel, validate
 from planner.catalog.hardware_convert import (
     UNITS,
     collectives_scale,
@@ -38,12 +38,8 @@ from planner.spec.cluster import AcceleratorSpec, NodeSpec
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 File = TypeVar("File", bound=HardwareFile)
-_SCHEMAS: Mapping[Kind, type[HardwareFile]] = {
-    "accelerators": AcceleratorFile,
-    "nodes": NodeFile,
-    "fabrics": FabricFile,
-    "clusters": PresetFile,
-}
+# In the order of KINDS.
+_SCHEMAS: tuple[type[HardwareFile], ...] = (AcceleratorFile, NodeFile, FabricFile, PresetFile)
 
 
 def list_names(kind: Kind) -> list[str]:
@@ -138,6 +134,15 @@ def resolve_alias(kind: Kind, name: str) -> str:
     return aliases()[kind].get(name.lower(), name.lower())
 
 
+def find_entry(name: str, kinds: Sequence[Kind] = KINDS) -> tuple[Kind, str] | None:
+    """Return kind and name of the entry of this name or alias; None where there is none."""
+    for kind in kinds:
+        resolved = resolve_alias(kind, name)
+        if resolved in list_names(kind):
+            return kind, resolved
+    return None
+
+
 @cache
 def aliases() -> Mapping[Kind, Mapping[str, str]]:
     """Return the other names of catalog entries, by kind."""
@@ -160,14 +165,6 @@ def _count(section: object, key: str) -> int:
     value = _value(section, key)
     usable = isinstance(value, int) and not isinstance(value, bool) and value > 0
     return value if usable and isinstance(value, int) else 0
-
-
-def _rate_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    """Return that an accelerator has no peak."""
-    if any(key in raw for key in ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")):
-        return []
-    message = "is missing; give bf16_dense_tflops, fp16_dense_tflops or, without them, fp32_tflops"
-    return [Problem(where=where, key="bf16_dense_tflops", message=message)]
 
 
 def _node_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
@@ -224,17 +221,18 @@ def level_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
     return problems
 
 
-_RULES: Mapping[type[HardwareFile], Callable[[Mapping[str, Any], str], list[Problem]]] = {
-    AcceleratorFile: _rate_problems,
-    NodeFile: _node_problems,
-    FabricFile: level_problems,
-}
-
-
 def checked(schema: type[File], raw: Mapping[str, Any], where: str) -> File:
     """Return raw data of a file as its schema, or raise with all its problems."""
-    broken_rules = _RULES[schema](raw, where) if schema in _RULES else ()
-    return validate(schema, raw, where, broken_rules)
+    broken: list[Problem] = []
+    rates = ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")
+    if schema is AcceleratorFile and not any(key in raw for key in rates):
+        message = "is missing; give {}, {} or, without them, {}".format(*rates)
+        broken.append(Problem(where=where, key=rates[0], message=message))
+    elif schema is NodeFile:
+        broken = _node_problems(raw, where)
+    elif schema is FabricFile:
+        broken = level_problems(raw, where)
+    return validate(schema, raw, where, broken)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,9 +261,9 @@ class HardwareDetails:
 
 def describe_hardware(name: str) -> HardwareDetails:
     """Return the figures of whatever catalog entry has this name or alias."""
-    for kind in KINDS:
-        if not is_path(name) and resolve_alias(kind, name) in list_names(kind):
-            return describe(kind, name)
+    found = None if is_path(name) else find_entry(name)
+    if found:
+        return describe(*found)
     known = [text for kind in KINDS for text in (*list_names(kind), *aliases()[kind])]
     raise unknown_name("hardware", name, known, "hardware", name)
 
@@ -273,29 +271,30 @@ def describe_hardware(name: str) -> HardwareDetails:
 def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
     """Return what the catalog says of an entry of a kind."""
     path = find_file(kind, argument)
-    file: HardwareFile = checked(_SCHEMAS[kind], load_yaml(path), str(path))
+    file: HardwareFile = checked(_SCHEMAS[KINDS.index(kind)], load_yaml(path), str(path))
     texts = {
         key: str(value)
         for key, value in file
         if isinstance(value, str | int) and value and key not in ("title", "note")
     }
-    rows = tuple(_row(file, key, figure) for key, figure in figures_of(file))
+    rows = []
+    for key, figure in figures_of(file):
+        unit = next((unit for end, (unit, _, _) in UNITS.items() if key.endswith(end)), "")
+        rows.append(
+            FigureRow(
+                name=key,
+                value=figure.value,
+                unit=unit,
+                basis=figure.basis,
+                source=file.sources[figure.source].citation(),
+                note=figure.note,
+            )
+        )
     return HardwareDetails(
         kind=kind,
         name=path.stem,
         title=file.title,
         note=file.note,
         texts=texts,
-        rows=rows,
-    )
-
-
-def _row(file: HardwareFile, key: str, figure: Figure | Figures | Flag) -> FigureRow:
-    return FigureRow(
-        name=key,
-        value=figure.value,
-        unit=next((unit for end, (unit, _, _) in UNITS.items() if key.endswith(end)), ""),
-        basis=figure.basis,
-        source=file.sources[figure.source].citation(),
-        note=figure.note,
+        rows=tuple(rows),
     )

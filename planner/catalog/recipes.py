@@ -127,14 +127,14 @@ class Recipe:
 
 
 COLUMNS = tuple(field.name for field in fields(Recipe) if field.name != "source")
-_ROW = TypeAdapter(Recipe)
 
 
 def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:
     """Return the recipes of one file."""
     rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
     stated = ({column: text for column, text in row.items() if text} for row in rows)
-    return tuple(_ROW.validate_python({**row, "source": source}) for row in stated)
+    adapter = TypeAdapter(Recipe)
+    return tuple(adapter.validate_python({**row, "source": source}) for row in stated)
 
 
 def sources() -> dict[str, RecipeSource]:

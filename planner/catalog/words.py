@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from planner.catalog.clusters import is_counted
-from planner.catalog.hardware import is_path, list_names, resolve_alias
+from planner.catalog.hardware import find_entry, is_path, list_names, resolve_alias
 from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, plain
 from planner.catalog.paths import hwdb_dir, list_models
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.documents.tree import load_yaml
-from planner.errors import InputError, Problem
+from planner.notes import Problems
 from planner.spec.model import ModelSpec
 from planner.spelling import did_you_mean
 
@@ -28,8 +28,14 @@ Key = TypeVar("Key", str, Entry)
 
 def find_models(words: tuple[str, ...]) -> list[str]:
     """Models of the catalog that all words apply to; InputError where a word applies to none."""
-    own = {name: _model_words(load_model(name)) for name in list_models()} if words else {}
-    return _matching(own, words, "planner show models") if words else list_models()
+    if not words:
+        return list_models()
+    own: dict[str, frozenset[str]] = {}
+    for name in list_models():
+        model = load_model(name)
+        kind = "moe mixture" if model.moe else "dense"
+        own[name] = _split(model.name, model.family, model.architecture, kind, _attention(model))
+    return _matching(own, words, "planner show models")
 
 
 def find_hardware(words: tuple[str, ...]) -> list[Entry]:
@@ -44,7 +50,11 @@ def find_hardware(words: tuple[str, ...]) -> list[Entry]:
 def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
     """Recipes that all words apply to; InputError where a word applies to none."""
     recipes = {recipe.recipe: recipe for recipe in load_recipes()}
-    own = {name: _recipe_words(recipe) for name, recipe in recipes.items()}
+    own: dict[str, frozenset[str]] = {}
+    for name, recipe in recipes.items():
+        what = (name, recipe.source.vendor, recipe.model, recipe.task, recipe.precision)
+        gpus = f"{recipe.gpus}gpu" if recipe.gpus else ""
+        own[name] = _split(*what, recipe.sharding, recipe.accelerator, recipe.node, gpus)
     return [recipes[name] for name in _matching(own, words, "planner show recipes")]
 
 
@@ -55,9 +65,7 @@ def unique_match(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str
 
 def is_hardware(name: str) -> bool:
     """Whether it is an entry, another name of one, a number of nodes or a file."""
-    if is_counted(name) or is_path(name):
-        return True
-    return any(resolve_alias(kind, name) in list_names(kind) for kind in SINGULAR)
+    return is_counted(name) or is_path(name) or find_entry(name) is not None
 
 
 def _split(*texts: str) -> frozenset[str]:
@@ -73,17 +81,6 @@ def _attention(model: ModelSpec) -> str:
     if model.num_kv_heads == model.num_heads:
         return "mha"
     return "mqa" if model.num_kv_heads == 1 else "gqa"
-
-
-def _model_words(model: ModelSpec) -> frozenset[str]:
-    kind = "moe mixture" if model.moe else "dense"
-    return _split(model.name, model.family, model.architecture, kind, _attention(model))
-
-
-def _recipe_words(recipe: Recipe) -> frozenset[str]:
-    what = (recipe.recipe, recipe.source.vendor, recipe.model, recipe.task, recipe.precision)
-    gpus = f"{recipe.gpus}gpu" if recipe.gpus else ""
-    return _split(*what, recipe.sharding, recipe.accelerator, recipe.node, gpus)
 
 
 def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
@@ -117,18 +114,14 @@ def _matching(
     entries: Mapping[Key, frozenset[str]], words: tuple[str, ...], listing: str
 ) -> list[Key]:
     """Entries that all words apply to; ``listing`` prints all."""
-    problems = [
-        Problem(where="command line", key="WORDS", message=_strange(word, entries, listing))
-        for word in words
-        if not any(_applies(word, own) for own in entries.values())
-    ]
-    if problems:
-        raise InputError(problems)
+    problems = Problems()
+    for word in words:
+        if any(_applies(word, own) for own in entries.values()):
+            continue
+        known = {each for own in entries.values() for each in own}
+        known |= {name if isinstance(name, str) else name[1] for name in entries}
+        hint = did_you_mean(word, sorted(known)) or f"`{listing}` lists all"
+        message = f"{word!r} is the name of nothing and applies to nothing; {hint}"
+        problems.add("WORDS", message)
+    problems.finish()
     return [key for key, own in entries.items() if all(_applies(word, own) for word in words)]
-
-
-def _strange(word: str, entries: Mapping[Key, frozenset[str]], listing: str) -> str:
-    known = {each for own in entries.values() for each in own}
-    known |= {name if isinstance(name, str) else name[1] for name in entries}
-    hint = did_you_mean(word, sorted(known)) or f"`{listing}` lists all"
-    return f"{word!r} is the name of nothing and applies to nothing; {hint}"

@@ -173,11 +173,11 @@ def _whole(path: str, table: "Table", command: str, out: Path | None, *, form: s
     """The machine stated whole: shown, and its cluster file."""
     from planner.calibrate.machine import machine_of
     from planner.calibrate.write import machine_text
-    from planner.report.measure import print_machine, render_machine_json
+    from planner.report.measure import print_machine, render_calibration_json
 
     made = machine_of(path, table, out or Path("measured.yaml"))
-    text = machine_text(made, command)
-    show_as(form, partial(render_machine_json, made, text), partial(print_machine, made))
+    text = machine_text(made, command, table.machine.date)
+    show_as(form, partial(render_calibration_json, made, text), partial(print_machine, made, table))
     return text
 
 
@@ -259,8 +259,7 @@ def _measured(base: "Base | None", *, is_first: bool) -> "Table":
     from planner.errors import InputError
 
     try:
-        from planner.calibrate.measure import measure
-        from planner.calibrate.world import join, leave
+        from planner.calibrate.measure import join, leave, measure
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "torch":
             raise

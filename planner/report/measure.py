@@ -10,14 +10,14 @@ from rich.text import Text
 from planner.answers.layout import short_layout
 from planner.answers.row import Row, figures, row_of, told
 from planner.answers.rows import EstimateRow
-from planner.calibrate.fit import Calibration, Fitted, OwnErrors
-from planner.calibrate.machine import MeasuredMachine
+from planner.calibrate.figures import Figure
+from planner.calibrate.fit import Calibration, OwnErrors
+from planner.calibrate.rows import Table
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Measured, Memory
 from planner.report.document import serialise
 from planner.report.table import pairs, show, text_table
-from planner.spec.cluster import ClusterSpec
 from planner.units import format_bytes, plural
 
 # Times by which hardly a published run is off its price.
@@ -265,7 +265,7 @@ def _predicted_row(price: Prediction) -> PredictedRow:
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
     titles = ("figure", "catalog", "basis", "yours", "+-", "change", "points")
-    figures = text_table(titles, map(_cells, made.fitted), left=("basis",))
+    figures = text_table(titles, map(_cells, made.figures), left=("basis",))
     errors = [
         (f"{own.path} ({own.kind})", str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
         for own in made.own
@@ -273,7 +273,7 @@ def print_calibration(made: Calibration, console: Console) -> None:
     show(
         console,
         Text(_headline(made), style="bold"),
-        figures if made.fitted else "",
+        figures if made.figures else "",
         text_table(("mean error of", "points", "before", "after"), errors),
         *(_strange_line(made, own) for own in made.own if own.is_strange),
     )
@@ -282,21 +282,21 @@ def print_calibration(made: Calibration, console: Console) -> None:
 def _headline(made: Calibration) -> str:
     """What the points say of the machine, in a sentence."""
     name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
-    if not made.fitted:
+    if not made.figures:
         return f"{name}: {plural(count, 'point')}, which no figure that can be fitted follows."
-    most = max(made.fitted, key=lambda each: abs(each.change) * each.is_known)
-    number = f"{plural(len(made.fitted), 'figure')} from {plural(count, 'point')}"
-    return f"{name}: {number}; most changes {most.key}, {most.change:+.1%}."
+    most = max(made.figures, key=lambda each: abs(each.factor - 1.0) * each.is_known)
+    number = f"{plural(len(made.figures), 'figure')} from {plural(count, 'point')}"
+    return f"{name}: {number}; most changes {most.key}, {most.factor - 1.0:+.1%}."
 
 
-def _cells(each: Fitted) -> tuple[str, ...]:
+def _cells(each: Figure) -> tuple[str, ...]:
     return (
         each.key,
-        f"{each.catalog.value:g}" if each.is_known else "-",
-        each.catalog.basis,
+        f"{each.catalog.value:g}" if each.catalog and each.is_known else "-",
+        each.basis,
         f"{each.value:.4g}",
         f"{each.value * each.deviation:.2g}",
-        f"{each.change:+.1%}" if each.is_known else "-",
+        f"{each.factor - 1.0:+.1%}" if each.is_known else "-",
         str(each.num_points),
     )
 
@@ -312,25 +312,21 @@ def _strange_line(made: Calibration, own: OwnErrors) -> str:
     )
 
 
-def print_machine(made: MeasuredMachine, console: Console) -> None:
+def print_machine(made: Calibration, table: Table, console: Console) -> None:
     """Print the figures that matter, then how well the model follows what was measured."""
-    machine = made.table.machine
+    machine = table.machine
     nodes = "" if machine.nodes == 1 else f"{machine.nodes} nodes of "
     said = (
         f"{nodes}{machine.per_node} x {made.base.cluster.accelerator.name}: {len(made.figures)} "
-        f"figures from {len(made.table.rows)} measurements; no catalog stands behind them."
+        f"figures from {len(table.rows)} measurements; no catalog stands behind them."
     )
-    rows = [
-        (
-            each.key,
-            f"{each.value:.4g}",
-            SHOWN[each.key],
-            f"{100 * each.deviation:.1f} %",
-            str(each.num_points),
-        )
-        for each in made.figures
-        if each.num_points and each.key in SHOWN
-    ]
+    rows = []
+    for each in made.figures:
+        # without its part of the file
+        key = each.key.partition(".")[2]
+        if each.num_points and key in SHOWN:
+            spread = f"{100 * each.deviation:.1f} %"
+            rows.append((key, f"{each.value:.4g}", SHOWN[key], spread, str(each.num_points)))
     errors = [(own.kind, str(own.num_points), f"{own.after:.1%}") for own in made.own]
     show(
         console,
@@ -341,46 +337,25 @@ def print_machine(made: MeasuredMachine, console: Console) -> None:
 
 
 def render_calibration_json(made: Calibration, text: str) -> str:
-    """The same as data, with the cluster file."""
+    """The same as data, with the cluster file; figures that are lists are in the file alone."""
     figures = [
         FigureRow(
             key=each.key,
-            catalog=each.catalog.value if each.is_known else None,
-            basis=each.catalog.basis,
-            value=each.value,
-            deviation=each.value * each.deviation,
-            num_points=each.num_points,
-        )
-        for each in made.fitted
-    ]
-    return _document(made.base.cluster, figures, made.own, text)
-
-
-def render_machine_json(made: MeasuredMachine, text: str) -> str:
-    """The same of a machine stated whole; figures that are lists are in the file alone."""
-    figures = [
-        FigureRow(
-            key=each.path,
-            catalog=None,
+            catalog=each.catalog.value if each.catalog and each.is_known else None,
             basis=each.basis,
             value=each.value,
             deviation=each.value * each.deviation,
             num_points=each.num_points,
         )
         for each in made.figures
-        if not isinstance(each.value, tuple)
+        if not each.values
     ]
-    return _document(made.base.cluster, figures, made.own, text)
-
-
-def _document(
-    cluster: ClusterSpec, figures: list[FigureRow], own: tuple[OwnErrors, ...], text: str
-) -> str:
+    cluster = made.base.cluster
     body = CalibrateDocument(
         cluster=cluster.name,
         accelerator=cluster.accelerator.name,
         figures=figures,
-        own=own,
+        own=made.own,
         cluster_file=text,
     )
     return serialise("calibrate", body)

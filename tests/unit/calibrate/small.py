@@ -4,38 +4,33 @@ import sys
 from pathlib import Path
 
 SIZES = {
-    "measure": {
-        "HIDDEN": (64, 128),
-        "TOKENS": (64, 128),
-        "SQUARES": (64,),
-        "SEQ_LENS": (64,),
-        "HEAD_DIMS": (32, 64),
-        "TOKENS_OF_ATTENTION": 128,
-        "MOST_HEADS": 2,
-        "COPIED_BYTES": {"cpu": (2**20,), "gpu": (2**20,)},
-        "ROTATED_BYTES": 2**20,
-        "ADAM_PARAMS": {"cpu": 2**12, "gpu": 2**12},
-        "COLLECTIVE_BYTES": (2**12, 2**16),
-    },
-    "world": {"BUDGET_S": 0.002, "REPEATS": (2, 2), "LEAST_S": 1e-4},
+    "HIDDEN": (64, 128),
+    "TOKENS": (64, 128),
+    "SQUARES": (64,),
+    "SEQ_LENS": (64,),
+    "HEAD_DIMS": (32, 64),
+    "TOKENS_OF_ATTENTION": 128,
+    "MOST_HEADS": 2,
+    "COPIED_BYTES": {"cpu": (2**20,), "gpu": (2**20,)},
+    "ROTATED_BYTES": 2**20,
+    "ADAM_PARAMS": {"cpu": 2**12, "gpu": 2**12},
+    "COLLECTIVE_BYTES": (2**12, 2**16),
+    "BUDGET_S": 0.002,
+    "REPEATS": (2, 2),
+    "LEAST_S": 1e-4,
 }
 
 
 def main(out: Path) -> None:
     """Measure, and write the table of this process."""
-    from importlib import import_module
-
+    from planner.calibrate import measure
     from planner.calibrate.rows import table_text
 
-    for module, values in SIZES.items():
-        for name, value in values.items():
-            setattr(import_module(f"planner.calibrate.{module}"), name, value)
-    from planner.calibrate.measure import measure
-    from planner.calibrate.world import join, leave
-
-    world = join()
-    table = measure(world, lambda _message, _fraction: None, lambda _machine: None)
-    leave(world)
+    for name, value in SIZES.items():
+        setattr(measure, name, value)
+    world = measure.join()
+    table = measure.measure(world, lambda _message, _fraction: None, lambda _machine: None)
+    measure.leave(world)
     out.with_suffix(f".{world.rank}").write_text(table_text(table))
 
 

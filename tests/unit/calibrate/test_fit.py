@@ -13,12 +13,13 @@ from planner.calibrate.figures import (
     BY_BASIS,
     FIGURES,
     Base,
+    Figure,
     known,
     read_base,
     with_factors,
     with_fresh,
 )
-from planner.calibrate.fit import Calibration, Fitted, calibrate, fit_formula
+from planner.calibrate.fit import Calibration, calibrate, fit_formula
 from planner.calibrate.points import (
     DISKS,
     HOST_LINK,
@@ -63,13 +64,13 @@ def products(machine: ClusterSpec, base: Base, *, each_file: bool = False) -> li
     return found
 
 
-def of(made: Calibration, key: str) -> Fitted:
-    return next(each for each in made.fitted if each.key == key)
+def of(made: Calibration, key: str) -> Figure:
+    return next(each for each in made.figures if each.key == key)
 
 
 def test_points_of_the_catalogs_machine_change_nothing(base: Base) -> None:
     made = calibrate(base, products(base.cluster, base))
-    assert of(made, GEMM).change == pytest.approx(0.0, abs=1e-9)
+    assert of(made, GEMM).factor == pytest.approx(1.0, abs=1e-9)
     assert [own.after for own in made.own] == [pytest.approx(0.0, abs=1e-9)]
 
 
@@ -77,8 +78,8 @@ def test_many_points_find_a_slower_machine_and_few_go_part_of_the_way(base: Base
     slower = with_factors(base.cluster, {GEMM: 0.9})
     many = of(calibrate(base, products(slower, base, each_file=True)), GEMM)
     few = of(calibrate(base, products(slower, base)[:1]), GEMM)
-    assert -0.10 < many.change < -0.085
-    assert -0.06 < few.change < -0.03
+    assert 0.90 < many.factor < 0.915
+    assert 0.94 < few.factor < 0.97
     assert many.deviation < few.deviation < known(base, GEMM).deviation  # type: ignore[union-attr]
 
 
@@ -92,7 +93,7 @@ def test_points_of_one_file_count_as_few_however_many(base: Base) -> None:
 
 def test_three_points_ten_times_too_slow_do_not_wreck_a_machine(base: Base) -> None:
     wild = [replace(p, measured=10.0 * p.measured) for p in products(base.cluster, base)[:3]]
-    assert -0.35 < of(calibrate(base, wild), GEMM).change < 0.0
+    assert 0.65 < of(calibrate(base, wild), GEMM).factor < 1.0
 
 
 def test_a_fraction_ends_at_one(base: Base) -> None:
@@ -111,13 +112,15 @@ def test_collectives_across_nodes_find_the_network() -> None:
         points.append(replace(point, measured=point.predict(slower)))
     made = calibrate(base, points)
     share = 8 / 0.10**2 / (8 / 0.10**2 + 1 / BY_BASIS["measured"] ** 2)
-    wanted = 0.8**share - 1.0
-    assert of(made, "fabric_efficiency_fraction").change == pytest.approx(wanted, rel=0.02)
+    wanted = 0.8**share
+    assert of(made, "fabric_efficiency_fraction").factor - 1.0 == pytest.approx(
+        wanted - 1.0, rel=0.02
+    )
 
 
 def test_figures_that_no_point_follows_stay(base: Base) -> None:
     made = calibrate(base, products(with_factors(base.cluster, {GEMM: 0.9}), base))
-    assert set(made.factors) == {GEMM}
+    assert {each.key for each in made.figures} == {GEMM}
 
 
 @pytest.mark.parametrize("key", FIGURES)
@@ -126,11 +129,9 @@ def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_pa
     figure = known(base, key)
     assert figure is not None
     factor = 0.9 if key.endswith("fraction") else 1.1
-    fitted = Fitted(
-        key=key, catalog=figure, value=factor * figure.value, deviation=0.1, num_points=1
-    )
+    fitted = Figure(key, factor * figure.value, 0.1, num_points=1, catalog=figure)
     text = cluster_text(
-        Calibration(base=base, fitted=(fitted,), own=()), "x", date(2026, 1, 2), tmp_path
+        Calibration(base=base, figures=(fitted,), own=()), "x", date(2026, 1, 2), tmp_path
     )
     file = tmp_path / "own.yaml"
     file.write_text(text)
@@ -178,7 +179,7 @@ def test_a_disk_that_the_catalog_does_not_know_is_what_was_measured() -> None:
     rates = (2.9e9, 3.0e9, 3.2e9)
     points = [rate_point(place("fio"), DISKS[0], rate, base.cluster) for rate in rates]
     figure = of(calibrate(base, points), "nvme_read_gb_per_s")
-    assert (figure.catalog.basis, figure.is_known) == ("none", False)
+    assert (figure.basis, figure.is_known) == ("none", False)
     assert figure.value == pytest.approx(3.0, rel=0.02)
     assert figure.deviation < 0.1
 
@@ -196,8 +197,8 @@ def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> Non
         point = attention_point(place(), work, precision, 1.0, base.cluster, is_backward=False)
         slow = replace(point, measured=1.2 * point.predict(base.cluster))
         made = calibrate(base, [replace(slow, place=place(at)) for at in range(8)])
-        assert set(made.factors) == {f"{key}_fraction"}
-        assert -0.18 < of(made, f"{key}_fraction").change < -0.10
+        assert {each.key for each in made.figures} == {f"{key}_fraction"}
+        assert 0.82 < of(made, f"{key}_fraction").factor < 0.90
 
 
 def test_a_published_table_brings_its_errors_down() -> None:

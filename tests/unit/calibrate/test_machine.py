@@ -7,7 +7,8 @@ import pytest
 from tables import ADAM_BYTES_PER_S, ALL_REDUCE, MACHINE, TRUTH, at, blank, synthetic
 
 from planner.calibrate.figures import known, read_base
-from planner.calibrate.machine import MeasuredMachine, machine_of
+from planner.calibrate.fit import Calibration
+from planner.calibrate.machine import machine_of
 from planner.calibrate.rows import Table
 from planner.calibrate.write import machine_text
 from planner.catalog.clusters import load_cluster
@@ -17,17 +18,17 @@ from planner.spec.cluster import ClusterSpec
 
 
 @pytest.fixture(scope="module")
-def made() -> MeasuredMachine:
+def made() -> Calibration:
     return machine_of("x.csv", synthetic(), Path("x.yaml"))
 
 
-def loaded(made: MeasuredMachine, folder: Path) -> ClusterSpec:
+def loaded(made: Calibration, folder: Path) -> ClusterSpec:
     file = folder / "own.yaml"
-    file.write_text(machine_text(made, "x"))
+    file.write_text(machine_text(made, "x", MACHINE.date))
     return load_cluster(file)
 
 
-def test_a_table_gives_back_the_machine_it_was_made_from(made: MeasuredMachine) -> None:
+def test_a_table_gives_back_the_machine_it_was_made_from(made: Calibration) -> None:
     own = made.base.cluster.accelerator
     assert own.peak_flops_per_s == {"fp32": pytest.approx(50e9, rel=1e-3)}
     assert own.gemm.sustained_fraction == pytest.approx(0.95, rel=0.03)
@@ -41,7 +42,7 @@ def test_a_table_gives_back_the_machine_it_was_made_from(made: MeasuredMachine) 
     assert own.attention.forward_head_factors == pytest.approx(wanted_factors, rel=0.05)
 
 
-def test_the_model_follows_what_the_machine_measured(made: MeasuredMachine) -> None:
+def test_the_model_follows_what_the_machine_measured(made: Calibration) -> None:
     errors = {own.kind: own.after for own in made.own}
     assert errors["product"] < 0.03
     assert errors["attention"] < 0.03
@@ -49,7 +50,7 @@ def test_the_model_follows_what_the_machine_measured(made: MeasuredMachine) -> N
     assert errors["host Adam"] < 1e-3
 
 
-def test_links_and_host_are_those_of_the_table(made: MeasuredMachine) -> None:
+def test_links_and_host_are_those_of_the_table(made: Calibration) -> None:
     node, lines = made.base.cluster.node, made.base.cluster.accelerator.collectives["all_reduce"]
     assert [line.num_ranks for line in lines] == [2, 4]
     assert lines[1].latency_s[-1] == pytest.approx(ALL_REDUCE[0], rel=0.02)
@@ -60,14 +61,14 @@ def test_links_and_host_are_those_of_the_table(made: MeasuredMachine) -> None:
     assert node.num_accelerators == MACHINE.per_node
 
 
-def test_sixteen_bits_slower_than_thirty_two_are_not_offered(made: MeasuredMachine) -> None:
+def test_sixteen_bits_slower_than_thirty_two_are_not_offered(made: Calibration) -> None:
     own = made.base.cluster.accelerator
     assert offered_precisions(own) == ["fp32"]
     assert usual_precision(own) == "fp32"
 
 
 def test_the_file_is_the_machine_and_the_base_of_the_next(
-    made: MeasuredMachine, tmp_path: Path
+    made: Calibration, tmp_path: Path
 ) -> None:
     own = loaded(made, tmp_path)
     assert own.accelerator.name == "a-2-threads"
@@ -101,11 +102,9 @@ def test_one_process_alone_says_that_links_are_assumed() -> None:
     assert any("nothing between ranks" in text for text in own.node.assumptions)
 
 
-def test_a_section_that_is_wrong_is_named_with_its_key(
-    made: MeasuredMachine, tmp_path: Path
-) -> None:
+def test_a_section_that_is_wrong_is_named_with_its_key(made: Calibration, tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
-    file.write_text(machine_text(made, "x").replace("  hbm_gib:", "  hbm_gb:", 1))
+    file.write_text(machine_text(made, "x", MACHINE.date).replace("  hbm_gib:", "  hbm_gb:", 1))
     with pytest.raises(InputError) as raised:
         load_cluster(file)
     assert f"{file}::accelerator.hbm_gb: unknown key" in str(raised.value)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,15 @@ torch = pytest.importorskip("torch")
 from small import SIZES  # noqa: E402
 
 import planner  # noqa: E402
-from planner.calibrate.measure import Task, measure, rows_of  # noqa: E402
+from planner.calibrate.measure import (  # noqa: E402
+    Task,
+    World,
+    check_alike,
+    join,
+    measure,
+    rows_of,
+)
 from planner.calibrate.rows import Table, read_table  # noqa: E402
-from planner.calibrate.world import World, check_alike, join  # noqa: E402
 from planner.errors import InputError  # noqa: E402
 
 KINDS = {"product", "attention_forward", "attention_backward", "copy", "add", "norm", "launch"}
@@ -30,9 +35,8 @@ ROOT = str(Path(planner.__file__).parents[1])
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, values in SIZES.items():
-        for name, value in values.items():
-            monkeypatch.setattr(import_module(f"planner.calibrate.{module}"), name, value)
+    for name, value in SIZES.items():
+        monkeypatch.setattr(f"planner.calibrate.measure.{name}", value)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     threads = torch.get_num_threads()

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +114,8 @@ def test_another_machine_is_refused_before_it_is_measured(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure = pytest.importorskip("planner.calibrate.measure")
-    world = import_module("planner.calibrate.world")
     alone = {"rank": 0, "size": 1, "device": None, "machine": synthetic().machine}
-    monkeypatch.setattr(world, "join", lambda: world.World(**alone))
+    monkeypatch.setattr(measure, "join", lambda: measure.World(**alone))
     monkeypatch.setattr(measure, "all_tasks", lambda *_: pytest.fail("measured"))
     refused = planner("calibrate", "--measure", "1xdgx-h100", "--dry-run")
     assert refused.code == 2
@@ -140,8 +138,7 @@ def test_processes_but_the_first_say_and_write_nothing(
 def test_without_torch_the_message_says_what_to_install(
     planner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("measure", "world"):
-        monkeypatch.delitem(sys.modules, f"planner.calibrate.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "planner.calibrate.measure", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     run = planner("calibrate", "--measure")
     assert run.code == 2
