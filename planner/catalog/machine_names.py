@@ -1,4 +1,4 @@
-"""Machines as people write them: ``h100x8``, ``8 H100``, ``8xA100-80G``, ``p5.48xlarge``."""
+"""Machines as people write them: ``4x8 A100 80GB``, ``tpu-v5p-256``, ``p5.48xlarge``."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,13 @@ from planner.catalog.hardware_file import Kind
 _COUNT = r"([0-9][0-9_,]*)"
 _COUNT_FIRST = re.compile(rf"^{_COUNT}(?:\s*[xX*]\s*|\s+)(\S.*)$")
 _USUAL = re.compile(rf"^{_COUNT}[xX*](\S+)$")
-_COUNT_LAST = re.compile(rf"^(.*\S)\s*[xX*]\s*{_COUNT}$")
+_COUNT_LAST = re.compile(rf"^(.*\S)\s*[xX*:]\s*{_COUNT}$")
+_NODES_OF = re.compile(
+    r"^([0-9]{1,6})\s*(?:[xX*]|nodes?\s+(?:of|with|x))\s*([0-9]{1,4})(?:\s*[xX*]\s*|\s+)(\S.*)$"
+)
+_TPU_SLICE = re.compile(r"^(?:tpu-?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})$")
+# Slices of these are named by their TensorCores, of which a chip has two; of the others by chips.
+_TWO_CORES = ("v2", "v3", "v4", "v5p")
 _KINDS: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
 
 
@@ -21,8 +27,13 @@ def normalised_machine(argument: str) -> str:
     last, and a node or accelerator alone is one of it.
     """
     text = argument.strip()
+    if nodes := _NODES_OF.match(text):
+        text = f"{int(nodes[1]) * int(nodes[2])}x{nodes[3]}"
+    if tpu := _TPU_SLICE.match(text.lower()):
+        name = tpu[1].replace("litepod", "e")
+        text = f"{int(tpu[2]) // (2 if name in _TWO_CORES else 1)}xtpu-{name}"
     if _is_counted(text):
-        return argument
+        return text
     whole = _known(text)
     if whole is not None:
         kind, name = whole
@@ -65,6 +76,6 @@ def _spellings() -> Mapping[str, tuple[Kind, str]]:
 def _plain(name: str) -> str:
     text = re.sub(r"(\d)gb\b", r"\1g", name.lower())
     text = re.sub(r"[^a-z0-9]", "", text)
-    for vendor in ("nvidia", "amd", "standard"):
+    for vendor in ("nvidia", "amd", "standard", "geforce", "rtx"):
         text = text.removeprefix(vendor)
     return text

@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any
 
 import typer
@@ -163,10 +165,30 @@ def _run(entry: Callable[[], object]) -> None:
         sys.exit(70)
 
 
+def _as_meant(words: list[str]) -> list[str]:
+    """Read ``repair FILE`` as ``check FILE --fix``, ``MODEL CLUSTER`` as ``plan MODEL CLUSTER``.
+
+    A question's ``--model M --cluster C`` become its arguments.
+    """
+    if words[:1] == ["repair"]:
+        return ["check", "--fix", *words[1:]]
+    names = [name for each in PANELS.values() for name in each]
+    places = list(takewhile(lambda word: not word.startswith("-"), words))
+    is_command = len(places) != 2 or get_close_matches(places[0], [*names, *DROPPED, explain.ALIAS])
+    if not is_command or words[:1] == ["--model"]:
+        words = ["plan", *words]
+    for option in ("--cluster", "--model"):
+        if option in words[:-1] and words[0] in JOBS:
+            place = words.index(option)
+            value = words[place + 1]
+            words = [*words[:place], *words[place + 2 :]]
+            words.insert(1 if option == "--model" else len(words), value)
+    return words
+
+
 def main() -> None:
-    """Entry point ``planner``; reads ``planner repair FILE`` as ``planner check FILE --fix``."""
-    if sys.argv[1:2] == ["repair"]:
-        sys.argv[1:] = ["check", "--fix", *sys.argv[2:]]
+    """Entry point ``planner``."""
+    sys.argv[1:] = _as_meant(sys.argv[1:])
     _run(app)
 
 

@@ -66,11 +66,28 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--fsdp": f"a framework is named with --framework: {SEVERAL['fsdp']}",
     "--deepspeed": "a framework is named with --framework deepspeed",
     "--zero": "a ZeRO stage is fixed with --zero-stage",
-    "--mbs": "a micro-batch is fixed with --micro-batch",
-    "--gbs": "a batch is given with --global-batch (sequences) or --global-batch-tokens",
-    "--batch-size": "a batch is given with --global-batch (sequences) or --global-batch-tokens",
-    "--seqlen": "a length is given with --seq-len",
-    "--context-length": "a length is given with --seq-len",
+    **dict.fromkeys(("--mbs", "--micro-batch-size"), "a micro-batch is fixed with --micro-batch"),
+    **dict.fromkeys(
+        ("--gbs", "--batch", "--batch-size", "--global-batch-size"),
+        "a batch is given with --global-batch (sequences) or --global-batch-tokens",
+    ),
+    **dict.fromkeys(
+        ("--seq", "--seqlen", "--seq-length", "--sequence-length", "--context-length"),
+        "a length is given with --seq-len",
+    ),
+    **dict.fromkeys(
+        ("--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
+        "tensor parallelism is given with --tp",
+    ),
+    **dict.fromkeys(
+        ("--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
+        "pipeline parallelism is given with --pp",
+    ),
+    **dict.fromkeys(
+        ("--num-gpus", "--ngpus", "--world-size"), "the cluster says so: 8xh100 are eight GPUs"
+    ),
+    "--fp8": "a precision is given with --precision fp8",
+    "--fp16": "a precision is given with --precision fp16",
     "--gradient-checkpointing": "recomputation is searched; --recompute full asks for it",
     "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     "--dtype": "a precision is given with --precision",

@@ -20,6 +20,12 @@ from planner.catalog.machine_names import normalised_machine
         ("4x a3-highgpu-8g", "4xgcp-a3-highgpu-8g"),
         ("Standard_ND96isr_H100_v5", "1xazure-nd-h100-v5"),
         ("DGX H100", "1xdgx-h100"),
+        ("h100:8", "8xh100-sxm"),
+        ("4x8 A100 80GB", "32xa100-sxm-80"),
+        ("2 nodes of 8 mi300x", "16xmi300x"),
+        ("8x4090", "8xrtx4090"),
+        ("tpu-v5p-256", "128xtpu-v5p"),
+        ("v5litepod-64", "64xtpu-v5e"),
     ],
 )
 def test_what_can_mean_one_machine_is_read_as_it_and_said(given: str, meant: str) -> None:
