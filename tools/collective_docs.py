@@ -3,8 +3,8 @@
 import inspect
 
 from planner.collectives import gradients
-from planner.collectives.algorithms import ALGORITHMS, hierarchical_all_reduce
-from planner.collectives.grid import mesh_2d_all_reduce, torus_2d_all_reduce, torus_3d_all_reduce
+from planner.collectives.algorithms import ALGORITHMS
+from planner.collectives.grid import grid_collective
 from tools.formulas import docstring_markdown, docstrings, table
 
 PLACEMENTS = {
@@ -17,15 +17,9 @@ PLACEMENTS = {
     "all_peers": "all partners at once",
 }
 MORE = (
-    hierarchical_all_reduce,
-    torus_2d_all_reduce,
-    mesh_2d_all_reduce,
-    torus_3d_all_reduce,
-    gradients.parameter_server_ingress_bytes_per_s,
-    gradients.asynchronous_iteration_s,
+    grid_collective,
     gradients.exposed_in_order_s,
     gradients.exposed_by_priority_s,
-    gradients.reduce_by_turns_s,
     gradients.top_k_all_gather,
     gradients.int8_all_gather,
 )

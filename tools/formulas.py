@@ -13,7 +13,6 @@ from typing import Any
 from planner.cost.estimate import ITEMS
 from planner.frameworks.registry import (
     FRAMEWORKS,
-    common_figures,
     stated_figures,
     trait_figures,
 )
@@ -225,7 +224,7 @@ def _sources_table(stated: dict[str, dict[str, Any]]) -> str:
 
 def sources_tables() -> str:
     """Return the figures that traits files state, with their sources: shared, then by profile."""
-    parts = [f"### every framework\n\n{_sources_table(common_figures())}\n"]
+    parts = [f"### every framework\n\n{_sources_table(stated_figures('common'))}\n"]
     for framework in FRAMEWORKS:
         for profile, stated in stated_figures(framework).items():
             own = dict(stated)

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-from planner.schedules import dualpipe
-from planner.schedules.operation import Slot
+from planner.schedules.operation import Order, Slot
 from planner.schedules.simulate import (
     ChunkTimes,
     Simulation,
     device_orders,
     num_chunks,
-    peak_in_flight,
     simulate,
 )
 from tools.formulas import table
@@ -37,6 +35,20 @@ def unit_simulation(schedule: str, vpp: int) -> Simulation:
     each = [SLOTS_PER_STAGE * DEVICES / chunks] * chunks
     orders = device_orders(schedule, DEVICES, MICRO_BATCHES, vpp)
     return simulate(orders, ChunkTimes(forward_s=each, backward_s=each, weight_s=each))
+
+
+def peak_in_flight(order: Order, *, until_weight: bool = True) -> int:
+    """Most chunks a device holds activations of at once: from F to W, or only to B.
+
+    Weight gradients need part of what a layer keeps, so the truth lies between the two.
+    """
+    held = peak = 0
+    release = "W" if until_weight else "B"
+    for slot in order:
+        held += sum(operation.kind == "F" for operation in slot)
+        peak = max(peak, held)
+        held -= sum(operation.kind == release for operation in slot)
+    return peak
 
 
 def _row(runs: Sequence[tuple[float, float, Slot]], end: int) -> str:
@@ -85,7 +97,7 @@ def schedules_table() -> str:
         ]
         work = max(run.busy_s)
         title = TITLES.get((schedule, vpp), schedule)
-        copies = dualpipe.PARAMETER_COPIES if schedule == "dualpipe" else 1
+        copies = 2 if schedule == "dualpipe" else 1
         bubbles = (f"{seconds / work - 1.0:.1%}" for seconds in (run.makespan_s, run.span_s))
         rows.append((title, *bubbles, ", ".join(held), str(copies)))
     return table(titles, rows)

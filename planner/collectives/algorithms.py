@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from planner.collectives import flat, gradients
 from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
 from planner.spec.cluster import CollectiveKind
@@ -32,23 +30,6 @@ def leader_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Colle
     """
     rounds, sent = 2.0 * (num_ranks - 1.0), 2.0 * num_bytes
     return cost_of(num_bytes, num_ranks, link, rounds=rounds, sent_bytes=sent)
-
-
-def hierarchical_all_reduce(
-    num_bytes: Number, inner_ranks: Number, outer_ranks: Number, inner: Link, outer: Link
-) -> CollectiveCost:
-    """Reduce-scatter inside, all-reduce of the parts across, all-gather inside.
-
-    ``2(i-1) α_in + 2(i-1)/i · S/B_in + 2(o-1) α_out + 2(o-1)/o · S/(i B_out)`` with i ranks
-    inside, o units across, rings throughout. Source: Cho et al. 2019 (BlueConnect).
-    """
-    near = flat.ring_all_reduce(num_bytes, inner_ranks, inner)
-    far = flat.ring_all_reduce(np.asarray(num_bytes, dtype=float) / inner_ranks, outer_ranks, outer)
-    return CollectiveCost(
-        time_s=near.time_s + far.time_s,
-        rounds=near.rounds + far.rounds,
-        sent_bytes=near.sent_bytes + far.sent_bytes,
-    )
 
 
 RING: Mapping[CollectiveKind, Flat] = {

@@ -80,11 +80,9 @@ def cost_of(
 
 def log2_up(num_ranks: Number) -> Array:
     """Return ⌈log2 n⌉, 0 for one rank."""
-    result: Array = np.ceil(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0)))
-    return result
+    return np.asarray(np.ceil(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0))))
 
 
 def log2_down(num_ranks: Number) -> Array:
     """Return ⌊log2 n⌋."""
-    result: Array = np.floor(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0)))
-    return result
+    return np.asarray(np.floor(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0))))

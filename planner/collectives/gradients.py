@@ -10,10 +10,6 @@ from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
 from planner.collectives.flat import ring_all_gather
 from planner.units import Array
 
-# Of a gradient that is sent alone: its place in the tensor, in 32 bits.
-INDEX_BYTES = 4.0
-INT8_BYTES = 1.0
-
 
 def parameter_server_all_reduce(
     num_bytes: Number, num_ranks: Number, link: Link, num_servers: Number = 1
@@ -34,28 +30,6 @@ def parameter_server_all_reduce(
         path_bytes=2.0 * sent,
         messages=num_ranks - 1.0,
     )
-
-
-def parameter_server_ingress_bytes_per_s(
-    num_bytes: Number, num_workers: Number, iterations_per_s: Number, num_servers: Number = 1
-) -> Array:
-    """Gradients that reach one server per second: ``S · iterations/s · n / k``.
-
-    Source: Li et al. 2014 (recalled). Compare it with the server's network port.
-    """
-    pushed: Array = np.asarray(num_bytes) * iterations_per_s * num_workers / num_servers
-    return pushed
-
-
-def asynchronous_iteration_s(compute_s: Number, server_s: Number) -> Array:
-    """``max(compute, push and pull)``: a worker that waits for no other worker.
-
-    ``server_s`` is :func:`parameter_server_all_reduce`. Its gradients meet weights that are n - 1
-    updates younger in the mean. Source: Li et al. 2014; Dean et al. 2012, section 4.1 (recalled).
-    Excludes adding up inside a node first, the servers' own work, and what staleness costs in
-    iterations.
-    """
-    return np.maximum(compute_s, server_s)
 
 
 def exposed_in_order_s(
@@ -91,16 +65,6 @@ def exposed_by_priority_s(
     return exposed_in_order_s(reduce_s, window, first_fraction, interference)
 
 
-def reduce_by_turns_s(reduce_s: Number, latency_s: Number, num_groups: Number) -> Array:
-    """``max(R - L, R / k)``: a reduction of which k process groups run buckets by turns.
-
-    Latencies L of the messages run beside others' transfers, which share the links; one group alone
-    waits for the end of each. Source: arXiv 2006.15704, section 3.3 (round-robin process groups);
-    derived. Excludes multiprocessors that further kernels hold.
-    """
-    return np.maximum(np.asarray(reduce_s) - latency_s, np.asarray(reduce_s) / num_groups)
-
-
 def top_k_all_gather(
     num_bytes: Number, num_ranks: Number, link: Link, density: float, element_bytes: float = 4.0
 ) -> CollectiveCost:
@@ -110,7 +74,8 @@ def top_k_all_gather(
     added on the way and volume grows with n: ``(n-1) d S (w + 4)/w`` sent. Source: arXiv
     1712.01887, section 3. Excludes choosing them, entropy coding, and what is added up locally.
     """
-    kept = density * (element_bytes + INDEX_BYTES) / element_bytes
+    # A gradient that is sent alone goes with its place in the tensor, in 32 bits.
+    kept = density * (element_bytes + 4.0) / element_bytes
     return ring_all_gather(kept * np.asarray(num_bytes) * num_ranks, num_ranks, link)
 
 
@@ -122,5 +87,4 @@ def int8_all_gather(
     ``(n-1) S / w`` sent. Source: quantization_pertensor_hook of torch/distributed/algorithms/
     ddp_comm_hooks/quantization_hooks.py. Excludes rounding, and scales, a few bytes a tensor.
     """
-    share = INT8_BYTES / element_bytes
-    return ring_all_gather(share * np.asarray(num_bytes) * num_ranks, num_ranks, link)
+    return ring_all_gather(1.0 / element_bytes * np.asarray(num_bytes) * num_ranks, num_ranks, link)

@@ -53,8 +53,8 @@ def grid_collective(
     once. B counts one dimension, both directions of travel. A mesh has no link back: its rings
     go out over every second rank and back over the others, so a round passes two links and half
     of B is left. Reduce-scatter and all-gather are one half of it. Sources: Mikami et al. 2018
-    (2D torus); Kumar, Jouppi 2020 (2D mesh), Ying et al. 2018; recalled. Dimensions
-    of one member drop out.
+    (2D torus); Jouppi et al. 2023 (3D); Kumar, Jouppi 2020 (2D mesh), Ying et al. 2018; recalled.
+    Dimensions of one member drop out.
     """
     long = [d for d in dims if d > 1]
     size = np.asarray(num_bytes, dtype=float)
@@ -67,21 +67,3 @@ def grid_collective(
     rounds = np.where(size > 0, phases * sum(d - 1 for d in long), 0.0)
     seconds = slower * (rounds * link.latency_s + phases * busy / link.bytes_per_s)
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=phases * share * size)
-
-
-def torus_2d_all_reduce(num_bytes: Number, x: int, y: int, link: Link) -> CollectiveCost:
-    """2D torus: ``2(x + y - 2) α + 2(n-1)/n · S/(2B)`` for x = y. Source: Mikami et al. 2018."""
-    return grid_collective("all_reduce", num_bytes, (x, y), link, wraps=True)
-
-
-def mesh_2d_all_reduce(num_bytes: Number, x: int, y: int, link: Link) -> CollectiveCost:
-    """2D mesh: twice the time of the torus. Source: Kumar, Jouppi 2020."""
-    return grid_collective("all_reduce", num_bytes, (x, y), link, wraps=False)
-
-
-def torus_3d_all_reduce(num_bytes: Number, x: int, y: int, z: int, link: Link) -> CollectiveCost:
-    """3D torus: ``2(x + y + z - 3) α + 2(n-1)/n · S/(3B)`` for equal sides.
-
-    Source: Jouppi et al. 2023 (TPU v4).
-    """
-    return grid_collective("all_reduce", num_bytes, (x, y, z), link, wraps=True)

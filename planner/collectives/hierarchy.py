@@ -136,7 +136,11 @@ def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     Reduce-scatter inwards to outwards, all-gather back. Source: Cho et al. 2019 (BlueConnect),
     recalled.
     """
-    return flat(np.asarray(num_bytes, dtype=float) / at.below, at.level.members, at.level.link)
+    return flat(
+        np.asarray(num_bytes, dtype=float) / at.below,
+        at.level.members,
+        at.level.link,
+    )
 
 
 def _whole(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
@@ -183,6 +187,7 @@ _SHARES: dict[Placement, Callable[[Flat, Number, _Level], CollectiveCost]] = {
     "peers": _peers,
     "all_peers": _all_peers,
 }
+# What suits a level, source: Cho et al. 2019 (BlueConnect); Rashidi et al. 2022 (Themis).
 _BY_TOPOLOGY: Mapping[Topology, str] = {
     "switch": "halving-doubling",
     "ring": "ring",
@@ -191,22 +196,15 @@ _BY_TOPOLOGY: Mapping[Topology, str] = {
 }
 
 
-# Algorithms in which every rank sends to every other.
-_EXCHANGES = frozenset({"direct", "pairwise", "naive"})
-
-
-def _on_grid(kind: CollectiveKind, level: GroupLevel) -> Flat:
-    def grid(num_bytes: Number, _: Number, link: Link) -> CollectiveCost:
-        return grid_collective(kind, num_bytes, level.dims, link, wraps=level.wraps)
-
-    return grid
-
-
 def _flat_of(name: str, kind: CollectiveKind, at: _Level) -> Flat:
     """The formula an algorithm uses on a level: its own, or the one that suits the level."""
     level = at.level
+
+    def grid(num_bytes: Number, _: Number, link: Link) -> CollectiveCost:
+        return grid_collective(kind, num_bytes, level.dims, link, wraps=level.wraps)
+
     if name == "multi-dimensional":
-        return _on_grid(kind, level) if level.dims else BY_NAME[_suiting(level)].flat[kind]
+        return grid if level.dims else BY_NAME[_BY_TOPOLOGY[level.topology]].flat[kind]
     if name == "in-network" and not level.reduces_in_network:
         if at.adds_below and kind == "all_reduce":
             return nvls_tree_all_reduce
@@ -225,7 +223,7 @@ def _as_met(name: str, at: _Level) -> _Level:
     all partners are met at once, the farthest is all dimensions away.
     """
     level = at.level
-    if name not in _EXCHANGES or not level.dims:
+    if name not in ("direct", "pairwise", "naive") or not level.dims:
         return at
     closes = level.closes or (False,) * len(level.dims)
     hops = sum(d - 1 for d in level.dims) if BY_NAME[name].placement == "all_peers" else 1
@@ -235,14 +233,6 @@ def _as_met(name: str, at: _Level) -> _Level:
         bytes_per_s=level.bytes_per_s / exchange_detour(level.dims, closes),
     )
     return replace(at, level=slower)
-
-
-def _suiting(level: GroupLevel) -> str:
-    """Ring on a ring, direct where fully connected, halving-doubling on a switch.
-
-    Source: Cho et al. 2019 (BlueConnect); Rashidi et al. 2022 (Themis).
-    """
-    return _BY_TOPOLOGY[level.topology]
 
 
 def unsuitable(name: str, kind: CollectiveKind, levels: Sequence[GroupLevel]) -> str:
@@ -268,45 +258,23 @@ def on_levels(
     placement = BY_NAME[name].placement
     places = [_as_met(name, at) for at in _levels(levels)]
     shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
+    times = [share.time_s for share in shares]
+    rounds = [share.rounds for share in shares]
+    together = np.maximum if placement == "all_peers" else np.add
+    seconds = together.reduce(times)
+    if placement in ("around", "tree", "chunks"):
+        waits = [number * level.latency_s for number, level in zip(rounds, levels, strict=True)]
+        streams = [time - wait for time, wait in zip(times, waits, strict=True)]
+        seconds = np.add.reduce(waits) + np.maximum.reduce(streams)
     return HierarchyCost(
         algorithm=name,
-        total=_TOTALS.get(placement, _in_sequence)(shares, levels),
+        total=CollectiveCost(
+            time_s=seconds,
+            rounds=together.reduce(rounds),
+            sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
+        ),
         levels=tuple(
             LevelCost(name=level.name, **vars(share))
             for level, share in zip(levels, shares, strict=True)
         ),
     )
-
-
-def _in_sequence(shares: Sequence[CollectiveCost], _: Sequence[GroupLevel]) -> CollectiveCost:
-    return CollectiveCost(
-        time_s=np.add.reduce([share.time_s for share in shares]),
-        rounds=np.add.reduce([share.rounds for share in shares]),
-        sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
-    )
-
-
-def _pipelined(shares: Sequence[CollectiveCost], levels: Sequence[GroupLevel]) -> CollectiveCost:
-    waits = [share.rounds * level.latency_s for share, level in zip(shares, levels, strict=True)]
-    streams = [share.time_s - wait for share, wait in zip(shares, waits, strict=True)]
-    return CollectiveCost(
-        time_s=np.add.reduce(waits) + np.maximum.reduce(streams),
-        rounds=np.add.reduce([share.rounds for share in shares]),
-        sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
-    )
-
-
-def _at_once(shares: Sequence[CollectiveCost], _: Sequence[GroupLevel]) -> CollectiveCost:
-    return CollectiveCost(
-        time_s=np.maximum.reduce([share.time_s for share in shares]),
-        rounds=np.maximum.reduce([share.rounds for share in shares]),
-        sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
-    )
-
-
-_TOTALS: Mapping[Placement, Callable[..., CollectiveCost]] = {
-    "around": _pipelined,
-    "tree": _pipelined,
-    "chunks": _pipelined,
-    "all_peers": _at_once,
-}

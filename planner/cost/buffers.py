@@ -52,16 +52,14 @@ def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
     """
     groups = ZERO + sum(1.0 * (getattr(strategy, axis) > 1) for axis in (*GPU_DEGREES, "ep"))
     groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
-    total: Array = groups * context.traits.overheads.communicator_bytes
-    return total
+    return np.asarray(groups * context.traits.overheads.communicator_bytes)
 
 
 def _rank_params(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Parameters a rank holds, the mean over stages."""
     layers = context.model.num_blocks * parts.params
     ends = parts.first_params + parts.last_params + parts.all_mtp_params
-    held: Array = (layers + ends) / strategy.pp
-    return held
+    return np.asarray((layers + ends) / strategy.pp)
 
 
 @item(
@@ -138,8 +136,7 @@ def largest_gradient_bytes(
     )
     stages = offloads(strategy, "optimizer") * (strategy.zero_stage < 3)
     per_element = per_element + states.offload_staging_bytes * stages
-    total: Array = parts.costs.at(parts.costs.vocab_params) * per_element
-    return total
+    return np.asarray(parts.costs.at(parts.costs.vocab_params) * per_element)
 
 
 @item(
@@ -202,8 +199,7 @@ def gathered_head_bytes(
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
     arrives = _gathers(context, strategy) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
-    total: Array = held + gradient + np.where(gradient > 0, copy, 0.0) + arriving
-    return total
+    return np.asarray(held + gradient + np.where(gradient > 0, copy, 0.0) + arriving)
 
 
 @item(
@@ -302,15 +298,12 @@ def offload_buffer_bytes(parts: StageParameters) -> Array:
     return 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
 
 
-def _boundary(parts: StageParameters) -> Array:
-    return parts.costs.at(parts.costs.boundary_bytes)
-
-
 def sent_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
     keeps = context.traits.states.keeps_stage_outputs != "no"
     share = np.where(strategy.sequence_parallel == 0, strategy.tp, 1)
-    return np.where((strategy.pp > 1) & keeps, _boundary(parts) / share, 0.0)
+    boundary = parts.costs.at(parts.costs.boundary_bytes)
+    return np.where((strategy.pp > 1) & keeps, boundary / share, 0.0)
 
 
 @item(
@@ -337,4 +330,5 @@ def receive_buffer_bytes(
 ) -> Array:
     """Bytes of one receive buffer: the boundary activation of a micro-batch."""
     receives = context.traits.states.receives_into_own_buffers
-    return np.where((strategy.pp > 1) & receives, _boundary(parts), 0.0)
+    boundary = parts.costs.at(parts.costs.boundary_bytes)
+    return np.where((strategy.pp > 1) & receives, boundary, 0.0)

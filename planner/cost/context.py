@@ -1,7 +1,8 @@
 """Context: what every estimate needs beside the strategy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from planner.spec.model import ModelSpec
 from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.spec.traits import FrameworkTraits
-from planner.units import Index
+from planner.units import Index, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,25 @@ def with_modules(context: Context, modules: tuple[str, ...] | None) -> Context:
         return context
     recompute = replace(traits.recompute, selected=modules)
     return replace(context, traits=replace(traits, recompute=recompute))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rowed:
+    """A dataclass whose arrays, and those of its parts, have one row per strategy."""
+
+    rows_axis: ClassVar[int] = -1
+
+    def take(self, index: Rows) -> Self:
+        """Return the strategies at ``index``."""
+        place = (..., index, *[slice(None)] * (-1 - self.rows_axis))
+        values: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, np.ndarray):
+                values[field.name] = value.take(index) if hasattr(value, "take") else value
+            elif value.ndim:
+                values[field.name] = value[place]
+        return replace(self, **values)
 
 
 # Above it a key of 64 bits may hold two rows.

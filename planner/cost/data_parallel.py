@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.cost.context import Context
+from planner.cost.context import Context, Rowed
 from planner.cost.kernels import memory_bound_s
 from planner.cost.network import broadcasts_s, collective_s
 from planner.cost.states import reduced_gradient_bytes, unsharded_until_step
@@ -23,7 +23,7 @@ def weight_bytes(context: Context) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataParallelCosts:
+class DataParallelCosts(Rowed):
     """Seconds per parameter on the data-parallel group, per iteration or per micro-batch."""
 
     reduce: Array

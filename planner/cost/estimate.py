@@ -190,19 +190,6 @@ class TimeItem:
     exposed_s: float
 
 
-def _with_overlap(context: Context, *, overlaps: bool) -> Context:
-    """The context with all or no communication beside computation."""
-    overlap = replace(
-        context.traits.overlap,
-        tensor_parallel_overlap="bulk" if overlaps else "none",
-        overlaps_gradient_reduction=overlaps,
-        overlaps_parameter_gather=overlaps,
-        pipeline_p2p_overlap="all" if overlaps else "none",
-        communication_multiprocessors=0.0 if overlaps else math.inf,
-    )
-    return replace(context, traits=replace(context.traits, overlap=overlap))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Overlap:
     """Several strategies with all or no overlap, priced together once one of them is asked for."""
@@ -213,13 +200,20 @@ class _Overlap:
     @cached_property
     def bounds_s(self) -> tuple[list[float], list[float]]:
         """Seconds per iteration where everything that can overlap does, and where nothing does."""
-        overlapped, serial = (
-            [iteration_time_s(one) for one in price_all(context, self.strategies)]
-            for context in (
-                _with_overlap(self.context, overlaps=overlaps) for overlaps in (True, False)
+        traits, found = self.context.traits, []
+        for overlaps in (True, False):
+            overlap = replace(
+                traits.overlap,
+                tensor_parallel_overlap="bulk" if overlaps else "none",
+                overlaps_gradient_reduction=overlaps,
+                overlaps_parameter_gather=overlaps,
+                pipeline_p2p_overlap="all" if overlaps else "none",
+                communication_multiprocessors=0.0 if overlaps else math.inf,
             )
-        )
-        return overlapped, serial
+            context = replace(self.context, traits=replace(traits, overlap=overlap))
+            subjects = price_all(context, self.strategies)
+            found.append([iteration_time_s(one) for one in subjects])
+        return found[0], found[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,37 +306,32 @@ def estimate(context: Context, strategy: Strategy) -> Estimate:
 def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate]:
     """Estimate many strategies, what they share computed once."""
     overlap = _Overlap(context=context, strategies=strategies)
-    ends = fast_slow_machine_s(context, strategies)
-    return [
-        _estimate(subject, overlap, position, ends.get(position))
-        for position, subject in enumerate(price_all(context, strategies))
-    ]
-
-
-def _estimate(
-    subject: PricedStrategy, overlap: _Overlap, position: int, ends: Ends | None
-) -> Estimate:
-    context = subject.context
-    iter_time = iteration_time_s(subject)
+    ends_s = fast_slow_machine_s(context, strategies)
     flops = model_flops_per_iteration(context.model, context.job, context.traits)
-    tokens_per_s = context.job.tokens_per_iteration / iter_time
     accelerator = context.cluster.accelerator
-    off = context.traits.time_range(accuracy_regime(context, subject.strategy), accelerator.name)
-    num_gpus = subject.strategy.num_gpus
-    ends = ends or (iter_time, iter_time)
-    return Estimate(
-        iter_time_s=iter_time,
-        machine_ends_s=ends,
-        iter_time_s_lower=ends[0] * off.low,
-        iter_time_s_upper=ends[1] * off.high,
-        regime=off.regime + ("; machines differ" if ends[0] < ends[1] else ""),
-        tokens_per_s=tokens_per_s,
-        tokens_per_s_per_gpu=tokens_per_s / num_gpus,
-        model_flops=flops.total,
-        mfu=mfu(flops.total, iter_time, num_gpus, accelerator),
-        mfu_full_square=mfu(flops.full_square, iter_time, num_gpus, accelerator),
-        memory=memory_estimate(subject),
-        _subject=subject,
-        _overlap=overlap,
-        _position=position,
-    )
+    found = []
+    for position, subject in enumerate(price_all(context, strategies)):
+        iter_time, num_gpus = iteration_time_s(subject), subject.strategy.num_gpus
+        tokens_per_s = context.job.tokens_per_iteration / iter_time
+        regime = accuracy_regime(context, subject.strategy)
+        off = context.traits.time_range(regime, accelerator.name)
+        fast_s, slow_s = ends_s.get(position, (iter_time, iter_time))
+        found.append(
+            Estimate(
+                iter_time_s=iter_time,
+                machine_ends_s=(fast_s, slow_s),
+                iter_time_s_lower=fast_s * off.low,
+                iter_time_s_upper=slow_s * off.high,
+                regime=off.regime + ("; machines differ" if fast_s < slow_s else ""),
+                tokens_per_s=tokens_per_s,
+                tokens_per_s_per_gpu=tokens_per_s / num_gpus,
+                model_flops=flops.total,
+                mfu=mfu(flops.total, iter_time, num_gpus, accelerator),
+                mfu_full_square=mfu(flops.full_square, iter_time, num_gpus, accelerator),
+                memory=memory_estimate(subject),
+                _subject=subject,
+                _overlap=overlap,
+                _position=position,
+            )
+        )
+    return found

@@ -21,8 +21,6 @@ from planner.spec.items import HBM, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
-_HOST = ("node.host_cores", "node.host_memory_bytes_per_s", "node.host_core_bytes_per_s")
-
 
 def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
     """Seconds per owned gradient on the host link for the step."""
@@ -104,7 +102,9 @@ def _host_s_per_param(context: Context, strategy: StrategyColumns, owned: Array)
         "traits.offload.host_step_beside",
         "traits.offload.step_returned_bytes",
         "traits.optimizer.step_traffic_bytes",
-        *_HOST,
+        "node.host_cores",
+        "node.host_memory_bytes_per_s",
+        "node.host_core_bytes_per_s",
         *HBM,
     ),
     also=(host_optimizer_s, host_step_s, host_bytes_per_s, state_transfer_s, nvme_optimizer_s),

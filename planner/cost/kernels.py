@@ -17,7 +17,6 @@ from planner.units import Array
 
 # Share of HBM bandwidth a GEMM streams at (measured tables, 0.85-0.95).
 GEMM_HBM_FRACTION = 0.9
-LARGE_TILES = ((128.0, 256.0), (256.0, 128.0))
 # Rates that serve a precision, best first.
 FALLBACKS: dict[Precision, tuple[Dtype, ...]] = {
     "bf16": ("bf16",),
@@ -54,11 +53,6 @@ CAST_BYTES: dict[Precision, float] = {
 # Source: cudnn-frontend's published norms on H200, GB200 and GB300, launch + bytes / bandwidth: 2-3
 # us forward, 7-8 backward in two kernels.
 MEMORY_LAUNCH_S = 3e-6
-# Precisions whose cast a norm does for free: two bytes are written either way.
-#
-# Source: Transformer Engine transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed
-# scaling is fully fused; MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
-NORM_CASTS: frozenset[Precision] = frozenset({"fp8"})
 # Of HBM bandwidth that casts reach; derived, 0.51-0.74.
 #
 # Source: Transformer Engine documentation, "GEMM profiling tutorial": times with and without casts
@@ -70,8 +64,6 @@ CAST_HBM_FRACTION = 0.6
 # Source: SimuMax's measured tables, fp32 accumulation: 0.95 on A100 PCIe (61 pairs), 0.97 on B200
 # (144 pairs); input gradients 1.00 on both.
 WEIGHT_GRADIENT_FRACTION = 0.96
-# Tokens that WEIGHT_GRADIENT_FRACTION was measured with.
-WEIGHT_GRADIENT_TOKENS = 4096.0
 # Of what adding to a kept gradient moves, the share that shows; by whether waves are hard.
 #
 # One block per multiprocessor of Hopper and Blackwell reads and writes its tile after the last
@@ -164,10 +156,9 @@ def smooth_gemm_flops_s(
     accelerator and precision in docs/kernels.md. Excludes launch, HBM traffic, and the
     slow-down of kernels that run for milliseconds.
     """
-    seconds: Array = (
+    return np.asarray(
         2.0 * (m + efficiency.m0) * (n + efficiency.n0) * (k + efficiency.k0) / rate_flops_per_s
     )
-    return seconds
 
 
 def tiled_gemm_flops_s(
@@ -185,16 +176,18 @@ def tiled_gemm_flops_s(
     Source: as :func:`smooth_gemm_flops_s`; needed before Hopper, where waves are hard.
     """
     num_sm, weight = float(efficiency.num_multiprocessors), efficiency.wave_weight
-    tiles = [(a, b, 1.0) for a, b in LARGE_TILES]
-    tiles.append((128.0, 128.0, efficiency.tile_128x128_fraction))
-    tiles.append((128.0, 64.0, efficiency.tile_128x64_fraction))
-    best: Array | None = None
+    tiles = (
+        (128.0, 256.0, 1.0),
+        (256.0, 128.0, 1.0),
+        (128.0, 128.0, efficiency.tile_128x128_fraction),
+        (128.0, 64.0, efficiency.tile_128x64_fraction),
+    )
+    best = np.asarray(np.inf)
     for a, b, q in tiles:
         waves = np.ceil(m / a) * np.ceil(n / b) * count / num_sm
         work = (1.0 - weight) * np.maximum(waves, 1.0) + weight * np.ceil(waves)
         seconds = work * num_sm * 2.0 * a * b * (k + efficiency.tile_k0) / (rate_flops_per_s * q)
-        best = seconds if best is None else np.minimum(best, seconds)
-    assert best is not None
+        best = np.minimum(best, seconds)
     return best
 
 
@@ -211,8 +204,7 @@ def aligned_fraction(gemm: Gemm) -> Array:
         m, n = np.rint(gemm.m).astype(np.int64), np.rint(gemm.n).astype(np.int64)
         return np.where((m | n | k) % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
     sides = np.rint(gemm.n).astype(np.int64) | k
-    fraction: Array = ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)]
-    return fraction
+    return np.asarray(ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)])
 
 
 def product_s(
@@ -244,8 +236,7 @@ def product_s(
     traffic_bytes = (operand_bytes * (m * k + k * n) + output_bytes * (m * n)) * gemm.count
     traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
     busy_s = arithmetic_s / rate_fraction + unhidden_s
-    seconds: Array = efficiency.launch_s + np.maximum(busy_s, traffic_s)
-    return seconds
+    return np.asarray(efficiency.launch_s + np.maximum(busy_s, traffic_s))
 
 
 def cast_s(
@@ -279,24 +270,32 @@ def exposed_accumulation_s(
     """
     elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
     traffic_bytes = max(unhidden_bytes, 0.0) * elements
-    few = np.maximum(1.0 - np.asarray(gemm.m) / WEIGHT_GRADIENT_TOKENS, 0.0)
+    # WEIGHT_GRADIENT_FRACTION was measured with 4,096 tokens.
+    few = np.maximum(1.0 - np.asarray(gemm.m) / 4096.0, 0.0)
     share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few
     return np.asarray(share * traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s))
-
-
-_ARITHMETIC = (tiled_gemm_flops_s, smooth_gemm_flops_s)
 
 
 @item(
     "time.compute.gemm",
     title="GEMMs",
     inputs=(*SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
-    also=(product_s, cast_s, aligned_fraction, exposed_accumulation_s, *_ARITHMETIC),
+    also=(
+        product_s,
+        cast_s,
+        aligned_fraction,
+        exposed_accumulation_s,
+        tiled_gemm_flops_s,
+        smooth_gemm_flops_s,
+    ),
 )
 def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Forward seconds of a product: the input is cast, then multiplied."""
     seconds = product_s(gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm))
-    if precision in CAST_BYTES and not (gemm.follows_norm and precision in NORM_CASTS):
+    # A norm casts to fp8 for free: two bytes are written either way. Source: Transformer Engine
+    # transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed scaling is fully fused;
+    # MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
+    if precision in CAST_BYTES and not (gemm.follows_norm and precision == "fp8"):
         elements = gemm.m * gemm.k * gemm.count
         by_columns = not gemm.is_frozen
         seconds = seconds + cast_s(elements, accelerator, precision, by_columns=by_columns)

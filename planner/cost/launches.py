@@ -1,12 +1,12 @@
 """What the host takes to launch a layer's kernels: a floor under the time they take to run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.layers.op import ZERO, Comm, Op
+from planner.layers.op import ZERO, Op
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
@@ -14,24 +14,9 @@ from planner.units import Array
 if TYPE_CHECKING:
     from planner.layers.block import LayerGroup
 
-# Kernels of a product's backward: the gradients of its two operands.
-BACKWARD_PRODUCTS = 2.0
-
-
 # Of the host's time for a mixture layer: what stands before the router, and the router with what
 # prepares the exchange, where it is fused; counted in the modules.
 HOST_SHARES = {"attention": 0.2, "router": 0.1}
-# Of a fused router, forward and backward, as in the runs that the floors of mixtures were fitted
-# on.
-FUSED_ROUTER_KERNELS = (10.0, 6.0)
-
-
-def _collectives(comms: Iterable[Comm], strategy: StrategyColumns) -> Array:
-    """Collectives that send something, of groups with more than one rank."""
-    return ZERO + sum(
-        np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
-        for comm in comms
-    )
 
 
 def grouped_calls(op: Op) -> Array:
@@ -61,7 +46,11 @@ def launches(
         moved, comms = op.backward_bytes, op.backward_comms
     moves = 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
     own = products + (op.attention is not None) + small + tiny
-    return own + np.where(moved > 0, moves, 0.0) + _collectives(comms, strategy)
+    collectives = ZERO + sum(
+        np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
+        for comm in comms
+    )
+    return own + np.where(moved > 0, moves, 0.0) + collectives
 
 
 # Seconds of a layer's forward, its backward and a repeated forward.
@@ -73,12 +62,10 @@ def router_launches_s(kernels: KernelTraits) -> tuple[float, float]:
 
     ``max(number - fused, 0) · eager_launch_s``. Source: numbers counted in the framework's modules.
     """
-    given = kernels.router_forward_kernels, kernels.router_backward_kernels
-    forward, backward = (
-        max(number - fused, 0.0) * kernels.eager_launch_s
-        for number, fused in zip(given, FUSED_ROUTER_KERNELS, strict=True)
-    )
-    return forward, backward
+    # A fused router has 10 and 6, as in the runs that the floors of mixtures were fitted on.
+    forward = max(kernels.router_forward_kernels - 10.0, 0.0)
+    backward = max(kernels.router_backward_kernels - 6.0, 0.0)
+    return forward * kernels.eager_launch_s, backward * kernels.eager_launch_s
 
 
 def launch_floors_s(
@@ -107,7 +94,8 @@ def launch_floors_s(
     more, more_back = router_launches_s(kernels)
     forward = np.maximum(forward, kernels.moe_launch_forward_s + more) * launched
     backward = np.maximum(backward, kernels.moe_launch_backward_s + more_back) * launched
-    return forward + calls_s, backward + BACKWARD_PRODUCTS * calls_s, forward + calls_s
+    # A product's backward has two kernels: the gradients of its operands.
+    return forward + calls_s, backward + 2.0 * calls_s, forward + calls_s
 
 
 def segments(names: Sequence[str], waits: Sequence[str]) -> tuple[tuple[int, ...], ...]:

@@ -36,7 +36,7 @@ from planner.spec.model import ModelSpec
 from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
-from planner.units import Array, Index
+from planner.units import Array, Index, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +166,13 @@ class LayerCosts:
     boundary_bytes: Array
     """Activation handed to the next stage by one rank."""
 
+    def take(self, index: Rows) -> "LayerCosts":
+        """Return the strategies at ``index``; their shapes stay."""
+        return replace(self, index=self.index[index])
+
     def at(self, values: Array) -> Array:
         """Spread values of the distinct shapes over all strategies."""
-        spread: Array = np.broadcast_to(values, (self.num_shapes,))[self.index]
-        return spread
+        return np.asarray(np.broadcast_to(values, (self.num_shapes,))[self.index])
 
     def items_at(self, items: TimeItems) -> TimeItems:
         """Spread ``items`` of the distinct shapes over all strategies."""
@@ -194,8 +197,7 @@ def _mean(kinds: tuple[LayerGroup, ...], figure: str, *, expert: bool | None = N
 def _total(ops: Iterable[Op], figure: str, *, expert: bool | None = None) -> Array:
     """Sum of a figure over ops; of experts alone, or of others, where that is said."""
     counted = [op for op in ops if expert is None or op.is_expert == expert]
-    total: Array = ZERO + sum(getattr(op, figure) for op in counted)
-    return total
+    return np.asarray(ZERO + sum(getattr(op, figure) for op in counted))
 
 
 _SHAPE = tuple(each.name for each in fields(LayerShape) if each.name in STRATEGY_FIELDS)
@@ -272,6 +274,14 @@ def layer_costs(
     last = head_op(model, shape, traits)
     behind = block_kinds(kinds)
     leading = tuple(kind for kind in kinds if kind.num_leading)
+    ops = [op for kind in kinds for op in kind.ops]
+    trained = {
+        (op.name, index): gemm.n * gemm.k
+        for op in ops
+        for index, gemm in enumerate(op.gemms)
+        if not gemm.is_frozen and gemm.has_weight
+    }
+    downs = [size for (name, _), size in trained.items() if name.endswith("_down")]
     return LayerCosts(
         index=index,
         num_shapes=len(rows),
@@ -296,24 +306,12 @@ def layer_costs(
         first=end_costs(embedding_op(model, shape, traits), embedding_op(model, timed, traits)),
         last=end_costs(last, head_op(model, timed, traits)),
         mtp=mtp_costs(model, shape, kinds, setting),
-        largest_weight_params=_largest([_down_params(kind.ops) for kind in kinds]),
-        linear_params=_distinct_linear_params(kinds),
+        largest_weight_params=_largest([ZERO, *downs]),
+        linear_params=ZERO + sum(trained.values()),
         vocab_params=_vocab_rows(model, shape, traits)
         * (0 if traits.training.is_frozen else model.hidden_size),
         boundary_bytes=boundary,
     )
-
-
-def _down_params(ops: tuple[Op, ...]) -> Array:
-    """Elements of one down projection, the layer's last weight."""
-    sizes = [
-        gemm.n * gemm.k
-        for op in ops
-        if op.name.endswith("_down")
-        for gemm in op.gemms
-        if not gemm.is_frozen
-    ]
-    return _largest([ZERO, *sizes])
 
 
 def _vocab_rows(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Array:
@@ -321,8 +319,7 @@ def _vocab_rows(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) ->
 
 
 def _largest(values: list[Array]) -> Array:
-    largest: Array = np.maximum.reduce(np.broadcast_arrays(*values))
-    return largest
+    return np.asarray(np.maximum.reduce(np.broadcast_arrays(*values)))
 
 
 def _memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
@@ -333,15 +330,3 @@ def _memory(kinds: tuple[LayerGroup, ...]) -> LayerMemory:
         selective_saved_bytes=_mean(kinds, "kept_bytes"),
         frozen_bytes=_mean(kinds, "frozen_bytes"),
     )
-
-
-def _distinct_linear_params(groups: tuple[LayerGroup, ...]) -> Array:
-    """Elements of one weight per differently named linear layer, one expert of each kind."""
-    by_name = {
-        (op.name, index): gemm.n * gemm.k
-        for group in groups
-        for op in group.ops
-        for index, gemm in enumerate(op.gemms)
-        if gemm.has_weight and not gemm.is_frozen
-    }
-    return ZERO + sum(by_name.values())

@@ -1,6 +1,6 @@
 """Seconds of one layer's ops per pass: kernels, collectives and what of them shows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
@@ -65,13 +65,8 @@ class Duration:
     busy_s: Array
     exposed_s: Array
 
-    def scaled(self, factor: Array | float) -> "Duration":
-        """Return both parts times ``factor``."""
-        return Duration(busy_s=self.busy_s * factor, exposed_s=self.exposed_s * factor)
-
 
 TimeItems = dict[str, Duration]
-OpPrice = Callable[[Op, "Setting"], TimeItems]
 GemmPrice = Callable[[Gemm, AcceleratorSpec, Precision], Array]
 
 
@@ -80,21 +75,19 @@ def add_items(*parts: TimeItems) -> TimeItems:
     total: TimeItems = {}
     for part in parts:
         for name, duration in part.items():
-            old = total.get(name)
-            total[name] = (
-                duration
-                if old is None
-                else Duration(
-                    busy_s=old.busy_s + duration.busy_s,
-                    exposed_s=old.exposed_s + duration.exposed_s,
-                )
-            )
+            if old := total.get(name):
+                busy, exposed = old.busy_s + duration.busy_s, old.exposed_s + duration.exposed_s
+                duration = Duration(busy_s=busy, exposed_s=exposed)
+            total[name] = duration
     return total
 
 
 def scale_items(items: TimeItems, factor: Array | float) -> TimeItems:
     """Multiply every duration."""
-    return {name: duration.scaled(factor) for name, duration in items.items()}
+    return {
+        name: Duration(busy_s=duration.busy_s * factor, exposed_s=duration.exposed_s * factor)
+        for name, duration in items.items()
+    }
 
 
 def exposed_s(items: TimeItems) -> Array:
@@ -287,10 +280,6 @@ def _op_items(
     return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time, other_time))
 
 
-def _all_ops(ops: Iterable[Op], setting: Setting, price: OpPrice) -> TimeItems:
-    return add_items(*(price(op, setting) for op in ops))
-
-
 @item(
     "time.expert_parallel",
     title="expert all-to-all",
@@ -325,8 +314,10 @@ def _with_expert_overlap(
     hidden = []
     for items, price, other_s in passes:
         busy = items[item].busy_s
-        shared = [op for op in group.ops if op.name.startswith("shared_expert")]
-        shared_s = exposed_s(_all_ops(shared, setting, price)) if mode == "shared_expert" else ZERO
+        shared_s = ZERO
+        if mode == "shared_expert":
+            shared = [op for op in group.ops if op.name.startswith("shared_expert")]
+            shared_s = exposed_s(add_items(*(price(op, setting) for op in shared)))
         shown = exposed_all_to_all_s(busy, shared_s, other_s, mode, interference)
         hidden.append(items | {item: Duration(busy_s=busy, exposed_s=shown)})
     return hidden[0], hidden[1]
@@ -394,7 +385,7 @@ def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
     """Passes of one layer of a kind: overlapped, then held up by their launches."""
     priced = [(op, op_forward(op, setting)) for op in group.ops]
     forward = add_items(*(items for _, items in priced))
-    backward = _all_ops(group.ops, setting, op_backward)
+    backward = add_items(*(op_backward(op, setting) for op in group.ops))
     forward, backward = _with_expert_overlap(group, forward, backward, setting)
     spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
     passes = (forward, backward, add_items(forward, *spared))
@@ -417,10 +408,8 @@ def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
 
 def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:
     """Price the passes of every kind of layer, averaged over the layers."""
-    passes, total = (
-        [_passes(kind, setting) for kind in kinds],
-        sum(kind.num_layers for kind in kinds),
-    )
+    passes = [_passes(kind, setting) for kind in kinds]
+    total = sum(kind.num_layers for kind in kinds)
     shares = [kind.num_layers / total for kind in kinds]
     return LayerPasses(
         **{

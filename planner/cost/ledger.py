@@ -35,7 +35,7 @@ from planner.layers.block import (
     layer_groups,
     mtp_ops,
 )
-from planner.layers.op import LayerShape, SavedTensor
+from planner.layers.op import SavedTensor
 from planner.layers.weights import mean_states
 from planner.spec.items import SHAPE, item
 from planner.spec.job import FULL_PRECISIONS
@@ -204,18 +204,14 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
     selective = float(subject.counts[SELECTIVE, 0, stage])
     untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
     behind = sum(group.num_layers - group.num_leading for group in groups)
-    counts = []
+    found = []
     for group in groups:
         share = (group.num_layers - group.num_leading) / max(behind, 1)
         is_leading = group.num_leading > 0
-        counts.append(
-            (
-                group,
-                (untouched - kept) * share + kept * is_leading,
-                (selective - by_selective) * share + by_selective * is_leading,
-            )
-        )
-    return counts
+        whole = (untouched - kept) * share + kept * is_leading
+        partly = (selective - by_selective) * share + by_selective * is_leading
+        found.append((group, whole, partly))
+    return found
 
 
 def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
@@ -272,37 +268,31 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
 
 
 def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
-    """What lives when the loss of a micro-batch starts its backward."""
+    """What lives when the loss of a micro-batch starts its backward.
+
+    And what layers of multi-token prediction keep of that micro-batch.
+    """
     shape = layer_shape(subject.columns, subject.context.job)
-    head = head_op(subject.context.model, shape, subject.context.traits)
-    return [
-        *(_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved),
-        *_mtp_items(subject, shape),
-        *_term_items(subject, subject.strategy.head_stage, "loss"),
-    ]
-
-
-def _mtp_items(subject: PricedStrategy, shape: LayerShape) -> list[LedgerItem]:
-    """What layers of multi-token prediction keep of the micro-batch whose loss is computed."""
-    number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
-    if not number:
-        return []
     model, traits = subject.context.model, subject.context.traits
-    blocks = block_kinds(layer_groups(model, shape, traits))
-    total = sum(group.num_layers for group in blocks)
-    kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
-    inputs = number * float(subject.model.policies.saved_bytes[FULL, 0]) * (policy == FULL)
-    if policy != FULL:
+    head = head_op(model, shape, traits)
+    items = [_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved]
+    number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
+    if number:
+        blocks = block_kinds(layer_groups(model, shape, traits))
+        total = sum(group.num_layers for group in blocks)
+        kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
+        inputs = number * float(subject.model.policies.saved_bytes[FULL, 0]) * (policy == FULL)
         kept += [
             (number * group.num_layers / total, tensor)
             for group in blocks
             for op in group.ops
             for tensor in (op.saved if policy is None else op.kept)
+            if policy != FULL
         ]
-    return [
-        LedgerItem(name="transient.mtp.recompute_inputs", num_bytes=inputs, lifetime="loss"),
-        *(_tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept),
-    ]
+        name = "transient.mtp.recompute_inputs"
+        items.append(LedgerItem(name=name, num_bytes=inputs, lifetime="loss"))
+        items += [_tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept]
+    return [*items, *_term_items(subject, subject.strategy.head_stage, "loss")]
 
 
 @item(

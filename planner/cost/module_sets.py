@@ -42,20 +42,23 @@ def _groups(context: Context, shape: LayerShape) -> tuple[LayerGroup, ...]:
     return layer_groups(bare.model, shape, bare.traits)
 
 
-def _after(op: Op, modules: tuple[RecomputeModule, ...], names: set[str]) -> Op:
-    for module in modules:
-        op = without_module(op, module, names)
-    return op
-
-
 def _under_each(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[str]) -> list[Op]:
     """The op under every set; the same object for sets that touch it alike."""
-    touched, known = _touched(op, sets, names), dict[tuple[str, ...], Op]()
+    known: dict[tuple[str, ...], Op] = {}
+    # Modules that change what the op repeats or keeps.
+    touched = set()
+    for module in {module.name: module for modules in sets for module in modules}.values():
+        after = without_module(op, module, names)
+        if len(after.kept) < len(op.kept) or np.any(after.selective_fraction):
+            touched.add(module.name)
     found = []
     for modules in sets:
         touching = tuple(module.name for module in modules if module.name in touched)
         if touching not in known:
-            known[touching] = _after(op, modules, names)
+            after = op
+            for module in modules:
+                after = without_module(after, module, names)
+            known[touching] = after
         found.append(known[touching])
     return found
 
@@ -63,23 +66,6 @@ def _under_each(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[
 def _distinct(under: Sequence[Op]) -> Iterable[tuple[int, Op]]:
     """Each object once, with its identity."""
     return {id(one): one for one in under}.items()
-
-
-def _effects(
-    groups: tuple[LayerGroup, ...], sets: Sequence[tuple[RecomputeModule, ...]]
-) -> list[tuple[object, ...]]:
-    """What each set of modules does to every op; equal for sets that do the same."""
-    columns = []
-    for group in groups:
-        names = {op.name for op in group.ops}
-        for op in group.ops:
-            under = _under_each(op, sets, names)
-            effect = {
-                key: (float(np.max(one.selective_fraction)), tuple(t.name for t in one.kept))
-                for key, one in _distinct(under)
-            }
-            columns.append([effect[id(one)] for one in under])
-    return list(zip(*columns, strict=True))
 
 
 def module_sets(context: Context) -> tuple[ModuleSet, ...]:
@@ -93,12 +79,23 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
     groups = _groups(context, LayerShape.all_of(1.0, context.job.seq_len))
     sizes = range(len(recompute.modules) + 1)
     sets = [names for size in sizes for names in combinations(recompute.modules, size)]
-    effects = _effects(groups, sets)
+    # What each set does to every op; equal for sets that do the same.
+    columns = []
+    for group in groups:
+        names = {op.name for op in group.ops}
+        for op in group.ops:
+            under = _under_each(op, sets, names)
+            effect = {
+                key: (float(np.max(one.selective_fraction)), tuple(t.name for t in one.kept))
+                for key, one in _distinct(under)
+            }
+            columns.append([effect[id(one)] for one in under])
+    effects = list(zip(*columns, strict=True))
     seen = {effects[0]}
     found: list[ModuleSet] = []
-    for modules, effect in zip(sets[1:], effects[1:], strict=True):
-        if effect not in seen:
-            seen.add(effect)
+    for modules, done in zip(sets[1:], effects[1:], strict=True):
+        if done not in seen:
+            seen.add(done)
             found.append(tuple(module.name for module in modules))
     return tuple(found) or (recompute.selected,)
 
@@ -126,7 +123,12 @@ def selective_options(
         kept.append(stays)
         largest = np.maximum(largest, stays)
         whole = np.maximum(whole, sum(op.saved_bytes for op in group.ops))
-    body, lead = _body_and_lead(groups, kept)
+    # The mean over the layers behind the leading ones, and a leading layer's.
+    behind = [group.num_layers - group.num_leading for group in groups]
+    pairs = zip(behind, kept, strict=True)
+    body = np.asarray(sum(number * value for number, value in pairs) / max(sum(behind), 1))
+    leading = [value for group, value in zip(groups, kept, strict=True) if group.num_leading]
+    lead = leading[0] if leading else body
     return SelectiveCosts(
         added_s=pace * added[:, index],
         saved_bytes=body[:, index],
@@ -153,26 +155,6 @@ def _group_costs(
             repeated[position] += costs[id(one)][0]
             kept[position] += costs[id(one)][1]
     return repeated, kept
-
-
-def _touched(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[str]) -> set[str]:
-    """Modules that change what an op repeats or keeps."""
-    modules = {module.name: module for modules in sets for module in modules}
-    changed = {name: without_module(op, module, names) for name, module in modules.items()}
-    return {
-        name
-        for name, after in changed.items()
-        if len(after.kept) < len(op.kept) or np.any(after.selective_fraction)
-    }
-
-
-def _body_and_lead(groups: tuple[LayerGroup, ...], kept: list[Array]) -> tuple[Array, Array]:
-    """Mean over the layers behind the leading ones, and a leading layer's."""
-    behind = [group.num_layers - group.num_leading for group in groups]
-    pairs = list(zip(behind, kept, strict=True))
-    body = np.asarray(sum(number * value for number, value in pairs) / max(sum(behind), 1))
-    leading = [value for group, value in zip(groups, kept, strict=True) if group.num_leading]
-    return body, leading[0] if leading else body
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +235,7 @@ class LayerTable:
             self._costs = layer_costs(
                 context.model, context.job, context.cluster, context.traits, self._shapes
             )
-        return replace(self._costs, index=self._costs.index[index])
+        return self._costs.take(index)
 
     def options(
         self, strategy: StrategyColumns, sets: tuple[ModuleSet, ...]

@@ -52,8 +52,7 @@ def num_rings(level: LevelSpec, spans: tuple[Array, ...]) -> Array:
         np.where(span > 1, np.where(_closes(level, span, length), 1.0, 0.5), 0.0)
         for span, length in zip(spans, level.dims, strict=True)
     ]
-    rings: Array = np.maximum(np.asarray(sum(each)), 0.5)
-    return rings
+    return np.asarray(np.maximum(np.asarray(sum(each)), 0.5))
 
 
 def _closes(level: LevelSpec, span: Array, length: int) -> Mask:

@@ -12,12 +12,9 @@ import numpy as np
 from planner.cost.kernels import memory_bound_s
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.items import item
+from planner.spec.traits import ExpertOverlap
 from planner.units import Array
 
-# Taken where hwdb does not know the accelerator's number; A100's.
-USUAL_MULTIPROCESSORS = 108.0
-
-AllToAllOverlap = Literal["none", "shared_expert", "batches"]
 TensorParallelOverlap = Literal["none", "bulk", "ring"]
 
 
@@ -32,7 +29,8 @@ def interference_fraction(
     3.2.2). Excludes HBM and L2 contention, products whose last wave no longer fits, copy engines
     and networks that reduce by themselves (they take none).
     """
-    total = accelerator.gemm.num_multiprocessors or USUAL_MULTIPROCESSORS
+    # A100's number, where hwdb does not know the accelerator's.
+    total = accelerator.gemm.num_multiprocessors or 108.0
     return min(communication_multiprocessors / total, 1.0)
 
 
@@ -108,7 +106,7 @@ def exposed_all_to_all_s(
     comm_s: Array,
     shared_expert_s: Array,
     other_batch_s: Array,
-    overlap: AllToAllOverlap,
+    overlap: ExpertOverlap,
     interference: float,
 ) -> Array:
     """Exposed seconds of expert dispatch and combine in one layer and pass.
@@ -170,5 +168,4 @@ def straggler_slowdown(num_ranks: Array, variation_fraction: float) -> Array:
     accelerators. One rank waits for nobody: 1.
     """
     ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)
-    factor: Array = 1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks))
-    return factor
+    return np.asarray(1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks)))

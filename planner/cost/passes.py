@@ -70,12 +70,11 @@ def _pass(
     }
 
 
-def _once(subject: PricedStrategy, times: LayerTimes, stage: int) -> dict[str, float]:
+def _once(subject: PricedStrategy, times: LayerTimes, pace: float, stage: int) -> dict[str, float]:
     """What a stage adds to a micro-batch whatever its layers, half of it in either pass."""
     context, columns, policies = subject.context, subject.columns, subject.model.policies
     link = exposed_p2p_s(context, columns, times, p2p_s(context, columns, subject.parts))
     fill = (subject.counts[OFFLOADED, 0, stage] > 0) * policies.fill_s[OFFLOADED, 0]
-    pace = float(straggler_factor(context, columns)[0])
     return {
         TRANSFER: pace * float(link[0]) / 2.0,
         SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
@@ -84,20 +83,14 @@ def _once(subject: PricedStrategy, times: LayerTimes, stage: int) -> dict[str, f
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ends:
-    """Seconds of embedding and head on a chunk."""
+def _ends(
+    subject: PricedStrategy, pace: float, chunk: int, last: int
+) -> tuple[float, float, tuple[Seconds, Seconds]]:
+    """Seconds of embedding and head on a chunk.
 
-    kernels_s: float
-    exchange_s: float
-    """Their gathers and reductions of weights and gradients."""
-    forward: Seconds
-    """Their collectives, by item."""
-    backward: Seconds
-
-
-def _ends(subject: PricedStrategy, chunk: int, last: int) -> _Ends:
-    pace = float(straggler_factor(subject.context, subject.columns)[0])
+    Of their kernels; of gathers and reductions of their weights and gradients; of their collectives
+    in forward and backward, by item.
+    """
     costs, kernels, exchange = subject.parts.costs, 0.0, 0.0
     comms: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
@@ -112,7 +105,7 @@ def _ends(subject: PricedStrategy, chunk: int, last: int) -> _Ends:
                 seconds = pace * float(one.exposed_s[0])
                 found[item] = found.get(item, 0.0) + seconds
                 kernels -= seconds
-    return _Ends(kernels_s=kernels, exchange_s=exchange, forward=comms[0], backward=comms[1])
+    return kernels, exchange, comms
 
 
 def _sum(*parts: Seconds) -> dict[str, float]:
@@ -140,30 +133,30 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
     backward[COMPUTE] -= weight_s
     pace = float(straggler_factor(subject.context, subject.columns)[0])
-    added = subject.model.policies.added_s[:, 0]
+    policy_s = subject.model.policies.added_s[:, 0]
     found = []
     for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
         layers = pace * float(subject.layers[0, stage]) * share
         counts = subject.counts[:, 0, stage] * share
-        ends = _ends(subject, chunk, len(stages) - 1)
-        moved = float(counts[OFFLOADED] * added[OFFLOADED]) / 2.0
-        again = counts[[SELECTIVE, FULL]] @ added[[SELECTIVE, FULL]]
-        once = _once(subject, times, stage)
+        kernels_s, exchange_s, comms = _ends(subject, pace, chunk, len(stages) - 1)
+        moved = float(counts[OFFLOADED] * policy_s[OFFLOADED]) / 2.0
+        again = counts[[SELECTIVE, FULL]] @ policy_s[[SELECTIVE, FULL]]
+        once = _once(subject, times, pace, stage)
         base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
-        base[SHARDING] += ends.exchange_s / 2.0
+        base[SHARDING] += exchange_s / 2.0
         base[ACTIVATIONS] += moved
         both = [
-            _sum(base, {name: layers * value for name, value in own.items()}, comms)
-            for own, comms in ((forward, ends.forward), (backward, ends.backward))
+            _sum(base, {name: layers * value for name, value in own.items()}, added)
+            for own, added in zip((forward, backward), comms, strict=True)
         ]
         for each in both:
-            each[COMPUTE] += ends.kernels_s / 3.0
+            each[COMPUTE] += kernels_s / 3.0
         found.append(
             ChunkPasses(
                 stage=stage,
                 forward=both[0],
                 backward={RECOMPUTE: float(again), **both[1]},
-                weight={COMPUTE: layers * weight_s + ends.kernels_s / 3.0},
+                weight={COMPUTE: layers * weight_s + kernels_s / 3.0},
             )
         )
     return tuple(found)

@@ -57,8 +57,7 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
         for kind in kinds
         for op in kind.ops
     )
-    seconds: Array = np.broadcast_to(total, (len(rows),))[index]
-    return seconds
+    return np.asarray(np.broadcast_to(total, (len(rows),))[index])
 
 
 def makespan_s(
@@ -104,10 +103,13 @@ def bubble_filled_s(
         "zb-v": 2.0 * v_shaped,
         "dualpipe-v": 2.0 * dual,
     }
-    bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
+    bubble = np.select(
+        [strategy.schedule == _CODE[name] for name in left],
+        [*left.values()],
+        total,
+    )
     steps = (strategy.pp - 1.0) / strategy.pp
-    filled: Array = steps * context.model.num_blocks * (total - bubble)
-    return filled
+    return np.asarray(steps * context.model.num_blocks * (total - bubble))
 
 
 def in_flight(
@@ -130,7 +132,11 @@ def in_flight(
         "zb-v": once,
         "dualpipe-v": dualpipe.in_flight(2.0 * pp, num_micro_batches) / 2.0,
     }
-    return np.select([schedule == _CODE[name] for name in others], [*others.values()], held)
+    return np.select(
+        [schedule == _CODE[name] for name in others],
+        [*others.values()],
+        held,
+    )
 
 
 _SPLIT = (bubble_filled_s, layer_weight_gradient_s)

@@ -39,36 +39,6 @@ def activation_transfer_s(context: Context, parts: StageParameters) -> Array:
     return host_transfer_s(saved, context.cluster)
 
 
-def _selective(parts: StageParameters, pace: Array) -> PolicyCosts:
-    """The forward of the modules that the traits select is repeated, what they rebuild not kept."""
-    costs = parts.costs
-    saved = costs.at(costs.body.selective_saved_bytes)
-    largest = costs.at(costs.largest_saved_bytes)
-    return PolicyCosts(
-        added_s=pace * costs.exposed_at(costs.selective),
-        fill_s=0.0 * saved,
-        saved_bytes=saved,
-        lead_saved_bytes=costs.at(costs.lead.selective_saved_bytes) - saved,
-        workspace_bytes=largest - costs.at(costs.largest_selective_saved_bytes),
-        host_bytes=0.0 * saved,
-    )
-
-
-def _full(parts: StageParameters, pace: Array) -> PolicyCosts:
-    """The whole forward is repeated, and the layer's input is kept."""
-    costs = parts.costs
-    boundary = costs.at(costs.boundary_bytes)
-    none = 0.0 * boundary
-    return PolicyCosts(
-        added_s=pace * costs.exposed_at(costs.repeated),
-        fill_s=none,
-        saved_bytes=boundary,
-        lead_saved_bytes=none,
-        workspace_bytes=costs.at(costs.largest_saved_bytes) - boundary,
-        host_bytes=none,
-    )
-
-
 @item(
     "time.offload.activations",
     title="activation offload",
@@ -126,9 +96,28 @@ def policy_costs(
 
     Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5).
     """
+    costs, none = parts.costs, np.zeros(len(strategy))
+    saved, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
+    largest = costs.at(costs.largest_saved_bytes)
     by_name = {
-        "selective": _selective(parts, pace),
-        "full": _full(parts, pace),
+        # The forward of the modules that the traits select is repeated, what they rebuild not kept.
+        "selective": PolicyCosts(
+            added_s=pace * costs.exposed_at(costs.selective),
+            fill_s=none,
+            saved_bytes=saved,
+            lead_saved_bytes=costs.at(costs.lead.selective_saved_bytes) - saved,
+            workspace_bytes=largest - costs.at(costs.largest_selective_saved_bytes),
+            host_bytes=none,
+        ),
+        # The whole forward is repeated, and the layer's input is kept.
+        "full": PolicyCosts(
+            added_s=pace * costs.exposed_at(costs.repeated),
+            fill_s=none,
+            saved_bytes=boundary,
+            lead_saved_bytes=none,
+            workspace_bytes=largest - boundary,
+            host_bytes=none,
+        ),
         "offloaded": offloaded_costs(context, strategy, parts, times, pace),
     }
     rows = [vars(by_name[name]) for name in POLICIES]

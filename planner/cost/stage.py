@@ -7,14 +7,15 @@ column for each of those; ``counts`` has such a matrix for each of POLICIES, or 
 layer is recomputed or offloaded.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.cost.context import Rowed
 from planner.cost.pipeline import IN_FLIGHT, in_flight, makespan_s
 from planner.spec.items import item
 from planner.spec.strategy import IN_STAGE, POLICIES, StrategyColumns
-from planner.units import Array, Mask, Rows
+from planner.units import Array, Mask
 
 SELECTIVE, FULL, OFFLOADED = (POLICIES.index(name) for name in ("selective", "full", "offloaded"))
 # Policies that recompute nothing: the exact rules for whole layers do not hold for them.
@@ -22,7 +23,7 @@ OTHERS = [policy for policy in range(len(POLICIES)) if policy not in (SELECTIVE,
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyCosts:
+class PolicyCosts(Rowed):
     """What a layer costs under each of POLICIES; every field is K x C.
 
     A policy that is not offered keeps what no policy keeps.
@@ -41,13 +42,9 @@ class PolicyCosts:
     host_bytes: Array
     """Per layer and micro-batch in flight, in host memory."""
 
-    def take(self, index: Rows) -> "PolicyCosts":
-        """Return the strategies at ``index``."""
-        return PolicyCosts(**{f.name: getattr(self, f.name)[:, index] for f in fields(self)})
-
 
 @dataclass(frozen=True, kw_only=True)
-class StageModel:
+class StageModel(Rowed):
     """Coefficients per strategy. Times per micro-batch unless said, bytes per rank."""
 
     strategy: StrategyColumns
@@ -110,18 +107,6 @@ class StageModel:
     """HBM the driver offers, less the margin."""
     host_limit_bytes: Array
     """Host memory or NVMe per accelerator."""
-
-    def take(self, index: Rows) -> "StageModel":
-        """Return the rows at ``index``."""
-        values = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, StrategyColumns | PolicyCosts):
-                value = value.take(index)
-            elif isinstance(value, np.ndarray):
-                value = value[..., index]
-            values[field.name] = value
-        return StageModel(**values)
 
     def __len__(self) -> int:
         return len(self.strategy)
@@ -201,12 +186,11 @@ def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -
     if not (model.sent_saved_bytes.any() or model.receive_buffer_bytes.any()):
         return total
     sends_on = (stages < model.strategy.pp[:, None] - 1) * 1.0
+    num = model.strategy.num_micro_batches[:, None]
     if model.sent_saved_bytes.any():
-        num = model.strategy.num_micro_batches[:, None]
         copies = num * 1.0 if model.keeps_all_sent else flight
         total = total + copies * model.sent_saved_bytes[:, None] * sends_on
     if model.receive_buffer_bytes.any():
-        num = model.strategy.num_micro_batches[:, None]
         received = (num - flight) * (1.0 - first) + num * sends_on
         total = total + received * model.receive_buffer_bytes[:, None]
     return total
@@ -223,8 +207,7 @@ def workspace_bytes(model: StageModel, counts: Array | None) -> Array | float:
     if counts is None:
         return 0.0
     workspaces = model.policies.workspace_bytes[:, :, None]
-    largest: Array = np.where(counts > 0, workspaces, 0.0).max(axis=0)
-    return largest
+    return np.asarray(np.where(counts > 0, workspaces, 0.0).max(axis=0))
 
 
 def transient_bytes(model: StageModel, stages: Array, workspace: Array | float) -> Array:
@@ -240,8 +223,7 @@ def _stages_of(layers: Array, stages: Array | None) -> Array:
 
 def _by_policy(counts: Array, per_layer: Array) -> Array:
     """Sum over policies of layers times a figure per layer (K x C)."""
-    total: Array = (counts * per_layer[:, :, None]).sum(axis=0)
-    return total
+    return np.asarray((counts * per_layer[:, :, None]).sum(axis=0))
 
 
 def stage_time_s(
@@ -255,10 +237,9 @@ def stage_time_s(
     """
     fixed = fixed_time_s(model, _stages_of(layers, stages))
     seconds: Array = layers * model.layer_s[:, None] + fixed
-    if counts is None:
-        return seconds
-    seconds = seconds + _by_policy(counts, model.policies.added_s)
-    if model.policies.fill_s.any():
+    if counts is not None:
+        seconds = seconds + _by_policy(counts, model.policies.added_s)
+    if counts is not None and model.policies.fill_s.any():
         used = np.where(counts > 0, 1.0, 0.0)
         seconds = seconds + _by_policy(used, model.policies.fill_s)
     return seconds
@@ -266,8 +247,7 @@ def stage_time_s(
 
 def first_k_dense(model: StageModel, layers: Array, stages: Array) -> Array:
     """Leading layers per stage: all on the first one, as far as it holds so many layers."""
-    leading: Array = np.minimum(model.num_leading, layers) * (stages == 0)
-    return leading
+    return np.asarray(np.minimum(model.num_leading, layers) * (stages == 0))
 
 
 def leading_by_policy(
@@ -291,8 +271,7 @@ def kept_bytes(model: StageModel, layers: Array, counts: Array | None, stages: A
     saved = model.saved_bytes[:, None]
     if counts is None:
         leading = first_k_dense(model, layers, stages) * model.lead_saved_bytes[:, None]
-        untouched: Array = layers * saved + leading
-        return untouched
+        return np.asarray(layers * saved + leading)
     kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(
         counts, model.policies.saved_bytes
     )
@@ -360,8 +339,7 @@ def stage_step_end_s(model: StageModel, layers: Array, stages: Array | None = No
         + model.tail_first_s[:, :, None] * first
         + model.tail_last_s[:, :, None] * last
     )
-    tail: Array = pieces.max(axis=0)
-    return tail
+    return np.asarray(pieces.max(axis=0))
 
 
 def iteration_s(model: StageModel, layers: Array, counts: Array | None = None) -> Array:
@@ -379,9 +357,8 @@ def iteration_s(model: StageModel, layers: Array, counts: Array | None = None) -
         strategy.vpp,
         model.bubble_filled_s,
     )
-    tail: Array = stage_step_end_s(model, layers).max(axis=1)
-    total: Array = makespan + tail + model.constant_s
-    return total
+    tail = stage_step_end_s(model, layers).max(axis=1)
+    return np.asarray(makespan + tail + model.constant_s)
 
 
 def fits(model: StageModel, layers: Array, counts: Array | None = None) -> Mask:

@@ -1,11 +1,11 @@
 """Intermediate columns of a strategy: layer costs, parameters, states, data-parallel prices."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from planner.cost.context import Context, columns_except, unique_rows
+from planner.cost.context import Context, Rowed, columns_except, unique_rows
 from planner.cost.data_parallel import (
     DataParallelCosts,
     blended,
@@ -25,28 +25,11 @@ from planner.cost.topology import group_of
 from planner.layers.weights import mean_states
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES
-from planner.units import Array, Rows
-
-Columns = TypeVar(
-    "Columns", bound="StageParameters | StateBytes | DataParallelCosts | FrozenShares"
-)
-
-
-def taken(columns: Columns, index: Rows) -> Columns:
-    """The rows at ``index`` of every column, but of layer costs, which keep their shapes."""
-    values: dict[str, Any] = {}
-    for field in fields(columns):
-        value = getattr(columns, field.name)
-        if isinstance(value, StateBytes | DataParallelCosts | FrozenShares):
-            value = taken(value, index)
-        elif isinstance(value, np.ndarray) and value.ndim:
-            value = value[index]
-        values[field.name] = value
-    return replace(columns, **values)
+from planner.units import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageParameters:
+class StageParameters(Rowed):
     """Intermediate columns shared by the time and memory halves of the builder."""
 
     costs: LayerCosts
@@ -107,26 +90,20 @@ class StageParameters:
         share: Array = getattr(self.frozen, place)
         return FROZEN_BYTES * elements * share
 
-    def take(self, index: Rows) -> "StageParameters":
-        """Return the strategies at ``index``."""
-        return taken(replace(self, costs=replace(self.costs, index=self.costs.index[index])), index)
-
     def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""
         dense, expert = getattr(self.states, state), getattr(self.expert_states, state)
-        total: Array = (
+        return np.asarray(
             self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
         )
-        return total
 
     def last_bytes(self, state: str) -> Array:
         """Bytes of the head's and of multi-token prediction's weights, gradients or states."""
-        total: Array = (
+        return np.asarray(
             self.last_params * getattr(self.last_states, state)
             + self.mtp_params * getattr(self.states, state)
             + self.mtp_expert_params * getattr(self.expert_states, state)
         )
-        return total
 
     @property
     def all_mtp_params(self) -> Array:
@@ -140,10 +117,6 @@ class StageParameters:
         return costs.num_leading * difference
 
 
-# What data-parallel prices depend on.
-EXCHANGED = columns_except("micro-batch", "sequence parallel", "schedule", "offload")
-
-
 def _data_parallel(
     context: Context,
     strategy: StrategyColumns,
@@ -153,7 +126,8 @@ def _data_parallel(
     expert_fraction: Array,
 ) -> tuple[DataParallelCosts, DataParallelCosts]:
     """Data-parallel prices of embedding and head, and of a layer; each distinct one priced once."""
-    rows, index = unique_rows(strategy, EXCHANGED)
+    others = ("micro-batch", "sequence parallel", "schedule", "offload")
+    rows, index = unique_rows(strategy, columns_except(*others))
     few, params = strategy.take(rows), params[rows]
     states, num_layers = context.traits.states, context.model.num_blocks / few.pp
     group = group_of(axis, few, context.cluster)
@@ -165,8 +139,8 @@ def _data_parallel(
         experts = group_of(f"expert_{axis}", few, context.cluster)
         of_experts = data_parallel_costs(context, few, experts, *sizes)
         layer = blended(layer, of_experts, expert_fraction[rows])
-    spread = taken(layer, index)
-    return spread if ends is layer else taken(ends, index), spread
+    spread = layer.take(index)
+    return spread if ends is layer else ends.take(index), spread
 
 
 def stage_parameters(

@@ -4,20 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.context import Rowed
 from planner.layers.adapters import frozen_op
 from planner.spec.items import item
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns, ranks_of_sequence
 from planner.spec.traits import StateTraits
 from planner.units import Array, Mask
-
-# Two fp32 moments.
-ADAM_BYTES = 8.0
-
-
-def kept_gradient_bytes(strategy: StrategyColumns, traits: StateTraits) -> Array:
-    """Bytes per gradient kept between micro-batches: ``zero2_gradient_bytes`` from stage 2 on."""
-    late = traits.zero2_gradient_bytes or traits.gradient_bytes
-    return np.where(strategy.zero_stage >= 2, late, traits.gradient_bytes)
 
 
 def reduced_gradient_bytes(strategy: StrategyColumns, traits: StateTraits) -> Array:
@@ -27,7 +19,7 @@ def reduced_gradient_bytes(strategy: StrategyColumns, traits: StateTraits) -> Ar
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateBytes:
+class StateBytes(Rowed):
     """Bytes per parameter a rank holds (params already divided by tp, pp, ep and etp)."""
 
     weights: Array
@@ -45,8 +37,7 @@ class StateBytes:
 def offloads(strategy: StrategyColumns, what: str) -> Array:
     """1.0 where the strategy offloads ``what`` (optimizer, parameters) or uses ``nvme``."""
     table = np.array([1.0 if what in code else 0.0 for code in OFFLOAD_CODES])
-    chosen: Array = table[strategy.offload]
-    return chosen
+    return np.asarray(table[strategy.offload])
 
 
 def offloaded_fraction(strategy: StrategyColumns) -> Array:
@@ -71,7 +62,7 @@ def expert_shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenShares:
+class FrozenShares(Rowed):
     """Of frozen weights, the share that a rank holds on the device and on the host."""
 
     device: Array
@@ -146,7 +137,7 @@ def state_bytes(
     strategy: StrategyColumns,
     traits: StateTraits,
     num_shards: Array,
-    optimizer_bytes: float = ADAM_BYTES,
+    optimizer_bytes: float = 8.0,  # two fp32 moments
     master_bytes: float | None = None,
     domain_shards: Array | float = 1.0,
 ) -> StateBytes:
@@ -170,7 +161,8 @@ def state_bytes(
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
     accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
-    gradients = kept_gradient_bytes(strategy, traits) / gradient_shards
+    late = traits.zero2_gradient_bytes or traits.gradient_bytes
+    gradients = np.where(stage >= 2, late, traits.gradient_bytes) / gradient_shards
     gradients = gradients + np.where(accumulated, traits.accumulated_gradient_bytes, 0.0)
     buckets = np.where(strategy.dp > 1, traits.replica_bucket_bytes, 0.0)
     copies = np.where(

@@ -296,20 +296,17 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     """
     seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
     tails = stage_step_end_s(subject.model, subject.layers)
+    pp, head = subject.strategy.pp, subject.strategy.head_stage
+    split = np.vstack([subject.layers, subject.counts[:, 0, :]])
+    # One stage of every kind, times the share of the stages that are of its kind.
+    kinds = [(stage == 0, stage == head, *split[:, stage]) for stage in range(pp)]
     items: TimeItems = {}
-    for stage, share in _alike(subject).items():
-        items = add_items(items, scale_items(stage_items(subject, stage), share))
+    for kind in dict.fromkeys(kinds):
+        each = stage_items(subject, kinds.index(kind))
+        items = add_items(items, scale_items(each, kinds.count(kind) / pp))
     pace = straggler_factor(subject.context, subject.columns)
     uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = Duration(busy_s=0.0 * uneven, exposed_s=uneven)
     computing = num * seconds.max(axis=1)
     return items | _common_items(subject, _makespan_s(subject, seconds), computing)
-
-
-def _alike(subject: PricedStrategy) -> dict[int, float]:
-    """One stage of every kind, and the share of the stages that are of its kind."""
-    pp, head = subject.strategy.pp, subject.strategy.head_stage
-    split = np.vstack([subject.layers, subject.counts[:, 0, :]])
-    kinds = [(stage == 0, stage == head, *split[:, stage]) for stage in range(pp)]
-    return {kinds.index(kind): kinds.count(kind) / pp for kind in dict.fromkeys(kinds)}

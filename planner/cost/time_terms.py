@@ -63,13 +63,10 @@ def boundary_message_bytes(
     return held / np.where(whole, strategy.tp, 1), held * whole
 
 
-# What one message between stages depends on.
-MESSAGE = columns_except("schedule", "virtual stages", "ZeRO stage", "offload")
-
-
 def p2p_s(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
-    rows, index = unique_rows(strategy, MESSAGE)
+    others = ("schedule", "virtual stages", "ZeRO stage", "offload")
+    rows, index = unique_rows(strategy, columns_except(*others))
     few, machines = strategy.take(rows), context.cluster
     sent, gathered = boundary_message_bytes(few, parts.take(rows))
     seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
@@ -93,12 +90,6 @@ def exposed_p2p_s(
     return np.where(runs_beside, beside, link_s)
 
 
-# What the reduction of the vocabulary's gradient depends on.
-VOCABULARY = columns_except(
-    "virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload"
-)
-
-
 @item(
     "time.tied_embedding",
     title="tied-embedding reduction",
@@ -111,7 +102,8 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: StagePa
     """
     if not (context.model.tied_embeddings or context.job.mtp_layers):
         return np.zeros(len(strategy))
-    rows, index = unique_rows(strategy, VOCABULARY)
+    others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
+    rows, index = unique_rows(strategy, columns_except(*others))
     few = strategy.take(rows)
     stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
     group = Group(
@@ -173,9 +165,8 @@ def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: StageP
     return overheads.step_overhead_s + further
 
 
-PerParameter = Callable[[Context, StrategyColumns, Array], Array]
 # Items of the tail that are so much per parameter of the rank.
-PER_PARAMETER: Mapping[str, PerParameter] = {
+PER_PARAMETER: Mapping[str, Callable[[Context, StrategyColumns, Array], Array]] = {
     "gradient_passes": gradient_pass_s_per_param,
     "optimizer_step": optimizer_s_per_param,
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.cost.estimate import NEGLIGIBLE_FRACTION
 from planner.cost.layer_time import TimeItems
-from planner.cost.ledger import LedgerItem, StageLedger
+from planner.cost.ledger import StageLedger
 from planner.cost.passes import ChunkPasses, Seconds, chunk_passes
 from planner.cost.stage import stage_step_end_s
 from planner.cost.stage_model import PricedStrategy, iteration_time_s
@@ -149,8 +149,6 @@ STATES = {
     "gradients": "gradients",
     "optimizer": "optimizer",
 }
-# What some pipelines keep of every micro-batch to the end: then it is a group of its own.
-GATHERED = ("activations.sent_on", "kept_logits")
 GROUPS = (*dict.fromkeys(STATES.values()), REST, OUTPUTS, ACTIVATIONS, TRANSIENT)
 
 
@@ -170,14 +168,6 @@ class MemoryCurve:
         return tuple(map(sum, zip(*self.bytes_by_group.values(), strict=True)))
 
 
-def _group(item: LedgerItem, *, keeps_sent: bool) -> str:
-    """The group that an item of a ledger is shown in."""
-    head = item.name.partition(".")[0]
-    if keeps_sent and item.name in GATHERED:
-        return OUTPUTS
-    return head if head in (ACTIVATIONS, TRANSIENT) else STATES.get(head, REST)
-
-
 def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bool) -> MemoryCurve:
     """The ledger of a stage's fullest moment, spread over its slices.
 
@@ -189,7 +179,12 @@ def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bo
     """
     groups = dict.fromkeys(GROUPS, 0.0)
     for item in ledger.items:
-        groups[_group(item, keeps_sent=keeps_sent)] += item.num_bytes
+        head = item.name.partition(".")[0]
+        group = head if head in (ACTIVATIONS, TRANSIENT) else STATES.get(head, REST)
+        # What some pipelines keep of every micro-batch to the end is a group of its own.
+        if keeps_sent and item.name in ("activations.sent_on", "kept_logits"):
+            group = OUTPUTS
+        groups[group] += item.num_bytes
     moments = _moments(slices)
     most = max((held for _, held, _, _ in moments), default=0) or 1
     fullest = [begun for _, held, is_backward, begun in moments if held == most and is_backward]

@@ -60,48 +60,32 @@ def _placed_inside(axis: str, strategy: StrategyColumns) -> Array:
         prod(getattr(strategy, name) for name in order[: order.index(axis)] if name in GPU_DEGREES)
         for order in PLACEMENTS.values()
     ]
-    product: Array = np.choose(strategy.placement.astype(int), inside)
-    return product
-
-
-def _stride(axis: str, strategy: StrategyColumns) -> Array:
-    """Distance between neighbours of ``axis``: the product of the degrees placed inside it."""
-    if axis in GPU_DEGREES:
-        return _placed_inside(axis, strategy)
-    if axis == "etp":
-        return np.ones_like(strategy.etp)
-    inside, cut = _placed_inside("dp", strategy), ranks_of_sequence(vars(strategy))
-    inner = ranks_of_stage(vars(strategy)) // strategy.dp
-    expert = strategy.etp * (inside // inner)
-    strides: dict[str, Array] = {
-        "ep": expert,
-        "dp_shard": inside,
-        "dp_shard_cp": inside // cut,
-        "expert_dp_shard": expert * strategy.ep * cut,
-        "expert_dp_shard_cp": expert * strategy.ep,
-        "dp_replicate": inside * (strategy.dp // strategy.dp_replicate),
-    }
-    return strides[axis]
-
-
-def _size(axis: str, strategy: StrategyColumns) -> Array:
-    size: Array
-    if axis not in ("dp_shard", "dp_shard_cp", "expert_dp_shard", "expert_dp_shard_cp"):
-        size = getattr(strategy, axis)
-        return size
-    shard, cut = strategy.dp // strategy.dp_replicate, ranks_of_sequence(vars(strategy))
-    if not axis.startswith("expert"):
-        size = shard * cut if axis.endswith("cp") else shard
-        return size
-    stage = ranks_of_stage({**vars(strategy), "dp": shard})
-    held_alike = stage if axis.endswith("cp") else stage // cut
-    size = np.maximum(held_alike // (strategy.etp * strategy.ep), 1)
-    return size
+    return np.asarray(np.choose(strategy.placement.astype(int), inside))
 
 
 def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
-    """Ranks of a group of ``axis``, and the distance between neighbours."""
-    return _size(axis, strategy), _stride(axis, strategy)
+    """Ranks of a group of ``axis``, and the distance between neighbours.
+
+    That is the product of the degrees placed inside it.
+    """
+    if axis in GPU_DEGREES:
+        return getattr(strategy, axis), _placed_inside(axis, strategy)
+    if axis == "etp":
+        return strategy.etp, np.ones_like(strategy.etp)
+    shard, cut = strategy.dp // strategy.dp_replicate, ranks_of_sequence(vars(strategy))
+    inside, inner = _placed_inside("dp", strategy), ranks_of_stage(vars(strategy)) // strategy.dp
+    expert = strategy.etp * (inside // inner)
+    alike = inner * shard
+    whole = strategy.etp * strategy.ep
+    extents: dict[str, tuple[Array, Array]] = {
+        "ep": (strategy.ep, expert),
+        "dp_replicate": (strategy.dp_replicate, inside * shard),
+        "dp_shard": (shard, inside),
+        "dp_shard_cp": (shard * cut, inside // cut),
+        "expert_dp_shard": (np.maximum(alike // cut // whole, 1), expert * strategy.ep * cut),
+        "expert_dp_shard_cp": (np.maximum(alike // whole, 1), expert * strategy.ep),
+    }
+    return extents[axis]
 
 
 def _spans(size: Array, stride: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:

@@ -4,7 +4,7 @@ The same messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` 
 sizes in place of their seconds.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,8 @@ from planner.cost.time_terms import (
     tied_gradient_bytes,
 )
 from planner.cost.topology import extent_of
-from planner.layers.block import LayerGroup, embedding_op, head_op, layer_groups
-from planner.layers.op import Comm, Op
+from planner.layers.block import embedding_op, head_op, layer_groups
+from planner.layers.op import Comm
 from planner.spec.cluster import Collective
 
 # Items of time behind the pipeline whose messages are below.
@@ -117,35 +117,6 @@ def _of_comms(comms: Sequence[Comm], factor: float) -> Iterable[Message]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LayerMessages:
-    """Of the mean layer."""
-
-    forward: Messages
-    backward: Messages
-    selective: Messages
-    """Those of forward that selective recomputation repeats."""
-    full: Messages
-    """Those that full recomputation repeats."""
-
-
-def _layer_messages(kinds: Sequence[LayerGroup]) -> _LayerMessages:
-    total = sum(kind.num_layers for kind in kinds)
-    ops = [(op, kind.num_layers / total) for kind in kinds for op in kind.ops]
-
-    def forward(share_of: Callable[[Op], float]) -> Messages:
-        return tuple(
-            each for op, share in ops for each in _of_comms(op.forward_comms, share * share_of(op))
-        )
-
-    return _LayerMessages(
-        forward=forward(lambda _: 1.0),
-        backward=tuple(each for op, share in ops for each in _of_comms(op.backward_comms, share)),
-        selective=forward(lambda op: float(np.ravel(op.selective_fraction)[0])),
-        full=forward(lambda op: float(not op.is_spared)),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Sharding:
     """How parameters travel over data parallelism; see :func:`data_parallel_costs`."""
 
@@ -211,12 +182,11 @@ def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Messag
         yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(sharding.subject.context))
 
 
-def _tail(subject: PricedStrategy, stage: int) -> Messages:
+def _tail(own: _Sharding, ends: _Sharding, stage: int) -> Messages:
+    subject = own.subject
     parts, layers = subject.parts, float(subject.layers[0, stage])
     frozen, first, last = (float(each[0]) for each in frozen_weight_gathers(subject.context, parts))
     head = stage == subject.strategy.head_stage
-    own = _Sharding(subject=subject, is_layer=True)
-    ends = _Sharding(subject=subject, is_layer=False)
     messages = [
         *_once(own, layers * float(parts.params[0]), layers * frozen),
         *_once(
@@ -259,7 +229,17 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     traits = context.traits
     shape = timed_shape(layer_shape(columns, context.job), context.job)
     kinds = layer_groups(context.model, shape, traits)
-    layer = _layer_messages(kinds)
+    # Messages of the mean layer; of forward those that selective and full recomputation repeat.
+    total = sum(kind.num_layers for kind in kinds)
+    forward, backward, selective, full = (list[Message]() for _ in range(4))
+    for kind in kinds:
+        share = kind.num_layers / total
+        for op in kind.ops:
+            repeated = float(np.ravel(op.selective_fraction)[0])
+            forward += _of_comms(op.forward_comms, share)
+            backward += _of_comms(op.backward_comms, share)
+            selective += _of_comms(op.forward_comms, share * repeated)
+            full += _of_comms(op.forward_comms, share * (not op.is_spared))
     embedding, head = (
         tuple(tuple(_of_comms(comms, 1.0)) for comms in (op.forward_comms, op.backward_comms))
         for op in (make(context.model, shape, traits) for make in (embedding_op, head_op))
@@ -280,11 +260,11 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             ends, float(subject.end_params(**at)[0]), float(subject.frozen_ends(**at)[0])
         )
         again = (
-            *_scaled(layer.selective, float(counts[SELECTIVE]), RECOMPUTE),
-            *_scaled(layer.full, float(counts[FULL]), RECOMPUTE),
+            *_scaled(selective, float(counts[SELECTIVE]), RECOMPUTE),
+            *_scaled(full, float(counts[FULL]), RECOMPUTE),
         )
-        before = [*of_layers[0], *of_ends[0], *_scaled(layer.forward, layers)]
-        after = [*again, *of_layers[1], *of_ends[1], *_scaled(layer.backward, layers)]
+        before = [*of_layers[0], *of_ends[0], *_scaled(forward, layers)]
+        after = [*again, *of_layers[1], *of_ends[1], *_scaled(backward, layers)]
         for end, is_here in ((embedding, chunk == 0), (head, chunk == len(stages) - 1)):
             before += end[0] * is_here
             after += end[1] * is_here
@@ -294,7 +274,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     sent, gathered = boundary_message_bytes(columns, parts)
     return Traffic(
         chunks=tuple(chunks),
-        tails=tuple(_tail(subject, stage) for stage in range(subject.strategy.pp)),
+        tails=tuple(_tail(own, ends, stage) for stage in range(subject.strategy.pp)),
         sent_bytes=float(sent[0]),
         gathered_bytes=float(gathered[0]) if subject.strategy.tp > 1 else 0.0,
         recomputed_fraction=tuple(

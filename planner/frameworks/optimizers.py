@@ -88,5 +88,10 @@ def load_optimizer(
 def _values(figures: Figures, cls: type[Any]) -> dict[str, Any]:
     others = set(figures) - {field.name for field in fields(cls)}
     assert not others, (cls.__name__, others)
+    return figure_values(figures)
+
+
+def figure_values(figures: Figures) -> dict[str, Any]:
+    """The values of figures, lists as tuples."""
     values = {key: figure["value"] for key, figure in figures.items()}
     return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
-from planner.frameworks.optimizers import ADAM, load_optimizer
+from planner.frameworks.optimizers import ADAM, figure_values, load_optimizer
 from planner.frameworks.saved_tables import load_saved_tables
 from planner.spec.items import RunClass, TimeRange, class_words
 from planner.spec.traits import (
@@ -25,8 +25,6 @@ from planner.spec.traits import (
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 CURRENT = "current"
-# Source of a trait that a user set.
-GIVEN = "given"
 _SECTIONS: dict[str, type[Any]] = {
     "states": StateTraits,
     "kernels": KernelTraits,
@@ -39,19 +37,13 @@ _SECTIONS: dict[str, type[Any]] = {
 
 
 @cache
-def _read(*path: str) -> dict[str, dict[str, Any]]:
-    figures: dict[str, dict[str, Any]] = load_own(__package__, *path)
-    return figures
-
-
-def common_figures() -> dict[str, dict[str, Any]]:
-    """Return the traits that are the same in every framework, by section."""
-    return _read("traits", "common.yaml")
-
-
 def stated_figures(framework: str) -> dict[str, dict[str, Any]]:
-    """Return what a framework's traits file states, profile by profile, nothing inherited."""
-    return _read("traits", f"{framework}.yaml")
+    """Return what a framework's traits file states, profile by profile, nothing inherited.
+
+    ``common``: the traits that are the same in every framework, by section.
+    """
+    figures: dict[str, dict[str, Any]] = load_own(__package__, "traits", f"{framework}.yaml")
+    return figures
 
 
 def profile_names(framework: str) -> list[str]:
@@ -73,9 +65,8 @@ class Profile:
 def profile_title(framework: str, profile: str) -> Profile:
     """Return what a known profile stands for."""
     own = stated_figures(framework)[profile]
-    return Profile(
-        framework=framework, profile=profile, title=own["title"], versions=own["versions"]
-    )
+    stated = {"title": own["title"], "versions": own["versions"]}
+    return Profile(framework=framework, profile=profile, **stated)
 
 
 def trait_types() -> dict[str, dict[str, Any]]:
@@ -93,7 +84,7 @@ def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
     own = dict(stated_figures(framework)[profile])
     parent = own.pop("extends", None)
     if parent is None:
-        shared = common_figures()
+        shared = stated_figures("common")
         figures = {name: own.get(name, {}) | shared.get(name, {}) for name in _SECTIONS}
     else:
         base_framework, _, base_profile = str(parent).rpartition("/")
@@ -115,31 +106,21 @@ def trait_figures(
     figures = _resolve(framework, profile)
     for path, value in settings:
         section, _, name = path.partition(".")
-        figures[section][name] = {"value": value, "source": GIVEN}
+        figures[section][name] = {"value": value, "source": "given"}
     return figures
 
 
-def _modules(figures: dict[str, Any]) -> dict[str, Any]:
-    """The ``recompute`` section: every key beside ``selected`` is a module."""
-    modules = tuple(
-        RecomputeModule(
-            name=name,
-            drops=tuple(figure["value"].get("drops", ())),
-            repeats=figure["value"].get("repeats", {}),
-            only_beside=figure["value"].get("only_beside", {}),
-        )
-        for name, figure in figures.items()
-        if name != "selected"
-    )
-    return {"selected": figures["selected"]["value"], "modules": modules}
-
-
 def _values(section: str, figures: dict[str, Any]) -> dict[str, Any]:
-    if section == "recompute":
-        return _modules(figures)
-    values = {name: figure["value"] for name, figure in figures.items()}
+    values = figure_values(figures)
     if section == "kernels":
         values["saved"] = load_saved_tables(values["saved"], values["loss"])
+    if section == "recompute":  # every key beside ``selected`` is a module
+        selected = values.pop("selected")
+        modules = tuple(
+            RecomputeModule(name=name, **value | {"drops": tuple(value.get("drops", ()))})
+            for name, value in values.items()
+        )
+        return {"selected": selected, "modules": modules}
     return values
 
 
@@ -154,17 +135,17 @@ def memory_uncertainty_fraction(framework: str) -> float:
 def time_ranges() -> dict[RunClass, TimeRange]:
     """How far times were off on published runs, by class, from time_uncertainty.yaml."""
     regimes: list[dict[str, Any]] = load_own(__package__, "time_uncertainty.yaml")
-    return {(each.get("kind", ""), each.get("place", "")): _time_range(each) for each in regimes}
-
-
-def _time_range(regime: Mapping[str, Any]) -> TimeRange:
-    words = class_words((regime.get("kind", ""), regime.get("place", "")))
-    return TimeRange(
-        low=1.0 + regime["low_percent"] / 100.0,
-        high=1.0 + regime["high_percent"] / 100.0,
-        regime=f"{regime['runs']} published runs of {regime['sources']} sources: {words}",
-        accelerators=tuple(regime["accelerators"]),
-    )
+    found = {}
+    for regime in regimes:
+        key = regime.get("kind", ""), regime.get("place", "")
+        runs = f"{regime['runs']} published runs of {regime['sources']} sources"
+        found[key] = TimeRange(
+            low=1.0 + regime["low_percent"] / 100.0,
+            high=1.0 + regime["high_percent"] / 100.0,
+            regime=f"{runs}: {class_words(key)}",
+            accelerators=tuple(regime["accelerators"]),
+        )
+    return found
 
 
 @cache
@@ -172,15 +153,6 @@ def ratio_figures() -> Mapping[str, Mapping[str, float]]:
     """How far ratios of times were off on pairs of published runs, by what they differ in."""
     pairs: dict[str, dict[str, float]] = load_own(__package__, "ratio_errors.yaml")["pairs"]
     return pairs
-
-
-def capacity_problem(kernels: KernelTraits, support: SupportTraits, name: str) -> str:
-    """What is wrong with the capacity of experts that the traits of a framework set; or empty."""
-    if kernels.pads_to_capacity and not kernels.expert_capacity_factor:
-        return "pads_to_capacity needs expert_capacity_factor: experts are padded to that"
-    if kernels.expert_capacity_factor and not support.expert_capacity:
-        return f"{name} gives experts no capacity: all tokens that are sent to one are computed"
-    return ""
 
 
 @cache
@@ -198,11 +170,14 @@ def load_traits(
         known = {field.name for field in fields(cls)}
         values = _values(section, figures[section])
         assert set(values) == known, (framework, profile, section, set(values) ^ known)
-        sections[section] = cls(
-            **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-        )
-    named = f"{framework} ({profile})"
-    if problem := capacity_problem(sections["kernels"], sections["support"], named):
+        sections[section] = cls(**values)
+    named, kernels = f"{framework} ({profile})", sections["kernels"]
+    problem = ""
+    if kernels.pads_to_capacity and not kernels.expert_capacity_factor:
+        problem = "pads_to_capacity needs expert_capacity_factor: experts are padded to that"
+    elif kernels.expert_capacity_factor and not sections["support"].expert_capacity:
+        problem = f"{named} gives experts no capacity: all tokens that are sent to one are computed"
+    if problem:
         raise InputError.single(named, "kernels.expert_capacity_factor", problem)
     return FrameworkTraits(
         name=framework,

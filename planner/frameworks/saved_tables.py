@@ -31,10 +31,6 @@ def saved_figures(name: str) -> dict[str, Any]:
     return figures
 
 
-def _is_entry(node: Mapping[str, Any]) -> bool:
-    return "width" in node
-
-
 def _entry(name: str, figure: Mapping[str, Any]) -> SavedTensorSpec:
     entry = SavedTensorSpec(
         name=name,
@@ -54,7 +50,7 @@ def _sections(
     node: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, tuple[SavedTensorSpec, ...]]]:
     """Yield dotted section names with their entries; a section holds entries or sections."""
-    entries = {name: child for name, child in node.items() if _is_entry(child)}
+    entries = {name: child for name, child in node.items() if "width" in child}
     if entries or not node:
         yield prefix, tuple(_entry(name, figure) for name, figure in entries.items())
     for name, child in node.items():

@@ -12,30 +12,19 @@ from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
 
-# Expert dispatchers that send a token once to each remote domain.
-DEDUPLICATING = ("deepep", "hybridep", "flex")
-# The dispatcher whose own kernels sort tokens: hybrid_ep_dispatch in Megatron-LM's
-# megatron/core/transformer/moe/fused_a2a.py; DeepEP's are followed by Transformer Engine's.
-PERMUTING = "hybridep"
-FULL_GRAPH = "full_iteration"
-# Of a mixture layer's kernels, by what --cuda-graph-scope captures.
-GRAPH_SHARES = {
-    "attn": HOST_SHARES["attention"],
-    "moe_router": HOST_SHARES["router"] / 2.0,
-    "moe_preprocess": HOST_SHARES["router"] / 2.0,
-}
-
-# Traits of what a recipe also computes in its 8 bits (fp8_dot_product_attention and fp8_output_proj
-# of Megatron-Bridge).
-IN_8_BIT = {"attention": "kernels.attention_in_8_bit", "head": "kernels.head_in_8_bit"}
-
 
 def captured_fraction(scopes: Iterable[str]) -> float:
     """Share of a mixture layer's launches inside the CUDA graphs of these scopes."""
     parts = tuple(scopes)
-    if FULL_GRAPH in parts:
+    if "full_iteration" in parts:
         return 1.0
-    return sum(GRAPH_SHARES.get(part, 0.0) for part in parts)
+    # Of a mixture layer's kernels, by what --cuda-graph-scope captures.
+    shares = {
+        "attn": HOST_SHARES["attention"],
+        "moe_router": HOST_SHARES["router"] / 2.0,
+        "moe_preprocess": HOST_SHARES["router"] / 2.0,
+    }
+    return sum(shares.get(part, 0.0) for part in parts)
 
 
 def capacity_settings(factor: float, *, pads: bool) -> tuple[Setting, ...]:
@@ -64,13 +53,21 @@ def runtime_settings(
         "kernels.cuda_graph_fraction": captured or None,
         "kernels.fused_experts": captured == 1.0 or None,
         "kernels.stashes_experts": captured == 1.0 or None,
-        "kernels.deduplicated_dispatch": dispatcher in DEDUPLICATING if dispatcher else None,
-        "kernels.dispatch_permutes": dispatcher == PERMUTING if dispatcher else None,
+        "kernels.deduplicated_dispatch": None,
+        "kernels.dispatch_permutes": None,
         "overlap.expert_all_to_all_overlap": exchange,
         "overlap.tensor_parallel_overlap": overlap,
         "kernels.waits_for_kernels": launch_blocking or None,
-        **{IN_8_BIT[each]: True for each in in_8_bit},
+        # What a recipe also computes in its 8 bits (fp8_dot_product_attention and fp8_output_proj
+        # of Megatron-Bridge): attention, head.
+        **{f"kernels.{each}_in_8_bit": True for each in in_8_bit},
     }
+    if dispatcher:
+        # Those that send a token once to each remote domain, and the one whose own kernels sort
+        # tokens: hybrid_ep_dispatch in Megatron-LM's megatron/core/transformer/moe/fused_a2a.py;
+        # DeepEP's are followed by Transformer Engine's.
+        stated["kernels.deduplicated_dispatch"] = dispatcher in ("deepep", "hybridep", "flex")
+        stated["kernels.dispatch_permutes"] = dispatcher == "hybridep"
     settings = tuple((path, value) for path, value in stated.items() if value is not None)
     return settings + (capacity_settings(capacity[0], pads=capacity[1]) if capacity else ())
 
@@ -82,11 +79,6 @@ def with_settings(traits: FrameworkTraits, settings: Sequence[Setting]) -> Frame
         part = replace(getattr(traits, section), **{name: value})
         traits = replace(traits, **{section: part})
     return traits
-
-
-# Sections of tables whose tensors are as wide as the stream between layers; attention is computed
-# in 16 bits, and norms keep fp32 anyway.
-WIDENED = ("mlp", "backward")
 
 
 def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:
@@ -101,15 +93,24 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
         return traits
     if training.mode not in traits.support.train:
         allowed = ", ".join(traits.support.train)
+        # Options under which it is trained: a profile of this framework, or another framework.
+        options = [
+            f"--profile {profile}"
+            for profile in profile_names(traits.name)
+            if training.mode in load_traits(traits.name, profile).support.train
+        ][:1]
+        options.append(f"--framework {', '.join(training_frameworks(training.mode))}")
         message = (
             f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}; "
-            f"{' or '.join(_training(traits.name, training.mode))} trains it"
+            f"{' or '.join(options)} trains it"
         )
         raise InputError.single("command line", "--train", message)
     saved = traits.kernels.saved.of_frozen_weights()
     widens_stream = traits.kernels.widens_stream and training.mode == "qlora"
     if widens_stream:
-        saved = saved.in_32_bits(WIDENED)
+        # Sections whose tensors are as wide as the stream between layers; attention is computed in
+        # 16 bits, and norms keep fp32 anyway.
+        saved = saved.in_32_bits(("mlp", "backward"))
     kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
     support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
     return replace(traits, training=training, kernels=kernels, support=support)
@@ -118,16 +119,6 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
 def training_frameworks(mode: Mode) -> list[str]:
     """Names of the frameworks that train so under their usual profile."""
     return [name for name in FRAMEWORKS if mode in load_traits(name, CURRENT).support.train]
-
-
-def _training(framework: str, mode: Mode) -> list[str]:
-    """Options under which it is trained: a profile of this framework, or another framework."""
-    own = [
-        f"--profile {profile}"
-        for profile in profile_names(framework)
-        if mode in load_traits(framework, profile).support.train
-    ]
-    return [*own[:1], f"--framework {', '.join(training_frameworks(mode))}"]
 
 
 def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> FrameworkTraits:

@@ -66,8 +66,9 @@ class LayerShape:
     @property
     def busiest(self) -> Array:
         """Tokens that the busiest rank of experts gets, over the mean: 1 where ep is 1."""
-        busiest: Array = 1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
-        return busiest
+        return np.asarray(
+            1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
+        )
 
     @property
     def wideness(self) -> float:
@@ -77,8 +78,7 @@ class LayerShape:
     @property
     def num_tokens(self) -> Array:
         """Tokens of one micro-batch on one context-parallel rank."""
-        tokens: Array = self.micro_batch * self.seq_len / self.cp
-        return tokens
+        return np.asarray(self.micro_batch * self.seq_len / self.cp)
 
     @property
     def sp(self) -> Array:
@@ -92,8 +92,7 @@ class LayerShape:
         The expert mesh etp x ep x edp takes the ranks of a stage, and pairs are spread evenly
         over ep x edp of them.
         """
-        share: Array = self.etp / self.tp
-        return share
+        return np.asarray(self.etp / self.tp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +113,7 @@ class Gemm:
     @property
     def flops(self) -> Array:
         """Multiply-adds counted as two: 2 · m · n · k · count."""
-        flops: Array = 2.0 * self.m * self.n * self.k * self.count
-        return flops
+        return np.asarray(2.0 * self.m * self.n * self.k * self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +157,7 @@ class FlashAttention:
     @property
     def flops(self) -> Array:
         """Forward FLOPs executed, mean over layers."""
-        flops: Array = sum(flops for flops, _ in self.passes)  # type: ignore[assignment]
-        return flops
+        return np.asarray(sum(flops for flops, _ in self.passes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +198,7 @@ class SavedTensor:
     @property
     def num_bytes(self) -> Array:
         """Bytes: rows · width · count · element_bytes."""
-        num_bytes: Array = self.rows * self.width * (self.count * self.element_bytes)
-        return num_bytes
+        return np.asarray(self.rows * self.width * (self.count * self.element_bytes))
 
 
 def total_bytes(tensors: tuple[SavedTensor, ...]) -> Array:

@@ -117,17 +117,13 @@ def chunk_layers(layers_per_stage: tuple[int, ...], vpp: int) -> tuple[int, ...]
     largest = max(layers_per_stage)
     full = [-(-(largest - chunk) // vpp) for chunk in range(vpp)]
     last = len(layers_per_stage) - 1
-    chunks = [
-        _give_up(full, largest - n, i == 0, i == last) for i, n in enumerate(layers_per_stage)
-    ]
-    return tuple(chunks[stage][chunk] for chunk in range(vpp) for stage in range(last + 1))
-
-
-def _give_up(full: list[int], lacking: int, is_first: bool, is_last: bool) -> list[int]:
-    chunks = list(full)
-    if is_first or is_last:
-        chunks[0 if is_first else -1] -= lacking
-        return chunks
-    for _ in range(lacking):
-        chunks[max(range(len(chunks)), key=lambda c: (chunks[c], c))] -= 1
-    return chunks
+    stages = [list(full) for _ in layers_per_stage]
+    for stage, chunks in enumerate(stages):
+        lacking = largest - layers_per_stage[stage]
+        if stage in (0, last):
+            chunks[0 if stage == 0 else -1] -= lacking
+            continue
+        for _ in range(lacking):
+            largest_chunk = max(zip(chunks, range(vpp), strict=True))[1]
+            chunks[largest_chunk] -= 1
+    return tuple(chunks[chunk] for chunk in range(vpp) for chunks in stages)

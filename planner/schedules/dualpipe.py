@@ -15,9 +15,6 @@ import numpy as np
 from planner.schedules.operation import Order, OrderBuilder
 from planner.units import Array
 
-# DualPipe's; one under DualPipe-V.
-PARAMETER_COPIES = 2
-
 
 def bubble_s(
     forward_s: Array,
@@ -33,8 +30,7 @@ def bubble_s(
     B > F and above where F > B or W > F. Raises nothing; p must be even.
     """
     together = together_fraction * (forward_s + backward_s + weight_s)
-    bubble: Array = (pp / 2.0 - 1.0) * (together + backward_s - 2.0 * weight_s)
-    return bubble
+    return np.asarray((pp / 2.0 - 1.0) * (together + backward_s - 2.0 * weight_s))
 
 
 def in_flight(pp: Array | float, num_micro_batches: Array) -> Array:
@@ -57,7 +53,16 @@ def _order(builder: OrderBuilder, rank: int, num_ranks: int, num_micro_batches: 
             f"given {num_micro_batches}"
         )
     behind = num_ranks - rank - 1
-    _fill(builder, rank, behind)
+    # Steps 1 to 3: forwards in, forwards both ways, the first backwards.
+    for _ in range(2 * behind):
+        builder.forward(0)
+    for _ in range(rank + 1):
+        builder.forward(0)
+        builder.forward(1)
+    for _ in range(behind):
+        builder.split_backward(1)
+        builder.forward(1)
+    # Step 4: both streams, one's forward beside the other's backward.
     for step in range(num_micro_batches - 2 * num_ranks + rank + 1):
         if step == 0 and behind == 0:
             builder.forward(0)
@@ -67,18 +72,6 @@ def _order(builder: OrderBuilder, rank: int, num_ranks: int, num_micro_batches: 
         builder.together(1, 0)
     _drain(builder, rank, behind)
     return tuple(builder.slots)
-
-
-def _fill(builder: OrderBuilder, rank: int, behind: int) -> None:
-    """Steps 1 to 3: forwards in, forwards both ways, the first backwards."""
-    for _ in range(2 * behind):
-        builder.forward(0)
-    for _ in range(rank + 1):
-        builder.forward(0)
-        builder.forward(1)
-    for _ in range(behind):
-        builder.split_backward(1)
-        builder.forward(1)
 
 
 def _drain(builder: OrderBuilder, rank: int, behind: int) -> None:

@@ -128,19 +128,9 @@ def simulate(orders: Sequence[Order], times: ChunkTimes) -> Simulation:
                     ready.extend(waiting.pop(operation, ()))
                 continue
             break
-    _check_finished(orders, runs)
-    return _summary(runs)
-
-
-def _check_finished(
-    orders: Sequence[Order], runs: Sequence[Sequence[tuple[float, float, Slot]]]
-) -> None:
     for device, (order, ran) in enumerate(zip(orders, runs, strict=True)):
         if len(ran) < len(order):
             raise ValueError(f"device {device} waits for ever before {order[len(ran)]}")
-
-
-def _summary(runs: Sequence[Sequence[tuple[float, float, Slot]]]) -> Simulation:
     first = min(ran[0][0] for ran in runs)
     return Simulation(
         makespan_s=max(ran[-1][1] for ran in runs) - first,
@@ -148,17 +138,3 @@ def _summary(runs: Sequence[Sequence[tuple[float, float, Slot]]]) -> Simulation:
         busy_s=tuple(sum(end - start for start, end, _ in ran) for ran in runs),
         runs=tuple(tuple(ran) for ran in runs),
     )
-
-
-def peak_in_flight(order: Order, *, until_weight: bool = True) -> int:
-    """Most chunks a device holds activations of at once: from F to W, or only to B.
-
-    Weight gradients need part of what a layer keeps, so the truth lies between the two.
-    """
-    held = peak = 0
-    release = "W" if until_weight else "B"
-    for slot in order:
-        held += sum(operation.kind == "F" for operation in slot)
-        peak = max(peak, held)
-        held -= sum(operation.kind == release for operation in slot)
-    return peak

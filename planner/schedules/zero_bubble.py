@@ -30,8 +30,7 @@ def bubble_h_s(
     second appears where F < W.
     """
     late = np.maximum(backward_s - (k - 1) * forward_s, forward_s + backward_s - k * weight_s)
-    bubble: Array = np.maximum(late, forward_s if in_step else 0.0)
-    return bubble
+    return np.asarray(np.maximum(late, forward_s if in_step else 0.0))
 
 
 def bubble_v_s(

@@ -87,8 +87,7 @@ class Documents:
         _, below = self._below
         sizes, index = np.unique(np.asarray(count, dtype=float), return_inverse=True)
         longest = [_integral(1.0 - below**size) for size in sizes]
-        found: Array = self.longest * np.asarray(longest)[index]
-        return found
+        return np.asarray(self.longest * np.asarray(longest)[index])
 
 
 def _integral(values: Array) -> float:

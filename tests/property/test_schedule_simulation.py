@@ -19,10 +19,10 @@ from planner.schedules.simulate import (
     Simulation,
     device_orders,
     num_chunks,
-    peak_in_flight,
     simulate,
 )
 from planner.search.space.interleaving import fits_chunks
+from tools.schedules import peak_in_flight
 
 SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
 """Sums of these are exact in floating point."""

@@ -97,8 +97,7 @@ class Candidates:
 
     def below_s(self, rows: Index, limit_s: Array) -> Array:
         """The same, or the limit of the row's group where that is lower."""
-        lower: Array = np.minimum(limit_s[self.group[rows]], self.limits_s(rows))
-        return lower
+        return np.asarray(np.minimum(limit_s[self.group[rows]], self.limits_s(rows)))
 
     def keep_to(self, longest_s: Array) -> list[int]:
         """Change the times that keep the limits, per group; the rows of which proofs go.

@@ -106,8 +106,7 @@ class Shapes:
 
 def kept_below_s(opened_s: Array, shape: Index, weight: Array) -> Array:
     """Weighed time below which strategies of shapes are kept, opened under these limits."""
-    limit: Array = np.minimum(opened_s[0, shape], opened_s[1, shape] * weight)
-    return limit
+    return np.asarray(np.minimum(opened_s[0, shape], opened_s[1, shape] * weight))
 
 
 CHUNK_ROWS = 2**16

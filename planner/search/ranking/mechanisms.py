@@ -34,8 +34,7 @@ _SPLITS_BACKWARD = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES
 def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
     """``log2(value / beyond)`` where that is positive, else 0."""
     ratio = np.asarray(value, dtype=np.float64) / beyond
-    doublings: Array = np.log2(np.maximum(ratio, 1.0))
-    return doublings
+    return np.asarray(np.log2(np.maximum(ratio, 1.0)))
 
 
 def degree_uses(context: Context, columns: StrategyColumns) -> Uses:

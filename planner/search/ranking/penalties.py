@@ -238,8 +238,7 @@ def factor_of(name: str) -> float:
 def _product(uses: Uses) -> Array:
     """``Π factor ** times``."""
     logs = [np.log(factor_of(name)) * np.asarray(times) for name, times in uses]
-    product: Array = np.exp(np.sum(np.broadcast_arrays(*logs), axis=0))
-    return product
+    return np.asarray(np.exp(np.sum(np.broadcast_arrays(*logs), axis=0)))
 
 
 def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
@@ -247,10 +246,9 @@ def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
 
     So it is a lower bound of the whole for every strategy of a shape.
     """
-    product: Array = _product(degree_uses(context, columns)) * _product(
-        expert_uses(context, columns)
+    return np.asarray(
+        _product(degree_uses(context, columns)) * _product(expert_uses(context, columns))
     )
-    return product
 
 
 def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
@@ -261,8 +259,7 @@ def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
     :func:`split_penalty`).
     """
     states: Array = _product(sharding_uses(context, columns)) * _product(offload_uses(columns))
-    product: Array = degree_penalty(context, columns) * states
-    return product
+    return np.asarray(degree_penalty(context, columns) * states)
 
 
 def policy_penalty(

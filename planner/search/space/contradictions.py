@@ -51,8 +51,7 @@ def _leave(texts: list[str]) -> str:
 
 
 def _all(masks: Mapping[str, Mask]) -> Mask:
-    mask: Mask = np.logical_and.reduce(list(masks.values()))
-    return mask
+    return np.asarray(np.logical_and.reduce(list(masks.values())))
 
 
 def _conflicts(masks: Mapping[str, Mask]) -> list[list[str]]:

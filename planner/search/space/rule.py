@@ -94,15 +94,13 @@ def rule(
 def is_schedule(columns: Columns, *names: str) -> Mask:
     """Rows whose schedule is one of these."""
     table = np.array([schedule in names for schedule in SCHEDULES])
-    mask: Mask = table[columns["schedule"].astype(int)]
-    return mask
+    return np.asarray(table[columns["schedule"].astype(int)])
 
 
 def offloads(columns: Columns, word: str) -> Mask:
     """Rows that offload this, or to there."""
     table = np.array([word in code for code in OFFLOAD_CODES])
-    mask: Mask = table[columns["offload"].astype(int)]
-    return mask
+    return np.asarray(table[columns["offload"].astype(int)])
 
 
 class _Formatter(Formatter):

@@ -179,8 +179,7 @@ def mtp_trained(context: Context, columns: Columns) -> Mask:
 
 
 def _num_micro_batches(context: Context, columns: Columns) -> Array:
-    num: Array = context.job.global_batch // (columns["dp"] * columns["micro_batch"])
-    return num
+    return np.asarray(context.job.global_batch // (columns["dp"] * columns["micro_batch"]))
 
 
 def _uneven_micro_batches(context: Context, row: Row) -> str:
@@ -220,7 +219,11 @@ def _too_few_to_split(_: Context, row: Row) -> str:
 def schedule_fills(context: Context, columns: Columns) -> Mask:
     """Split backwards need micro-batches: zb-h1 p, zb-h2 and zb-v 2p - 1, dualpipe-v 2p."""
     least = _least_micro_batches(columns["pp"])
-    asked = np.select([is_schedule(columns, name) for name in least], [*least.values()], 1)
+    asked = np.select(
+        [is_schedule(columns, name) for name in least],
+        [*least.values()],
+        1,
+    )
     return np.asarray(_num_micro_batches(context, columns) >= asked)
 
 

@@ -164,8 +164,7 @@ class Crossed(dict[str, Any]):
 
     def __missing__(self, name: str) -> Array:
         self[name] = self.columns[name][self.source]
-        column: Array = self[name]
-        return column
+        return np.asarray(self[name])
 
     def take(self, index: Index) -> "Crossed":
         """The rows at ``index``."""

@@ -66,8 +66,7 @@ def slowest_bound_s(model: StageModel, num_layers: int) -> Array:
 def least_work_s(model: StageModel, num_layers: int) -> Array:
     """Least sum of all stages' times per micro-batch: nothing recomputed or offloaded."""
     ends = model.first_s + model.last_s + model.strategy.pp * model.link_s
-    work: Array = model.layer_s * num_layers + ends
-    return work
+    return np.asarray(model.layer_s * num_layers + ends)
 
 
 def slowest_limit_s(

@@ -287,8 +287,7 @@ def _first_fit(model: StageModel, layers: Array, slowest_s: Array) -> Mask:
     counts[SELECTIVE], counts[FULL] = np.where(np.isfinite(number), number, 0.0), full
     seconds = stage_time_s(model, layers + 0.0 * full, counts, np.zeros((1, full.shape[1])))
     within = np.isfinite(number) & (seconds <= slowest_s[:, None] * (1.0 + ROUNDING))
-    fits: Mask = within.any(axis=1) | (layers[:, 0] <= 0)
-    return fits
+    return np.asarray(within.any(axis=1) | (layers[:, 0] <= 0))
 
 
 def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:

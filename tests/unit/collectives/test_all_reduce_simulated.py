@@ -5,7 +5,7 @@ from collections.abc import Callable
 import played_collectives as sim
 import pytest
 
-from planner.collectives.algorithms import Flat, hierarchical_all_reduce
+from planner.collectives.algorithms import Flat
 from planner.collectives.cost import Link
 from planner.collectives.flat import (
     butterfly_all_reduce,
@@ -16,6 +16,7 @@ from planner.collectives.flat import (
     ring_all_reduce,
     tree_all_reduce,
 )
+from planner.collectives.hierarchy import GroupLevel, on_levels
 
 LENGTH = 27720
 """Divides by 1 to 12."""
@@ -48,7 +49,11 @@ def test_formula_is_what_happens(name: str, n: int) -> None:
 def test_hierarchy_is_what_happens(inner: int, outer: int) -> None:
     machine = sim.hierarchical(inner, outer, LENGTH)
     assert machine.is_reduced
-    cost = hierarchical_all_reduce(float(LENGTH), inner, outer, LINK, LINK)
+    levels = [
+        GroupLevel(name=name, members=members, latency_s=5.0, bytes_per_s=2.0)
+        for name, members in (("inside", inner), ("across", outer))
+    ]
+    cost = on_levels("hierarchical", "all_reduce", float(LENGTH), levels).total
     assert cost.rounds == machine.rounds
     assert cost.sent_bytes == pytest.approx(machine.busiest)
     assert cost.time_s == pytest.approx(machine.rounds * 5.0 + machine.path_elements / 2.0)

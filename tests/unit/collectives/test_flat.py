@@ -22,9 +22,6 @@ from planner.collectives.flat import (
 )
 from planner.collectives.grid import (
     grid_collective,
-    mesh_2d_all_reduce,
-    torus_2d_all_reduce,
-    torus_3d_all_reduce,
 )
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
@@ -69,27 +66,28 @@ def test_an_in_network_all_gather_sends_a_part_but_waits_for_the_rest() -> None:
 
 def test_square_torus_by_hand() -> None:
     # 4x4: 12 rounds; 2 * 15/16 S over two dimensions at once.
-    cost = torus_2d_all_reduce(MB, 4, 4, LINK)
+    cost = grid_collective("all_reduce", MB, (4, 4), LINK, wraps=True)
     assert cost.rounds == 12
     assert cost.sent_bytes == pytest.approx(2 * 15 / 16 * MB)
     assert cost.time_s == pytest.approx(60e-6 + 2 * 15 / 16 * MB / 200e9)
 
 
 def test_cube_uses_three_dimensions_at_once() -> None:
-    cost = torus_3d_all_reduce(MB, 4, 4, 4, LINK)
+    cost = grid_collective("all_reduce", MB, (4, 4, 4), LINK, wraps=True)
     assert cost.rounds == 18
     assert cost.time_s == pytest.approx(90e-6 + 2 * 63 / 64 * MB / 300e9)
 
 
 def test_oblong_torus_waits_for_its_larger_part() -> None:
     # 4x2, half of S each way. Step 1: max(3/4, 1/2) S/2; step 2: max(1/2/4, 3/4/2) S/2.
-    cost = torus_2d_all_reduce(MB, 4, 2, LINK)
+    cost = grid_collective("all_reduce", MB, (4, 2), LINK, wraps=True)
     busy = (0.75 + 0.375) / 2 * MB
     assert cost.time_s == pytest.approx(2 * 4 * 5e-6 + 2 * busy / 100e9)
 
 
 def test_mesh_takes_twice_the_torus() -> None:
-    torus, mesh = (f(MB, 4, 4, LINK) for f in (torus_2d_all_reduce, mesh_2d_all_reduce))
+    torus = grid_collective("all_reduce", MB, (4, 4), LINK, wraps=True)
+    mesh = grid_collective("all_reduce", MB, (4, 4), LINK, wraps=False)
     assert mesh.time_s == pytest.approx(2 * torus.time_s)
 
 
@@ -101,4 +99,4 @@ def test_one_long_dimension_is_a_ring() -> None:
 
 
 def test_a_torus_of_one_costs_nothing() -> None:
-    assert torus_2d_all_reduce(MB, 1, 1, LINK).time_s == 0
+    assert grid_collective("all_reduce", MB, (1, 1), LINK, wraps=True).time_s == 0

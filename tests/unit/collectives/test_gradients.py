@@ -6,28 +6,15 @@ import pytest
 from planner.collectives.cost import Link
 from planner.collectives.flat import ring_all_reduce
 from planner.collectives.gradients import (
-    asynchronous_iteration_s,
     exposed_by_priority_s,
     exposed_in_order_s,
     int8_all_gather,
     parameter_server_all_reduce,
-    parameter_server_ingress_bytes_per_s,
-    reduce_by_turns_s,
     top_k_all_gather,
 )
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6
-
-
-def test_resnet_50_overloads_one_parameter_server() -> None:
-    # 97.5 MB of gradients, 3 iterations a second, 256 nodes; 1024 MB to the GB: 73.1 GB/s
-    # against a port of 50 GB/s.
-    ingress_mb_per_s = parameter_server_ingress_bytes_per_s(97.5, 256, 3.0)
-    assert ingress_mb_per_s / 1024 == pytest.approx(73.125)
-    assert ingress_mb_per_s / 1024 > 50
-    halves = parameter_server_ingress_bytes_per_s(97.5, 256, 3.0, num_servers=2)
-    assert halves / 1024 == pytest.approx(36.5625)
 
 
 def test_parameter_servers_by_hand() -> None:
@@ -38,11 +25,6 @@ def test_parameter_servers_by_hand() -> None:
     # 4 servers take 1 S each; 16 are idle behind the workers' own links.
     assert parameter_server_all_reduce(MB, 4, LINK, 4).time_s == pytest.approx(30e-6)
     assert parameter_server_all_reduce(MB, 4, LINK, 16).time_s == pytest.approx(30e-6)
-
-
-def test_an_asynchronous_worker_takes_the_longer_of_both() -> None:
-    assert asynchronous_iteration_s(0.3, 0.1) == 0.3
-    assert asynchronous_iteration_s(0.3, 0.4) == 0.4
 
 
 def test_priority_widens_the_window_by_the_next_forward() -> None:
@@ -56,12 +38,6 @@ def test_priority_widens_the_window_by_the_next_forward() -> None:
 def test_priority_never_shows_more_than_sending_in_order(reduce_s: float, fraction: float) -> None:
     in_order = exposed_in_order_s(reduce_s, 2.0, fraction, 0.18)
     assert exposed_by_priority_s(reduce_s, 2.0, 1.0, fraction, 0.18) <= in_order
-
-
-def test_groups_that_take_turns_hide_latency_and_no_transfer() -> None:
-    assert reduce_by_turns_s(9.0, 2.0, 3) == 7.0
-    assert reduce_by_turns_s(9.0, 8.9, 3) == 3.0
-    assert reduce_by_turns_s(9.0, 0.0, 3) == 9.0
 
 
 def test_top_k_sends_values_and_indices_to_every_rank() -> None:

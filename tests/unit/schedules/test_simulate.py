@@ -7,9 +7,9 @@ from planner.schedules.simulate import (
     Simulation,
     device_orders,
     num_chunks,
-    peak_in_flight,
     simulate,
 )
+from tools.schedules import peak_in_flight
 
 
 def idle_s(run: Simulation) -> tuple[float, ...]:
