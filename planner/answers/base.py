@@ -89,8 +89,8 @@ class Plan:
     strategy: Strategy
     estimate: Estimate
     is_optimal: bool
+    # by which a search ranked it, where one did: its time with the penalties of what it uses
     weighed_s: float | None = None
-    """By which a search ranked it, where one did: its time with the penalties of what it uses."""
 
     @property
     def framework(self) -> str:
@@ -141,15 +141,14 @@ class Plan:
 class Found:
     """What the searches of a question found, one per framework."""
 
-    plans: tuple[Plan, ...]
-    """Best first, as the searches rank them."""
+    plans: tuple[Plan, ...]  # best first, as the searches rank them
     searches: tuple[SearchResult, ...]
+    # the fastest of every number of GPUs, of all frameworks, where it was asked for
     frontier: tuple[Plan, ...] = ()
-    """The fastest of every number of GPUs, of all frameworks, where it was asked for."""
+    # the best on at most a half, a quarter, ... of the best plan's GPUs, likewise.
     ladder: tuple[Plan, ...] = ()
-    """The best on at most a half, a quarter, ... of the best plan's GPUs, likewise."""
+    # of each framework under the model as it stands, likewise
     fastest_of_each: tuple[Plan, ...] = ()
-    """Of each framework under the model as it stands, likewise."""
 
     @property
     def plan(self) -> Plan | None:
@@ -172,15 +171,14 @@ class Answer(Found):
     """
 
     contexts: tuple[Context, ...]
+    # what nothing dominates in ``aim.pareto``, where it was asked for, limits or not
     pareto: tuple[Plan, ...]
-    """What nothing dominates in ``aim.pareto``, where it was asked for, limits or not."""
     notes: tuple[Note, ...] = ()
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
+    # the fastest under the model as it stands, where the first plan is another one
     fastest: Plan | None = None
-    """The fastest under the model as it stands, where the first plan is another one."""
-    headroom_gib: int | None = None
-    """Where that was the aim: what every plan leaves."""
+    headroom_gib: int | None = None  # where that was the aim: what every plan leaves
 
     @property
     def proved_optimal(self) -> bool:

@@ -38,8 +38,7 @@ class Limits:
 
     context: Context
     narrowing: Narrowing
-    deadline: Deadline = field(default_factory=Deadline)
-    """After which looking for layouts gives up."""
+    deadline: Deadline = field(default_factory=Deadline)  # after which looking for layouts gives up
 
     @cached_property
     def parts(self) -> Mapping[str, Narrowing]:

@@ -51,8 +51,8 @@ class PublishedRun:
     profile: str
     predicted_s: float
     measured_s: float
+    # predicted over measured peak, minus one; None where no peak was published
     memory_error: float | None
-    """Predicted over measured peak, minus one; None where no peak was published."""
     source: str
     where: str
 

@@ -23,8 +23,7 @@ class Iteration:
     """What every stage does when, and what it holds."""
 
     timeline: Timeline
-    curves: tuple[MemoryCurve, ...]
-    """One per stage."""
+    curves: tuple[MemoryCurve, ...]  # one per stage
 
 
 def too_long(strategy: Strategy) -> str:
@@ -64,14 +63,11 @@ class Node:
     kind: Literal["compute", "collective", "send", "receive"]
     start_us: int
     duration_us: int
-    after: tuple[int, ...]
-    """Nodes of the same rank that end before it starts."""
+    after: tuple[int, ...]  # nodes of the same rank that end before it starts
     num_bytes: float = 0.0
     collective: Collective | None = None
-    axis: str = ""
-    """Of a collective: its group, as :mod:`planner.cost.traffic` names it, or WORLD."""
-    peer: int = 0
-    """Of a transfer: the other stage."""
+    axis: str = ""  # of a collective: its group, as :mod:`planner.cost.traffic` names it, or WORLD
+    peer: int = 0  # of a transfer: the other stage
     tag: int = 0
 
 
@@ -83,8 +79,7 @@ class _Line:
     """Nodes of a stage in the making, and the time up to which it is made."""
 
     nodes: list[Node] = field(default_factory=list)
-    ends: tuple[int, ...] = ()
-    """What the next slice waits for."""
+    ends: tuple[int, ...] = ()  # what the next slice waits for
     now_s: float = 0.0
 
     def add(
@@ -146,8 +141,7 @@ class _Maker:
 
     strategy: Strategy
     traffic: Traffic
-    stages: Sequence[int]
-    """Of every chunk."""
+    stages: Sequence[int]  # of every chunk
 
     def tag(self, operation: Operation) -> int:
         """A number of its own for what a forward or a backward of a micro-batch sends."""

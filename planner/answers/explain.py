@@ -50,8 +50,7 @@ class MemoryAnswer:
     context: Context
     strategy: Strategy
     estimate: Estimate
-    ledgers: tuple[StageLedger, ...]
-    """One per pipeline stage, each at its own fullest moment."""
+    ledgers: tuple[StageLedger, ...]  # one per pipeline stage, each at its own fullest moment
     savings: list[PricedChange]
     notes: tuple[Note, ...] = ()
 

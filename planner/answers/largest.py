@@ -31,20 +31,16 @@ class Largest:
     """The largest value of one quantity at which some layout fits, and the best plan there."""
 
     quantity: str
+    # sequences of a micro-batch, or tokens of a sequence; 0 where not even the least fits
     value: int
-    """Sequences of a micro-batch, or tokens of a sequence; 0 where not even the least fits."""
-    plan: Plan | None
-    """The fastest there; None where nothing fits."""
+    plan: Plan | None  # the fastest there; None where nothing fits
+    # the next value looked at, at which nothing fits; None where time or range ended first
     beyond: int | None
-    """The next value looked at, at which nothing fits; None where time or range ended first."""
+    # memories any of which, were it without limit, would let ``beyond`` fit; or the batch
     binds: tuple[str, ...]
-    """Memories any of which, were it without limit, would let ``beyond`` fit; or the batch."""
-    fixed: int
-    """The other quantity: tokens of a sequence, or sequences of a micro-batch."""
-    is_cut: bool = False
-    """The time was over before a larger value was decided."""
-    resident: "Largest | None" = None
-    """With nothing offloaded, where this plan offloads."""
+    fixed: int  # the other quantity: tokens of a sequence, or sequences of a micro-batch
+    is_cut: bool = False  # the time was over before a larger value was decided
+    resident: "Largest | None" = None  # with nothing offloaded, where this plan offloads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +50,8 @@ class LargestAnswer:
     case: Case
     found: tuple[Largest, ...]
     notes: tuple[Note, ...] = ()
+    # nothing leaves the margin free, by which published peaks exceeded the model
     is_tight: bool = False
-    """Nothing leaves the margin free, by which published peaks exceeded the model."""
 
     @property
     def has_any(self) -> bool:
@@ -78,12 +74,11 @@ class _Quantity:
 
     name: str
     case: Case
+    # values are looked at with the question's batch, else with one that they divide
     keeps_batch: bool
-    """Values are looked at with the question's batch, else with one that they divide."""
     deadline: Deadline
     progress: Progress
-    known: Strategy | None = None
-    """A layout that fits at the largest value that is known to fit."""
+    known: Strategy | None = None  # a layout that fits at the largest value that is known to fit
 
     @property
     def micro_batch(self) -> int:

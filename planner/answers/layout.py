@@ -44,15 +44,14 @@ Option = int | str | tuple[int, ...] | None
 class LayoutRequest:
     """A layout as given; what is missing, or None, is filled in."""
 
-    given: Mapping[str, Any]
-    """Of SEARCHED_FIELDS, by name."""
+    given: Mapping[str, Any]  # of SEARCHED_FIELDS, by name
+    # in sequences; the context's, rounded up to whole micro-batches, when None
     global_batch: int | None = None
-    """In sequences; the context's, rounded up to whole micro-batches, when None."""
     recompute: str = "none"
+    # layers of every stage under the policy; all of them when None
     recompute_layers: int | None = None
-    """Layers of every stage under the policy; all of them when None."""
+    # layers of every stage whose saved activations go to the host
     offloaded_layers: int | Literal["all"] | None = None
-    """Layers of every stage whose saved activations go to the host."""
     layers_per_stage: tuple[int, ...] | None = None
 
     @property

@@ -27,19 +27,14 @@ class NothingFits:
     """Why no layout fits, for the framework that comes nearest."""
 
     case: Case
-    forbidding: ConflictingRules | None
-    """Rules that forbid every layout; None where some are legal."""
+    forbidding: ConflictingRules | None  # rules that forbid every layout; None where some are legal
+    # limits that no layout keeps together; none can be spared. Empty where time ran out.
     conflict: tuple[str, ...]
-    """Limits that no layout keeps together; none can be spared. Empty where time ran out."""
-    limits: tuple[str, ...]
-    """The same in words, with figures."""
-    missing: MissingMemory | None
-    """None where no layout is legal."""
-    unconstrained: Plan | None
-    """The best plan if memory were no limit."""
+    limits: tuple[str, ...]  # the same in words, with figures
+    missing: MissingMemory | None  # None where no layout is legal
+    unconstrained: Plan | None  # the best plan if memory were no limit
     remedies: tuple[Remedy, ...]
-    is_complete: bool
-    """No time ran out while looking for changes."""
+    is_complete: bool  # no time ran out while looking for changes
 
 
 @dataclass(frozen=True, kw_only=True)

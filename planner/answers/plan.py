@@ -251,14 +251,12 @@ def searched(
 class Beside:
     """What further searches and estimates say of an answer's plans."""
 
-    variants: tuple[tuple[Variant, ...], ...] = ()
-    """Of the first plans, each fastest first."""
+    variants: tuple[tuple[Variant, ...], ...] = ()  # of the first plans, each fastest first
+    # of the first plan with layers under different policies, where that gains anything
     mixed: Variant | None = None
-    """Of the first plan with layers under different policies, where that gains anything."""
+    # a switch or optimizer under which a plan without offload is no slower than the first
     resident: Variant | None = None
-    """A switch or optimizer under which a plan without offload is no slower than the first."""
-    recipe: Placed | None = None
-    """The nearest one, priced for the question."""
+    recipe: Placed | None = None  # the nearest one, priced for the question
 
 
 def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = False) -> Beside:

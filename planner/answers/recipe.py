@@ -183,17 +183,14 @@ class Placed:
     context: Context
     strategy: Strategy | None = None
     estimate: Estimate | None = None
-    problem: str = ""
-    """Why the layout cannot run here, where it cannot."""
-    row: int | None = None
-    """Position, from 1, of the row of this layout."""
+    problem: str = ""  # why the layout cannot run here, where it cannot
+    row: int | None = None  # position, from 1, of the row of this layout
+    # its time over that of the first row, minus one; None without rows
     slower_fraction: float | None = None
-    """Its time over that of the first row, minus one; None without rows."""
 
-    own: Estimate | None = None
-    """Of the same layout under the recipe's own software."""
+    own: Estimate | None = None  # of the same layout under the recipe's own software
+    # that time over the first row's, minus one; None without rows
     own_slower_fraction: float | None = None
-    """That time over the first row's, minus one; None without rows."""
 
     @property
     def missing_bytes(self) -> float:

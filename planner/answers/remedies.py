@@ -18,8 +18,8 @@ class Remedy:
 
     change: Change
     plan: Plan
+    # seconds per token and GPU over those without memory limits; None where none are legal
     time_factor: float | None
-    """Seconds per token and GPU over those without memory limits; None where none are legal."""
 
 
 def best_within(case: Case, deadline: Deadline) -> Plan | None:
@@ -43,8 +43,7 @@ def _gpu_seconds_per_token(plan: Plan) -> float:
 class Remedies:
     """Looks for the nearest change of every kind after which something fits."""
 
-    asked: Case
-    """All frameworks asked; the question of the first one is changed."""
+    asked: Case  # all frameworks asked; the question of the first one is changed
     deadline: Deadline
     unconstrained: Plan | None
 

@@ -82,14 +82,13 @@ class RepairAnswer:
     context: Context
     strategy: Strategy
     violations: tuple[Violation, ...]
+    # where the plan is legal but for ``num_micro_batches``, which follows
     deficits: tuple[MemoryDeficit, ...]
-    """Where the plan is legal but for ``num_micro_batches``, which follows."""
+    # priced here, or on the cluster it was made for; None where it is legal on neither
     before: Plan | None
-    """Priced here, or on the cluster it was made for; None where it is legal on neither."""
+    # the fastest of those with the fewest changes first; empty where nothing is wrong
     repaired: tuple[Repaired, ...] = ()
-    """The fastest of those with the fewest changes first; empty where nothing is wrong."""
-    near: Near = NOTHING_SEARCHED
-    """What was looked at for repairs, and how many changes each has."""
+    near: Near = NOTHING_SEARCHED  # what was looked at for repairs, and how many changes each has
     seconds: float = 0.0
 
     @property

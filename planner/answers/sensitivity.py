@@ -99,14 +99,11 @@ class Sensitivity:
     """The answer: every figure's response."""
 
     case: Case
-    plan: Plan
-    """Of the question, or saved."""
-    best: Plan
-    """That a search finds; the same of a question."""
+    plan: Plan  # of the question, or saved
+    best: Plan  # that a search finds; the same of a question
     responses: tuple[ParameterSweep, ...]
     num_searches: int
-    is_proved: bool
-    """Every plan was proved best under the model."""
+    is_proved: bool  # every plan was proved best under the model
 
     @property
     def worth_measuring(self) -> tuple[ParameterSweep, ...]:
@@ -131,8 +128,7 @@ class _Asker:
     progress: Progress
     num_planned: int
     num_done: int = 0
-    is_proved: bool = True
-    """Every plan found was proved best."""
+    is_proved: bool = True  # every plan found was proved best
 
     def at(self, figure: Parameter, factor: float) -> Plan | None:
         """The winner where the figure is so many times as large.

@@ -29,20 +29,18 @@ ClusterOf = Callable[[int], ClusterSpec]  # the cluster of so many GPUs of the n
 class Sizing:
     """The smallest size that keeps the limits, and every useful size up to the largest."""
 
-    case: Case
-    """On the largest cluster."""
+    case: Case  # on the largest cluster
     limits: JobLimits
+    # the fastest plan of each; ascending in GPUs, each faster than all smaller ones
     sizes: tuple[Plan, ...]
-    """The fastest plan of each; ascending in GPUs, each faster than all smaller ones."""
-    chosen: Plan | None
-    """In a cluster of its own; None where no size keeps the limits."""
+    chosen: Plan | None  # in a cluster of its own; None where no size keeps the limits
+    # without a chosen one: sizes that keep the limits but for one kind of them; see
+    # ``nearest_sizes``
     nearest: tuple[Plan, ...] = ()
-    """Without a chosen one: sizes that keep the limits but for one kind of them; see
-    ``nearest_sizes``."""
+    # without a chosen one: the smallest beyond the largest cluster that keeps all limits
     enough: Plan | None = None
-    """Without a chosen one: the smallest beyond the largest cluster that keeps all limits."""
+    # the fewest GPUs that hold the job with nothing offloaded, where that are others
     resident: Plan | None = None
-    """The fewest GPUs that hold the job with nothing offloaded, where that are others."""
     searches: tuple[SearchResult, ...] = ()
 
     @property

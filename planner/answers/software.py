@@ -107,10 +107,9 @@ class SoftwareTopic:
     """One thing a plan assumes about its software."""
 
     name: str
-    phrase: Callable[[FrameworkTraits], str]
-    """Empty where there is nothing to say."""
+    phrase: Callable[[FrameworkTraits], str]  # empty where there is nothing to say
+    # whether a plan's numbers depend on it
     matters: Callable[[Context, Strategy], bool] = lambda _context, _strategy: True
-    """Whether a plan's numbers depend on it."""
 
 
 TOPICS: tuple[SoftwareTopic, ...] = (

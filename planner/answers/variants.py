@@ -44,8 +44,7 @@ class Variant:
     plan: Plan
     words: str
     num_changed: int
-    time_change: float
-    """Its time over that of the plan, minus one."""
+    time_change: float  # its time over that of the plan, minus one
 
 
 def variants(

@@ -45,18 +45,16 @@ class Change:
 
     words: str
     case: Case
+    # what to add to the command; ``without --fix ...`` takes an option away instead
     options: tuple[str, ...] = ()
-    """What to add to the command; ``without --fix ...`` takes an option away instead."""
-    cluster: str = ""
-    """What to say in place of the cluster, where that changes."""
+    cluster: str = ""  # what to say in place of the cluster, where that changes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
     """Changes of one kind by how much: if one lets something fit, those behind it do as well."""
 
-    at: Callable[[int], Change]
-    """The change of so many steps."""
+    at: Callable[[int], Change]  # the change of so many steps
     num_steps: int
 
 

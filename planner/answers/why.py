@@ -164,14 +164,11 @@ class WhyAnswer:
     """The best plan under the user's options beside the best of all."""
 
     case: Case
+    # of the space without the options, but for --allow; None where nothing fits in it
     best: Plan | None
-    """Of the space without the options, but for --allow; None where nothing fits in it."""
-    asked: Plan | None
-    """Of the space under the options; None where nothing fits in it."""
-    nothing: NothingFits | None
-    """Why nothing fits under the options."""
-    is_complete: bool
-    """No time limit struck."""
+    asked: Plan | None  # of the space under the options; None where nothing fits in it
+    nothing: NothingFits | None  # why nothing fits under the options
+    is_complete: bool  # no time limit struck
     notes: tuple[Note, ...] = ()
 
     @property
@@ -282,10 +279,8 @@ def why(
 class Side:
     """A question and its answer."""
 
-    label: str
-    """What was said otherwise: ``precision=fp8``; empty of the question as asked."""
-    answer: Answer | None
-    """None where nothing fits."""
+    label: str  # what was said otherwise: ``precision=fp8``; empty of the question as asked
+    answer: Answer | None  # None where nothing fits
     why_none: str = ""
 
     @property

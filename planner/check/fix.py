@@ -50,11 +50,9 @@ class RepairStart:
     """A whole strategy, however broken the file is, and what it is to become legal for."""
 
     reading: ParsedConfig
-    job: Job
-    """Its GPUs, batch and length are those that every fix keeps."""
+    job: Job  # its GPUs, batch and length are those that every fix keeps
     layout: Layout
-    completed: Completed
-    """The file as it stands."""
+    completed: Completed  # the file as it stands
 
     @property
     def num_gpus(self) -> int:
@@ -69,8 +67,7 @@ class Written:
     text: str
     errors: tuple[Finding, ...] = ()
     settings: Mapping[str, Located] = field(default_factory=dict)
-    layout: Layout | None = None
-    """As the text, read again, states it."""
+    layout: Layout | None = None  # as the text, read again, states it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +75,16 @@ class FixedFile:
     """What is wrong with a plan or a configuration file, and the smallest fix written into it."""
 
     source: SourceText
-    format: str
-    """``plan``, or the name of a format."""
-    model: str
-    """As the request or the plan names it."""
+    format: str  # ``plan``, or the name of a format
+    model: str  # as the request or the plan names it
     cluster: str
     num_gpus: int
     answer: RepairAnswer
+    # of a configuration as it stands; that a stage does not fit is in ``answer``
     errors: tuple[Finding, ...] = ()
-    """Of a configuration as it stands; that a stage does not fit is in ``answer``."""
     assumed: tuple[str, ...] = ()
+    # None where nothing fixes it, or nothing is wrong with a configuration
     written: Written | None = None
-    """None where nothing fixes it, or nothing is wrong with a configuration."""
 
     @property
     def is_sound(self) -> bool:
@@ -261,8 +256,8 @@ class _Writer:
     kind: Format
     source: SourceText
     start: RepairStart
+    # why layouts were not accepted, in the order they were tried
     reasons: list[str] = field(default_factory=list)
-    """Why layouts were not accepted, in the order they were tried."""
 
     def accepts(
         self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy

@@ -47,24 +47,17 @@ class FileResult:
     """One file: what it is, what is to be said about it, and whether that fails the check."""
 
     path: str
-    format: str = ""
-    """``plan``, or the name of a format; empty: not recognised."""
+    format: str = ""  # ``plan``, or the name of a format; empty: not recognised
     framework: str = ""
     model: str = ""
     cluster: str = ""
-    num_gpus: int = 0
-    """0: not known."""
-    findings: tuple[Finding, ...] = ()
-    """By line, the worst first on each."""
-    num_ignored: int = 0
-    """Findings left out because their rules are ignored."""
-    assumed: tuple[str, ...] = ()
-    """What neither file nor job say, in words."""
-    figures: Figures | None = None
-    """None where the layout is incomplete or illegal."""
+    num_gpus: int = 0  # 0: not known
+    findings: tuple[Finding, ...] = ()  # by line, the worst first on each
+    num_ignored: int = 0  # findings left out because their rules are ignored
+    assumed: tuple[str, ...] = ()  # what neither file nor job say, in words
+    figures: Figures | None = None  # None where the layout is incomplete or illegal
     fail_on: Severity = "error"
-    is_recognised: bool = True
-    """False of a file that is there and that no format takes for its own."""
+    is_recognised: bool = True  # False of a file that is there and that no format takes for its own
 
     @property
     def is_readable(self) -> bool:

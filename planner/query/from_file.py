@@ -49,8 +49,7 @@ RECOMPUTE = {
 class Software:
     """What is known of the framework beside its file, which comes first."""
 
-    framework: str = ""
-    """Whose it is; empty: the file's, whichever that is."""
+    framework: str = ""  # whose it is; empty: the file's, whichever that is
     profile: str = CURRENT
     settings: tuple[Setting, ...] = ()
 
@@ -75,20 +74,18 @@ class Request:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
+    # of a mixture, tokens beyond the mean on the busiest rank of experts; no file says it
     imbalance_fraction: float | None = None
-    """Of a mixture, tokens beyond the mean on the busiest rank of experts; no file says it."""
-    documents: str | None = None
-    """How long documents are and how they are batched; no file says it."""
+    documents: str | None = None  # how long documents are and how they are batched; no file says it
     software: Software | None = None
+    # decisions that the file leaves to a script or a recipe
     assumed: Mapping[str, object] = field(default_factory=dict)
-    """Decisions that the file leaves to a script or a recipe."""
+    # variables of a launch script beside the file
     environment: Mapping[str, Located] = field(default_factory=dict)
-    """Variables of a launch script beside the file."""
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
     with_advice: bool = True
-    time_limit_s: float | None = None
-    """Of the search for a better plan."""
+    time_limit_s: float | None = None  # of the search for a better plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +95,7 @@ class Job:
     model: ModelSpec
     cluster: ClusterSpec
     request: Request = Request()
-    training: Training = FULL
-    """As another file beside the configuration says."""
+    training: Training = FULL  # as another file beside the configuration says
 
 
 def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:

@@ -73,8 +73,8 @@ class Layout:
     context: Context
     strategy: Strategy
     places: Locations
+    # what decides memory and nobody has said: of ``recompute``, ``optimizer``, ``seq_len``
     assumes: tuple[str, ...] = ()
-    """What decides memory and nobody has said: of ``recompute``, ``optimizer``, ``seq_len``."""
 
     @property
     def num_gpus(self) -> int:
@@ -94,10 +94,8 @@ class Completed:
 
     world: CheckContext
     findings: tuple[Finding, ...]
-    layout: Layout | None
-    """None where the file contradicts itself or the job."""
-    assumed: tuple[str, ...]
-    """What neither file nor job say, in words."""
+    layout: Layout | None  # None where the file contradicts itself or the job
+    assumed: tuple[str, ...]  # what neither file nor job say, in words
 
 
 def complete(

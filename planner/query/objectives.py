@@ -99,40 +99,30 @@ def energy_kwh(hours: Column, accelerator: AcceleratorSpec) -> Column | None:
 class Amount:
     """What GPU-hours come to."""
 
+    # None where hwdb lacks the figure it is made of
     of_hours: Callable[[float, ClusterSpec], float | None]
-    """None where hwdb lacks the figure it is made of."""
+    # whose file that figure is missing from, its key there, and what to do about it
     lacks: Callable[[ClusterSpec], tuple[str, str, str]]
-    """Whose file that figure is missing from, its key there, and what to do about it."""
     column: str
-    is_always_shown: bool = False
-    """In tables of plans, not only where it is traded off."""
+    is_always_shown: bool = False  # in tables of plans, not only where it is traded off
+    # with its unit; None for a count in the unit of the column
     text: Callable[[float], str] | None = None
-    """With its unit; None for a count in the unit of the column."""
     includes: str
-    basis: Callable[[ClusterSpec], str]
-    """What stands behind it, in a sentence."""
+    basis: Callable[[ClusterSpec], str]  # what stands behind it, in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
     """One thing that plans are ranked by or that a frontier trades off."""
 
-    word: str
-    """How a user names it."""
-    title: str
-    """In the title of a frontier."""
-    plans: str
-    """What its best plans are; of the first one's GPUs, or of the headroom they leave."""
-    beaten: str
-    """By what plans may exist that were not proved worse, by a gap."""
-    order: "Order"
-    """How the search ranks."""
-    value: Callable[[Priced], float]
-    """Raises InputError where hwdb lacks a figure."""
-    sign: float = 1.0
-    """-1 where more is better."""
-    needs_limit: bool = False
-    """Without one the answer is known before a search."""
+    word: str  # how a user names it
+    title: str  # in the title of a frontier
+    plans: str  # what its best plans are; of the first one's GPUs, or of the headroom they leave
+    beaten: str  # by what plans may exist that were not proved worse, by a gap
+    order: "Order"  # how the search ranks
+    value: Callable[[Priced], float]  # raises InputError where hwdb lacks a figure
+    sign: float = 1.0  # -1 where more is better
+    needs_limit: bool = False  # without one the answer is known before a search
     amount: Amount | None = None
 
 
@@ -336,8 +326,7 @@ class Aim:
 
     objective: str = "iteration_s"
     limits: JobLimits = JobLimits()
-    pareto: tuple[str, ...] = ()
-    """Empty: a ladder of GPU counts instead."""
+    pareto: tuple[str, ...] = ()  # empty: a ladder of GPU counts instead
 
 
 # The fastest plans.

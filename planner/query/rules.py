@@ -15,8 +15,7 @@ class RuleInfo:
     name: str
     description: str
     severity: Severity = "error"
-    source: str = ""
-    """File of the framework that enforces it, where it is one of a framework."""
+    source: str = ""  # file of the framework that enforces it, where it is one of a framework
 
 
 # Rules that belong to no format: what must hold.
