@@ -30,10 +30,8 @@ from planner.spec.strategy import SCHEDULES
 from planner.units import GIB
 
 ALLOWABLE = "cross-domain-tp"  # a search leaves it out, and it may take less memory
-PROFILE = "profile="
 MARGIN_STEP = 0.005
 HOST_STEP_BYTES = 16 * GIB
-HOST_BYTES_PER_PARAM = 32.0  # more than any framework keeps of one, weights and staging included
 NOTHING_OFFLOADED = "--forbid offload"
 UNLIMITED = 2.0**24  # times the memory there is: more than any layout fills
 
@@ -91,16 +89,16 @@ def switches(case: Case) -> Iterator[Change]:
     """The framework's switches that take less memory, one by one, then all of them."""
     listed = [text.split() for text in case.context.traits.support.memory_switches]
     useful = [texts for texts in listed if _switched(case, texts) is not None]
-    everything = [text for texts in useful for text in texts]
-    several = [*useful, everything] if len(useful) > 1 else useful
-    yield from filter(None, (_switched(case, texts) for texts in several))
+    if len(useful) > 1:
+        useful.append([text for texts in useful for text in texts])
+    yield from filter(None, (_switched(case, texts) for texts in useful))
 
 
 def _switched(case: Case, texts: Sequence[str]) -> Change | None:
     """The question with a profile, settings or both; None where they are there already."""
     traits = case.context.traits
-    profiles = [text.removeprefix(PROFILE) for text in texts if text.startswith(PROFILE)]
-    plain = [f"traits.{text}" for text in texts if not text.startswith(PROFILE)]
+    profiles = [text.removeprefix("profile=") for text in texts if text.startswith("profile=")]
+    plain = [f"traits.{text}" for text in texts if not text.startswith("profile=")]
     if profiles and traits.profile != CURRENT:
         return None
     settings = read_settings(plain)
@@ -116,8 +114,8 @@ def _switched(case: Case, texts: Sequence[str]) -> Change | None:
         optimizer=traits.optimizer,
         memory_uncertainty_fraction=traits.memory_uncertainty_fraction,
     )
-    options = [word for text in plain for word in ("--set", text)]
-    options = [*(["--profile", profile] if profiles else []), *options]
+    options = ["--profile", profile] if profiles else []
+    options += [word for text in plain for word in ("--set", text)]
     return changed(case, replace(case.context, traits=made), *options)
 
 
@@ -139,7 +137,8 @@ def more_host_memory(case: Case) -> Scale:
     context = case.context
     have = context.cluster.node.host_memory_bytes or 0.0
     is_used = any(":host" in name for name in context.traits.support.offload)
-    most = HOST_BYTES_PER_PARAM * count_parameters(context.model) / HOST_USABLE_FRACTION
+    # 32 bytes: more than any framework keeps of a parameter, weights and staging included.
+    most = 32.0 * count_parameters(context.model) / HOST_USABLE_FRACTION
 
     def at(steps: int) -> Change:
         wanted = (math.floor(have / HOST_STEP_BYTES) + steps) * HOST_STEP_BYTES
@@ -266,7 +265,6 @@ def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Con
 
 
 MORE_NODES = (4, 16, 64)  # times the nodes there are, where their number is no limit
-MOST_GPUS = 2**17  # no larger cluster is looked at, unless the one asked about is
 HOST_MEMORY = ("host_memory_bytes", "host_memory_note", "nvme_bytes")  # of a node
 _NAME = re.compile(r"\d+x.+")
 
@@ -317,7 +315,8 @@ def more_nodes(context: Context) -> tuple[int, ...]:
     cluster = context.cluster
     factors = MORE_NODES if cluster.node.whole is None else (1, *MORE_NODES[:-1])
     possible = [factor * cluster.num_nodes for factor in factors]
-    most = MOST_GPUS // (cluster.node.whole or cluster.node).num_accelerators
+    # No larger cluster is looked at, unless the one asked about is.
+    most = 2**17 // (cluster.node.whole or cluster.node).num_accelerators
     return tuple(number for number in possible if number <= most) or (cluster.num_nodes,)
 
 

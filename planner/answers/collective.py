@@ -19,21 +19,16 @@ from planner.collectives.gradients import (
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.hierarchy import (
     GroupLevel,
-    HierarchyCost,
     on_levels,
     unsuitable,
 )
 from planner.cost.network import collective_s, link_share, point_to_point_s
 from planner.cost.topology import Group
 from planner.errors import InputError
-from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind, LevelSpec
+from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind
 
 # Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling.
 SIZES = 2.0 ** np.arange(10.0, 34.25, 0.5)
-# Between the starts of two messages over a network (NCCL, src/graph/tuning.cc: net overhead).
-NETWORK_ISSUE_S = 1e-6
-# The same inside a domain, where threads write to several partners side by side; assumed.
-DOMAIN_ISSUE_S = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +126,28 @@ def group_levels(cluster: ClusterSpec, num_ranks: int) -> tuple[GroupLevel, ...]
             message = f"{num_ranks} ranks do not fill whole units of {below}; nearest are {nearest}"
             raise InputError.single("command line", "--group", message)
         if inside > below:
-            issue_s = DOMAIN_ISSUE_S if index <= cluster.num_inner_levels else NETWORK_ISSUE_S
-            found.append(_group_level(level, inside // below, inside, issue_s))
+            part = level.within(inside)
+            share = float(np.asarray(link_share(part, np.asarray(inside))))
+            # Between the starts of two messages over a network 1 µs (NCCL, src/graph/tuning.cc: net
+            # overhead); inside a domain threads write to several partners side by side: assumed.
+            issue_s = 1e-7 if index <= cluster.num_inner_levels else 1e-6
+            is_closed = (
+                part.topology.startswith("torus") and d == length >= SHORTEST_CLOSED_DIMENSION
+                for d, length in zip(part.dims, level.dims, strict=True)
+            )
+            found.append(
+                GroupLevel(
+                    name=part.name,
+                    members=inside // below,
+                    latency_s=part.latency_s,
+                    bytes_per_s=part.achieved_bytes_per_s * share,
+                    topology=part.topology,
+                    dims=part.dims,
+                    closes=tuple(is_closed),
+                    reduces_in_network=part.reduces_in_network,
+                    issue_s=issue_s,
+                )
+            )
         below = max(below, inside)
     return tuple(found)
 
@@ -146,26 +161,6 @@ def most_whole_ranks(cluster: ClusterSpec) -> int:
             return inside // below * below
         below = max(below, inside)
     return cluster.num_accelerators
-
-
-def _group_level(whole: LevelSpec, members: int, inside: int, issue_s: float) -> GroupLevel:
-    """A level as so many of its ranks use it."""
-    part = whole.within(inside)
-    share = float(np.asarray(link_share(part, np.asarray(inside))))
-    return GroupLevel(
-        name=part.name,
-        members=members,
-        latency_s=part.latency_s,
-        bytes_per_s=part.achieved_bytes_per_s * share,
-        topology=part.topology,
-        dims=part.dims,
-        closes=tuple(
-            part.topology.startswith("torus") and d == length >= SHORTEST_CLOSED_DIMENSION
-            for d, length in zip(part.dims, whole.dims, strict=True)
-        ),
-        reduces_in_network=part.reduces_in_network,
-        issue_s=issue_s,
-    )
 
 
 def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
@@ -182,6 +177,9 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     costs = [on_levels(name, kind, question.num_bytes, levels) for name in names]
     costs.sort(key=lambda cost: float(cost.total.time_s))
     plan_s = planned_s(kind, question.num_bytes, num_ranks, cluster)
+    # The fastest algorithm from each size of SIZES on at which it changes.
+    best = np.argmin([on_levels(name, kind, SIZES, levels).total.time_s for name in names], axis=0)
+    changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
     return CollectiveAnswer(
         collective=kind,
         bytes=question.num_bytes,
@@ -191,12 +189,22 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         ranks=num_ranks,
         note=question.note,
         levels=levels,
-        algorithms=tuple(_algorithm(question, cost) for cost in costs),
+        algorithms=tuple(
+            AlgorithmRow(
+                **asdict(_share(cost.algorithm, cost.total)),
+                busbw_bytes_per_s=_busbw(question, float(cost.total.time_s)),
+                bottleneck=cost.bottleneck,
+                levels=tuple(_share(level.name, level) for level in cost.levels),
+            )
+            for cost in costs
+        ),
         plan_s=plan_s,
         plan_busbw_bytes_per_s=None if plan_s is None else _busbw(question, plan_s),
         plan_is_measured=kind in cluster.accelerator.collectives
         and num_ranks <= cluster.domain.num_accelerators,
-        crossovers=_crossovers(kind, names, levels),
+        crossovers=tuple(
+            Crossover(from_bytes=float(SIZES[at]), algorithm=names[best[at]]) for at in changes
+        ),
         ways=tuple(_ways(question, levels, float(costs[0].total.time_s))),
     )
 
@@ -204,16 +212,6 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
 def _busbw(question: CollectiveQuestion, seconds: float) -> float:
     factor = float(busbw_factor(question.kind, float(question.num_ranks)))
     return factor * question.num_bytes / seconds if seconds else 0.0
-
-
-def _algorithm(question: CollectiveQuestion, cost: HierarchyCost) -> AlgorithmRow:
-    seconds = float(cost.total.time_s)
-    return AlgorithmRow(
-        **asdict(_share(cost.algorithm, cost.total)),
-        busbw_bytes_per_s=_busbw(question, seconds),
-        bottleneck=cost.bottleneck,
-        levels=tuple(_share(level.name, level) for level in cost.levels),
-    )
 
 
 def _share(name: str, cost: CollectiveCost) -> ShareRow:
@@ -273,18 +271,6 @@ def _way(name: str, cost: CollectiveCost, note: str, *, changes: bool) -> WayRow
         sent_bytes=float(cost.sent_bytes),
         changes_training=changes,
         note=note,
-    )
-
-
-def _crossovers(
-    kind: CollectiveKind, names: Sequence[str], levels: Sequence[GroupLevel]
-) -> tuple[Crossover, ...]:
-    """Fastest algorithm from each size of SIZES on at which it changes."""
-    times = [on_levels(name, kind, SIZES, levels).total.time_s for name in names]
-    best = np.argmin(times, axis=0)
-    changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
-    return tuple(
-        Crossover(from_bytes=float(SIZES[index]), algorithm=names[best[index]]) for index in changes
     )
 
 

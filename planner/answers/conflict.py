@@ -1,6 +1,6 @@
 """Limits of a question that no layout keeps together, and the layout that lacks least memory."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -59,7 +59,8 @@ class Limits:
 
     def probe(self, kept: frozenset[str]) -> Witness[FeasiblePlan] | None:
         """Some layout that keeps the limits named."""
-        for context in self._sizes(kept):
+        sizes = (with_nodes(self.context, number) for number in more_nodes(self.context))
+        for context in (self.context,) if GPUS in kept else sizes:
             for name, lift in WITHOUT.items():
                 context = context if name in kept else lift(context)
             case = Case(contexts=(context,), narrowing=self._kept(context, kept))
@@ -68,12 +69,6 @@ class Limits:
                 violated = self.violated(found.strategy) - kept
                 return Witness(layout=found, violated=violated)
         return None
-
-    def _sizes(self, kept: frozenset[str]) -> Iterator[Context]:
-        if GPUS in kept:
-            yield self.context
-            return
-        yield from (with_nodes(self.context, number) for number in more_nodes(self.context))
 
     def _kept(self, context: Context, kept: frozenset[str]) -> Narrowing:
         """The narrowing of the options kept.

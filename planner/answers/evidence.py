@@ -175,8 +175,6 @@ KINDS = dict(
         key=lambda item: KINDS_OF_DIFFERENCE.index(item[1]),
     )
 )
-# Kinds without pairs of their own that count only where nothing else differs.
-MINOR = ("virtual stages", "schedule", "placement", "layers per stage")
 MIXED = "mixed"  # pairs that differ in several ways, or in one of which too few runs were published
 
 
@@ -205,7 +203,9 @@ def kinds_of_difference(first: Strategy, second: Strategy) -> tuple[str, ...]:
     kinds = dict.fromkeys(
         kind for name, kind in KINDS.items() if getattr(first, name) != getattr(second, name)
     )
-    own = tuple(kind for kind in kinds if kind not in MINOR)
+    # Kinds without pairs of their own count only where nothing else differs.
+    minor = ("virtual stages", "schedule", "placement", "layers per stage")
+    own = tuple(kind for kind in kinds if kind not in minor)
     return own or tuple(kinds)
 
 

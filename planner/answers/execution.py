@@ -149,18 +149,10 @@ class _Maker:
         number = self.strategy.num_micro_batches
         return ((kind == "B") * len(self.stages) + chunk) * number + micro_batch
 
-    def received(self, slot: Slot, stage: int) -> Iterator[tuple[Operation, int]]:
-        """Operations of other stages whose results a slot needs, and where they ran."""
-        for operation in inputs_of(slot, len(self.stages)):
-            source = self.stages[operation.chunk]
-            if source != stage:
-                yield operation, source
-
     def sent(self, slot: Slot, stage: int) -> Iterator[tuple[Operation, int]]:
         """Operations of a slot whose results another stage needs, and which."""
         for operation in slot:
-            kind, chunk, _ = operation
-            target = chunk + {"F": 1, "B": -1, "W": 0}[kind]
+            target = operation.chunk + {"F": 1, "B": -1, "W": 0}[operation.kind]
             if 0 <= target < len(self.stages) and self.stages[target] != stage:
                 yield operation, self.stages[target]
 
@@ -184,7 +176,11 @@ class _Maker:
     def slot(self, line: _Line, each: Slice, stage: int) -> None:
         """Receive, gather over tp, compute, collectives, send."""
         line.now_s, after = each.start_s, line.ends
-        received, sent = list(self.received(each.slot, stage)), list(self.sent(each.slot, stage))
+        needed = inputs_of(each.slot, len(self.stages))
+        # Of other stages, and where they ran.
+        received = [(one, self.stages[one.chunk]) for one in needed]
+        received = [(one, source) for one, source in received if source != stage]
+        sent = list(self.sent(each.slot, stage))
         transfer_s = each.seconds.get(TRANSFER, 0.0)
         on_send = transfer_s if sent else 0.0
         on_receive = transfer_s - on_send if received else 0.0

@@ -38,10 +38,6 @@ from planner.notes import Note
 from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
 
-# Time items behind the last backward.
-AFTER_PIPELINE = ("data_parallel", "optimizer_step", "tied_embedding", "step_overhead")
-TREES = ("", "memory", "time")  # what stands for one tree, or for both; all else is an item
-
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnswer:
@@ -167,10 +163,12 @@ class TimeTreeRow(EstimateRow):
         """The time of an estimate, and of its schedule by simulation."""
         pipeline = None
         if strategy.pp > 1:
+            after_pipeline = ("data_parallel", "optimizer_step", "tied_embedding", "step_overhead")
+            exposed_s = (
+                item.exposed_s for name, item in estimate.time.items() if name not in after_pipeline
+            )
             simulated_s = simulated_makespan_s(price(context, strategy))
-            exposed_s = {name: item.exposed_s for name, item in estimate.time.items()}
-            formula_s = sum(exposed_s[name] for name in exposed_s if name not in AFTER_PIPELINE)
-            pipeline = PipelineRow(formula_s=formula_s, simulated_s=simulated_s)
+            pipeline = PipelineRow(formula_s=sum(exposed_s), simulated_s=simulated_s)
         return cls(
             **figures(EstimateRow, estimate),
             slowest_stage=estimate.slowest_stage,
@@ -293,7 +291,9 @@ class ExplainDocument(LayoutFigures):
             memory=told(MemoryRow, estimate.memory) if what in ("", "memory") else None,
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
             about={name: summary_of(item) for name, item in items.items() if item},
-            item=None if what in TREES else ItemRow.of(what, context, strategy, estimate),
+            item=ItemRow.of(what, context, strategy, estimate)
+            if what not in ("", "memory", "time")
+            else None,
             evidence=evidence(context, strategy),
             saved=saved,
         )

@@ -37,8 +37,6 @@ from planner.spec.cluster import NodeSpec
 from planner.spec.precision import traits_at_precision
 from planner.units import format_seconds
 
-HOPELESS = 100.0  # elapsed over useful time from which on a job is said never to end
-
 
 @dataclass(frozen=True, kw_only=True)
 class JobAssumptions:
@@ -234,7 +232,8 @@ class Job:
         if self.total_tokens < batch:
             message = f"less than one batch of {batch:,} tokens; given {self.total_tokens:,}"
             raise InputError.single("command line", "--tokens", message)
-        if not self.factor < HOPELESS:
+        # Elapsed over useful time from which on a job is said never to end.
+        if not self.factor < 100.0:
             raise InputError.single(
                 "command line",
                 "--node-mtbf",

@@ -22,8 +22,6 @@ from planner.spec.strategy import Strategy
 MICRO_BATCH, SEQUENCE = "micro-batch", "sequence"
 BATCH = "global batch"
 STEPS_PER_DOUBLING = 16  # values looked at between powers of two: 6 % apart, as sure as peaks are
-LEAST_LENGTH = 128
-LEAST_BATCHES = 2  # micro-batches of every replica at least: gradients are then accumulated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,8 @@ class _Quantity:
             return 1
         options = self.case.narrowing.values
         degrees = math.lcm(*options.get("cp", ()), *options.get("tp", ()))
-        return LEAST_LENGTH * degrees // (degrees & -degrees)
+        # 128 tokens times what is odd of the degrees.
+        return 128 * degrees // (degrees & -degrees)
 
     def at(self, value: int) -> Case:
         """The question at a value, at one micro-batch where its options leave several."""
@@ -102,7 +101,13 @@ class _Quantity:
         def changed(context: Context) -> Context:
             if is_length:
                 context = replace(context, job=replace(context.job, seq_len=value))
-            return context if self.keeps_batch else _with_batch(context, micro_batch)
+            if self.keeps_batch:
+                return context
+            # A batch near its own that any layout cuts into whole micro-batches, two of every
+            # replica at least: gradients are then accumulated.
+            each = micro_batch * context.cluster.num_accelerators
+            batch = each * max(round(context.job.global_batch / each), 2)
+            return replace(context, job=replace(context.job, global_batch=batch))
 
         case = self.case.with_each(changed)
         if "micro_batch" in case.narrowing.values:
@@ -157,27 +162,6 @@ class _Quantity:
         is_cut = beyond - found > 1
         return values[found], None if is_cut else values[beyond], is_cut
 
-    def divisor(self, value: int) -> int:
-        """The largest micro-batch up to ``value`` that the batch is cut into, and that fits."""
-        batch = self.case.context.job.global_batch
-        sizes = (size for size in range(min(value, batch), 0, -1) if batch % size == 0)
-        return next((size for size in sizes if self.fits(size)), 0)
-
-    def binding(self, beyond: int) -> tuple[str, ...]:
-        """The memories that would let a value fit if they had no limit, each alone or both."""
-        return tuple(
-            name
-            for name, lift in WITHOUT.items()
-            if fits(self.at(beyond).with_each(lift), self.deadline) is not None
-        )
-
-
-def _with_batch(context: Context, micro_batch: int) -> Context:
-    """The context with a batch near its own that any layout cuts into whole micro-batches."""
-    each = micro_batch * context.cluster.num_accelerators
-    number = max(round(context.job.global_batch / each), LEAST_BATCHES)
-    return replace(context, job=replace(context.job, global_batch=each * number))
-
 
 def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = None) -> Largest:
     """The largest value of one quantity, what binds it, and the fastest plan there.
@@ -191,11 +175,19 @@ def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = Non
     try:
         if is_size and has_batch and value and not is_cut:
             own = replace(quantity, keeps_batch=True)
-            inside = own.divisor(value)
+            # The largest that the batch is cut into, and that fits.
+            batch = own.case.context.job.global_batch
+            sizes = (size for size in range(min(value, batch), 0, -1) if batch % size == 0)
+            inside = next((size for size in sizes if own.fits(size)), 0)
             if inside < value:
                 value, beyond, binds = inside, value, (BATCH,)
         if beyond is not None and not binds:
-            binds = quantity.binding(beyond)
+            case = quantity.at(beyond)
+            binds = tuple(
+                name
+                for name, lift in WITHOUT.items()
+                if fits(case.with_each(lift), quantity.deadline) is not None
+            )
     except SearchTimeoutError:
         beyond, is_cut = None, True
     plans = best(own.at(value), quantity.deadline).plans if value else ()

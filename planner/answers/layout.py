@@ -29,7 +29,6 @@ from planner.spec.strategy import (
     split_values,
 )
 
-LAYERS = "layers_per_stage"
 # Follow from layers per stage and an option; left out where the layers are wrong already.
 DERIVED = {
     policy.counts: "recompute_layers" if policy.is_recomputed else "offload_activations"
@@ -66,15 +65,6 @@ def requested(**options: Option) -> LayoutRequest:
     values: dict[str, Any] = {**options}
     stated = {name: value for name, value in given.items() if value is not None}
     return LayoutRequest(given=stated, **values)
-
-
-def _zero_stage(context: Context, pp: int) -> int:
-    """The highest usual stage the framework offers here with this optimizer."""
-    support = context.traits.support
-    offered = support.zero_stages_with_pp if pp > 1 else support.zero_stages
-    possible = set(offered) & set(context.traits.optimizer.zero_stages)
-    usual = {stage for stage in possible if stage <= support.usual_zero_stage}
-    return max(usual or possible, default=0)
 
 
 def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
@@ -181,11 +171,15 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
     """Complete the request; nothing is checked."""
     asked, support = request.layout, context.traits.support
     tp, pp = asked["tp"], asked["pp"]
+    # The highest usual stage that the framework offers here with this optimizer.
+    offered = support.zero_stages_with_pp if pp > 1 else support.zero_stages
+    possible = set(offered) & set(context.traits.optimizer.zero_stages)
+    usual = {stage for stage in possible if stage <= support.usual_zero_stage}
     follows = {
         "vpp": 2 if asked["schedule"] in V_SHAPED else 1,
         "dp": max(context.cluster.num_accelerators // gpus_of_replica(asked), 1),
         "etp": int(support.usual_etp(tp, asked["ep"])),
-        "zero_stage": _zero_stage(context, pp),
+        "zero_stage": max(usual or possible, default=0),
         "sequence_parallel": tp > 1 and support.sequence_parallel,
     }
     values = {**asked, **follows, **request.given}
@@ -220,13 +214,10 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     if request.global_batch is None:
         context = with_batch(context, strategy)
     broken = list(violations(context, strategy))
-    has_layers = all(one.key != LAYERS for one in broken)
+    if any(one.key == "layers_per_stage" for one in broken):
+        broken = [one for one in broken if one.key not in DERIVED]
     _raise(
-        [
-            (f"--{OPTIONS.get(one.key, one.key).replace('_', '-')}", one.message)
-            for one in broken
-            if has_layers or one.key not in DERIVED
-        ]
+        [(f"--{OPTIONS.get(one.key, one.key).replace('_', '-')}", one.message) for one in broken]
     )
     return context, strategy
 
@@ -267,11 +258,7 @@ def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     if vpp == 1:
         base, rest = divmod(num_layers, pp)
         return tuple(base + (stage < rest) for stage in range(pp))
-    return _filled(default_layers(num_layers, pp, vpp), -(-num_layers // (pp * vpp)), vpp)
-
-
-def _filled(stages: tuple[int, ...], size: int, vpp: int) -> tuple[int, ...]:
-    """Chunks of stages whose last chunks lack what is missing."""
+    stages, size = default_layers(num_layers, pp, vpp), -(-num_layers // (pp * vpp))
     return tuple(
         max(0, min(size, layers - chunk * size)) for chunk in range(vpp) for layers in stages
     )
@@ -324,8 +311,7 @@ def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]
     changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
     if before.etp == before.tp and after.etp == after.tp:
         changed.pop("etp", None)
-    same_stages = before.pp == after.pp
-    if not same_stages:
+    if before.pp != after.pp:
         changed.pop("layers per stage", None)
     if "none" in (first["recompute"], second["recompute"]):
         changed.pop("recompute modules", None)

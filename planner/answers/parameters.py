@@ -8,10 +8,8 @@ from typing import Any
 from planner.catalog.hardware import usual_ranges
 from planner.cost.context import Context
 from planner.cost.kernels import FALLBACKS
-from planner.spec.cluster import GemmEfficiency
 from planner.units import GB, GIB, TERA, US
 
-SHARES = 8  # of batch, length and layers: a change is in whole eighths, so that it divides well
 NODE, ACCELERATOR = "cluster.node", "cluster.node.accelerator"
 SUSTAINED = "gemm_sustained_fraction"
 
@@ -54,7 +52,8 @@ class Parameter:
         """What a factor really is here: of counts in steps of a power of two."""
         if self.is_hardware:
             return min(factor, self.most / self.value) if self.most else factor
-        step = 1 << max(0, (int(self.value) // SHARES).bit_length() - 1)
+        # A change is in about whole eighths, so that it divides well.
+        step = 1 << max(0, (int(self.value) // 8).bit_length() - 1)
         return max(1, round(self.value * factor / step) * step) / self.value
 
     def is_worse(self, factor: float) -> bool:
@@ -77,13 +76,6 @@ def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf
     return replace(part, **{name: scaled(getattr(part, name), rest, factor, most)})
 
 
-def _sustained_ends(gemm: GemmEfficiency) -> tuple[float, float]:
-    """Of machines with this part where they are known to differ, else the usual ones."""
-    if not gemm.has_range:
-        return usual_ranges()[SUSTAINED]
-    return gemm.slowest / gemm.sustained_fraction, gemm.fastest / gemm.sustained_fraction
-
-
 def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
     return [*_of_node(context), *_of_network(context), *_of_host(context), *_of_job(context)]
@@ -94,6 +86,13 @@ def _of_node(context: Context) -> list[Parameter]:
     accelerator, inside = context.cluster.accelerator, context.cluster.node.scale_up
     peaks, ends = accelerator.peak_flops_per_s, usual_ranges()
     dtype = next(name for name in FALLBACKS[context.job.precision] if peaks.get(name))
+    gemm, sustained_ends = accelerator.gemm, ends[SUSTAINED]
+    # Of machines with this part, where they are known to differ.
+    if gemm.has_range:
+        sustained_ends = (
+            gemm.slowest / gemm.sustained_fraction,
+            gemm.fastest / gemm.sustained_fraction,
+        )
     own = [
         Parameter(
             key="fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops",
@@ -105,9 +104,9 @@ def _of_node(context: Context) -> list[Parameter]:
         Parameter(
             key=SUSTAINED,
             title="products' share of it",
-            value=accelerator.gemm.sustained_fraction,
+            value=gemm.sustained_fraction,
             paths=(f"{ACCELERATOR}.gemm.sustained_fraction",),
-            ends=_sustained_ends(accelerator.gemm),
+            ends=sustained_ends,
             most=1.0,
         ),
         Parameter(

@@ -45,8 +45,6 @@ from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
-# Keys of ``inputs`` that say how the plan trains otherwise.
-NOT_COVERED = ("gradient_exchange", "zenflow")
 Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
 
 
@@ -153,22 +151,6 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
     return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
 
 
-def _check_covered(data: dict[str, Any], path: Path) -> None:
-    """Refuse other versions, and by name what earlier ones could save and this does not model."""
-    version, inputs = data.get("schema_version"), data.get("inputs")
-    if version != SCHEMA_VERSION:
-        raise InputError.single(
-            str(path),
-            "schema_version",
-            f"not a plan file of this version: {version!r} given, allowed is {SCHEMA_VERSION}; "
-            "make it again with `planner plan ... --save`",
-        )
-    for key in NOT_COVERED:
-        if isinstance(inputs, dict) and key in inputs:
-            message = "not covered: the plan trains otherwise than is modelled here"
-            raise InputError.single(str(path), f"inputs.{key}", message)
-
-
 def _with_training(
     traits: FrameworkTraits, inputs: InputsPart, model: ModelSpec, where: str
 ) -> FrameworkTraits:
@@ -258,7 +240,19 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
     ``cluster`` stands in place of the file's own.
     """
     data = load_yaml(path)
-    _check_covered(data, path)
+    version, inputs = data.get("schema_version"), data.get("inputs")
+    if version != SCHEMA_VERSION:
+        raise InputError.single(
+            str(path),
+            "schema_version",
+            f"not a plan file of this version: {version!r} given, allowed is {SCHEMA_VERSION}; "
+            "make it again with `planner plan ... --save`",
+        )
+    # What earlier versions could save and this one does not model.
+    for key in ("gradient_exchange", "zenflow"):
+        if isinstance(inputs, dict) and key in inputs:
+            message = "not covered: the plan trains otherwise than is modelled here"
+            raise InputError.single(str(path), f"inputs.{key}", message)
     file = validate(PlanFile, data, str(path))
     context = _context(file.inputs, path, cluster or file.inputs.cluster)
     strategy = _strategy(file.strategy, path, context.traits.support)

@@ -3,15 +3,12 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from planner.answers.base import Plan, plans_of
-from planner.answers.plan_file import read_plan
 from planner.answers.whatif import price as layout_priced
 from planner.cost.context import Context
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.cost.stage_model import price
-from planner.errors import InputError
 from planner.search.near import SPLIT, Accepts, Near, Neighborhood, nearest
 from planner.search.search import Progress
 from planner.search.space.legality import LAYERS, Violation, violations
@@ -159,14 +156,6 @@ def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = Non
         deficits=tuple(memory_deficits(context, filled_in)) if is_legal else (),
         before=before if isinstance(before, Plan) else None,
     )
-
-
-def own_context(path: Path) -> Context | None:
-    """What a plan was made for; None where that cannot be read any more."""
-    try:
-        return read_plan(path)[0]
-    except InputError:
-        return None
 
 
 def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDeficit]:

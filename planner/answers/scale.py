@@ -30,7 +30,6 @@ LIMITS = {
 OTHER = "other"
 TOO_LATE = "nothing found within the time limit"
 BITE_FRACTION = 0.05  # a limit bites from the size on at which it costs this share of GPU time
-NAMED_FRACTION = 0.005  # losses below this name no limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class Scaling:
     def limit(self, plan: Plan) -> str | None:
         """The limit that takes most; None where none takes anything worth a name."""
         name, loss = max(self.losses(plan).items(), key=lambda item: item[1])
-        return name if loss >= NAMED_FRACTION else None
+        return name if loss >= 0.005 else None  # smaller losses name no limit
 
     def bites(self) -> dict[str, list[tuple[int, float]]]:
         """Per limit that ever bites: the sizes where it does, and its loss there."""
@@ -167,15 +166,6 @@ def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:
     found = best(case, deadline or Deadline(), uses_all=True)
     fastest = sorted(found.plans, key=lambda plan: plan.estimate.iter_time_s)[:1]
     return replace(found, plans=tuple(fastest))
-
-
-def _why_none(found: Found) -> str:
-    """Why there is no plan on all GPUs; empty where there is one."""
-    if found.plan is not None:
-        return ""
-    is_legal = any(result.num_shapes for result in found.searches)
-    why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
-    return why if found.is_complete else TOO_LATE
 
 
 def scaling(
@@ -205,7 +195,11 @@ def scaling(
         ]
         found = fastest_on_all(replace(case, contexts=tuple(sized)), deadline)
         seconds += sum(result.seconds for result in found.searches)
-        why = _why_none(found)
+        why = ""
+        if found.plan is None:
+            is_legal = any(result.num_shapes for result in found.searches)
+            why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
+            why = why if found.is_complete else TOO_LATE
         points.append(
             ScalePoint(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why)
         )

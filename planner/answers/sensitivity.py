@@ -18,7 +18,6 @@ from planner.spec.strategy import Strategy
 FACTORS = (0.5, 0.9, 1.1, 2.0)  # of a figure's value, at which is planned again
 CROSSING_RATIO = 1.01  # a crossing lies between values that differ by less
 WORTH_FRACTION = 0.002  # of time; figures that move less have no effect
-SEARCHES_OF_A_CROSSING = 3  # about, as most lie where prices say
 PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned again
 
 Price = Callable[[float], float]  # factor of a figure to seconds
@@ -181,7 +180,8 @@ def sensitivity(
     if best is None:
         return None
     known = parameters(best.context)
-    usual = len(known) * (len(FACTORS) + SEARCHES_OF_A_CROSSING)
+    # About three searches of a crossing, as most lie where prices say.
+    usual = len(known) * (len(FACTORS) + 3)
     deadline.plan_for(usual * len(case.contexts))
     asker = _Asker(
         case=case,

@@ -19,9 +19,6 @@ from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import OFFLOAD_POLICIES
 
-SAME_TIME = 1e-6  # relative difference up to which a large cluster and its part are priced alike
-NEXT_SIZES = 4  # times the fewest GPUs up to which the next sizes are shown at least
-
 ClusterOf = Callable[[int], ClusterSpec]  # the cluster of so many GPUs of the node that is sized
 
 
@@ -138,7 +135,8 @@ class Sizer:
             if chosen is None:
                 continue
             ratio = chosen.estimate.iter_time_s / size.estimate.iter_time_s
-            differs = abs(ratio - 1.0) > SAME_TIME
+            # Else the large cluster and its part are priced alike.
+            differs = abs(ratio - 1.0) > 1e-6
             while differs and row and (smaller := own(row - 1)):
                 chosen, row = smaller, row - 1
             return chosen
@@ -192,7 +190,8 @@ class Sizer:
         for cluster in clusters:
             found = self.sizing(on_cluster(case, cluster))
             sizes = found.sizes
-            if sizes and sizes[0].num_gpus * NEXT_SIZES <= cluster.num_accelerators:
+            # So that sizes up to four times the fewest GPUs are shown.
+            if sizes and sizes[0].num_gpus * 4 <= cluster.num_accelerators:
                 break
         assert found is not None
         return found

@@ -230,12 +230,6 @@ def phrases(traits: FrameworkTraits) -> dict[str, str]:
     return {name: text for name, text in said.items() if text}
 
 
-def _settings(traits: FrameworkTraits) -> str:
-    """Return the traits a user set, as ``--set`` takes them."""
-    shown = ", ".join(f"traits.{path}={shown_value(value)}" for path, value in traits.settings)
-    return f"; set {shown}" if shown else ""
-
-
 def shown_value(value: object) -> str:
     """Return a trait's value as ``--set`` takes it."""
     if isinstance(value, list | tuple):
@@ -243,16 +237,6 @@ def shown_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-SHOWN_PROFILES = 5  # named where another can be chosen; all stand in ``planner show frameworks``
-
-
-def _others(traits: FrameworkTraits) -> str:
-    others = [name for name in profile_names(traits.name) if name != traits.profile]
-    named, more = others[:SHOWN_PROFILES], len(others) - SHOWN_PROFILES
-    rest = f", {more} more" if more > 0 else ""
-    return f" ({', '.join(named)}{rest})" if others else ""
 
 
 def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:
@@ -265,9 +249,15 @@ def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:
         if topic.name in said and any(topic.matters(context, strategy) for strategy in used)
     ]
     versions = profile_title(traits.name, traits.profile).versions
+    shown = ", ".join(f"traits.{path}={shown_value(value)}" for path, value in traits.settings)
+    settings = f"; set {shown}" if shown else ""
+    # Five are named; all stand in ``planner show frameworks``.
+    others = [name for name in profile_names(traits.name) if name != traits.profile]
+    more = f", {len(others) - 5} more" if len(others) > 5 else ""
+    profiles = f" ({', '.join(others[:5])}{more})" if others else ""
     return (
-        f"assumes {traits.name} {traits.profile}: {versions}{_settings(traits)}; "
-        f"{', '.join(matter)}. Change with --profile{_others(traits)} or --set "
+        f"assumes {traits.name} {traits.profile}: {versions}{settings}; "
+        f"{', '.join(matter)}. Change with --profile{profiles} or --set "
         "traits.SECTION.KEY=VALUE (`planner show frameworks`)."
     )
 

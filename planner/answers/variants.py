@@ -31,11 +31,6 @@ from planner.spec.strategy import (
     with_policy_on_all_layers,
 )
 
-SEARCHED = 12  # variants of a layout that are looked at
-# Layers of a model of which mixed policies are looked at: the choices grow with the cube.
-MOST_MIXED = 256
-FOLLOWING = ("layers per stage",)  # what differs as a consequence, and is no decision of its own
-
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
@@ -54,7 +49,7 @@ def variants(
     fixed = {name: (int(getattr(plan.strategy, name)),) for name in LAYOUT}
     within = replace(narrowing, values={**narrowing.values, **fixed})
     case = Case(contexts=(plan.context,), narrowing=within)
-    found = best(case, Deadline(limit_s), top=SEARCHED, penalised=False).plans
+    found = best(case, Deadline(limit_s), top=12, penalised=False).plans
     return tuple(_variant(plan, other) for other in found if other.strategy != plan.strategy)
 
 
@@ -67,7 +62,8 @@ def mixed_policy_gain(
     fastest policy that can be said, be it the plan's or not.
     """
     is_said = plan.context.traits.support.policy_scope == "layers"
-    is_deep = plan.context.model.num_blocks > MOST_MIXED
+    # The choices grow with the cube of the layers.
+    is_deep = plan.context.model.num_blocks > 256
     if MIXED_LAYERS in narrowing.allowed or is_said or is_deep:
         return None
     columns = plan.strategy.columns()
@@ -85,9 +81,10 @@ def mixed_policy_gain(
 
 
 def _variant(plan: Plan, other: Plan) -> Variant:
-    differing = differences(plan.strategy, other.strategy)
-    decided = {name: now for name, (_, now) in differing.items() if name not in FOLLOWING}
-    words = [f"{name} {now.replace(', ', '+')}" for name, now in decided.items()]
+    decided = differences(plan.strategy, other.strategy)
+    # A consequence, and no decision of its own.
+    decided.pop("layers per stage", None)
+    words = [f"{name} {now.replace(', ', '+')}" for name, (_, now) in decided.items()]
     return _variant_of(plan, other, words or ["other stages"])
 
 
@@ -191,21 +188,18 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
                 degree = 2 * getattr(strategy, name)
                 yield f"{name} {degree}", replace(half, **{name: degree})
         if 2 * strategy.pp <= context.model.num_blocks:
-            yield f"pp {2 * strategy.pp}", _with_stages(context, half, 2 * strategy.pp)
+            pp = 2 * strategy.pp
+            layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
+            most = dict(zip(POLICIES, map(max, half.policy_counts), strict=True))
+            under = {name: [min(most[name], number) for number in layers] for name in RECOMPUTED}
+            split = split_values(layers, policy_counts(layers, under))
+            yield f"pp {pp}", replace(half, pp=pp, **split)
     if context.model.moe:
         support, ep = context.traits.support, 2 * strategy.ep
         etp = strategy.etp
         if etp == support.usual_etp(strategy.tp, strategy.ep):
             etp = int(support.usual_etp(strategy.tp, ep))
         yield f"ep {ep}", replace(strategy, ep=ep, etp=etp)
-
-
-def _with_stages(context: Context, strategy: Strategy, pp: int) -> Strategy:
-    layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
-
-    by_policy = dict(zip(POLICIES, strategy.policy_counts, strict=True))
-    under = {name: [min(max(by_policy[name]), number) for number in layers] for name in RECOMPUTED}
-    return replace(strategy, pp=pp, **split_values(layers, policy_counts(layers, under)))
 
 
 def _saving(change: str, context: Context, strategy: Strategy, before: Estimate) -> PricedChange:

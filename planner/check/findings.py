@@ -12,16 +12,11 @@ from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 from planner.units import format_count, format_seconds
 
 if TYPE_CHECKING:
-    from planner.cost.context import Context
     from planner.query.layout import Layout
-    from planner.search.search import Found
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
 # Broken by whole replicas where plans always shard: their memory is known all the same.
 NO_SHARDS = "legality.zero_stage_offered"
-# A rule that says nothing more where the other one is broken.
-IMPLIED = {"optimizer_runs_under_zero": "zero_stage_offered"}
-NEUTRAL = (0, 1, "none", "1f1b")
 # Replicas that a job of unknown size may have.
 REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 # Plans that are less faster than this are not worth a change.
@@ -43,11 +38,13 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
             rule = BATCH if one.key == "num_micro_batches" else STAGES
             yield layout.places.finding(rule, one.text, one.key)
             continue
-        if IMPLIED.get(one.rule) in names:
+        # It says nothing more where the other one is broken.
+        if one.rule == "optimizer_runs_under_zero" and "zero_stage_offered" in names:
             continue
         # Decisions that are neutral come at the end.
+        neutral = (0, 1, "none", "1f1b")
         last_first = tuple(reversed(one.needs))
-        needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in NEUTRAL)
+        needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in neutral)
         text, severity = " ".join(one.text.split()), SEVERITIES[0]
         if one.offered_by == "framework" and not is_plan:
             severity = "warning"
@@ -107,7 +104,11 @@ def lint_cases(
     be for: what is wrong on all of them is wrong.
     """
     is_open = any(name in reading.left_open for name in (*MODEL_PARALLEL_DEGREES, "num_gpus"))
-    counts = [of_cluster] if of_cluster else _counts(reading, num_gpus)
+    values = Values(reading)
+    gpus = gpus_of(values, asked=num_gpus, of_cluster=of_cluster or 1)
+    counts = [gpus.num_gpus]
+    if not (of_cluster or num_gpus or values.whole("num_gpus") or values.whole("dp")):
+        counts = [gpus_of_replica(gpus.degrees) * count for count in REPLICAS]
     for count in counts:
         values = Values(reading)
         gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
@@ -117,16 +118,6 @@ def lint_cases(
             num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch)
         )
         yield world, () if is_open else values.findings
-
-
-def _counts(reading: ParsedConfig, num_gpus: int | None) -> Iterator[int]:
-    values = Values(reading)
-    gpus = gpus_of(values, asked=num_gpus, of_cluster=1)
-    inner = gpus_of_replica(gpus.degrees)
-    if num_gpus or values.whole("num_gpus") or values.whole("dp"):
-        yield gpus.num_gpus
-        return
-    yield from (inner * count for count in REPLICAS)
 
 
 def advice_findings(
@@ -140,12 +131,19 @@ def advice_findings(
     from planner.answers.layout import differences
     from planner.check.memory import in_words
     from planner.search.ranking.penalties import penalties_of
+    from planner.search.search import search
+    from planner.search.space.narrow import read_narrowing
 
     context = replace(layout.cautious, weighs_evidence=True)
     context = kind.narrowed(context) if kind else context
-    best = _best(context, layout.num_gpus, time_limit_s)
-    if best is None:
+    # On as many GPUs, and leaving the framework's uncertainty free.
+    narrowing = read_narrowing(where=(f"gpus == {layout.num_gpus}",))
+    result = search(
+        context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=time_limit_s
+    )
+    if not result.plans:
         return
+    best = result.plans[0]
     weighed_s = iter_time_s * prod(penalties_of(context, layout.strategy).values())
     faster = iter_time_s / best.iteration_s - 1.0
     if min(faster, weighed_s / best.weighed_s - 1.0) < LEAST_ADVICE_FRACTION:
@@ -156,15 +154,3 @@ def advice_findings(
         f"({format_seconds(iter_time_s)} to {format_seconds(best.iteration_s)}): {changes}"
     )
     yield layout.places.finding("advice.better_plan", text)
-
-
-def _best(context: "Context", num_gpus: int, time_limit_s: float | None) -> "Found | None":
-    """The best plan on as many GPUs that leaves the framework's uncertainty free, if any."""
-    from planner.search.search import search
-    from planner.search.space.narrow import read_narrowing
-
-    narrowing = read_narrowing(where=(f"gpus == {num_gpus}",))
-    result = search(
-        context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=time_limit_s
-    )
-    return next(iter(result.plans), None)

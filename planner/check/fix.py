@@ -19,7 +19,6 @@ from planner.answers.repair import (
     FieldChange,
     RepairAnswer,
     diagnosis,
-    own_context,
     repair,
 )
 from planner.check.check import completed_of, file_findings
@@ -36,13 +35,6 @@ from planner.query.values import NOWHERE, Values
 from planner.search.search import Progress
 from planner.spec.strategy import POLICY_COUNT_FIELDS, Strategy, gpus_of_replica
 from planner.spelling import alike
-
-# Rules that no other layout satisfies.
-UNFIXABLE = ("job.value", "job.model", "job.precision", "job.optimizer")
-# Rules of what the job decides, or what follows from it.
-OF_JOB = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
-# A key that is spelled nearly like one that states a decision is taken for that one.
-LEAST_LIKENESS = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +111,14 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
     """Repair a plan file for a cluster, its own where none is given; raises InputError."""
     path = Path(source.path)
     context, strategy, file = read_plan(path, cluster=request.cluster)
+    own = None
+    # What the plan was made for may not be readable any more.
+    with suppress(InputError):
+        own = read_plan(path)[0]
     answer = repair(
         context,
         strategy,
-        own=own_context(path),
+        own=own,
         time_limit_s=request.time_limit_s,
         progress=progress,
     )
@@ -220,7 +216,18 @@ def _with_fix(
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
         keys |= {each.key for each in writer.kind.emitted(context, best).decided}
-    _refuse_misspelt(start.reading, keys)
+    # A key that is not known and nearly one of these may state a field.
+    parts = {part for key in keys for part in key.split(".")}
+    unknown = [one for one in start.reading.findings if one.kind == "unknown_key"]
+    near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
+    _refuse(
+        replace(
+            one,
+            message=f"unknown, but nearly {close}, which states a decision; correct it first",
+        )
+        for one, close in near
+        if close
+    )
     before = start.layout.places.of
     after = written.layout.places.of if written.layout else {}
     repaired = tuple(
@@ -299,21 +306,6 @@ class _Writer:
         )
 
 
-def _refuse_misspelt(reading: ParsedConfig, keys: AbstractSet[str]) -> None:
-    """InputError where a key that is not known is nearly one of these."""
-    parts = {part for key in keys for part in key.split(".")}
-    unknown = [one for one in reading.findings if one.kind == "unknown_key"]
-    near = [(one, alike(one.key.rpartition(".")[2], parts, LEAST_LIKENESS)) for one in unknown]
-    _refuse(
-        replace(
-            one,
-            message=f"unknown, but nearly {close}, which states a decision; correct it first",
-        )
-        for one, close in near
-        if close
-    )
-
-
 def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> str:
     """Fields that a file, read again, does not state as they were written."""
     if layout is None:
@@ -342,16 +334,20 @@ def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
     model, or nothing says the batch.
     """
     completed = completed_of(kind, reading, job)
+    # Rules that no other layout satisfies.
+    unfixable = ("job.value", "job.model", "job.precision", "job.optimizer")
     _refuse(
         one
         for one in (*reading.findings, *completed.findings)
-        if one.rule in UNFIXABLE or one.kind == "bad_value"
+        if one.rule in unfixable or one.kind == "bad_value"
     )
     num_gpus = job.request.num_gpus or completed.world.num_gpus
     num_gpus = min(num_gpus, job.cluster.num_accelerators)
     layout = completed.layout
     is_whole = layout is not None and layout.num_gpus == num_gpus
-    if not is_whole or any(one.rule in OF_JOB for one in completed.findings):
+    # Rules of what the job decides, or what follows from it.
+    of_job = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
+    if not is_whole or any(one.rule in of_job for one in completed.findings):
         layout = _without_contradictions(kind, reading, job, completed, num_gpus)
     assert layout is not None
     own = layout.context.job
@@ -395,20 +391,16 @@ def _without_contradictions(
         message = "the file does not say it; give --global-batch"
         raise InputError.single(reading.path, "global_batch", message)
     context = free.layout.context
-    strategy = _with_batch(replace(free.layout.strategy, pp=pp, dp=dp), reading, total)
+    strategy = replace(free.layout.strategy, pp=pp, dp=dp)
+    # What the file does not state of the batch follows as far as it can in whole numbers.
+    if "num_micro_batches" not in reading.decisions:
+        number = max(1, total // (dp * strategy.micro_batch))
+        strategy = replace(strategy, num_micro_batches=number)
+    elif "micro_batch" not in reading.decisions:
+        size = max(1, total // (dp * strategy.num_micro_batches))
+        strategy = replace(strategy, micro_batch=size)
     return Layout(
         context=replace(context, job=replace(context.job, global_batch=total)),
         strategy=replace(strategy, dp=int(known.get("dp", dp))),
         places=Values(reading).places,
     )
-
-
-def _with_batch(strategy: Strategy, reading: ParsedConfig, global_batch: int) -> Strategy:
-    """What the file does not state of the batch follows as far as it can in whole numbers."""
-    if "num_micro_batches" not in reading.decisions:
-        number = max(1, global_batch // (strategy.dp * strategy.micro_batch))
-        return replace(strategy, num_micro_batches=number)
-    if "micro_batch" not in reading.decisions:
-        size = max(1, global_batch // (strategy.dp * strategy.num_micro_batches))
-        return replace(strategy, micro_batch=size)
-    return strategy

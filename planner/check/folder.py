@@ -11,11 +11,9 @@ from planner.documents.file import is_file
 from planner.errors import InputError
 from planner.formats.format import Finding, Located, SourceText, read_source
 from planner.formats.shell.launch import launcher_settings, processes
-from planner.formats.shell.script import Script, read_script
+from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
 from planner.query.from_file import Request, Software
-
-SCRIPTS = (".sh", ".slurm", ".sbatch")
 
 
 def check_folder(path: str, request: Request) -> list[FileResult]:
@@ -25,9 +23,9 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     the plan, where the request names none.
     """
     sources = list(_sources(Path(path)))
-    scripts = [each for each in sources if each.path.endswith(SCRIPTS)]
-    for source in scripts:
-        request = _launched(source, request)
+    for source in sources:
+        if source.path.endswith((".sh", ".slurm", ".sbatch")):
+            request = _launched(source, request)
     for source in (each for each in sources if is_plan_file(each)):
         request = _planned(source, request)
     results = [check_file(each.path, request) for each in sources]
@@ -61,20 +59,15 @@ def _launched(source: SourceText, request: Request) -> Request:
         for name, word in script.environment.items()
         if not word.unknown
     }
-    return replace(
-        request,
-        environment={**request.environment, **environment},
-        num_gpus=request.num_gpus or _processes(script, source),
-    )
-
-
-def _processes(script: Script, source: SourceText) -> int | None:
-    lines = Lines(source.text)
     started = (
         processes(launcher_settings((*command.launcher, *command.words), lines))
         for command in script.commands
     )
-    return next((each.value for each in started if each is not None), None)
+    return replace(
+        request,
+        environment={**request.environment, **environment},
+        num_gpus=request.num_gpus or next((one.value for one in started if one), None),
+    )
 
 
 def _planned(source: SourceText, request: Request) -> Request:

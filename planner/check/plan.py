@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from planner.query.layout import Layout
 
 PLAN = "plan"
-# Keys that only a plan file has all of.
-PLAN_KEYS = ("schema_version", "inputs", "strategy")
 
 
 def check_format_name(name: str) -> None:
@@ -33,7 +31,9 @@ def is_plan_file(source: SourceText, framework: str = AUTO) -> bool:
     """Whether a file is a plan: the framework says so, or its keys where that is auto."""
     if framework != AUTO:
         return framework == PLAN
-    return all(re.search(rf"^{key}\s*:", source.text, re.MULTILINE) for key in PLAN_KEYS)
+    # Only a plan file has all of them.
+    keys = ("schema_version", "inputs", "strategy")
+    return all(re.search(rf"^{key}\s*:", source.text, re.MULTILINE) for key in keys)
 
 
 def read_plan_layout(

@@ -111,14 +111,13 @@ def is_ignored(finding: Finding, ignore: Sequence[str]) -> bool:
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Without repeats, by line, then the worst first; texts made fit to print."""
-    made = dict.fromkeys(_shown(finding) for finding in findings)
-    return tuple(sorted(made, key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule)))
-
-
-def _shown(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        message=one_line(finding.message),
-        path=one_line(finding.path),
-        key=one_line(finding.key),
+    made = dict.fromkeys(
+        replace(
+            finding,
+            message=one_line(finding.message),
+            path=one_line(finding.path),
+            key=one_line(finding.key),
+        )
+        for finding in findings
     )
+    return tuple(sorted(made, key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule)))

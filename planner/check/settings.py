@@ -14,7 +14,6 @@ from planner.limits import MAX_BATCH
 from planner.query.options import OPTIONS
 
 OWN_FILE = "planner.toml"
-PROJECT_FILE = "pyproject.toml"
 
 
 def _as_option(name: str) -> BeforeValidator:
@@ -62,7 +61,7 @@ def settings_for(path: Path) -> Settings:
     """
     for start in (path.absolute().parent, Path.cwd()):
         for folder in (start, *start.parents):
-            for name in (OWN_FILE, PROJECT_FILE):
+            for name in (OWN_FILE, "pyproject.toml"):
                 settings = _read(folder / name) if _exists(folder / name) else None
                 if settings is not None:
                     return settings.model_copy(update=dict(_beside(settings, folder)))

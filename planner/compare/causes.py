@@ -69,7 +69,9 @@ Rule = Callable[[MeasuredRun], Cause | None]
 
 def causes_of(case: MeasuredRun) -> tuple[Cause, ...]:
     """What the rules find; those that explain most of the difference first."""
-    rules = (*RULES, *OF_SLOWER) if case.is_slower else RULES
+    rules: list[Rule] = [beyond_peak, recomputation]
+    if case.is_slower:
+        rules += [no_overlap, network, imbalance, host_bound]
     found = [cause for rule in rules if (cause := rule(case))]
     found.sort(key=lambda cause: -(cause.explains_s or 0.0))
     return tuple(found)
@@ -229,8 +231,3 @@ def beyond_peak(case: MeasuredRun) -> Cause | None:
         "model or number of GPUs than the layout"
     )
     return Cause(name="beyond_peak", message=text)
-
-
-RULES: tuple[Rule, ...] = (beyond_peak, recomputation)
-# Of runs that take longer than their price, by more than noise.
-OF_SLOWER: tuple[Rule, ...] = (no_overlap, network, imbalance, host_bound)

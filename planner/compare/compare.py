@@ -187,20 +187,17 @@ def _compared(
     if found is None:
         return Comparison(log=log, measured=None, predicted=predicted)
     case = MeasuredRun(measured=found, layout=layout, made=made)
-    error = abs(made.iter_time_s / found.median_s - 1.0)
+    kind, error = layout.context.model.kind, abs(made.iter_time_s / found.median_s - 1.0)
+    errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
+    published = None
+    if errors:
+        nearer = sum(one < error for one in errors) / len(errors)
+        published = Published(kind=kind, num_runs=len(errors), nearer=nearer)
     return Comparison(
         log=log,
         measured=found,
         predicted=predicted,
         causes=causes_of(case),
         steps=tuple(steps_causes(found)),
-        published=_published(layout.context.model.kind, error),
+        published=published,
     )
-
-
-def _published(kind: str, error: float) -> Published | None:
-    errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
-    if not errors:
-        return None
-    nearer = sum(one < error for one in errors) / len(errors)
-    return Published(kind=kind, num_runs=len(errors), nearer=nearer)

@@ -118,11 +118,17 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
     if found is None:
         raise _without_steps(path, lines, known)
-    _refuse_second_start(path, lines)
+    # A run that is announced twice is two: ranks do not do so.
+    places = [at for at, line in enumerate(lines, 1) if ONCE.search(line[:MAX_LINE])]
+    if len(places) > 1:
+        raise _second_run(path, places[1])
     steps, notes = _ordered(path, found)
     sizes = _sizes(lines)
+    tflops = [_number(match[1]) for line in lines if (match := TFLOPS.search(line[:MAX_LINE]))]
     dump, more = dump_in(path, lines)
-    if text and not text.endswith("\n") and _is_cut(lines[-1]):
+    # A last line without its end that began as a step and is none.
+    began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", lines[-1])
+    if began and not any(form.line.search(lines[-1]) for form in STEPS):
         notes = (*notes, f"line {len(lines)} is cut off and left out")
     return Log(
         path=one_line(path),
@@ -131,7 +137,7 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         steps=steps,
         memory=_memory(lines),
         sizes=sizes,
-        tflops=_tflops(lines),
+        tflops=median(tflops) if tflops else None,
         dump=dump,
         notes=(*notes, *more),
     )
@@ -197,13 +203,6 @@ def _second_run(path: str, line: int, how: str = "") -> InputError:
     return InputError.single(path, f"line {line}", message)
 
 
-def _refuse_second_start(path: str, lines: Sequence[str]) -> None:
-    """Raise InputError where a run is announced twice, which ranks do not do."""
-    places = [at for at, line in enumerate(lines, 1) if ONCE.search(line[:MAX_LINE])]
-    if len(places) > 1:
-        raise _second_run(path, places[1])
-
-
 def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
     """Why a file without steps cannot be compared."""
     units = {match[1] for line in lines if (match := ELAPSED.search(line))}
@@ -220,12 +219,6 @@ def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
     return InputError.single(path, "file", f"{what}; allowed are {known}")
 
 
-def _is_cut(line: str) -> bool:
-    """Whether a last line without its end began as a step and is none."""
-    began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", line)
-    return bool(began) and not any(form.line.search(line) for form in STEPS)
-
-
 def _memory(lines: Sequence[str]) -> Memory:
     """The largest peak of each kind over ranks and time."""
     most: dict[str, float] = {}
@@ -234,11 +227,6 @@ def _memory(lines: Sequence[str]) -> Memory:
             for text in re.findall(pattern, line[:MAX_LINE]):
                 most[field_name] = max(most.get(field_name, 0.0), _number(text) * unit_bytes)
     return Memory(**{name: size for name, size in most.items() if size > 0})
-
-
-def _tflops(lines: Sequence[str]) -> float | None:
-    found = [_number(match[1]) for line in lines if (match := TFLOPS.search(line[:MAX_LINE]))]
-    return median(found) if found else None
 
 
 def _sizes(lines: Sequence[str]) -> Sizes:
@@ -304,7 +292,15 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
     known = [one for one in all_s if one is not None]
     if not known:
         return None
-    first = _warm_up(known, is_start=_starts(log))
+    first = 0
+    # The first step printed is the run's first, or the mean of its first ones.
+    if len(log.steps) > 1 and 2 * log.steps[0].number <= log.steps[1].number:
+        usual = median(known[1:])
+        # of all steps; a run that never settles is taken as it is
+        most = max(1, len(known) // 2)
+        first = 1
+        while first < most and known[first] > SLOW_FACTOR * usual:
+            first += 1
     kept = known[first:]
     # eight of ten steps lie between
     low, high = np.percentile(kept, [10.0, 90.0])
@@ -316,24 +312,3 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
         steps_s=tuple(kept),
         left_out_s=tuple(known[:first]),
     )
-
-
-def _starts(log: Log) -> bool:
-    """Whether the first step printed is the run's first, or the mean of its first ones."""
-    if len(log.steps) < 2:
-        return False
-    first, second = log.steps[0].number, log.steps[1].number
-    return first <= second - first
-
-
-def _warm_up(steps_s: Sequence[float], *, is_start: bool) -> int:
-    """How many steps to leave out: the first of a run, and those after it that are slow."""
-    if not is_start:
-        return 0
-    usual = median(steps_s[1:])
-    # of all steps; a run that never settles is taken as it is
-    most = max(1, int(0.5 * len(steps_s)))
-    count = 1
-    while count < most and steps_s[count] > SLOW_FACTOR * usual:
-        count += 1
-    return count

@@ -32,7 +32,6 @@ from planner.spec.training import FULL, Training
 from planner.spec.traits import Setting
 
 AUTO = "auto"  # the format that a file shows itself to be of
-YAML_ENDS = (".yaml", ".yml")
 ASSUME = "--assume"
 # What ``--assume`` may say by name: numbers, words, and where a launcher shards.
 ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep")
@@ -169,7 +168,7 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     try:
         if source.text.lstrip().startswith("{"):
             parse_json(source.path, source.text)
-        elif source.path.endswith(YAML_ENDS):
+        elif source.path.endswith((".yaml", ".yml")):
             compose(source.path, source.text)
     except InputError as error:
         return error.problems
@@ -207,7 +206,21 @@ def needed_job(request: Request, reading: ParsedConfig) -> Job:
 def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
     """The reading with what the request says of its launch, its model and its script."""
     reading = kind.launched(with_model(reading), request.environment)
-    return assuming(reading, request.assumed)
+    stated = {name for name, value in reading.decisions.items() if value.line or value.value}
+    # Of what the file leaves open, what is assumed.
+    added = {
+        name: Located(value=value, key=ASSUME)
+        for name, value in request.assumed.items()
+        if name not in stated
+    }
+    left_open = {name: each for name, each in reading.left_open.items() if name not in added}
+    said = {*added, *("recompute" for name in added if name in POLICY_COUNT_FIELDS)}
+    return replace(
+        reading,
+        decisions={**reading.decisions, **added},
+        left_open=left_open,
+        assumes=tuple(name for name in reading.assumes if name not in said),
+    )
 
 
 def read_assumed(texts: Sequence[str]) -> dict[str, object]:
@@ -228,21 +241,3 @@ def _assumed(text: str) -> tuple[str, object]:
     more = ", ".join(f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS, STAGE))
     message = f"nothing that can be assumed; given {text!r}, allowed are {allowed}, {more}"
     raise InputError.single("command line", ASSUME, message)
-
-
-def assuming(reading: ParsedConfig, assumed: Mapping[str, object]) -> ParsedConfig:
-    """The reading with what is assumed of what it leaves open."""
-    stated = {name for name, value in reading.decisions.items() if value.line or value.value}
-    added = {
-        name: Located(value=value, key=ASSUME)
-        for name, value in assumed.items()
-        if name not in stated
-    }
-    left_open = {name: each for name, each in reading.left_open.items() if name not in added}
-    said = {*added, *("recompute" for name in added if name in POLICY_COUNT_FIELDS)}
-    return replace(
-        reading,
-        decisions={**reading.decisions, **added},
-        left_open=left_open,
-        assumes=tuple(name for name in reading.assumes if name not in said),
-    )

@@ -17,7 +17,6 @@ from planner.spec.job import (
     FULL_PRECISIONS,
     USUAL_IMBALANCE_FRACTION,
     USUAL_SEQ_LEN,
-    Documents,
     JobSpec,
     Precision,
     read_documents,
@@ -29,17 +28,12 @@ from planner.spelling import unknown
 from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
-# Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
-ADAPTER_BATCH_TOKENS = 2**17
-# Clusters beyond 4,096 accelerators get a larger default batch, as their runs have.
-DEFAULT_TOKENS_PER_ACCELERATOR = 1024
 # Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators.
 WEAK_TOKENS_PER_ACCELERATOR = 65536
 # Batches that are no multiple of about this get a hint.
 SMOOTH_BATCH = 64
 # Each cluster over the one before, where the size that is enough is looked for.
 GROWTH = 8
-SIZES_ALLOWED = "a range such as 8..1024 (doubling) or numbers such as 8,24,64"
 
 
 def read_job(
@@ -52,15 +46,22 @@ def read_job(
 ) -> JobSpec | None:
     """Return the job, but for layers of multi-token prediction; None where something is wrong."""
     seq_len = _seq_len(query.get("seq_len"), model, problems)
-    usual_tokens = ADAPTER_BATCH_TOKENS if training.is_frozen else DEFAULT_BATCH_TOKENS
+    # Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
+    usual_tokens = 2**17 if training.is_frozen else DEFAULT_BATCH_TOKENS
     batch = _global_batch(query, seq_len, cluster, usual_tokens, problems)
     tokens = problems.count("--tokens", query.get("tokens"))
     margin = query.get("margin")
     if margin is not None and not 0.0 <= margin < 100.0:
         problems.add("--margin", f"must be from 0 to below 100 percent; given {margin}")
     imbalance = _imbalance(query.get("imbalance"), model, problems)
-    documents = _documents(query.get("documents"), seq_len, problems)
-    if seq_len is None or batch is None:
+    if seq_len is None:
+        return None
+    documents = problems.parsed(
+        "--documents", query.get("documents"), partial(read_documents, longest=seq_len)
+    )
+    if documents is not None:
+        problems.note(NoteKind.default, documents.note, "documents")
+    if batch is None:
         return None
     return JobSpec(
         global_batch=batch,
@@ -127,16 +128,6 @@ def _imbalance(percent: float | None, model: ModelSpec | None, problems: Problem
     return USUAL_IMBALANCE_FRACTION
 
 
-def _documents(text: str | None, seq_len: int | None, problems: Problems) -> Documents | None:
-    """The documents that ``--documents`` says, of at most a sequence."""
-    if text is None or seq_len is None:
-        return None
-    found = problems.parsed("--documents", text, partial(read_documents, longest=seq_len))
-    if found is not None:
-        problems.note(NoteKind.default, found.note, "documents")
-    return found
-
-
 def _global_batch(
     query: Query,
     seq_len: int | None,
@@ -158,7 +149,8 @@ def _global_batch(
     num_gpus = cluster.num_accelerators if cluster else 0
     if text is not None:
         return tokens and _batch_of_given(tokens, seq_len, max(num_gpus, 1), problems)
-    target = max(usual_tokens, DEFAULT_TOKENS_PER_ACCELERATOR * num_gpus)
+    # Clusters beyond 4,096 accelerators get a larger one, as their runs have.
+    target = max(usual_tokens, 1024 * num_gpus)
     batch = batch_of_tokens(target, seq_len)
     said = f"{format_count(batch * seq_len)} tokens; default: about {format_count(target)}"
     problems.note(NoteKind.default, f"global batch {batch} sequences ({said})", "global_batch")
@@ -249,7 +241,10 @@ def _count(part: str, text: str, option: str) -> int:
     part = part.strip()
     if len(part) <= MAX_COUNT_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
         return int(part)
-    message = f"needs {SIZES_ALLOWED}, of 1 to {MAX_GPUS:,}; given {brief(text)}"
+    message = (
+        "needs a range such as 8..1024 (doubling) or numbers such as 8,24,64, "
+        f"of 1 to {MAX_GPUS:,}; given {brief(text)}"
+    )
     raise InputError.single(COMMAND_LINE, option, message)
 
 

@@ -49,15 +49,8 @@ from planner.spec.strategy import (
     policy_counts,
     split_values,
 )
-from planner.spec.traits import ExpertOverlap, FrameworkTraits, StateTraits, SupportTraits
+from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
 
-# Decisions without which nothing can be priced.
-CUTS = (*MODEL_PARALLEL_DEGREES, "ep", "etp")
-NOT_KNOWN = "not known from the file; memory, network and time are not checked here"
-NO_STAGE = (
-    "another file says how states are split: check that one; "
-    "memory, network and time are not checked here"
-)
 # What stands for decisions of the training script or its launcher where nobody says them.
 OF_SCRIPT = {
     "recompute": "nothing recomputed",
@@ -105,8 +98,11 @@ def complete(
     values, asked, accelerator = Values(reading), job.request, job.cluster.accelerator
     check_model(values, job.model)
     gpus = gpus_of(values, asked=asked.num_gpus, of_cluster=job.cluster.num_accelerators)
-    if names := [name for name in CUTS if name in reading.left_open]:
-        values.add("job.left_open", f"{', '.join(names)}: {NOT_KNOWN}", *names)
+    # Nothing can be priced without the degrees.
+    cuts = (*MODEL_PARALLEL_DEGREES, "ep", "etp")
+    if names := [name for name in cuts if name in reading.left_open]:
+        text = "not known from the file; memory, network and time are not checked here"
+        values.add("job.left_open", f"{', '.join(names)}: {text}", *names)
         gpus = replace(gpus, dp=None)
     batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=asked.global_batch)
     is_length_open = asked.seq_len is None and values.given("seq_len") is None
@@ -129,19 +125,27 @@ def complete(
     layout = None
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     if strategy and batch and precision and not unpriced and not has_bad_value:
+        imbalance = asked.imbalance_fraction
+        if imbalance is None:
+            imbalance = USUAL_IMBALANCE_FRACTION
         spec = JobSpec(
             global_batch=batch["global_batch"],
             seq_len=seq_len,
             precision=precision,
-            imbalance_fraction=_imbalance_fraction(job),
+            imbalance_fraction=imbalance if job.model.moe else 0.0,
             documents=_documents(values, asked.documents, seq_len),
             mtp_layers=_mtp_layers(values, job, traits),
         )
+        if strategy.recompute_modules is not None:
+            try:
+                traits = with_recompute_modules(traits, strategy.recompute_modules)
+            except InputError as error:
+                values.add("job.value", error.problems[0].message, "recompute_modules")
         context = Context(
             model=job.model,
             job=spec,
             cluster=job.cluster,
-            traits=_with_modules(values, traits, strategy),
+            traits=traits,
             placements=traits.support.placements,
             schedules=traits.support.schedules,
         )
@@ -159,13 +163,6 @@ def complete(
         layout=layout,
         assumed=tuple(values.assumed),
     )
-
-
-def _imbalance_fraction(job: Job) -> float:
-    if not job.model.moe:
-        return 0.0
-    stated = job.request.imbalance_fraction
-    return USUAL_IMBALANCE_FRACTION if stated is None else stated
 
 
 def _documents(values: Values, text: str | None, seq_len: int) -> Documents | None:
@@ -240,24 +237,17 @@ def _precision(values: Values, job: Job) -> Precision | None:
     return precision
 
 
-def _software(job: Job, framework: str) -> Software:
-    """What the job says of a file's framework; InputError where it has no such profile."""
-    said = job.request.software
-    if said is None or said.framework not in ("", framework):
-        return Software()
-    problem = profile_problem(framework, said.profile)
-    if problem:
-        raise InputError.single("command line", "--profile", problem)
-    return said
-
-
 def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTraits:
     """The file's profile, the job's, or the first with the file's schedule and stages; optimizer.
 
     What the file states of single traits comes before the job's settings.
     """
-    asked, sharding = values.given("profile"), values.given("zero_stage")
-    said = _software(job, framework)
+    asked, said = values.given("profile"), job.request.software or Software()
+    # What is said of another framework says nothing of the file's.
+    if said.framework not in ("", framework):
+        said = Software()
+    if problem := profile_problem(framework, said.profile):
+        raise InputError.single("command line", "--profile", problem)
     names = [] if asked is None else [str(asked)]
     names = list(dict.fromkeys([*names, said.profile, CURRENT, *profile_names(framework)]))
     settings = (*values.reading.traits, *said.settings)
@@ -270,12 +260,14 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     if beside is not None:
         overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]
         traits = replace(traits, overlap=overlap)
-    held = values.whole("gradient_bytes", least=2, most=4)
-    if held is None or held == _gradient_bytes(traits.states, sharding):
+    held, own = values.whole("gradient_bytes", least=2, most=4), traits.states
+    # By the traits, where a gradient is reduced as it is held.
+    usual = own.gradient_bytes if own.gradient_bytes == own.gradient_reduce_bytes else None
+    if values.given("zero_stage") in (2, 3) and own.zero2_gradient_bytes:
+        usual = own.zero2_gradient_bytes
+    if held is None or held == usual:
         return traits
-    states = replace(
-        traits.states, gradient_bytes=held, gradient_reduce_bytes=held, zero2_gradient_bytes=0
-    )
+    states = replace(own, gradient_bytes=held, gradient_reduce_bytes=held, zero2_gradient_bytes=0)
     return replace(traits, states=states)
 
 
@@ -285,14 +277,6 @@ def _offers(support: SupportTraits, values: Values, job: Job, gpus: Gpus) -> boo
     has_states = values.given("zero_stage") in (None, *stages)
     has_schedule = values.given("schedule") in (None, *support.schedules)
     return has_schedule and (support.pp if gpus.degrees["pp"] > 1 else has_states)
-
-
-def _gradient_bytes(states: StateTraits, zero_stage: object) -> float | None:
-    """Bytes of a gradient by the traits, where it is reduced as it is held."""
-    if zero_stage in (2, 3) and states.zero2_gradient_bytes:
-        return states.zero2_gradient_bytes
-    held = states.gradient_bytes
-    return held if held == states.gradient_reduce_bytes else None
 
 
 def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[FrameworkTraits, str]:
@@ -318,16 +302,6 @@ def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[Framewo
     return traits, reading.unpriced
 
 
-def _with_modules(values: Values, traits: FrameworkTraits, strategy: Strategy) -> FrameworkTraits:
-    if strategy.recompute_modules is None:
-        return traits
-    try:
-        return with_recompute_modules(traits, strategy.recompute_modules)
-    except InputError as error:
-        values.add("job.value", error.problems[0].message, "recompute_modules")
-        return traits
-
-
 def _strategy(
     values: Values, job: Job, support: SupportTraits, gpus: Gpus, batch: dict[str, int]
 ) -> Strategy | None:
@@ -345,7 +319,11 @@ def _strategy(
     least_stage = min(support.zero_stages)
     is_said_elsewhere = "zero_stage" in values.reading.decisions or least_stage > 0
     if values.given("zero_stage") is None and is_said_elsewhere:
-        values.add("job.zero_stage", NO_STAGE, "zero_stage")
+        text = (
+            "another file says how states are split: check that one; "
+            "memory, network and time are not checked here"
+        )
+        values.add("job.zero_stage", text, "zero_stage")
         return None
     ep = values.whole("ep") or 1
     # Of a model without experts a file says nothing by the width of their tensor parallelism.

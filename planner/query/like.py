@@ -170,20 +170,15 @@ def recipe_cluster(recipe: Recipe, num_gpus: int | None = None) -> ClusterSpec:
     return load_cluster_of(f"1x{recipe.node}", num_gpus or recipe_gpus(recipe))
 
 
-def expert_degrees(recipe: Recipe) -> dict[str, int]:
-    """Ranks that share out the experts, and that split each; without experts what tp brings."""
-    if recipe.ep == 1 and recipe.etp is None:
-        return {"ep": 1, "etp": recipe.tp}
-    support = load_traits(recipe.source.framework, recipe.source.profile).support
-    return {"ep": recipe.ep, "etp": recipe.etp or int(support.usual_etp(recipe.tp, recipe.ep))}
-
-
 def stated_degrees(recipe: Recipe) -> dict[str, Any]:
     """Dimensions of a strategy that the recipe states, and their values."""
-    names = ("tp", "pp", "vpp", "cp", "micro_batch")
+    names, etp = ("tp", "pp", "vpp", "cp", "micro_batch", "ep"), recipe.etp or recipe.tp
+    if recipe.ep > 1 and recipe.etp is None:
+        support = load_traits(recipe.source.framework, recipe.source.profile).support
+        etp = int(support.usual_etp(recipe.tp, recipe.ep))
     return {
         **{name: getattr(recipe, name) for name in names},
-        **expert_degrees(recipe),
+        "etp": etp,
         "sequence_parallel": recipe.sequence_parallel and recipe.tp > 1,
         "zero_stage": ZERO_STAGES[recipe.sharding],
     }

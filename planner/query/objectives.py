@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from planner.search.ranking.goals import Order
 
 NUM_SAMPLE_ITERATIONS = 1000.0
-W_PER_KW = 1000.0
 ENERGY_INCLUDES = (
     "accelerators at their rated board power (TDP) all the time; without hosts, network, storage, "
     "cooling and power conversion"
@@ -92,7 +91,7 @@ def energy_kwh(hours: Column, accelerator: AcceleratorSpec) -> Column | None:
     training does not always draw; see ENERGY_INCLUDES for what is left out. None where the
     accelerator has no such figure.
     """
-    return None if accelerator.tdp_w is None else hours * accelerator.tdp_w / W_PER_KW
+    return None if accelerator.tdp_w is None else hours * accelerator.tdp_w / 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,11 @@ class Option:
         if self.parse is not None:
             return self.parse(str(given))
         if self.kind is bool:
-            return _switch(given)
+            words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+            found = given if isinstance(given, bool) else words.get(str(given).lower())
+            if found is None:
+                raise ValueError(f"must be on or off; given {brief(given)}")
+            return found
         if self.kind is str:
             return word_of(given)
         wanted = "a whole number" if self.kind is int else "a number"
@@ -119,14 +123,6 @@ def word_of(value: object) -> str:
     if isinstance(value, list | tuple):
         return "|".join(map(word_of, value))
     return str(value)
-
-
-def _switch(given: object) -> bool:
-    words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-    found = given if isinstance(given, bool) else words.get(str(given).lower())
-    if found is None:
-        raise ValueError(f"must be on or off; given {brief(given)}")
-    return found
 
 
 _OPTIONS: tuple[Option, ...] = (

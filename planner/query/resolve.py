@@ -4,7 +4,6 @@ The steps go one way: model, cluster, software, job, narrowing, aim, then what f
 formats of files cannot say.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -39,15 +38,9 @@ from planner.query.software import (
     unsupported_hardware,
 )
 from planner.search.space.narrow import Narrowing
-from planner.spec.cluster import AcceleratorSpec, ClusterSpec
-from planner.spec.job import JobSpec
-from planner.spec.model import ModelSpec
-from planner.spec.traits import FrameworkTraits
+from planner.spec.cluster import ClusterSpec
 from planner.spelling import unknown
 from planner.units import format_bytes, parse_duration, parse_usd
-
-MAX_TRADED = 3  # objectives of one frontier
-TIME_AND_GPUS = "time,gpus"  # what --frontier trades off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +89,11 @@ def resolve(
     asked = query
     query = problems.read(lambda: started(query)) or query
     problems.found += query.problems
-    model = _model(query.model, problems)
+    details = problems.read(lambda: load_model_details(query.model))
+    model = details.spec if details else None
+    if details:
+        for note in details.notes:
+            problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
     cluster = _cluster(query, num_gpus, problems)
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, problems)
@@ -116,55 +113,7 @@ def resolve(
     assert job is not None
     note_hardware(cluster, problems)
     unsupported_hardware(frameworks, cluster, problems)
-    contexts = _contexts(model, cluster, job, frameworks, ahead, schedules)
-    if query.get("recompute_modules") is not None:
-        note_idle_modules(frameworks, model, problems)
-    else:
-        contexts = tuple(replace(each, module_sets=module_sets(each)) for each in contexts)
-    contexts = expressible(contexts, fmt, problems)
-    contexts = offering(contexts, narrowing, problems)
-    contexts = placed(contexts, query.get("placement"))
-    is_given = query.get("margin") is not None
-    _note_margins(contexts, problems, is_given=is_given)
-    return Resolved(
-        query=asked,
-        contexts=contexts,
-        narrowing=narrowing,
-        aim=aim,
-        notes=tuple(dict.fromkeys(problems.notes)),
-        time_limit_s=query.get("time_limit"),
-        keeps_margin=is_given,
-        fmt=fmt,
-    )
-
-
-def _model(name: str, problems: Problems) -> ModelSpec | None:
-    details = problems.read(lambda: load_model_details(name))
-    if details is None:
-        return None
-    for note in details.notes:
-        problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
-    return details.spec
-
-
-def _cluster(query: Query, num_gpus: int | None, problems: Problems) -> ClusterSpec | None:
-    def read() -> ClusterSpec:
-        place = with_host_memory(query.cluster, query.get("host_memory"), problems)
-        return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
-
-    return problems.read(read)
-
-
-def _contexts(
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    job: JobSpec,
-    frameworks: Sequence[FrameworkTraits],
-    ahead: Sequence[int],
-    schedules: Sequence[str],
-) -> tuple[Context, ...]:
-    """A context of each framework, with its layers of multi-token prediction."""
-    return tuple(
+    contexts = tuple(
         Context(
             model=model,
             job=replace(job, mtp_layers=mtp_layers),
@@ -177,6 +126,39 @@ def _contexts(
         )
         for traits, mtp_layers in zip(frameworks, ahead, strict=True)
     )
+    if query.get("recompute_modules") is not None:
+        note_idle_modules(frameworks, model, problems)
+    else:
+        contexts = tuple(replace(each, module_sets=module_sets(each)) for each in contexts)
+    contexts = expressible(contexts, fmt, problems)
+    contexts = offering(contexts, narrowing, problems)
+    contexts = placed(contexts, query.get("placement"))
+    is_given = query.get("margin") is not None
+    why = "--margin"
+    if not is_given:
+        why = "how far peaks were off on published runs; --margin changes it"
+    for context in contexts:
+        if context.margin_fraction:
+            free = f"{context.margin_fraction:.1%} of HBM left free ({why})"
+            problems.note(NoteKind.margin, f"{context.traits.name}: {free}", "margin")
+    return Resolved(
+        query=asked,
+        contexts=contexts,
+        narrowing=narrowing,
+        aim=aim,
+        notes=tuple(dict.fromkeys(problems.notes)),
+        time_limit_s=query.get("time_limit"),
+        keeps_margin=is_given,
+        fmt=fmt,
+    )
+
+
+def _cluster(query: Query, num_gpus: int | None, problems: Problems) -> ClusterSpec | None:
+    def read() -> ClusterSpec:
+        place = with_host_memory(query.cluster, query.get("host_memory"), problems)
+        return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
+
+    return problems.read(read)
 
 
 def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
@@ -189,8 +171,14 @@ def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
             f"{node.host_memory_note}; --host-memory replaces it"
         )
         problems.note(NoteKind.default, text, "host_memory")
-    if accelerator.gemm.has_range:
-        problems.note(NoteKind.default, products_note(accelerator), "cluster")
+    gemm = accelerator.gemm
+    if gemm.has_range:
+        text = (
+            f"GEMMs on {accelerator.name} sustain {gemm.sustained_fraction:.0%} of "
+            f"peak; published machines differ, from {gemm.slowest:.0%} to {gemm.fastest:.0%}, and "
+            "ranges of time hold them all; gemm_sustained_fraction in a cluster file states yours"
+        )
+        problems.note(NoteKind.default, text, "cluster")
     guessed = len(accelerator.assumptions) + len(node.assumptions)
     if guessed:
         text = (
@@ -198,26 +186,6 @@ def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
             "`planner show hardware` marks them assumed"
         )
         problems.note(NoteKind.default, text, "cluster")
-
-
-def products_note(accelerator: AcceleratorSpec) -> str:
-    """Return what an accelerator's machines differ in, and where a user states his own."""
-    gemm = accelerator.gemm
-    return (
-        f"GEMMs on {accelerator.name} sustain {gemm.sustained_fraction:.0%} of peak; "
-        f"published machines differ, from {gemm.slowest:.0%} to {gemm.fastest:.0%}, and ranges of "
-        "time hold them all; gemm_sustained_fraction in a cluster file states yours"
-    )
-
-
-def _note_margins(contexts: Sequence[Context], problems: Problems, *, is_given: bool) -> None:
-    """Note how much of HBM a search leaves free, and why."""
-    measured = "how far peaks were off on published runs; --margin changes it"
-    why = "--margin" if is_given else measured
-    for context in contexts:
-        if context.margin_fraction:
-            free = f"{context.margin_fraction:.1%} of HBM left free ({why})"
-            problems.note(NoteKind.margin, f"{context.traits.name}: {free}", "margin")
 
 
 def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> Aim:
@@ -259,11 +227,11 @@ def _pareto(query: Query, problems: Problems) -> tuple[str, ...]:
     """Names of the objectives to trade off."""
     text = query.get("pareto")
     if text is None:
-        text = TIME_AND_GPUS if query.get("frontier") else ""
+        text = "time,gpus" if query.get("frontier") else ""
     words = [word for word in text.split(",") if word.strip()]
     traded = [_objective("--pareto", word, problems) for word in words]
     known = tuple(dict.fromkeys(one for one in traded if one))
-    several = len(known) == len(traded) and 2 <= len(known) <= MAX_TRADED
+    several = len(known) == len(traded) and 2 <= len(known) <= 3
     if text and None not in traded and not several:
         message = f"takes two or three different objectives of {', '.join(WORDS)}; given {text!r}"
         problems.add("--pareto", message)

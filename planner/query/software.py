@@ -39,7 +39,6 @@ from planner.spelling import unknown
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
-TRANSFORMER_ENGINE_FROM = 8.0  # compute capability that it asks for
 WITH_A_REFERENCE = ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
 # What can be asked in place of preference tuning and reinforcement learning.
 SEVERAL_MODELS = (
@@ -73,53 +72,34 @@ def read_frameworks(
     name = query.get("framework")
     if format_meant(name) or (name is None and fmt is not None):
         name = (format_meant(name) or fmt).framework  # type: ignore[union-attr]
-    name = name or _usual_framework(query, problems)
-    name = meant("--framework", name, (*FRAMEWORKS, ANY_FRAMEWORK), problems)
+    if not name and query.get("train") == "full":
+        name = DEFAULT_FRAMEWORK
+    if not name:  # not every framework trains adapters
+        name = ADAPTER_FRAMEWORK
+        text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
+        problems.note(NoteKind.default, text, "framework")
+    known = (*FRAMEWORKS, ANY_FRAMEWORK)
+    name = meant("--framework", name, known, problems)
+    if name not in known:
+        hint = SEVERAL.get(name.lower(), "")
+        problems.add("--framework", unknown("framework", name, known, hint))
+    named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
     profile = query.get("profile")
-    names = _having(_named(name, problems), profile, problems)
+    names = [each for each in named if profile in profile_names(each)]
+    _note_left(named, names, f", without profile {profile}", "profile", problems)
+    for each in () if names else named:
+        problems.add("--profile", profile_problem(each, profile))
     optimizer = meant("--optimizer", query.get("optimizer"), optimizer_names(), problems)
     settings = problems.read(partial(read_settings, query.get("settings"))) or ()
     if name == ANY_FRAMEWORK:
-        names = _offering(names, optimizer, problems)
+        offering = [each for each in names if optimizer in optimizer_names(each)]
+        _note_left(names, offering, f", without {optimizer}", "optimizer", problems)
+        # All of them where none offers it, to say so.
+        names = offering or names
     return tuple(
         _with_options(load_traits(each, profile, settings), optimizer, query, problems)
         for each in names
     )
-
-
-def _usual_framework(query: Query, problems: Problems) -> str:
-    """Where none is named: of full training, and of adapters, which not every framework trains."""
-    if query.get("train") == "full":
-        return DEFAULT_FRAMEWORK
-    text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
-    problems.note(NoteKind.default, text, "framework")
-    return ADAPTER_FRAMEWORK
-
-
-def _named(name: str, problems: Problems) -> tuple[str, ...]:
-    if name == ANY_FRAMEWORK:
-        return FRAMEWORKS
-    if name in FRAMEWORKS:
-        return (name,)
-    known, hint = (*FRAMEWORKS, ANY_FRAMEWORK), SEVERAL.get(name.lower(), "")
-    problems.add("--framework", unknown("framework", name, known, hint))
-    return ()
-
-
-def _having(names: tuple[str, ...], profile: str, problems: Problems) -> tuple[str, ...]:
-    """Frameworks that have the profile; those of several that do not are noted."""
-    having = tuple(name for name in names if profile in profile_names(name))
-    _note_left(names, having, f", without profile {profile}", "profile", problems)
-    for name in () if having else names:
-        problems.add("--profile", profile_problem(name, profile))
-    return having
-
-
-def _offering(names: tuple[str, ...], optimizer: str, problems: Problems) -> tuple[str, ...]:
-    """Frameworks that offer the optimizer; all of them where none does, to say so."""
-    offering = tuple(name for name in names if optimizer in optimizer_names(name))
-    _note_left(names, offering, f", without {optimizer}", "optimizer", problems)
-    return offering or names
 
 
 def _note_left(
@@ -200,31 +180,21 @@ def training_so(
     names = [traits.name for traits in chosen]
     kept = [traits.name for traits in able]
     _note_left(names, kept, f" for --train {training.mode}", "train", problems)
-    refused = dict.fromkeys(
-        each for traits in able for each in _refused(traits, training, model, precision)
-    )
+    refused: dict[tuple[str, str], None] = {}
+    for traits in able:
+        support = traits.support
+        if precision not in support.frozen_precisions:
+            allowed = ", ".join(support.frozen_precisions)
+            message = f"{training.mode} under {traits.name} computes in {allowed} here"
+            refused["--precision", f"{message}; given {precision}"] = None
+        if model is not None:
+            joined, families = traits.kernels.joins_adapters, support.joined_families
+            refused[training_problem(model, training, families, joined=joined)] = None
     for option, message in refused:
-        problems.add(option, message)
+        if message:
+            problems.add(option, message)
     found = [problems.read(partial(with_training, traits, training)) for traits in able or chosen]
     return tuple(traits for traits in found if traits is not None)
-
-
-def _refused(
-    traits: FrameworkTraits, training: Training, model: ModelSpec | None, precision: Precision
-) -> Iterator[tuple[str, str]]:
-    """Options that a framework which trains so refuses, and why."""
-    support = traits.support
-    if precision not in support.frozen_precisions:
-        allowed = ", ".join(support.frozen_precisions)
-        message = f"{training.mode} under {traits.name} computes in {allowed} here"
-        yield "--precision", f"{message}; given {precision}"
-    if model is None:
-        return
-    option, message = training_problem(
-        model, training, support.joined_families, joined=traits.kernels.joins_adapters
-    )
-    if message:
-        yield option, message
 
 
 def mtp_layers_in(
@@ -292,7 +262,8 @@ def unsupported_hardware(
 ) -> None:
     """Note what frameworks are not made to run on."""
     accelerator, vendor = cluster.accelerator, cluster.accelerator.vendor
-    is_too_old = 0 < accelerator.compute_capability < TRANSFORMER_ENGINE_FROM
+    # Transformer Engine asks for a compute capability of 8.
+    is_too_old = 0 < accelerator.compute_capability < 8.0
     for traits in chosen:
         if is_too_old and traits.kernels.saved.name == "transformer_engine":
             text = (

@@ -65,8 +65,6 @@ _MAY_BE_EMPTY = (
     "offload.waited_gradient_zero_stages",
     "offload.pageable_weight_zero_stages",
 )
-_LARGEST = 1e18
-_FRACTION = (0.0, 1.0)
 
 
 def profile_problem(framework: str, profile: str) -> str:
@@ -85,7 +83,7 @@ def _unknown(kind: str, given: str, allowed: Iterable[str], hint: str) -> str:
 def _range(path: str) -> tuple[float, float]:
     if path in _RANGES:
         return _RANGES[path]
-    return _FRACTION if path.endswith("_fraction") else (0.0, _LARGEST)
+    return (0.0, 1.0 if path.endswith("_fraction") else 1e18)
 
 
 def _number(path: str, value: object, *, is_whole: bool) -> float | None:
@@ -135,7 +133,11 @@ def _choices(path: str, kind: object) -> Sequence[object]:
 def _converted(path: str, kind: object, value: object) -> TraitValue | None:
     """Return ``value`` as the trait's type; None where it does not fit."""
     if get_origin(kind) is tuple:
-        return _listed(path, get_args(kind)[0], value)
+        if not isinstance(value, list | tuple) or not (value or path in _MAY_BE_EMPTY):
+            return None
+        element, *_ = get_args(kind)
+        items: tuple[Any, ...] = tuple(_converted(path, element, item) for item in value)
+        return None if None in items else items
     if choices := _choices(path, kind):
         if isinstance(value, bool):
             value = "yes" if value else "no"  # YAML takes the word no for false
@@ -145,14 +147,6 @@ def _converted(path: str, kind: object, value: object) -> TraitValue | None:
     if kind is bool:
         return value if isinstance(value, bool) else None
     return value if isinstance(value, str) else None
-
-
-def _listed(path: str, kind: object, value: object) -> TraitValue | None:
-    """Return a list, each element as the trait takes it; None where one does not fit."""
-    if not isinstance(value, list | tuple) or not (value or path in _MAY_BE_EMPTY):
-        return None
-    items: tuple[Any, ...] = tuple(_converted(path, kind, item) for item in value)
-    return None if None in items else items
 
 
 def _near(section: str, name: str) -> str:

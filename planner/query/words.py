@@ -41,7 +41,6 @@ OTHER_FORMATS: Mapping[str, str] = {
     "hf-trainer": "trainer",
     "transformers": "trainer",
 }
-FORMAT_OPTIONS = ("--emit", "--to")
 # Words for frameworks that could mean more than one, or a format of files.
 SEVERAL: Mapping[str, str] = {
     "fsdp": "torchtitan, accelerate and trainer run FSDP2; name one of them",
@@ -106,7 +105,7 @@ def meant_word(option: str, text: str, known: Collection[str]) -> str:
 
     Case, hyphens and underscores do not count.
     """
-    others = OTHER_FORMATS if option in FORMAT_OPTIONS else OTHER_WORDS.get(option, {})
+    others = OTHER_FORMATS if option in ("--emit", "--to") else OTHER_WORDS.get(option, {})
     if text in known:
         return text
     plain = text.strip().lower().replace("_", "-")
