@@ -6,7 +6,7 @@ common/network-parser/NetworkParser.cpp, common/NetworkFunction.cpp (a GB/s is 2
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -31,17 +31,8 @@ TRACES = f"{PREFIX}.*.et"
 MAX_RANKS = 1024
 # Of all ranks together: some 200 MB.
 MAX_NODES = 2_000_000
-# ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
-# (CommunicatorGroup::set_id).
-MAX_GROUPS = 2147
 # Topology, members, GB/s and ns, as ASTRA-sim counts them.
 Dimension = tuple[str, int, float, float]
-RUN = """AstraSim_Analytical_Congestion_Unaware \\
-    --workload-configuration={prefix} \\
-    --comm-group-configuration=comm_group.json \\
-    --system-configuration=system.json \\
-    --remote-memory-configuration=remote_memory.json \\
-    --network-configuration=network.yml"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,16 +99,6 @@ def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]
     return found
 
 
-def _network_file(dimensions: Sequence[Dimension]) -> str:
-    names, counts, rates, waits = zip(*dimensions, strict=True)
-    return (
-        f"topology: [ {', '.join(names)} ]\n"
-        f"npus_count: [ {', '.join(map(str, counts))} ]\n"
-        f"bandwidth: [ {', '.join(f'{rate:.6g}' for rate in rates)} ]  # 2^30 bytes/s\n"
-        f"latency: [ {', '.join(f'{wait:.6g}' for wait in waits)} ]  # ns\n"
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Groups:
     """Every group that a collective runs on, numbered from 1; all ranks have no number."""
@@ -171,20 +152,6 @@ def _attributes(
     )
 
 
-def _traces(plan: Plan, stages: Sequence[Nodes], groups: _Groups) -> Iterator[BinaryFile]:
-    strategy = plan.strategy
-    ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
-    start = header((("producer", f"planner {__version__}"),))
-    for nodes, own in zip(stages, ranks, strict=True):
-        parts = [shared(node) for node in nodes]
-        for place, rank in enumerate(own):
-            lines = [
-                on_rank(part, _attributes(node, rank, place, ranks, groups))
-                for part, node in zip(parts, nodes, strict=True)
-            ]
-            yield BinaryFile(name=f"{PREFIX}.{rank}.et", data=b"".join([start, *lines]))
-
-
 def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes]) -> str:
     strategy, context = plan.strategy, plan.context
     end_us = max(node.start_us + node.duration_us for nodes in stages for node in nodes)
@@ -212,7 +179,12 @@ Written by planner {__version__} for ASTRA-sim. Plan: {placement_line(context, s
 Run in this folder, with the analytical network that takes several dimensions:
 
 ```sh
-{RUN.format(prefix=PREFIX)}
+AstraSim_Analytical_Congestion_Unaware \\
+    --workload-configuration={PREFIX} \\
+    --comm-group-configuration=comm_group.json \\
+    --system-configuration=system.json \\
+    --remote-memory-configuration=remote_memory.json \\
+    --network-configuration=network.yml
 ```
 
 ASTRA-sim times collectives and transfers itself, from their bytes; kernels take `duration_micros`.
@@ -239,19 +211,28 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
 
     Raises InputError for what ASTRA-sim cannot hold.
     """
-    dimensions = network(plan.context.cluster, plan.strategy.num_gpus, place)
+    strategy, cluster = plan.strategy, plan.context.cluster
+    dimensions = network(cluster, strategy.num_gpus, place)
     stages = execution(plan, drawn)
-    num_nodes = sum(map(len, stages)) * (plan.strategy.num_gpus // plan.strategy.pp)
-    groups = _groups(plan.strategy, stages)
+    num_nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
+    groups = _groups(strategy, stages)
     for number, most, what in (
         (num_nodes, MAX_NODES, "nodes over all ranks"),
-        (len(groups.numbers), MAX_GROUPS, "communication groups"),
+        # ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
+        # (CommunicatorGroup::set_id).
+        (len(groups.numbers), 2147, "communication groups"),
     ):
         if number > most:
             message = f"{number:,} {what}; at most {most:,} are written"
             raise InputError.single(place, "strategy", message)
+    names, counts, rates, waits = zip(*dimensions, strict=True)
+    levels = (
+        f"topology: [ {', '.join(names)} ]\n"
+        f"npus_count: [ {', '.join(map(str, counts))} ]\n"
+        f"bandwidth: [ {', '.join(f'{rate:.6g}' for rate in rates)} ]  # 2^30 bytes/s\n"
+        f"latency: [ {', '.join(f'{wait:.6g}' for wait in waits)} ]  # ns\n"
+    )
     rings = ["ring"] * len(dimensions)
-    hbm_bytes_per_s = plan.context.cluster.accelerator.hbm_bytes_per_s
     documents: dict[str, Mapping[str, object]] = {
         "comm_group.json": {str(number): group for group, number in groups.numbers.items()},
         "system.json": {
@@ -261,21 +242,27 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
             "preferred-dataset-splits": 1,
             **{f"{name.replace('_', '-')}-implementation": rings for name in COLLECTIVES},
             "collective-optimization": "baseline",
-            "local-mem-bw": round(hbm_bytes_per_s / 1e9),
+            "local-mem-bw": round(cluster.accelerator.hbm_bytes_per_s / 1e9),
             "boost-mode": 0,
             "roofline-enabled": 0,
         },
         "remote_memory.json": {"memory-type": "NO_MEMORY_EXPANSION"},
     }
-    return (
-        *(OutputFile(name=name, text=_json(one)) for name, one in documents.items()),
-        OutputFile(name="network.yml", text=_network_file(dimensions)),
-        OutputFile(name="README.md", text=_readme(plan, drawn, stages)),
-        *_traces(plan, stages, groups),
-    )
-
-
-def _json(document: Mapping[str, object]) -> str:
-    """A line per key."""
-    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    files = list[OutputFile]()
+    for name, document in documents.items():
+        # A line per key.
+        lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
+        files.append(OutputFile(name=name, text="{\n" + ",\n".join(lines) + "\n}\n"))
+    files.append(OutputFile(name="network.yml", text=levels))
+    files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages)))
+    ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
+    start = header((("producer", f"planner {__version__}"),))
+    for nodes, own in zip(stages, ranks, strict=True):
+        parts = [shared(node) for node in nodes]
+        for number, rank in enumerate(own):
+            data = [
+                on_rank(part, _attributes(node, rank, number, ranks, groups))
+                for part, node in zip(parts, nodes, strict=True)
+            ]
+            files.append(BinaryFile(name=f"{PREFIX}.{rank}.et", data=b"".join([start, *data])))
+    return tuple(files)

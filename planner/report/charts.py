@@ -21,16 +21,8 @@ from planner.cost.timeline import WAIT, MemoryCurve, Slice
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 
-# Of a stage: up to so many are drawn from end to end, of more the start and the end.
-WHOLE_SLICES = 110
-# Drawn at either end, or more where a pipeline takes longer to fill.
-END_SLICES = 44
-# Of a timeline, of its labels, and between its start and its end, in SVG units.
-WIDTH, LEFT, GAP = 960.0, 46.0, 14.0
-# All rows of stages together, the least and the most of one row, and a panel of memory.
-ROWS_HEIGHT, LEAST_ROW, MOST_ROW, PANEL = 320.0, 5.0, 36.0, 170.0
-NUMBER_WIDTH = 15.0  # room that a micro-batch's number takes
-PIECES_WIDTH = 5.0  # narrower passes are drawn in their own colour alone
+# Of a timeline, of its labels, and a panel of memory, in SVG units.
+WIDTH, LEFT, PANEL = 960.0, 46.0, 170.0
 MAX_TICKS = 9
 # Colours of what passes consist of; kernels have their pass's.
 PIECES = {
@@ -70,13 +62,6 @@ MEMORY_COLOURS = {
 }
 MEMORY_TITLES = {colour: group for group, colour in MEMORY_COLOURS.items()}
 
-# Left, right, top, bottom.
-Box = tuple[float, float, float, float]
-
-
-# What stands beside a bar at either side, its lengths by colour.
-Bar = tuple[str, str, Mapping[str, float]]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
@@ -87,7 +72,8 @@ class Chart:
     legend: Mapping[str, str]
     """What each colour stands for."""
     svg: str = ""
-    bars: Sequence[Bar] = ()
+    bars: Sequence[tuple[str, str, Mapping[str, float]]] = ()
+    """What stands beside each at either side, its lengths by colour."""
     end: float = 1.0
     """How long a bar may be."""
     limit: float = 0.0
@@ -129,18 +115,9 @@ class Panel:
         yield _line([(left, self.floor), (right, self.floor)], "stroke:var(--rule)")
 
 
-def _svg(width: float, height: float, parts: Iterable[str], attributes: str) -> str:
-    return f'<svg viewBox="0 0 {width:g} {height:g}" {attributes}>{"".join(parts)}</svg>'
-
-
-def _boxes(boxes: Iterable[Box], colour: str) -> str:
-    """Rectangles of one colour as a single path."""
-    drawn = "".join(
-        f"M{left:.2f} {top:.2f}H{right:.2f}V{bottom:.2f}H{left:.2f}Z"
-        for left, right, top, bottom in boxes
-        if right > left
-    )
-    return f'<path style="fill:var(--{colour})" d="{drawn}"/>' if drawn else ""
+def _svg(width: float, height: float, parts: Iterable[str], title: str) -> str:
+    attributes = f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}"'
+    return f"<svg {attributes}>{''.join(parts)}</svg>"
 
 
 def _points(points: Iterable[tuple[float, float]]) -> str:
@@ -162,20 +139,7 @@ def _text(x: float, y: float, text: str, kind: str = "middle") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
-def _rounded_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, ..."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= value * 0.999)
-
-
-def _ticks(start: float, end: float, most: int) -> list[float]:
-    step = _rounded_up((end - start) / most)
-    first, last = math.ceil(start / step), math.floor(end / step)
-    return [step * number for number in range(first, last + 1)]
-
-
-def colour_of(each: Slice, item: str = COMPUTE) -> str:
-    """The colour of what a slice spends on an item."""
+def _colour(each: Slice, item: str = COMPUTE) -> str:
     if each.kind == WAIT:
         return "wait"
     if not each.slot:
@@ -187,10 +151,10 @@ def pieces(each: Slice) -> Iterator[tuple[float, float, str]]:
     """Start, end and colour of what a slice consists of."""
     start = each.start_s
     for item, seconds in each.seconds.items():
-        yield start, start + seconds, colour_of(each, item)
+        yield start, start + seconds, _colour(each, item)
         start += seconds
     if not each.seconds:
-        yield each.start_s, each.end_s, colour_of(each)
+        yield each.start_s, each.end_s, _colour(each)
 
 
 def stage_seconds(found: Iteration, stage: int) -> dict[str, float]:
@@ -258,28 +222,28 @@ def windows(found: Iteration, strategy: Strategy) -> tuple[tuple[float, float], 
     begin = min(slices[0].start_s for slices in stages)
     end = max(slices[-1].end_s for slices in stages)
     most = max(len(slices) for slices in stages)
-    shown = max(END_SLICES, 3 * strategy.pp * strategy.vpp)
+    # Drawn at either end: more where a pipeline takes longer to fill.
+    shown = max(44, 3 * strategy.pp * strategy.vpp)
     length = whole * shown / most
-    if most <= max(WHOLE_SLICES, 2 * shown) or 2.0 * length >= whole:
+    if most <= max(110, 2 * shown) or 2.0 * length >= whole:
         return ((begin, end),)
     tail = end - max(each.end_s for slices in stages for each in slices if each.slot)
     return ((begin, begin + length), (end - length - tail, end))
 
 
-def _placed(shown: Sequence[tuple[float, float]]) -> list[Window]:
+def _placed(shown: Sequence[tuple[float, float]]) -> Iterator[Window]:
     """The windows side by side, at one scale."""
-    room = WIDTH - LEFT - 10.0 - GAP * (len(shown) - 1)
+    left, gap = LEFT, 14.0
+    room = WIDTH - LEFT - 10.0 - gap * (len(shown) - 1)
     units_per_s = room / sum(end - start for start, end in shown)
-    placed, left = list[Window](), LEFT
     for start, end in shown:
-        placed.append(Window(start_s=start, end_s=end, left=left, units_per_s=units_per_s))
-        left += (end - start) * units_per_s + GAP
-    return placed
+        yield Window(start_s=start, end_s=end, left=left, units_per_s=units_per_s)
+        left += (end - start) * units_per_s + gap
 
 
 def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) -> Iterator[str]:
     """Every stage's slices in a window, a row each; micro-batches where there is room."""
-    boxes: dict[str, list[Box]] = {colour: [] for colour in TIME_TITLES}
+    boxes: dict[str, list[str]] = {colour: [] for colour in TIME_TITLES}
     numbers = []
     for stage, slices in enumerate(stages):
         top, bottom = stage * height + 1.0, (stage + 1) * height - 1.0
@@ -287,13 +251,19 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
             if each.end_s <= window.start_s or each.start_s >= window.end_s:
                 continue
             left, right = window.x(each.start_s), window.x(each.end_s)
-            whole = ((each.start_s, each.end_s, colour_of(each)),)
-            for start, end, colour in pieces(each) if right - left > PIECES_WIDTH else whole:
-                boxes[colour].append((window.x(start), window.x(end), top, bottom))
-            if each.slot and right - left > NUMBER_WIDTH and height > 12.0:
+            # Narrower passes are drawn in their own colour alone.
+            whole = ((each.start_s, each.end_s, _colour(each)),)
+            for start, end, colour in pieces(each) if right - left > 5.0 else whole:
+                x, to = window.x(start), window.x(end)
+                if to > x:
+                    boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
+            # There is room for the number of a micro-batch.
+            if each.slot and right - left > 15.0 and height > 12.0:
                 number = str(each.slot[0].micro_batch)
                 numbers.append(_text((left + right) / 2.0, bottom - height / 4.0, number, "number"))
-    yield from (_boxes(those, colour) for colour, those in boxes.items())
+    for colour, drawn in boxes.items():
+        if drawn:
+            yield f'<path style="fill:var(--{colour})" d="{"".join(drawn)}"/>'
     yield from numbers
 
 
@@ -310,30 +280,11 @@ def _steps(
     ]
 
 
-def _memory_by_group(curve: MemoryCurve, panel: Panel, window: Window) -> Iterator[str]:
-    """The groups of one stage above each other."""
-    below = [0.0] * (len(curve.times_s) - 1)
-    for group, colour in MEMORY_COLOURS.items():
-        above = [low + own for low, own in zip(below, curve.bytes_by_group[group], strict=True)]
-        if any(curve.bytes_by_group[group]):
-            upper, lower = (_steps(curve, each, panel, window) for each in (above, below))
-            yield _area(upper, lower, f"fill:var(--{colour})")
-        below = above
-
-
-def _memory_by_stage(curves: Sequence[MemoryCurve], panel: Panel, window: Window) -> Iterator[str]:
-    """Every stage's total; the first stage darkest."""
-    for curve in curves:
-        opacity = 1.0 - 0.75 * curve.stage / len(curves)
-        style = f"stroke:var(--accent);opacity:{opacity:.2f}"
-        yield _line(_steps(curve, curve.total_bytes, panel, window), style)
-
-
 def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fullest: int) -> Chart:
     """Timeline of every stage; below it HBM of the fullest stage by group, and of all stages."""
     shown, curves = windows(found, strategy), found.curves
-    stages = found.timeline.stages
-    row = min(max(ROWS_HEIGHT / len(stages), LEAST_ROW), MOST_ROW)
+    stages, drawn = found.timeline.stages, found.timeline
+    row = min(max(320.0 / len(stages), 5.0), 36.0)
     panels = [
         Panel(floor=row * len(stages) + (16.0 + PANEL) * number, most=hbm_bytes)
         for number in range(1, 1 + min(len(stages), 2))
@@ -349,35 +300,26 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
         parts.append(_text(LEFT - 6.0, limit, f"{hbm_bytes / GIB:.0f} GiB", "end"))
     for window in _placed(shown):
         parts += _timeline(stages, window, row)
-        parts += _memory_by_group(curves[fullest], panels[0], window)
-        if len(stages) > 1:
-            parts += _memory_by_stage(curves, panels[-1], window)
+        # Groups of the fullest stage above each other.
+        curve = curves[fullest]
+        below = [0.0] * (len(curve.times_s) - 1)
+        for group, colour in MEMORY_COLOURS.items():
+            held = curve.bytes_by_group[group]
+            above = [low + own for low, own in zip(below, held, strict=True)]
+            if any(held):
+                upper, lower = (_steps(curve, line, panels[0], window) for line in (above, below))
+                parts.append(_area(upper, lower, f"fill:var(--{colour})"))
+            below = above
+        # The total of every stage, the first darkest.
+        for each in curves if len(stages) > 1 else ():
+            opacity = 1.0 - 0.75 * each.stage / len(curves)
+            style = f"stroke:var(--accent);opacity:{opacity:.2f}"
+            parts.append(_line(_steps(each, each.total_bytes, panels[-1], window), style))
         for panel in panels:
             parts += panel.frame(window)
         parts += _time_axis(window, panels[-1].floor + 16.0)
     title = "What every pipeline stage does during one iteration, and its HBM"
     times = [stage_seconds(found, stage) for stage in range(len(stages))]
-    labelled = f'role="img" aria-label="{escape(title)}"'
-    return Chart(
-        title=title,
-        caption=_schedule_caption(found, shown, fullest),
-        legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
-        svg=_svg(WIDTH, panels[-1].floor + 24.0, parts, labelled),
-    )
-
-
-def _time_axis(window: Window, y: float) -> Iterator[str]:
-    """Seconds below a window, none so near its edges that it would be cut."""
-    left, right = window.x(window.start_s), window.x(window.end_s)
-    most = max(2, round((right - left) / 90.0))
-    for tick in _ticks(window.start_s, window.end_s, most):
-        if left + 8.0 <= window.x(tick) <= right - 8.0:
-            yield _text(window.x(tick), y, f"{tick:g} s")
-
-
-def _schedule_caption(found: Iteration, shown: Sequence[tuple[float, float]], fullest: int) -> str:
-    """What is drawn, and how it stands to the estimate."""
-    drawn = found.timeline
     extent = "One iteration"
     if len(shown) > 1:
         first_s, last_s = (end - start for start, end in shown)
@@ -388,14 +330,31 @@ def _schedule_caption(found: Iteration, shown: Sequence[tuple[float, float]], fu
     off = drawn.simulated_s / drawn.modelled_s - 1.0
     how = "stages wait at its end" if off <= 0.0 else "slices are drawn that much shorter"
     against = "" if abs(off) < 5e-4 else f" ({off:+.1%} of the estimate's; {how})"
-    below = f"Below: HBM of stage {fullest}, the fullest"
-    below += ", and of all stages" if len(found.curves) > 1 else ""
-    return (
-        f"{extent}, from an event simulation of the schedule{against}: a row per stage, numbers "
-        f"are micro-batches. {below}; dashed: what the device has. What shows of communication is "
-        "drawn in one piece at the start or end of its pass, though it comes layer by layer, and "
-        "not apart in passes too narrow for it; what hides is not drawn."
+    others = ", and of all stages" if len(curves) > 1 else ""
+    return Chart(
+        title=title,
+        caption=(
+            f"{extent}, from an event simulation of the schedule{against}: a row per stage, "
+            f"numbers are micro-batches. Below: HBM of stage {fullest}, the fullest{others}; "
+            "dashed: what the device has. What shows of communication is drawn in one piece at "
+            "the start or end of its pass, though it comes layer by layer, and not apart in "
+            "passes too narrow for it; what hides is not drawn."
+        ),
+        legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
+        svg=_svg(WIDTH, panels[-1].floor + 24.0, parts, title),
     )
+
+
+def _time_axis(window: Window, y: float) -> Iterator[str]:
+    """Seconds below a window, none so near its edges that it would be cut."""
+    left, right = window.x(window.start_s), window.x(window.end_s)
+    apart_s = (window.end_s - window.start_s) / max(2, round((right - left) / 90.0))
+    # The next of 1, 2, 5, 10, ...
+    power = 10.0 ** math.floor(math.log10(apart_s))
+    step = next(s * power for s in (1.0, 2.0, 5.0, 10.0) if s * power >= apart_s * 0.999)
+    for number in range(math.ceil(window.start_s / step), math.floor(window.end_s / step) + 1):
+        if left + 8.0 <= window.x(step * number) <= right - 8.0:
+            yield _text(window.x(step * number), y, f"{step * number:g} s")
 
 
 def log_ticks(lowest: float, highest: float, digits: Sequence[int] = (1, 2, 5)) -> list[float]:
@@ -450,8 +409,7 @@ def frontier_chart(points: Sequence[Plan], own: Plan) -> Chart:
         "The fastest plan of every useful number of GPUs for the same batch; shaded: where eight "
         "of ten runs like it would lie. The large point is the plan of this page."
     )
-    svg = _svg(480, 258, parts, f'role="img" aria-label="{escape(title)}"')
-    return Chart(title=title, caption=caption, legend={}, svg=svg)
+    return Chart(title=title, caption=caption, legend={}, svg=_svg(480, 258, parts, title))
 
 
 def _dot(x: float, y: float, radius: float, colour: str) -> str:

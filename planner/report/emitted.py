@@ -12,7 +12,7 @@ from planner.answers.base import Plan
 from planner.answers.plan_file import plan_text
 from planner.answers.row import row_of, told
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
+from planner.cost.estimate import estimate
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.registry import left_open
@@ -133,12 +133,6 @@ def _code(text: str) -> str:
     return f"{ticks}{blank}{text}{blank}{ticks}"
 
 
-def _fenced(command: str) -> str:
-    """A Markdown block of shell that no line of the command ends."""
-    ticks = "`" * (1 + max(map(len, re.findall("`{2,}", command)), default=2))
-    return f"{ticks}sh\n{command}\n{ticks}"
-
-
 def _words(text: str) -> str:
     """A text of one line in which nothing is Markdown or HTML."""
     text = " ".join(printable(text).split())
@@ -152,9 +146,10 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def _figures(context: Context, strategy: Strategy, result: Estimate) -> str:
+def _figures(context: Context, strategy: Strategy) -> str:
     """What the plan should reach, and with what degrees."""
-    memory, job = result.memory, context.job
+    result, job = estimate(context, strategy), context.job
+    memory = result.memory
     notes = {"dp": f" (replicas {strategy.dp_replicate})", "pp": f" (chunks {strategy.vpp})"}
     degrees = [
         f"{name} {getattr(strategy, name)}{notes.get(name, '')}"
@@ -214,31 +209,6 @@ def _ranks(context: Context, strategy: Strategy) -> str:
     )
 
 
-def _variables(emitted: Emitted) -> str:
-    rows = [(_code(name), what) for name, what in user_variables(emitted.variables).items()]
-    rows += [(f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys]
-    table = _table(("variable", "what it is"), rows)
-    intro = "Set these first; the scripts stop where one is missing."
-    return f"\n{intro}\n\n{table}" if rows else ""
-
-
-def _left_open(made: Format, emitted: Emitted) -> str:
-    left = {**left_open(made.name), **emitted.left_open}
-    table = _table(("what", "keys"), [(what, _code(keys)) for what, keys in left.items()])
-    intro = (
-        "The framework's defaults hold for these, whatever the model's own are: compare them "
-        "before you train."
-    )
-    return f"\n## Left to you\n\n{intro}\n\n{table}" if left else ""
-
-
-def _imbalance_options(context: Context) -> tuple[str, ...]:
-    """The option that says it where a check would take another."""
-    fraction = context.job.imbalance_fraction
-    is_usual = not context.model.moe or fraction == USUAL_IMBALANCE_FRACTION
-    return () if is_usual else ("--imbalance", f"{100.0 * fraction:.15g}")
-
-
 def _readme(
     made: Format,
     launcher: Launcher,
@@ -247,23 +217,36 @@ def _readme(
     strategy: Strategy,
     plan: PlanText,
 ) -> str:
-    result = estimate(context, strategy)
-    config = emitted.files[0].name
     job = context.job
-    check = shlex.join(
-        [
-            *("planner", "check", config, "--model", plan.model, "--cluster", plan.cluster),
-            *("--gpus", str(strategy.num_gpus), "--seq-len", str(job.seq_len)),
-            *("--global-batch", str(job.global_batch)),
-            *_imbalance_options(context),
-            *(("--documents", job.documents.text) if job.documents else ()),
-            *(software_options(context.traits) if made.carries(context.traits.name) else ()),
-        ]
-    )
+    words = ["planner", "check", emitted.files[0].name]
+    words += ["--model", plan.model, "--cluster", plan.cluster, "--gpus", str(strategy.num_gpus)]
+    words += ["--seq-len", str(job.seq_len), "--global-batch", str(job.global_batch)]
+    if context.model.moe and job.imbalance_fraction != USUAL_IMBALANCE_FRACTION:
+        # A check would take another.
+        words += ["--imbalance", f"{100.0 * job.imbalance_fraction:.15g}"]
+    words += ["--documents", job.documents.text] if job.documents else []
+    words += software_options(context.traits) if made.carries(context.traits.name) else []
+    check = shlex.join(words)
+    # A block of shell that no line of the command ends.
+    ticks = "`" * (1 + max(map(len, re.findall("`{2,}", check)), default=2))
     decided = _table(
         ("key", "value", "why"),
         [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided],
     )
+    variables, left_to_user = "", ""
+    set_first = [(_code(name), what) for name, what in user_variables(emitted.variables).items()]
+    set_first += [
+        (f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys
+    ]
+    if set_first:
+        table = _table(("variable", "what it is"), set_first)
+        variables = f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
+    if left := {**left_open(made.name), **emitted.left_open}:
+        table = _table(("what", "keys"), [(what, _code(keys)) for what, keys in left.items()])
+        left_to_user = (
+            "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
+            f"are: compare them before you train.\n\n{table}"
+        )
     title = f"{_words(context.model.name)} on {_words(context.cluster.name)} with {made.title}"
     checked = f" Checked against {made.versions}." if made.versions else ""
     warning = mismatch(made, context)
@@ -275,15 +258,15 @@ Written by planner {__version__}.{checked}
 ## Start
 
 {launcher.start}
-{_variables(emitted)}
+{variables}
 ## The plan
 
-{_figures(context, strategy, result)}
+{_figures(context, strategy)}
 `planner explain {PLAN}` says where time and memory go.
 
 ## What was decided
 
-{decided}{_left_open(made, emitted)}
+{decided}{left_to_user}
 ## Ranks
 
 {_ranks(context, strategy)}
@@ -291,5 +274,7 @@ Written by planner {__version__}.{checked}
 
 After a change, this says whether the configuration still starts and fits:
 
-{_fenced(check)}
+{ticks}sh
+{check}
+{ticks}
 """

@@ -14,7 +14,7 @@ from planner.answers.software import assumptions_line
 from planner.answers.variants import PricedChange
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
-from planner.cost.ledger import LedgerItem, StageLedger
+from planner.cost.ledger import StageLedger
 from planner.report.table import Column, Table, show, text_table
 from planner.report.words import evidence_line, range_line
 from planner.spec.strategy import Strategy
@@ -24,15 +24,10 @@ from planner.units import GIB, format_bytes, format_seconds
 WIDE_COLUMNS = 120
 # Inputs between these are shown to the last digit, with thousands separators.
 WHOLE, LARGEST_WHOLE = 1e5, 1e16
-SHOWN_ITEMS = 12
 MOST_PEAKS = 8
 STATES = ("weights", "gradients", "optimizer")
-NARROW_GROUPS = ("states", "activations", "transient")
-STAGE_GROUPS = ("weights", "gradients", "optimizer", "activations", "transient", "overhead")
-VERDICT_STYLES = {"fits": "bold green", "tight": "bold yellow"}
 # Of each group of items, the largest.
 SHOWN_PARTS = 3
-SHOWN_SAVINGS = 5
 
 
 def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float, *, wide: bool) -> None:
@@ -56,28 +51,25 @@ def _memory_tree(estimate: Estimate, *, wide: bool) -> list[Tree | str]:
     memory = estimate.memory
     tree = Tree(
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
-        f"({_verdict(memory)}: {_free(memory)}, uncertain by "
+        f"({_verdict(memory, ':')}, uncertain by "
         f"{format_bytes(memory.uncertainty_bytes)}), "
         f"stage {memory.stage}, {memory.moment}"
     )
     _grow(tree, memory.items, "memory", memory.peak_bytes, wide=wide)
     peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
     by_stage = f"peak by stage: {peaks}" if len(memory.stage_peak_bytes) > 1 else ""
-    return [tree, by_stage, host_line(memory)]
+    return [tree, by_stage, _host_line(memory)]
 
 
-def _verdict(memory: MemoryEstimate) -> str:
-    """Whether it fits, and whether that is a matter of the host's memory."""
-    in_device = memory.hbm_bytes >= memory.peak_bytes
-    return memory.verdict + " in host memory" * bool(in_device and memory.host_missing_bytes)
+def _verdict(memory: MemoryEstimate, then: str) -> str:
+    """Whether it fits, perhaps as a matter of the host's memory; then what is free."""
+    in_device, left = memory.hbm_bytes >= memory.peak_bytes, memory.free_bytes
+    where = " in host memory" if in_device and memory.host_missing_bytes else ""
+    free = f"{format_bytes(abs(left))} {'free' if left >= 0 else 'missing'}"
+    return f"{memory.verdict}{where}{then} {free}"
 
 
-def _free(memory: MemoryEstimate) -> str:
-    left = memory.free_bytes
-    return f"{format_bytes(abs(left))} {'free' if left >= 0 else 'missing'}"
-
-
-def host_line(memory: MemoryEstimate) -> str:
+def _host_line(memory: MemoryEstimate) -> str:
     """What is offloaded, per rank and node, and what the node lacks for it; empty of nothing."""
     if not memory.host_bytes:
         return ""
@@ -93,7 +85,7 @@ def host_line(memory: MemoryEstimate) -> str:
 
 
 def _time_tree(schedule: str, tree: TimeTreeRow, *, wide: bool) -> Iterator[Tree | str]:
-    """The time tree (exposed seconds), how long resources are busy, the pipeline by simulation."""
+    """Exposed seconds, how long resources are busy, the pipeline by simulation."""
     root = Tree(
         f"time: {format_seconds(tree.iter_time_s)} per iteration "
         f"(slowest stage {tree.slowest_stage}; communication overlapped fully "
@@ -126,6 +118,7 @@ def print_explained(
     if document.item is not None:
         print_item(document.item, console)
         return
+
     wide = console.width >= WIDE_COLUMNS
     if document.memory is not None:
         show(console, *_memory_tree(result, wide=wide))
@@ -174,29 +167,21 @@ def print_item(row: ItemRow, console: Console) -> None:
         show(console, Text(f"\n{function}", "bold"), text)
 
 
-def _tensors(item: LedgerItem) -> str:
-    if not item.shape:
-        return ""
-    shape = " x ".join(f"{size:,}" for size in item.shape)
-    copies = f"{item.copies:g} x " if item.copies != 1 else ""
-    return f"{copies}[{shape}] of {item.element_bytes:.4g} B"
-
-
 def _ledger(
-    ledger: StageLedger, limit: int | None, *, wide: bool
-) -> Iterator[Table[LedgerItem] | str]:
+    ledger: StageLedger, *, show_all: bool, wide: bool
+) -> Iterator[Table[Sequence[str]] | str]:
     """Items of one stage, largest first, with shape, bytes per element and lifetime."""
-    columns: list[Column[LedgerItem]] = [
-        Column("item", lambda item: item.name, right=False, wraps=True),
-        Column("bytes", lambda item: format_bytes(item.num_bytes)),
-        Column("share", lambda item: f"{item.num_bytes / ledger.peak_bytes:.1%}"),
-        Column("tensors", _tensors, right=False, wraps=True),
-    ]
-    if wide:
-        columns.append(Column("alive", lambda item: item.lifetime, right=False, wraps=True))
-    yield Table(ledger.items[:limit], columns)
-    hidden = ledger.items[len(ledger.items) if limit is None else limit :]
-    if hidden:
+    rows = []
+    shown = len(ledger.items) if show_all else 12
+    for item in ledger.items[:shown]:
+        shape = " x ".join(f"{size:,}" for size in item.shape)
+        copies = f"{item.copies:g} x " if item.copies != 1 else ""
+        tensors = f"{copies}[{shape}] of {item.element_bytes:.4g} B" if shape else ""
+        share = f"{item.num_bytes / ledger.peak_bytes:.1%}"
+        rows.append((item.name, format_bytes(item.num_bytes), share, tensors, item.lifetime))
+    titles = ("item", "bytes", "share", "tensors", "alive")
+    yield text_table(titles if wide else titles[:-1], rows, left=("tensors", "alive"))
+    if hidden := ledger.items[shown:]:
         total = format_bytes(sum(item.num_bytes for item in hidden))
         yield f"and {len(hidden)} smaller items, {total} together (--all shows them)"
 
@@ -204,7 +189,9 @@ def _ledger(
 def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
     """One row per stage: groups of items, peak, moment, verdict."""
     memory, layers = answer.estimate.memory, answer.strategy.layers_per_stage
-    shown, rows = (*(STAGE_GROUPS if wide else NARROW_GROUPS), "other"), []
+    states = STATES if wide else ("states",)
+    shown = (*states, "activations", "transient", *(("overhead",) if wide else ()), "other")
+    rows = []
     for ledger in answer.ledgers:
         groups = dict.fromkeys(shown, 0.0)
         for item in ledger.items:
@@ -219,31 +206,24 @@ def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
 
 def _savings(
     savings: Sequence[PricedChange], memory: MemoryEstimate
-) -> Iterator[Table[PricedChange] | Text]:
+) -> Iterator[Table[Sequence[str]] | Text]:
     """What changes would save, and which are not possible."""
-
-    def saves(saving: PricedChange) -> str:
-        saved = saving.saved_bytes or 0.0
-        return f"{'-' if saved < 0 else ''}{format_bytes(abs(saved))}"
-
-    def verdict(saving: PricedChange) -> str:
-        # The device holds it, so it is the host that has no room.
-        is_short = saving.verdict == "does not fit"
-        in_device = saving.peak_bytes is not None and saving.peak_bytes <= memory.hbm_bytes
-        return "host too small" if is_short and in_device else saving.verdict or ""
-
-    columns: list[Column[PricedChange]] = [
-        Column("change", lambda saving: saving.change, right=False, wraps=True),
-        Column("saves", saves),
-        Column("peak", lambda saving: format_bytes(saving.peak_bytes or 0.0)),
-        Column("time per token", lambda saving: f"{(saving.time_factor or 1.0) - 1.0:+.1%}"),
-        Column("", verdict, right=False, wraps=True),
-    ]
-    yield Table([saving for saving in savings if saving.peak_bytes is not None], columns)
+    rows = []
     refused: dict[str, list[PricedChange]] = {}
     for saving in savings:
         if saving.refused:
             refused.setdefault(saving.refused, []).append(saving)
+        if saving.peak_bytes is None:
+            continue
+        saved = saving.saved_bytes or 0.0
+        saves = f"{'-' if saved < 0 else ''}{format_bytes(abs(saved))}"
+        verdict: str = saving.verdict or ""
+        if verdict == "does not fit" and saving.peak_bytes <= memory.hbm_bytes:
+            # The device holds it, so it is the host that has no room.
+            verdict = "host too small"
+        change = f"{(saving.time_factor or 1.0) - 1.0:+.1%}"
+        rows.append((saving.change, saves, format_bytes(saving.peak_bytes), change, verdict))
+    yield text_table(("change", "saves", "peak", "time per token", ""), rows, left=("",))
     if refused:
         yield Text("not possible here:", "dim")
     for rule, changes in refused.items():
@@ -252,20 +232,7 @@ def _savings(
         yield Text(f"  {names} ({rule}: {'; '.join(whys)})", "dim")
 
 
-def fullest_line(answer: MemoryAnswer) -> str:
-    """Where and when the peak is, and those of the other pipeline stages."""
-    fullest = answer.ledgers[answer.estimate.memory.stage]
-    if len(answer.ledgers) == 1:
-        return f"The peak is in the {fullest.moment}."
-    peaks = ", ".join(f"{ledger.peak_bytes / GIB:,.1f}" for ledger in answer.ledgers[:MOST_PEAKS])
-    more = ", ..." if len(answer.ledgers) > MOST_PEAKS else ""
-    return (
-        f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all stages: "
-        f"{peaks}{more}."
-    )
-
-
-def _groups(ledger: StageLedger) -> Table[tuple[str, ...]]:
+def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
     """Groups of items, largest first, each with its largest parts."""
     groups: dict[str, dict[str, float]] = {}
     for item in ledger.items:
@@ -273,7 +240,7 @@ def _groups(ledger: StageLedger) -> Table[tuple[str, ...]]:
         parts = groups.setdefault(head, {})
         part = rest.partition(".")[0]
         parts[part] = parts.get(part, 0.0) + item.num_bytes
-    rows = list[tuple[str, ...]]()
+    rows = []
     for head, parts in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
         size = sum(parts.values())
         largest = sorted(parts.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
@@ -282,7 +249,7 @@ def _groups(ledger: StageLedger) -> Table[tuple[str, ...]]:
         share = f"{size / ledger.peak_bytes:.1%}"
         said = ", ".join(words) if len(parts) > 1 else ""
         rows.append((head.replace("_", " "), format_bytes(size), share, said))
-    columns: list[Column[tuple[str, ...]]] = [
+    columns: list[Column[Sequence[str]]] = [
         Column("", itemgetter(0), right=False),
         Column("", itemgetter(1)),
         Column("", itemgetter(2)),
@@ -304,34 +271,43 @@ def print_memory_answer(
     )
     verdict = (
         f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: "
-        f"{_verdict(memory)}, {_free(memory)}; published peaks are off by up to "
+        f"{_verdict(memory, ',')}; published peaks are off by up to "
         f"{format_bytes(memory.uncertainty_bytes)}."
     )
     strategy, fullest = answer.strategy, answer.ledgers[memory.stage]
     sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
     layout = (
         f"{short_layout(strategy)}, {strategy.num_micro_batches} micro-batches{sequence_parallel}, "
-        "placed "
-        f"{strategy.placement}"
+        f"placed {strategy.placement}"
     )
+    peak = f"The peak is in the {fullest.moment}."
+    if len(answer.ledgers) > 1:
+        shown = answer.ledgers[:MOST_PEAKS]
+        peaks = ", ".join(f"{ledger.peak_bytes / GIB:,.1f}" for ledger in shown)
+        more = ", ..." if len(answer.ledgers) > MOST_PEAKS else ""
+        peak = (
+            f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all "
+            f"stages: {peaks}{more}."
+        )
     saves = Text("What would save how much", "bold")
+    styles = {"fits": "bold green", "tight": "bold yellow"}
     show(
         console,
         Text(title, "dim"),
         Text(layout, "dim"),
         *(Text(f"note: {note}", "dim") for note in answer.notes if verbose),
-        Text(verdict, VERDICT_STYLES.get(memory.verdict, "bold red")),
-        fullest_line(answer),
+        Text(verdict, styles.get(memory.verdict, "bold red")),
+        peak,
     )
     if not verbose:
         possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
         more = "-v adds every item and stage, all changes, assumptions; --all small items too."
         show(
             console,
-            host_line(memory),
+            _host_line(memory),
             _groups(fullest),
             saves,
-            *_savings(possible[:SHOWN_SAVINGS], memory),
+            *_savings(possible[:5], memory),
             Text(more, "dim"),
         )
         return
@@ -342,7 +318,7 @@ def print_memory_answer(
         Text(),
         *_memory_tree(answer.estimate, wide=wide),
         Text(f"\nledger of stage {memory.stage}", "bold"),
-        *_ledger(fullest, None if show_all else SHOWN_ITEMS, wide=wide),
+        *_ledger(fullest, show_all=show_all, wide=wide),
         *(stages if len(answer.ledgers) > 1 else ()),
         Text(),
         saves,

@@ -10,7 +10,6 @@ from rich.text import Text
 from planner.answers.layout import short_layout
 from planner.answers.row import Row, figures, row_of, told
 from planner.answers.rows import EstimateRow
-from planner.calibrate.figures import Figure
 from planner.calibrate.fit import Calibration, OwnErrors
 from planner.calibrate.rows import Table
 from planner.compare.causes import APART
@@ -20,8 +19,6 @@ from planner.report.document import serialise
 from planner.report.table import pairs, show, text_table
 from planner.units import format_bytes, plural
 
-# Times by which hardly a published run is off its price.
-STRANGE = 2.0
 # Measured figures worth a line, with their units; the file has all.
 SHOWN = {
     "fp32_tflops": "TFLOP/s",
@@ -125,7 +122,7 @@ class CalibrateDocument(Row):
     """As --out writes it."""
 
 
-def verdict(one: Comparison) -> str:
+def _verdict(one: Comparison) -> str:
     """Whether the run is as fast as its price, in a sentence."""
     if one.measured is None:
         return "Not compared: a rate is no time without --global-batch, --seq-len and --gpus."
@@ -144,7 +141,7 @@ def print_comparisons(found: Sequence[Comparison], console: Console) -> None:
     """Print every log under its name."""
     for number, one in enumerate(found):
         style = "bold" if one.is_usual is None else "bold green" if one.is_usual else "bold red"
-        title = Text(f"{one.log.path}: ", style="bold").append(verdict(one), style=style)
+        title = Text(f"{one.log.path}: ", style="bold").append(_verdict(one), style=style)
         rows = pairs((f"  {word}", line) for word, line in _compared(one))
         show(console, Text() if number else "", title, rows)
 
@@ -160,7 +157,8 @@ def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
     yield from _memory(one)
     yield from (("perhaps", cause.message) for cause in one.causes)
     if one.time_error is not None and abs(one.time_error) > APART and not one.causes:
-        is_strange = not 1.0 / STRANGE < 1.0 + one.time_error < STRANGE
+        # Hardly a published run is off its price by a factor of two.
+        is_strange = not 0.5 < 1.0 + one.time_error < 2.0
         doubt = ": are cluster, model and batch the run's?" if is_strange else ""
         yield "perhaps", f"none of what is looked for explains the difference{doubt}"
     yield from (("steps", cause.message) for cause in one.steps)
@@ -214,34 +212,33 @@ def _memory(one: Comparison) -> Iterator[tuple[str, str]]:
 
 def render_comparisons_json(found: Sequence[Comparison]) -> str:
     """The same as data, base units throughout."""
-    logs = [
-        told(
+    logs = []
+    for one in found:
+        measured = None
+        if steps := one.measured:
+            measured = MeasuredRow(
+                iter_time_s=steps.median_s,
+                iter_time_s_low=steps.low_s,
+                iter_time_s_high=steps.high_s,
+                mean_s=steps.mean_s,
+                num_steps=len(steps.steps_s),
+                num_left_out=len(steps.left_out_s),
+                **asdict(one.log.memory),
+            )
+        row = told(
             ComparedRow,
             one,
             path=one.log.path,
             framework=one.log.framework,
-            verdict=verdict(one),
+            verdict=_verdict(one),
             unit=one.log.unit,
             printed=one.rate,
-            measured=_measured_row(one.measured, one.log.memory) if one.measured else None,
+            measured=measured,
             predicted=_predicted_row(one.predicted) if one.predicted else None,
             notes=one.log.notes,
         )
-        for one in found
-    ]
+        logs.append(row)
     return serialise("compare", CompareDocument(logs=logs))
-
-
-def _measured_row(found: Measured, memory: Memory) -> MeasuredRow:
-    return MeasuredRow(
-        iter_time_s=found.median_s,
-        iter_time_s_low=found.low_s,
-        iter_time_s_high=found.high_s,
-        mean_s=found.mean_s,
-        num_steps=len(found.steps_s),
-        num_left_out=len(found.left_out_s),
-        **asdict(memory),
-    )
 
 
 def _predicted_row(price: Prediction) -> PredictedRow:
@@ -264,51 +261,41 @@ def _predicted_row(price: Prediction) -> PredictedRow:
 
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
-    titles = ("figure", "catalog", "basis", "yours", "+-", "change", "points")
-    figures = text_table(titles, map(_cells, made.figures), left=("basis",))
-    errors = [
-        (f"{own.path} ({own.kind})", str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}")
-        for own in made.own
+    name, points = made.base.cluster.name, plural(sum(own.num_points for own in made.own), "point")
+    headline = f"{name}: {points}, which no figure that can be fitted follows."
+    if made.figures:
+        most = max(made.figures, key=lambda each: abs(each.factor - 1.0) * each.is_known)
+        number, change = plural(len(made.figures), "figure"), f"{most.factor - 1.0:+.1%}"
+        headline = f"{name}: {number} from {points}; most changes {most.key}, {change}."
+    rows = [
+        (
+            each.key,
+            f"{each.catalog.value:g}" if each.catalog and each.is_known else "-",
+            each.basis,
+            f"{each.value:.4g}",
+            f"{each.value * each.deviation:.2g}",
+            f"{each.factor - 1.0:+.1%}" if each.is_known else "-",
+            str(each.num_points),
+        )
+        for each in made.figures
     ]
+    errors, strange = [], []
+    for own in made.own:
+        file = f"{own.path} ({own.kind})"
+        errors.append((file, str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}"))
+        if own.is_strange:
+            factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
+            # Of links rates are compared, of all else times.
+            side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
+            priced = f"{factor:.1f} times as {side} as {name} is priced"
+            strange.append(f"{file} is {priced}: is it of this machine?")
+    titles = ("figure", "catalog", "basis", "yours", "+-", "change", "points")
     show(
         console,
-        Text(_headline(made), style="bold"),
-        figures if made.figures else "",
+        Text(headline, style="bold"),
+        text_table(titles, rows, left=("basis",)) if rows else "",
         text_table(("mean error of", "points", "before", "after"), errors),
-        *(_strange_line(made, own) for own in made.own if own.is_strange),
-    )
-
-
-def _headline(made: Calibration) -> str:
-    """What the points say of the machine, in a sentence."""
-    name, count = made.base.cluster.name, sum(own.num_points for own in made.own)
-    if not made.figures:
-        return f"{name}: {plural(count, 'point')}, which no figure that can be fitted follows."
-    most = max(made.figures, key=lambda each: abs(each.factor - 1.0) * each.is_known)
-    number = f"{plural(len(made.figures), 'figure')} from {plural(count, 'point')}"
-    return f"{name}: {number}; most changes {most.key}, {most.factor - 1.0:+.1%}."
-
-
-def _cells(each: Figure) -> tuple[str, ...]:
-    return (
-        each.key,
-        f"{each.catalog.value:g}" if each.catalog and each.is_known else "-",
-        each.basis,
-        f"{each.value:.4g}",
-        f"{each.value * each.deviation:.2g}",
-        f"{each.factor - 1.0:+.1%}" if each.is_known else "-",
-        str(each.num_points),
-    )
-
-
-def _strange_line(made: Calibration, own: OwnErrors) -> str:
-    """That a file may be of another machine."""
-    factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
-    # Of links rates are compared, of all else times.
-    side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
-    return (
-        f"{own.path} ({own.kind}) is {factor:.1f} times as {side} as "
-        f"{made.base.cluster.name} is priced: is it of this machine?"
+        *strange,
     )
 
 
@@ -339,13 +326,11 @@ def print_machine(made: Calibration, table: Table, console: Console) -> None:
 def render_calibration_json(made: Calibration, text: str) -> str:
     """The same as data, with the cluster file; figures that are lists are in the file alone."""
     figures = [
-        FigureRow(
-            key=each.key,
+        told(
+            FigureRow,
+            each,
             catalog=each.catalog.value if each.catalog and each.is_known else None,
-            basis=each.basis,
-            value=each.value,
             deviation=each.value * each.deviation,
-            num_points=each.num_points,
         )
         for each in made.figures
         if not each.values

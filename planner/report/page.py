@@ -42,31 +42,18 @@ from planner.report.words import (
 )
 from planner.units import GIB, format_bytes, format_count, format_seconds
 
-TEMPLATE = "page.html.j2"
-MAX_OTHERS = 8
 MAX_LEDGER = 40
-OTHERS = (
-    "Best plans of other layouts for the same question ({proof}). A layout may be faster here "
-    "and stand behind: what rests on less certain mechanisms has to gain more than their error."
-)
-# Decisions that no other row says, by the names of :func:`differences.values`.
+# Decisions that no other row says, by the names of :func:`differences.values`: words for them, and
+# the value that goes without saying.
 SHOWN = {
-    "ZeRO": "ZeRO stage",
-    "etp": "ranks per expert",
-    "vpp": "virtual stages",
-    "schedule": "schedule",
-    "sequence parallel": "sequence parallel",
-    "shard groups": "shard groups",
-    "layers per stage": "layers per stage",
-    "recompute modules": "selective repeats",
-}
-# What goes without saying.
-USUAL = {
-    "vpp": "1",
-    "schedule": "1f1b",
-    "sequence parallel": "off",
-    "shard groups": "1",
-    "recompute modules": "the profile's",
+    "ZeRO": ("ZeRO stage", None),
+    "etp": ("ranks per expert", None),
+    "vpp": ("virtual stages", "1"),
+    "schedule": ("schedule", "1f1b"),
+    "sequence parallel": ("sequence parallel", "off"),
+    "shard groups": ("shard groups", "1"),
+    "layers per stage": ("layers per stage", None),
+    "recompute modules": ("selective repeats", "the profile's"),
 }
 
 
@@ -110,9 +97,24 @@ def describe(
     points = (answer.frontier or answer.ladder) if answer else ()
     has_frontier = len(points) > 1
     by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)
-    others = _others(plan, answer) if answer else []
-    is_proved = answer is not None and answer.proved_optimal
-    proof = "best under the model, as was proved" if is_proved else "not proved best"
+    others = []
+    others_note = "No other layout fits."
+    if answer:
+        others = [
+            each
+            for each in (*answer.plans, *filter(None, [answer.fastest]))
+            if differences(strategy, each.strategy) or each.framework != plan.framework
+        ][:8]
+    if answer and others:
+        proved = answer.proved_optimal
+        proof = "best under the model, as was proved" if proved else "not proved best"
+        others_note = (
+            f"Best plans of other layouts for the same question ({proof}). A layout may be faster "
+            "here and stand behind: what rests on less certain mechanisms has to gain more than "
+            "their error."
+        )
+    formulas = [item_of(f"time.{name}") for name in estimate.time]
+    sentences = {item.address: summary_of(item) for item in formulas if item is not None}
     return {
         "title": f"{context.model.name} on {context.cluster.name}: plan",
         "headline": (
@@ -121,21 +123,21 @@ def describe(
         ),
         "tiles": _tiles(plan),
         "decisions": _decisions(plan),
-        "waiting": _waiting(found) if found else "",
+        "waiting": _waiting(found),
         "time_chart": time_bars(found) if found else None,
         "time_items": _time_items(estimate),
         "overlap": (
             f"With all communication overlapped: {format_seconds(estimate.iter_time_s_overlapped)};"
             f" with none: {format_seconds(estimate.iter_time_s_serial)}."
         ),
-        "formulas": _formulas(estimate),
+        "formulas": text_table(("item", "is"), sentences.items(), left=("is",)),
         "schedule": schedule_chart(found, strategy, hbm_bytes, fullest) if found else None,
         "not_drawn": not_drawn,
         "memory_chart": memory_bars(found, hbm_bytes) if found else None,
         "stages": _stages(plan),
         "fullest": fullest,
         "ledger": _ledger(stage_ledger(price(context, strategy), fullest)),
-        "others_note": OTHERS.format(proof=proof) if others else "No other layout fits.",
+        "others_note": others_note,
         "others": _layouts(plan, [plan, *others]) if answer else None,
         "frontier": frontier_chart(points, plan) if has_frontier else None,
         "frontier_points": _layouts(plan, by_gpus) if has_frontier else None,
@@ -166,7 +168,7 @@ def render_page(page: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    source = resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
+    source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
     return environment.from_string(source).render(page=page) + "\n"
 
 
@@ -219,9 +221,9 @@ def _decisions(plan: Plan) -> list[tuple[str, str]]:
     context, strategy = plan.context, plan.strategy
     cluster, job, traits = context.cluster, context.job, context.traits
     named = values(strategy)
-    left_out = {name for name, usual in USUAL.items() if named[name] == usual}
+    shown = [(words, named[name]) for name, (words, usual) in SHOWN.items() if named[name] != usual]
     if strategy.etp == strategy.tp:
-        left_out.add("etp")
+        shown.remove((SHOWN["etp"][0], named["etp"]))
     batch = (
         f"{job.global_batch:,} sequences of {job.seq_len:,} tokens "
         f"({format_count(job.tokens_per_iteration)} tokens), {job.precision}, "
@@ -236,13 +238,15 @@ def _decisions(plan: Plan) -> list[tuple[str, str]]:
         ("layout", degrees_words(strategy) or "one GPU"),
         ("micro-batch", f"{strategy.micro_batch} × {strategy.num_micro_batches:,} an iteration"),
         ("saved memory", ", ".join(saving_words(plan))),
-        *((words, named[name]) for name, words in SHOWN.items() if name not in left_out),
+        *shown,
         ("on the network", placement_line(context, strategy)),
     ]
 
 
-def _waiting(found: Iteration) -> str:
+def _waiting(found: Iteration | None) -> str:
     """Which stage waits most, and how long; nothing of one stage."""
+    if found is None:
+        return ""
     whole = found.timeline.iteration_s
     waits = [stage_seconds(found, stage)["wait"] / whole for stage in range(len(found.curves))]
     if len(waits) == 1:
@@ -270,13 +274,6 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
     head = ("on the slowest stage", "item", "adds", "share", "overlapped")
     return text_table(head, rows, left=("item",))
-
-
-def _formulas(estimate: Estimate) -> Table[Sequence[str]]:
-    """What each item of time is, in a sentence."""
-    found = [item_of(f"time.{name}") for name in estimate.time]
-    rows = {item.address: summary_of(item) for item in found if item is not None}
-    return text_table(("item", "is"), rows.items(), left=("is",))
 
 
 def _stages(plan: Plan) -> Table[Sequence[str]]:
@@ -312,10 +309,6 @@ def _ledger(ledger: StageLedger) -> Table[Sequence[str]]:
 
 def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
     """Plans beside the one of the page."""
-    head = (
-        *("layout", "GPUs", "iteration", "against it", "tokens/s", "MFU"),
-        *("peak GiB", "free GiB"),
-    )
     rows = []
     for plan in plans:
         estimate, layout = plan.estimate, short_layout(plan.strategy)
@@ -332,17 +325,8 @@ def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
                 f"{plan.estimate.memory.free_bytes / GIB:,.1f}",
             )
         )
-    return text_table(head, rows)
-
-
-def _others(plan: Plan, answer: Answer) -> list[Plan]:
-    """The best plans of other layouts or frameworks, and the fastest."""
-    others = [
-        each
-        for each in (*answer.plans, *filter(None, [answer.fastest]))
-        if differences(plan.strategy, each.strategy) or each.framework != plan.framework
-    ]
-    return others[:MAX_OTHERS]
+    head = "layout|GPUs|iteration|against it|tokens/s|MFU|peak GiB|free GiB"
+    return text_table(head.split("|"), rows)
 
 
 def _runs(runs: Sequence[PublishedRun]) -> Table[Sequence[str]]:

@@ -9,6 +9,7 @@ from rich.text import Text
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import short_layout
 from planner.answers.plan import Beside
+from planner.answers.row import told
 from planner.answers.rows import (
     AimRow,
     InputsRow,
@@ -43,18 +44,12 @@ from planner.report.words import (
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.units import format_bytes
 
-MAX_VARIANTS = 3
-MAX_RELIED_ON = 3
-WORTH_A_WORD = 0.001
-# A row that is so much faster than the first is asked about at first sight.
-WORTH_A_LINE = 0.05
 MAX_LISTED_RULES = 6
 
 
-def search_line(answer: Answer) -> str:
+def _search_line(answer: Answer) -> str:
     """What the search looked at and why most of it was set aside."""
-    searches = answer.searches
-    dropped = answer.dropped()
+    searches, dropped = answer.searches, answer.dropped()
     listed = [f"{name} {count:,}" for name, count in list(dropped.items())[:MAX_LISTED_RULES]]
     if len(dropped) > MAX_LISTED_RULES:
         rest = sum(list(dropped.values())[MAX_LISTED_RULES:])
@@ -98,113 +93,85 @@ def tight_line(plans: Sequence[Plan]) -> str:
     )
 
 
-def plans_title(answer: Answer) -> str:
-    """What the first table ranks, and which limits its plans keep."""
-    aim, gpus = answer.aim, answer.plans[0].strategy.num_gpus
+def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
+    """What to run, and the table of other layouts and of fewer GPUs."""
+    best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
+    aim, gpus, several = answer.aim, best.strategy.num_gpus, len(answer.contexts) > 1
+    yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
+    yield from (f"  {text}" for text in figure_lines(best))
+    if gpus < available and aim.objective == "iteration_s":
+        what = "is faster" if aim.limits.is_empty else "that keeps the limits is faster"
+        yield f"  No layout on more GPUs {what}."
+    if len(answer.plans) + len(answer.ladder) == 1 and answer.proved_optimal:
+        return
     count = f"{gpus:,} GPU{'s' * (gpus > 1)}"
     title = OBJECTIVES[aim.objective].plans.format(gpus=count, headroom_gib=answer.headroom_gib)
-    return title if aim.limits.is_empty else f"{title} within the limits: {limits_text(aim.limits)}"
+    kept = "" if aim.limits.is_empty else f" within the limits: {limits_text(aim.limits)}"
+    fewer = ", then on fewer" if answer.ladder else ""
+    proof = _proof(answer, "proved best under the model")
+    yield Text(f"{title}{kept}{fewer} ({proof})", "bold")
+    yield plans_table(answer.plans, answer.ladder, width=width)
 
 
-def frontier_title(answer: Answer, num_shown: int) -> str:
-    """What the second table trades off; that it is complete, or how much of it is shown."""
-    traded = answer.aim.pareto
+def _faster_line(answer: Answer, *, always: bool) -> str:
+    """What the model thinks faster than the first plan, and what that relies on.
+
+    Unless ``always``, where a row below the first is so much faster that its place asks for it.
+    """
+    first, *others = answer.plans
+    least_s = 0.95 * first.estimate.iter_time_s
+    is_puzzling = any(plan.estimate.iter_time_s < least_s for plan in others)
+    is_asked = always or (answer.aim.objective == "iteration_s" and is_puzzling)
+    if answer.fastest is None or not is_asked:
+        return ""
+    fastest = answer.fastest
+    change = fastest.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
+    # What it relies on more than the first, and by how much that may be off, most first.
+    known = first.penalties()
+    more = [
+        (factor / known.get(name, 1.0) - 1.0, name) for name, factor in fastest.penalties().items()
+    ]
+    listed = sorted(((share, name) for share, name in more if share > 1e-9), reverse=True)
+    parts = [f"{name.replace('_', ' ')} {share:.1%}" for share, name in listed[:3]]
+    relied = f" known for {', '.join(parts)}" if parts else ""
+    named = f"Fastest by the model: {short_layout(fastest.strategy)}, {change:+.1%}"
+    return f"{named}, inside the error{relied}."
+
+
+def _variant_lines(answer: Answer, beside: Beside) -> Iterator[str]:
+    """What changing one thing about the first plan, or policies it cannot have, would gain."""
+    if answer.aim.objective != "iteration_s" or not beside.variants:
+        return
+    gaining = [one for one in beside.variants[0] if one.time_change < 0]
+    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
+    shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest[:3]]
+    if shown:
+        yield f"Variants of plan 1: {'; '.join(shown)}."
+    mixed = beside.mixed
+    if mixed is not None and mixed.time_change < -0.001:
+        framework = answer.plans[0].framework
+        yield (
+            f"Layers under different policies, which {framework} has no options for: "
+            f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
+        )
+
+
+def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
+    """What is traded off, thinned; the output formats for programs have all of it."""
+    if not answer.pareto:
+        return
+    traded, limits = answer.aim.pareto, answer.aim.limits
     title = "Fastest plan for each useful number of GPUs"
     if set(traded) != {"iteration_s", "gpus"}:
         *first, last = (OBJECTIVES[name].title for name in traded)
         title = f"Plans that none beats in {', '.join(first)} and {last}"
-    num = len(answer.pareto)
-    shown = f", {num_shown} of {num} points" if num_shown < num else ""
+    points, num = shown_frontier(answer.pareto), len(answer.pareto)
+    shown = f", {len(points)} of {num} points" if len(points) < num else ""
     extent = "complete" if answer.proved_optimal else "as far as the search got"
-    return f"{title} ({extent}{shown})"
-
-
-def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
-    """What to run, and the table of other layouts and of fewer GPUs."""
-    best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
-    several = len(answer.contexts) > 1
-    yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
-    yield from (f"  {text}" for text in figure_lines(best))
-    if best.strategy.num_gpus < available and answer.aim.objective == "iteration_s":
-        what = "is faster" if answer.aim.limits.is_empty else "that keeps the limits is faster"
-        yield f"  No layout on more GPUs {what}."
-    if len(answer.plans) + len(answer.ladder) == 1 and answer.proved_optimal:
-        return
-    fewer = ", then on fewer" if answer.ladder else ""
-    proof = _proof(answer, "proved best under the model")
-    yield Text(f"{plans_title(answer)}{fewer} ({proof})", "bold")
-    yield plans_table(answer.plans, answer.ladder, width=width)
-
-
-def is_puzzling(answer: Answer) -> bool:
-    """Whether a row below the first is so much faster that its place asks for a reason."""
-    first, *others = (plan.estimate.iter_time_s for plan in answer.plans)
-    return answer.aim.objective == "iteration_s" and any(
-        other < (1.0 - WORTH_A_LINE) * first for other in others
-    )
-
-
-def faster_line(answer: Answer) -> str:
-    """What the model thinks faster than the first plan, and what that relies on."""
-    if answer.fastest is None:
-        return ""
-    first, other = answer.plans[0], answer.fastest
-    change = other.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
-    named = f"Fastest by the model: {short_layout(other.strategy)}, {change:+.1%}"
-    return f"{named}, inside the error{_reliance(other, first)}."
-
-
-def variant_lines(answer: Answer, beside: Beside) -> list[str]:
-    """What changing one thing about the first plan, or policies it cannot have, would gain."""
-    lines = list[str]()
-    if answer.aim.objective != "iteration_s" or not beside.variants:
-        return lines
-    gaining = [one for one in beside.variants[0] if one.time_change < 0]
-    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
-    shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest[:MAX_VARIANTS]]
+    yield Text(f"{title} ({extent}{shown})", "bold")
+    kept = None if limits.is_empty else limits
+    yield frontier_table(points, traded=traded, limits=kept, width=width)
     if shown:
-        lines.append(f"Variants of plan 1: {'; '.join(shown)}.")
-    mixed = beside.mixed
-    if mixed is not None and mixed.time_change < -WORTH_A_WORD:
-        framework = answer.plans[0].framework
-        lines.append(
-            f"Layers under different policies, which {framework} has no options for: "
-            f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
-        )
-    return lines
-
-
-def _reliance(plan: Plan, first: Plan) -> str:
-    """What a plan relies on more than another, and by how much that may be off, most first."""
-    own, other = plan.penalties(), first.penalties()
-    more = {name: factor / other.get(name, 1.0) - 1.0 for name, factor in own.items()}
-    listed = sorted(((share, name) for name, share in more.items() if share > 1e-9), reverse=True)
-    parts = [f"{name.replace('_', ' ')} {share:.1%}" for share, name in listed[:MAX_RELIED_ON]]
-    return f" known for {', '.join(parts)}" if parts else ""
-
-
-def _resident_line(beside: Beside) -> str:
-    """Which switch or optimizer does without the first plan's offload."""
-    one = beside.resident
-    if one is None:
-        return ""
-    free = format_bytes(one.plan.estimate.memory.free_bytes)
-    return f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."
-
-
-def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
-    """The frontier, thinned; the output formats for programs have all of it."""
-    if not answer.pareto:
-        return
-    shown, limits = shown_frontier(answer.pareto), answer.aim.limits
-    yield Text(frontier_title(answer, len(shown)), "bold")
-    yield frontier_table(
-        shown,
-        traded=answer.aim.pareto,
-        limits=None if limits.is_empty else limits,
-        width=width,
-    )
-    if len(shown) < len(answer.pareto):
         yield "--format json or csv has all points."
 
 
@@ -215,7 +182,7 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     yield Text()
     if answer.plans:
         best = answer.plans[0]
-        yield from (selects_line(answer.plans), *variant_lines(answer, beside), costs_line(best))
+        yield from (selects_line(answer.plans), *_variant_lines(answer, beside), costs_line(best))
         yield f"Rank order {placement_line(best.context, best.strategy)}."
         yield range_line(best.estimate)
         yield mfu_line(best)
@@ -224,7 +191,7 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)
     yield from software_lines(answer.contexts, (*answer.plans, *answer.pareto))
-    yield Text(search_line(answer), "dim")
+    yield Text(_search_line(answer), "dim")
 
 
 def print_answer(
@@ -251,13 +218,16 @@ def print_answer(
         *note_lines(answer.notes, assumed=False),
     )
     if answer.plans:
-        tight = tight_line(answer.plans)
+        tight, resident = tight_line(answer.plans), ""
+        if (one := beside.resident) is not None:
+            free = format_bytes(one.plan.estimate.memory.free_bytes)
+            resident = f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."
         show(
             console,
             *_best(answer, width),
             Text(tight, "yellow") if tight else "",
-            faster_line(answer) if verbose or is_puzzling(answer) else "",
-            _resident_line(beside),
+            _faster_line(answer, always=verbose),
+            resident,
             placed_line(beside.recipe) if beside.recipe else "",
         )
     else:
@@ -279,13 +249,22 @@ def print_answer(
 
 def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
     """All of an answer."""
-    aim = answer.aim
+    aim, searches = answer.aim, answer.searches
+    limits, nearest = aim.limits, list[NearestRow]()
+    if not answer.plans and not limits.is_empty:
+        from planner.answers.size import unmet
+
+        # What the nearest miss, and options they would keep.
+        for plan in unmet(answer).nearest:
+            missed = limits.missed_by(plan)
+            options = [option_text(plan, limit) for limit in missed]
+            nearest.append(NearestRow.of(plan, misses=list(missed), options=options))
     return PlanDocument(
         flops_convention=FLOPS_CONVENTION,
         inputs=InputsRow.of(answer.contexts, answer.narrowing, answer.notes),
         aim=AimRow(
             objective=OBJECTIVES[aim.objective].word,
-            limits=None if aim.limits.is_empty else aim.limits,
+            limits=None if limits.is_empty else limits,
             pareto=[OBJECTIVES[name].word for name in aim.pareto],
             headroom_gib=answer.headroom_gib,
         ),
@@ -305,40 +284,16 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
         fastest=None if answer.fastest is None else PlanRow.of(answer.fastest),
         ladder=[PlanRow.of(plan) for plan in answer.ladder],
         recipe=recipe_row(beside.recipe) if beside.recipe else None,
-        nearest=_nearest_rows(answer),
+        nearest=nearest,
         pareto=[PlanRow.of(plan) for plan in answer.pareto],
-        search=_search_row(answer),
-    )
-
-
-def _nearest_rows(answer: Answer) -> list[NearestRow]:
-    """Where no plan keeps the limits: the nearest, what they miss, and options they would keep."""
-    limits = answer.aim.limits
-    if answer.plans or limits.is_empty:
-        return []
-    from planner.answers.size import unmet
-
-    return [
-        NearestRow.of(
-            plan,
-            misses=list(limits.missed_by(plan)),
-            options=[option_text(plan, limit) for limit in limits.missed_by(plan)],
-        )
-        for plan in unmet(answer).nearest
-    ]
-
-
-def _search_row(answer: Answer) -> SearchRow:
-    searches = answer.searches
-    return SearchRow(
-        configurations=sum(result.num_configurations for result in searches),
-        shapes=sum(result.num_shapes for result in searches),
-        priced=sum(result.num_priced for result in searches),
-        fitting=sum(result.num_fitting for result in searches),
-        dropped=answer.dropped(),
-        stage_problems_solved=sum(result.num_solved for result in searches),
-        seconds=answer.seconds,
-        is_complete=answer.is_complete,
-        proved_optimal=answer.proved_optimal,
-        gap=answer.gap,
+        search=told(
+            SearchRow,
+            answer,
+            configurations=sum(result.num_configurations for result in searches),
+            shapes=sum(result.num_shapes for result in searches),
+            priced=sum(result.num_priced for result in searches),
+            fitting=sum(result.num_fitting for result in searches),
+            dropped=answer.dropped(),
+            stage_problems_solved=sum(result.num_solved for result in searches),
+        ),
     )

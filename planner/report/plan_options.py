@@ -18,7 +18,6 @@ from planner.answers.rows import (
     LargestRow,
     OtherRow,
     PlanRow,
-    Ratio,
     SideRow,
     SpaceDocument,
     SpaceRow,
@@ -43,10 +42,6 @@ from planner.search.space.count import SpaceCount
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import gpus_of_replica
 from planner.units import GIB, TERA, format_count, format_seconds
-
-MAX_LISTED_RULES = 6
-# Whole numbers are shown in full up to so many digits.
-MAX_SHOWN_DIGITS = 7
 
 
 def _runs(values: Sequence[int | str]) -> str:
@@ -105,8 +100,8 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         ]
         policies = f"under {number} {'policy' if number == 1 else 'policies'}"
         digits = len(row.splits)
-        splits = f"{int(row.splits):,}" if digits <= MAX_SHOWN_DIGITS else f"about 10^{digits - 1}"
-        cut = [f"{name} {count:,}" for name, count in row.dropped.items()][:MAX_LISTED_RULES]
+        splits = f"{int(row.splits):,}" if digits <= 7 else f"about 10^{digits - 1}"
+        cut = [f"{name} {count:,}" for name, count in row.dropped.items()][:6]
         show(
             console,
             Text(title, "bold"),
@@ -136,32 +131,26 @@ BILLION = 1e9
 SMALL = 0.005
 
 
-def versus_line(found: Versus, other: Side) -> str:
+def _versus_line(found: Versus, other: Side) -> str:
     """How much faster the other side is, whether that is sure, and what a token costs there."""
-    ratio = found.ratio(other)
-    if ratio is None:
-        lacking = "nothing fits" if other.plan is None else f"fits, and {AS_ASKED} nothing does"
+    ratio, asked, plan = found.ratio(other), found.asked.plan, other.plan
+    if ratio is None or asked is None or plan is None:
+        lacking = "nothing fits" if plan is None else f"fits, and {AS_ASKED} nothing does"
         return f"{other.label}: {lacking}."
-    return f"{other.label} {_ratio_words(ratio)}{_cost_words(found, other)}."
-
-
-def _ratio_words(ratio: Ratio) -> str:
     value, lower, upper = ratio.value, ratio.lower, ratio.upper
-    if abs(value - 1.0) < SMALL:
-        return "is as fast"
-    how = "times as fast"
+    verb, how = "is", "times as fast"
     if value < 1.0:
-        value, lower, upper, how = 1.0 / value, 1.0 / upper, 1.0 / lower, "times as long"
-    verb = "is" if how == "times as fast" else "takes"
+        value, lower, upper = 1.0 / value, 1.0 / upper, 1.0 / lower
+        verb, how = "takes", "times as long"
     inside = ", inside the error" if ratio.within_error else ""
-    return f"{verb} {value:.2f} ({lower:.2f} to {upper:.2f}) {how}{inside}"
+    words = f"{verb} {value:.2f} ({lower:.2f} to {upper:.2f}) {how}{inside}"
+    if abs(ratio.value - 1.0) < SMALL:
+        words = "is as fast"
+    return f"{other.label} {words}{_cost_words(asked, plan)}."
 
 
-def _cost_words(found: Versus, other: Side) -> str:
+def _cost_words(asked: Plan, plan: Plan) -> str:
     """What a token costs there, or takes of GPUs, where the machines are others."""
-    assert found.asked.plan is not None
-    assert other.plan is not None
-    asked, plan = found.asked.plan, other.plan
     if asked.context.cluster == plan.context.cluster:
         return ""
     prices = (usd_per_token(asked), usd_per_token(plan))
@@ -208,10 +197,6 @@ def _figures(plan: Plan) -> dict[str, str]:
     }
 
 
-# Rows that say nothing where all sides say the same.
-SAME_LEFT_OUT = ("framework", "batch", "GPUs")
-
-
 def _versus_table(found: Versus) -> Table[Sequence[str]]:
     """A column per side: what says something, and where sides could differ, differs."""
     sides = [_figures(side.plan) if side.plan else {} for side in found.sides]
@@ -219,7 +204,8 @@ def _versus_table(found: Versus) -> Table[Sequence[str]]:
     for title in next(filter(None, sides)):
         cells = [side.get(title, "") for side in sides]
         said = {side[title] for side in sides if side} - {""}
-        if said and not (title in SAME_LEFT_OUT and len(said) == 1):
+        # Where all sides say the same, these say nothing.
+        if said and not (title in ("framework", "batch", "GPUs") and len(said) == 1):
             rows.append((title, *cells))
     titles = [_title(side) for side in found.sides]
     return text_table(("", *titles), rows, left=titles)
@@ -236,7 +222,7 @@ def print_versus(found: Versus, console: Console) -> None:
     bases = dict.fromkeys(ratio.basis for one in found.others if (ratio := found.ratio(one)))
     show(
         console,
-        *(Text(versus_line(found, other), "bold green") for other in found.others),
+        *(Text(_versus_line(found, other), "bold green") for other in found.others),
         Text(inputs_line(first.contexts, first.notes), "dim"),
         _versus_table(found),
         *(f"{label}: {reason}" for label, reason in reasons.items()),
@@ -257,7 +243,7 @@ def _side(side: Side) -> dict[str, Any]:
 def render_versus_json(found: Versus) -> str:
     """The answer as indented JSON."""
     others = [
-        OtherRow(**_side(other), speed=found.ratio(other), verdict=versus_line(found, other))
+        OtherRow(**_side(other), speed=found.ratio(other), verdict=_versus_line(found, other))
         for other in found.others
     ]
     asked = SideRow(**_side(found.asked))
@@ -267,29 +253,18 @@ def render_versus_json(found: Versus) -> str:
 MEMORIES = {HBM: "device memory", HOST: "host memory"}
 
 
-def largest_line(one: Largest) -> str:
-    """The largest value, and what keeps it from being larger."""
-    title = f"Longest sequence at micro-batch {one.fixed:,}"
-    if one.quantity == MICRO_BATCH:
-        title = f"Largest micro-batch at {one.fixed:,} tokens"
-    return f"{title}: {_extent(one)}"
-
-
 def _extent(one: Largest) -> str:
     """The value, and the next one with what that would need."""
+    needed = " or ".join(MEMORIES[name] for name in one.binds if name in MEMORIES)
     if not one.value:
-        return f"none fits, which needs more {_needed(one)}." if one.binds else "none fits."
+        return f"none fits, which needs more {needed}." if one.binds else "none fits."
     if BATCH in one.binds:
         return f"{one.value:,}; with another global batch {one.beyond:,}."
     if one.beyond is None:
         return f"at least {one.value:,}" + ("; the time was over." if one.is_cut else ".")
     if not one.binds:
         return f"{one.value:,}; no layout of {one.beyond:,} is legal."
-    return f"{one.value:,}; {one.beyond:,} needs more {_needed(one)}."
-
-
-def _needed(one: Largest) -> str:
-    return " or ".join(MEMORIES[name] for name in one.binds)
+    return f"{one.value:,}; {one.beyond:,} needs more {needed}."
 
 
 def _plan_lines(one: Largest) -> Iterator[str]:
@@ -307,15 +282,6 @@ def _plan_lines(one: Largest) -> Iterator[str]:
         yield f"With nothing offloaded: {_extent(one.resident)}"
 
 
-def beyond_model_line(answer: LargestAnswer) -> str:
-    """Whether a length is beyond what the model was made for; empty where not."""
-    model = answer.case.context.model
-    longest = max((one.value for one in answer.found if one.quantity != MICRO_BATCH), default=0)
-    if longest <= model.max_seq_len:
-        return ""
-    return f"{model.name} was made for sequences of {model.max_seq_len:,} tokens."
-
-
 def print_largest(
     answer: LargestAnswer, console: Console, *, verbose: bool = False, following: str = ""
 ) -> None:
@@ -325,9 +291,15 @@ def print_largest(
     more = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
     found = [one.plan for one in answer.found if one.plan]
     lines: list[RenderableType] = []
+    longest, model = 0, answer.case.context.model
     for one in answer.found:
-        lines.append(Text(largest_line(one), "bold green" if one.value else "bold"))
+        title = f"Largest micro-batch at {one.fixed:,} tokens"
+        if one.quantity != MICRO_BATCH:
+            title = f"Longest sequence at micro-batch {one.fixed:,}"
+            longest = max(longest, one.value)
+        lines.append(Text(f"{title}: {_extent(one)}", "bold green" if one.value else "bold"))
         lines += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in _plan_lines(one)]
+    beyond = f"{model.name} was made for sequences of {model.max_seq_len:,} tokens."
     show(
         console,
         Text(inputs_line(contexts, None), "dim"),
@@ -335,7 +307,7 @@ def print_largest(
         *note_lines(answer.notes, assumed=False),
         *lines,
         Text(tight, "yellow") if answer.is_tight else "",
-        beyond_model_line(answer),
+        beyond if longest > model.max_seq_len else "",
         *(note_lines(answer.notes, assumed=True) if verbose else ()),
         *(software_lines(contexts, found) if verbose else ()),
         whole(f"Next: {following}", "dim") if following else "",

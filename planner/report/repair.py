@@ -17,7 +17,7 @@ from planner.answers.repair import (
     Repaired,
     Value,
 )
-from planner.answers.row import Row
+from planner.answers.row import Row, told
 from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
 from planner.check.result import Figures
@@ -34,7 +34,6 @@ from planner.units import format_bytes, format_seconds, plural
 MAX_LISTED = 8
 # Longer differences are cut short on a terminal.
 MOST_DIFF_LINES = 60
-DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,20 +104,17 @@ def render_repair_json(made: FixedFile, command: str) -> str:
         for one in answer.repaired
     ]
     is_known = bool(repaired) or made.is_sound
-    body = RepairDocument(
+    body = told(
+        RepairDocument,
+        made,
         path=made.source.path,
-        format=made.format,
         model=context.model.name,
         cluster=context.cluster.name,
         framework=context.traits.name,
         profile=context.traits.profile,
-        num_gpus=made.num_gpus,
         margin_fraction=context.margin_fraction,
-        is_sound=made.is_sound,
         violations=answer.violations,
         memory_deficits=answer.deficits,
-        errors=made.errors,
-        errors_left=made.errors_left,
         before=Figures.of(before.estimate) if before else None,
         before_cluster=before.context.cluster.name if before else None,
         num_changes=answer.near.num_changes if is_known else None,
@@ -129,8 +125,6 @@ def render_repair_json(made: FixedFile, command: str) -> str:
         search_command=command,
         configurations=answer.near.num_configurations,
         seconds=answer.seconds,
-        assumed=made.assumed,
-        diff=made.diff,
     )
     return serialise("repair", body)
 
@@ -145,27 +139,22 @@ def print_repair(made: FixedFile, command: str, console: Console) -> None:
         f"tokens, {context.margin_fraction:.1%} of HBM left free"
     )
     assumed = f"assumed: {', '.join(made.assumed)}"
+    answer = _answer(made)
+    if made.is_sound:
+        answer = iter([f"{_sound(made)} Nothing changed."])
+    elif not made.answer.repaired:
+        answer = _no_repair(made, command)
     show(
         console,
         Text(title, "dim"),
-        *_answer(made, command),
+        *answer,
         Text(assumed, "dim") if made.assumed else "",
     )
 
 
-def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
+def _answer(made: FixedFile) -> Iterator[str | Text | Table[Any]]:
     """The verdict first, then what is wrong, what changes, and what that gives."""
     answer, is_plan = made.answer, made.format == PLAN
-    if made.is_sound:
-        yield f"{_sound(made)} Nothing changed."
-        return
-    if not answer.repaired:
-        looked_at = plural(answer.near.num_configurations, "configuration")
-        yield Text("No repair was found.", "bold red")
-        yield from _wrong(made)
-        yield _no_repair(answer, command)
-        yield Text(f"Looked at {looked_at} in {answer.seconds:.2f} s.", "dim")
-        return
     best, *others = answer.repaired
     if not is_plan and made.written is not None and not made.diff:
         yield from _wrong(made)
@@ -179,12 +168,25 @@ def _answer(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
     yield _proved(answer)
     yield _figures(answer)
     if others:
+        rows = []
+        for number, other in enumerate(others, start=2):
+            estimate, recomputed = other.plan.estimate, other.plan.strategy.recompute
+            time = format_seconds(estimate.iter_time_s)
+            peak = format_bytes(estimate.memory.peak_bytes)
+            rows.append((str(number), _changed(other), recomputed, time, peak))
+        titles = ("#", "change", "layers recomputed", "iteration", "peak memory")
         yield Text("Others with as few changes", "bold")
-        yield Table(list(enumerate(others, start=2)), OTHERS)
+        yield text_table(titles, rows, left=titles[1:3])
     if made.errors_left:
         yield Text("Left as it is: no layout fixes it", "bold")
         yield from (f"  {_finding_line(finding)}" for finding in made.errors_left)
-    yield from _diff(made.diff)
+    if made.diff:
+        yield Text("What --apply changes", "bold")
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in made.diff[:MOST_DIFF_LINES]:
+        yield whole(f"  {one_line(line)}", styles.get(line[:1], ""))
+    if len(made.diff) > MOST_DIFF_LINES:
+        yield f"  ... {len(made.diff) - MOST_DIFF_LINES:,} more lines"
 
 
 def _sound(made: FixedFile) -> str:
@@ -297,18 +299,25 @@ def _proved(answer: RepairAnswer) -> str:
     return f"{head} None with as few is faster{fastest}."
 
 
-def _no_repair(answer: RepairAnswer, command: str) -> str:
+def _no_repair(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
     """What is said where nothing was found."""
-    most = answer.near.num_changes
-    scratch = f". This finds the best plan from scratch:\n  {command}"
-    changed = plural(most, "changed field")
-    if not answer.near.is_complete:
+    near, most = made.answer.near, made.answer.near.num_changes
+    changed, looked_at = (
+        plural(most, "changed field"),
+        plural(near.num_configurations, "configuration"),
+    )
+    yield Text("No repair was found.", "bold red")
+    yield from _wrong(made)
+    if near.is_complete:
+        limit = "with more there are too many layouts to look at them all"
+        if most == MOST_CHANGES:
+            limit = f"at most {MOST_CHANGES} are tried"
+        why = f"No repair with at most {changed} exists ({limit})"
+    else:
         fewer = f"; none with at most {changed} exists" if most >= 0 else ""
-        return f"No repair was found within the time limit{fewer}{scratch}"
-    limit = "with more there are too many layouts to look at them all"
-    if most == MOST_CHANGES:
-        limit = f"at most {MOST_CHANGES} are tried"
-    return f"No repair with at most {changed} exists ({limit}){scratch}"
+        why = f"No repair was found within the time limit{fewer}"
+    yield f"{why}. This finds the best plan from scratch:\n  {command}"
+    yield Text(f"Looked at {looked_at} in {made.answer.seconds:.2f} s.", "dim")
 
 
 def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
@@ -325,25 +334,3 @@ def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
         ("on pipeline stage", *(str(each.memory.stage) for each in made)),
     ]
     return text_table(("", *plans), rows)
-
-
-# Of the repairs after the first, by their place.
-OTHERS: list[Column[tuple[int, Repaired]]] = [
-    Column("#", lambda row: str(row[0])),
-    Column("change", lambda row: _changed(row[1]), right=False, wraps=True),
-    Column(
-        "layers recomputed", lambda row: row[1].plan.strategy.recompute, right=False, wraps=True
-    ),
-    Column("iteration", lambda row: format_seconds(row[1].plan.estimate.iter_time_s)),
-    Column("peak memory", lambda row: format_bytes(row[1].plan.estimate.memory.peak_bytes)),
-]
-
-
-def _diff(lines: Sequence[str]) -> Iterator[str | Text]:
-    """What changes in a configuration file."""
-    if lines:
-        yield Text("What --apply changes", "bold")
-    for line in lines[:MOST_DIFF_LINES]:
-        yield whole(f"  {one_line(line)}", DIFF_STYLES.get(line[:1], ""))
-    if len(lines) > MOST_DIFF_LINES:
-        yield f"  ... {len(lines) - MOST_DIFF_LINES:,} more lines"

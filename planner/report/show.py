@@ -9,18 +9,15 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers import show as answers
-from planner.catalog.detect import Observed, Override
 from planner.catalog.hardware import FigureRow
 from planner.layers.parameters import describe_size
-from planner.report.table import Column, Table, pairs, show, whole
+from planner.report.table import Column, Table, pairs, show, text_table, whole
 from planner.units import GB, GIB, TERA, US, format_count
 
 R = TypeVar("R")
 
 # Rows of a list where not all are asked for.
 MOST = 20
-# Columns from which notes stand beside figures.
-WIDE = 120
 NOTHING = "Nothing that all words apply to."
 MODELS: list[Column[answers.ModelRow]] = [
     Column("model", attrgetter("name"), right=False),
@@ -49,17 +46,6 @@ NODES: list[Column[answers.NodeRow]] = [
     Column("net GB/s", lambda row: _known(row.network_bytes_per_s, GB, "g")),
     Column("host GiB", lambda row: _known(row.host_memory_bytes, GIB, ",.0f")),
     Column("USD/h", lambda row: _known(row.usd_per_hour, 1.0, ".2f")),
-]
-SEEN: list[Column[Observed]] = [
-    Column("seen", attrgetter("what"), right=False, wraps=True),
-    Column("value", attrgetter("value"), right=False, wraps=True),
-    Column("where", attrgetter("where"), right=False, wraps=True),
-]
-OVERRIDES: list[Column[Override]] = [
-    Column("override", attrgetter("key"), right=False, wraps=True),
-    Column("value", lambda one: f"{one.value:.6g}"),
-    Column("catalog", lambda one: _known(one.catalog, 1.0, "g")),
-    Column("seen in", attrgetter("where"), right=False, wraps=True),
 ]
 RECIPES: list[Column[answers.ListedRecipe]] = [
     Column("recipe", attrgetter("recipe"), right=False),
@@ -154,12 +140,19 @@ def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console
         show(console, _levels(found.levels))
         return
     # Notes stand beside the figures where there is room, else below, by figure.
-    is_wide = console.width >= WIDE
+    is_wide = console.width >= 120
     notes = [f"{row.name}: {row.note}" for row in found.figures if row.note]
     citations = list(dict.fromkeys(row.source for row in found.figures))
+
+    def value(row: FigureRow) -> str:
+        if isinstance(row.value, bool):
+            return "yes" if row.value else "no"
+        several = row.value if isinstance(row.value, tuple) else (row.value,)
+        return ", ".join(f"{each:g}" for each in several)
+
     columns: list[Column[FigureRow]] = [
         Column("figure", attrgetter("name"), right=False),
-        Column("value", lambda row: _figure(row.value), wraps=True),
+        Column("value", value, wraps=True),
         Column("basis", attrgetter("basis"), right=False),
         Column("from", lambda row: f"[{citations.index(row.source) + 1}]", right=False),
         Column("note", attrgetter("note"), right=False, wraps=True),
@@ -174,12 +167,6 @@ def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console
         *(whole(f"[{index}] {text}") for index, text in enumerate(citations, start=1)),
         _levels(found.levels, of_node=found.kind == "node") if found.levels else "",
     )
-
-
-def _figure(value: float | bool | tuple[float, ...]) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(f"{each:g}" for each in (value if isinstance(value, tuple) else (value,)))
 
 
 def _levels(levels: Sequence[answers.Level], *, of_node: bool = False) -> Table[answers.Level]:
@@ -211,11 +198,17 @@ def print_detected(found: answers.Detected, console: Console) -> None:
         f"{found.num_nodes * found.num_gpus:,} x {found.accelerator}: {found.num_nodes:,} {nodes} "
         f"of {found.num_gpus} (node {found.node} of the catalog)"
     )
+    seen = [(one.what, one.value, one.where) for one in found.seen]
+    overrides = [
+        (one.key, f"{one.value:.6g}", _known(one.catalog, 1.0, "g"), one.where)
+        for one in found.overrides
+    ]
+    of_override = ("override", "value", "catalog", "seen in")
     show(
         console,
         Text(title, "bold"),
-        Table(found.seen, SEEN),
-        Table(found.overrides, OVERRIDES) if found.overrides else "",
+        text_table(("seen", "value", "where"), seen, left=("value", "where")),
+        text_table(of_override, overrides, left=("seen in",)) if overrides else "",
         f"From the catalog, told by nothing: {'; '.join(found.kept)}.",
         *(f"note: {note}" for note in found.notes),
     )

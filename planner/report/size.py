@@ -1,6 +1,7 @@
 """Screens and JSON of `planner size`: the fewest GPUs that do a job, and how a job scales."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from rich.console import Console
 from rich.text import Text
@@ -47,8 +48,6 @@ from planner.report.words import (
 )
 from planner.units import DAY_S, format_count, format_seconds
 
-WIDE_COLUMNS = 110  # room for what else tells sizes apart
-PLACES_BESIDE = (0, 1, 2, 4)  # of the answer, whose sizes are shown
 TITLES = {
     "bubble": "pipeline bubble",
     "DP": "data-parallel communication",
@@ -59,7 +58,6 @@ TITLES = {
     "compute": "slower kernels (smaller pieces)",
     "other": "optimizer step, offload and overhead",
 }
-SHOWN_FRACTION = 0.005  # limits that never take this share of an iteration get no column
 
 
 def print_sizing(
@@ -69,7 +67,7 @@ def print_sizing(
     context = sizing.case.context
     frameworks = ", ".join(each.traits.name for each in sizing.case.contexts)
     asked = limits_text(sizing.limits) or "the fewest GPUs that hold it"
-    inputs = f"{job_words(context, f'batch {context.job.global_batch}')}, {frameworks}: {asked}"
+    inputs = f"{_job_words(context, f'batch {context.job.global_batch}')}, {frameworks}: {asked}"
     narrowed = sizing.case.narrowing.texts
     most = context.cluster.num_accelerators
     none = f"No size up to {most:,} GPUs does it; the nearest are marked."
@@ -79,19 +77,20 @@ def print_sizing(
         f"narrowed by {', '.join(narrowed)}" if narrowed else "",
         *note_lines(notes, assumed=False),
         *(_chosen(sizing, sizing.chosen) if sizing.chosen else [Text(none, "bold yellow")]),
-        _sizes_table(sizing, wide=console.width >= WIDE_COLUMNS),
+        # Room for what else tells sizes apart.
+        _sizes_table(sizing, wide=console.width >= 110),
     )
     if verbose:
         show(console, *_grounds(sizing, notes))
         return
     show(
         console,
-        "" if sizing.is_complete else Text(search_line(sizing), "yellow"),
+        "" if sizing.is_complete else Text(_search_line(sizing), "yellow"),
         Text("-v adds assumptions, prices, evidence and the search.", "dim"),
     )
 
 
-def job_words(context: Context, batch: str) -> str:
+def _job_words(context: Context, batch: str) -> str:
     """What is trained on which node, in one line."""
     return (
         f"{context.model.name} on {context.cluster.node.name}, {batch} x {context.job.seq_len} "
@@ -99,25 +98,21 @@ def job_words(context: Context, batch: str) -> str:
     )
 
 
-def _marked(sizing: Sizing) -> tuple[Plan, ...]:
-    return (sizing.chosen,) if sizing.chosen else sizing.nearest
-
-
-def shown_sizes(sizing: Sizing) -> list[Plan]:
-    """The chosen (or nearest) size, those 1, 2 and 4 places beside it, and both ends."""
-    marked = {size.num_gpus: size for size in _marked(sizing)}
+def _shown_sizes(sizing: Sizing, marked: Mapping[int, Plan]) -> list[Plan]:
+    """The marked sizes, those 1, 2 and 4 places beside them, and both ends."""
     sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
-    rows = {0, len(sizes) - 1}
-    for row, size in enumerate(sizes):
+    places = {0, len(sizes) - 1}
+    for place, size in enumerate(sizes):
         if size.num_gpus in marked:
-            rows |= {row + sign * step for step in PLACES_BESIDE for sign in (-1, 1)}
-    return [sizes[row] for row in sorted(rows) if 0 <= row < len(sizes)]
+            places |= {place + step for step in (-4, -2, -1, 0, 1, 2, 4)}
+    return [sizes[place] for place in sorted(places) if 0 <= place < len(sizes)]
 
 
 def _sizes_table(sizing: Sizing, *, wide: bool) -> Table[Plan]:
     """The sizes around the answer, which is marked, and what each misses."""
-    shown = shown_sizes(sizing)
-    marked = {size.num_gpus for size in _marked(sizing)}
+    of_answer = (sizing.chosen,) if sizing.chosen else sizing.nearest
+    marked = {size.num_gpus: size for size in of_answer}
+    shown = _shown_sizes(sizing, marked)
     axes = layout_axes(shown)
     known = sizing.case.context.job.total_tokens is not None
     per = "" if known else "/1k it"
@@ -198,8 +193,7 @@ def _head(sizing: Sizing, plan: Plan) -> str:
     return f"{gpus:,} GPUs ({place}) are the fewest that {'hold' if holds else 'do'} it."
 
 
-def search_line(sizing: Sizing) -> str:
-    """How far was searched, and what of it is proved."""
+def _search_line(sizing: Sizing) -> str:
     proof = "proved optimal under the model" if sizing.is_complete else "optimality NOT proved"
     return (
         f"Searched {sum(r.num_configurations for r in sizing.searches):,} configurations on up to "
@@ -221,13 +215,12 @@ def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
         ]
     basis = [amount.basis(sizing.case.context.cluster) for amount in AMOUNTS.values()]
     basis.insert(0, "time: without start-up, checkpoints, evaluation, failures and restarts.")
-    software = software_lines(sizing.case.contexts, sizing.sizes)
     return [
         *lines,
         *(Text(line, "dim") for line in basis),
         *note_lines(notes, assumed=True),
-        *software,
-        Text(search_line(sizing), "dim"),
+        *software_lines(sizing.case.contexts, sizing.sizes),
+        Text(_search_line(sizing), "dim"),
     ]
 
 
@@ -290,46 +283,45 @@ def _scaling_table(result: Scaling) -> Table[ScalePoint]:
     return Table(result.points, columns)
 
 
-def _shares_table(result: Scaling) -> Table[tuple[ScalePoint, Plan]]:
+def _shares_table(result: Scaling) -> Table[Sequence[str]]:
     """Where the time of every size's plan goes, and the dominating limit."""
     found = [shares(plan.estimate) for _, plan in result.fitting]
-    shown = [name for name in found[0] if max(part[name] for part in found) >= SHOWN_FRACTION]
-
-    def share_column(name: str) -> Column[tuple[ScalePoint, Plan]]:
-        return Column(name, lambda row: f"{shares(row[1].estimate)[name]:.0%}")
-
-    def limits(row: tuple[ScalePoint, Plan]) -> str:
+    # Limits that never take this share of an iteration get no column.
+    shown = [name for name in found[0] if max(part[name] for part in found) >= 0.005]
+    rows = []
+    for (point, plan), part in zip(result.fitting, found, strict=True):
         # Beside what takes most, that the batch is exhausted.
-        names = (result.limit(row[1]), "batch" if row[0].is_exhausted else "")
-        return "+".join(filter(None, names)) or "-"
-
-    columns: list[Column[tuple[ScalePoint, Plan]]] = [
-        Column("GPUs", lambda row: f"{row[0].num_gpus:,}"),
-        Column("micro-\nbatches", lambda row: f"{row[1].strategy.num_micro_batches:,}"),
-        *map(share_column, shown),
-        Column("limit", limits, right=False),
+        limits = filter(None, (result.limit(plan), "batch" if point.is_exhausted else ""))
+        rows.append(
+            (
+                f"{point.num_gpus:,}",
+                f"{plan.strategy.num_micro_batches:,}",
+                *(f"{part[name]:.0%}" for name in shown),
+                "+".join(limits) or "-",
+            )
+        )
+    columns: list[Column[Sequence[str]]] = [
+        Column(title, itemgetter(place), right=title != "limit")
+        for place, title in enumerate(("GPUs", "micro-\nbatches", *shown, "limit"))
     ]
-    return Table(result.fitting, columns)
+    return Table(rows, columns)
 
 
-def _bite_line(name: str, title: str, sizes: Sequence[tuple[int, float]], most_gpus: int) -> str:
-    (first, loss), (last, _) = sizes[0], sizes[-1]
-    worst, most = max(sizes, key=lambda size: size[1])
-    where = f"from {first:,} GPUs on" if last == most_gpus else f"at {first:,} to {last:,} GPUs"
-    if first == last:
-        where = f"at {first:,} GPUs"
-    line = f"{name}: {title} takes {loss:.1%} {where}"
-    return line + (f", {most:.1%} at {worst:,}." if worst != first else ".")
-
-
-def bite_lines(result: Scaling) -> list[str]:
+def _bite_lines(result: Scaling) -> Iterator[str]:
     """Where each limit begins to bite, the earliest first."""
-    bites = sorted(result.bites().items(), key=lambda item: item[1][0][0])
-    most_gpus = result.largest.strategy.num_gpus
-    lines = [_bite_line(name, TITLES[name], sizes, most_gpus) for name, sizes in bites]
+    for name, sizes in sorted(result.bites().items(), key=lambda item: item[1][0][0]):
+        (first, loss), (last, _) = sizes[0], sizes[-1]
+        worst, most = max(sizes, key=lambda size: size[1])
+        where = f"at {first:,} to {last:,} GPUs"
+        if first == last:
+            where = f"at {first:,} GPUs"
+        elif last == result.largest.strategy.num_gpus:
+            where = f"from {first:,} GPUs on"
+        at_worst = f", {most:.1%} at {worst:,}" if worst != first else ""
+        yield f"{name}: {TITLES[name]} takes {loss:.1%} {where}{at_worst}."
     exhausted = result.exhausted_from()
     if exhausted is not None:
-        lines.append(
+        yield (
             f"batch: exhausted from {exhausted:,} GPUs on (one micro-batch per replica): more "
             "GPUs can only cut the model into smaller pieces."
         )
@@ -337,11 +329,10 @@ def bite_lines(result: Scaling) -> list[str]:
     for point in result.points:
         if point.plan is None:
             reasons.setdefault(point.why_none, []).append(f"{point.num_gpus:,}")
-    lines += [f"none on {', '.join(sizes)} GPUs: {why}." for why, sizes in reasons.items()]
-    return lines
+    yield from (f"none on {', '.join(sizes)} GPUs: {why}." for why, sizes in reasons.items())
 
 
-def deadline_line(result: Scaling, seconds: float) -> str:
+def _deadline_line(result: Scaling, seconds: float) -> str:
     """The fewest GPUs that finish in time, and how many would do at their rate."""
     plan = result.finishes_in(seconds)
     job = plan.context.job if plan else result.base.context.job
@@ -359,7 +350,7 @@ def deadline_line(result: Scaling, seconds: float) -> str:
     )
 
 
-def verdict_line(result: Scaling) -> str:
+def _verdict_line(result: Scaling) -> str:
     """How far the largest size gets, and what takes most of what is lost."""
     plan = result.largest
     gpus, base = plan.strategy.num_gpus, result.base.strategy.num_gpus
@@ -381,7 +372,7 @@ def print_scaling(
     batch = f"batch {context.job.global_batch}"
     if result.is_weak:
         batch = "batch in proportion to GPUs"
-    title = f"{'Weak' if result.is_weak else 'Strong'} scaling of {job_words(context, batch)}"
+    title = f"{'Weak' if result.is_weak else 'Strong'} scaling of {_job_words(context, batch)}"
     within_s, late = result.finish_in_s, ", ".join(f"{gpus:,}" for gpus in result.late_at)
     struck = f"On {late} GPUs a limit struck: faster plans may exist there."
     base = result.base.strategy.num_gpus
@@ -389,20 +380,19 @@ def print_scaling(
         console,
         Text(title, "dim"),
         *note_lines(notes, assumed=False),
-        Text(verdict_line(result), "bold green"),
-        "" if within_s is None else Text(deadline_line(result, within_s), "bold"),
+        Text(_verdict_line(result), "bold green"),
+        "" if within_s is None else Text(_deadline_line(result, within_s), "bold"),
         _scaling_table(result),
         Text(struck, "yellow") if late else "",
         f"Against {base:,} GPUs; limits bite that take {BITE_FRACTION:.0%} of it or more:",
-        *(f"- {line}" for line in bite_lines(result) or ["none does."]),
+        *(f"- {line}" for line in list(_bite_lines(result)) or ["none does."]),
     )
-    more = "-v adds where the time of every size goes, and assumptions."
-    shares_title = "Share of the iteration, and what takes most from the efficiency"
-    if verbose:
-        table = _shares_table(result)
-        show(console, Text(shares_title, "bold"), table, *note_lines(notes, assumed=True))
-    else:
+    if not verbose:
+        more = "-v adds where the time of every size goes, and assumptions."
         show(console, Text(more, "dim"))
+        return
+    head = Text("Share of the iteration, and what takes most from the efficiency", "bold")
+    show(console, head, _shares_table(result), *note_lines(notes, assumed=True))
 
 
 def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:

@@ -13,7 +13,6 @@ from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Ro
 from planner.sweep.winners import Group, Step, Winners
 from planner.units import format_count, format_seconds
 
-MAX_REASONS = 3
 STATUSES = {
     PLAN: "with a plan",
     NOTHING: "where nothing fits",
@@ -73,7 +72,7 @@ def print_outcome(made: SweepRow, rows: Sequence[Row], size: str, out: Console) 
         f"{made.known:,} answers were known." if made.known else "",
         *(
             f"  {count:,} {STATUSES[status]}: {reason}"
-            for (status, reason), count in reasons.most_common(MAX_REASONS)
+            for (status, reason), count in reasons.most_common(3)
         ),
     )
 
@@ -91,11 +90,22 @@ def print_show(shown: Winners, out: Console) -> None:
     if shown.along is not None:
         show(out, f"{shown.measure.title} along {_plain(shown.along)}{among}:")
         for group, steps in shown.steps.items():
-            table = _table(shown, _step_cells(shown, steps))
-            show(out, _change_words(shown, group, steps), fitting_table(table, out.width))
+            cells = [
+                {
+                    ">": ">" if step.is_change else "",
+                    _plain(shown.along): _text(step.value),
+                    **(_figures(shown.choices, step.row) if step.row else {}),
+                    "ahead by": "-" if step.lead is None else f"{step.lead:.1%}",
+                }
+                for step in steps
+            ]
+            table = fitting_table(_table(shown, cells), out.width)
+            show(out, _change_words(shown, shown.along, group, steps), table)
         return
     lacking = f" ({shown.num_unknown:,} without the figure)" if shown.num_unknown else ""
-    cells = [_best_cells(shown, group, row) for group, rows in shown.best.items() for row in rows]
+    cells = [
+        _figures((*shown.per, *shown.choices), row) for rows in shown.best.values() for row in rows
+    ]
     show(
         out,
         f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{among}:",
@@ -118,29 +128,10 @@ def _table(shown: Winners, cells: Sequence[Mapping[str, str]]) -> Table[Mapping[
     return Table(cells, list(map(column, titles)))
 
 
-def _best_cells(shown: Winners, group: Group, row: Row) -> dict[str, str]:
-    named = dict(zip(shown.per, group, strict=True))
-    named |= {name: row[name] for name in shown.choices}
-    return {_plain(name): _text(value) for name, value in named.items()} | _figures(row)
-
-
-def _step_cells(shown: Winners, steps: Sequence[Step]) -> list[dict[str, str]]:
-    assert shown.along is not None
-    return [
-        {
-            ">": ">" if step.is_change else "",
-            _plain(shown.along): _text(step.value),
-            **{_plain(name): _text(step.row[name]) for name in shown.choices if step.row},
-            **(_figures(step.row) if step.row else {}),
-            "ahead by": "-" if step.lead is None else f"{step.lead:.1%}",
-        }
-        for step in steps
-    ]
-
-
-def _figures(row: Row) -> dict[str, str]:
-    """GPUs, layout, rates, and what the job or a billion tokens costs."""
+def _figures(names: Sequence[str], row: Row) -> dict[str, str]:
+    """Columns of these names, GPUs, layout, rates, and what the job or a billion tokens costs."""
     cells = {
+        **{_plain(name): _text(row[name]) for name in names},
         "GPUs": f"{row['gpus']:,}",
         "layout": f"DP {row['dp']} · TP {row['tp']} · PP {row['pp']}",
         "iteration": format_seconds(row["iter_time_s"]),
@@ -158,14 +149,14 @@ def _figures(row: Row) -> dict[str, str]:
     return cells
 
 
-def _change_words(shown: Winners, group: Group, steps: Sequence[Step]) -> str:
+def _change_words(shown: Winners, along: str, group: Group, steps: Sequence[Step]) -> str:
     """Where the best changes, in a sentence."""
     said: list[str] = []
     before: Group = ()
     for step in steps:
         if step.is_change:
             was, now = (", ".join(map(_text, each)) for each in (before, step.winner))
-            said.append(f"at {_plain(shown.along or '')} {_text(step.value)}: {was} to {now}")
+            said.append(f"at {_plain(along)} {_text(step.value)}: {was} to {now}")
         before = step.winner or before
     named = zip(shown.per, group, strict=True)
     job = ", ".join(f"{_plain(name)} {_text(value)}" for name, value in named)

@@ -4,7 +4,7 @@ What rows differ in is shown at every width; of what is measured, the columns of
 ``spare`` leave first.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.table import Table as RichTable
@@ -18,19 +18,15 @@ from planner.spec.strategy import FIELDS, GPU_DEGREES, OFFLOAD_POLICIES, SHOWN_D
 from planner.units import GIB, format_count, format_seconds
 
 MAX_FRONTIER_ROWS = 16
-TWICE = 2.0
 ALWAYS_SHOWN = ("dp", "tp", "pp")
 # Columns that stand behind others in place of at the end.
 _BEHIND = {"num_micro_batches": "recompute", "dp_replicate": "recompute_modules"}
-_LAYOUT = dict.fromkeys(
-    column for name in FIELDS for column in (name, _BEHIND.get(name)) if column is not None
-)
 CSV_COLUMNS = (
     "table",
     "rank",
     "framework",
     "gpus",
-    *_LAYOUT,
+    *dict.fromkeys(column for name in FIELDS for column in (name, _BEHIND.get(name)) if column),
     "iter_time_s",
     "iter_time_s_lower",
     "iter_time_s_upper",
@@ -135,7 +131,7 @@ def _change(plan: Plan, first: Plan) -> str:
     if plan is first:
         return ""
     ratio = plan.estimate.iter_time_s / first.estimate.iter_time_s
-    return f"{ratio:.1f}x" if ratio >= TWICE else f"{ratio - 1.0:+.1%}"
+    return f"{ratio:.1f}x" if ratio >= 2.0 else f"{ratio - 1.0:+.1%}"
 
 
 def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> RichTable:
@@ -143,6 +139,12 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
     every, first = [*plans, *ladder], plans[0]
     ranks = {id(plan): str(rank) for rank, plan in enumerate(plans, start=1)}
     of_hbm = f"GiB of\n{first.estimate.memory.hbm_bytes / GIB:.1f}"
+    # Where the job's tokens are given.
+    of_job: list[Column[Plan]] = []
+    if first.total_s() is not None:
+        of_job.append(Column("days", lambda p: days(p.total_s() or 0.0), spare=3))
+        if first.cost_usd() is not None:
+            of_job.append(Column("USD", lambda p: _count(p.cost_usd()), spare=4))
     columns = [
         Column("#", lambda p: ranks.get(id(p), "")),
         *_layout_columns(every),
@@ -151,7 +153,7 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
         Column("80 % interval", lambda p: range_text(p.estimate), spare=10),
         Column("tokens/s\n/GPU", lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}", spare=8),
         Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6),
-        *_job_columns(first),
+        *of_job,
         Column(of_hbm, lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}", spare=7),
         Column("free\nGiB", lambda p: f"{p.estimate.memory.free_bytes / GIB:,.1f}", spare=1),
     ]
@@ -162,16 +164,6 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
         return "" if id(plan) in ranks else "dim"
 
     return fitting_table(Table(every, columns, style=style), width)
-
-
-def _job_columns(first: Plan) -> list[Column[Plan]]:
-    """Days and cost, where the job's tokens are given."""
-    columns: list[Column[Plan]] = [
-        Column("days", lambda p: days(p.total_s() or 0.0), spare=3),
-        Column("USD", lambda p: _count(p.cost_usd()), spare=4),
-    ]
-    is_known = (first.total_s() is not None, first.cost_usd() is not None)
-    return columns[: sum(is_known) if is_known[0] else 0]
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
@@ -235,25 +227,18 @@ def frontier_table(
     return fitting_table(Table(plans, columns), width)
 
 
-def csv_row(plan: Plan) -> dict[str, Any]:
-    """Of one plan, by CSV_COLUMNS, what does not depend on its place in a table."""
-    row = PlanRow.of(plan)
-    known = vars(row.strategy) | vars(row.memory) | vars(row)
-    return {
-        name: " ".join(map(str, known[name])) if isinstance(known[name], list) else known[name]
-        for name in CSV_COLUMNS
-        if name in known
-    }
-
-
-def rows(answer: Answer) -> list[dict[str, Any]]:
+def rows(answer: Answer) -> Iterator[dict[str, Any]]:
     """All tables of the answer, a row per plan, by CSV_COLUMNS."""
     tables = {"plans": answer.plans, "ladder": answer.ladder, "pareto": answer.pareto}
-    return [
-        {"table": table, "rank": rank, **csv_row(plan)}
-        for table, plans in tables.items()
-        for rank, plan in enumerate(plans, start=1)
-    ]
+    for table, plans in tables.items():
+        for rank, plan in enumerate(plans, start=1):
+            row = PlanRow.of(plan)
+            known = vars(row.strategy) | vars(row.memory) | vars(row)
+            known |= {"table": table, "rank": rank}
+            for name, value in known.items():
+                if isinstance(value, list):
+                    known[name] = " ".join(map(str, value))
+            yield {name: known[name] for name in CSV_COLUMNS}
 
 
 def render_csv(answer: Answer) -> str:

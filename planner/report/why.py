@@ -16,7 +16,6 @@ from planner.answers.why import (
     ROUNDING,
     Comparison,
     ItemDifference,
-    StageDifference,
     WhyAnswer,
     WhyDocument,
 )
@@ -24,11 +23,8 @@ from planner.report.document import serialise
 from planner.report.table import Column, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 
-NOTHING_S = 1e-7  # what is less is rounding
-SHOWN_PENALTY = 0.05  # the least confidence penalty named of a plan that is slower anyway
-SMALL_FRACTION = SAME_FRACTION = 0.0005  # items that differ by less of an iteration are summed up
+SMALL_FRACTION = 0.0005  # items that differ by less of an iteration are summed up
 LARGEST = 3  # items that a verdict names on either side at most
-TELLING_FRACTION = 0.1  # of the largest of them, what others are at least
 
 
 def print_why(answer: WhyAnswer, console: Console) -> None:
@@ -41,11 +37,27 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
     if answer.asked is None:
         return
     show(console, Text(f"trained: {trained}, {names}", "dim") if trained else "")
-    if answer.comparison is None or is_best:
+    both = answer.comparison
+    if both is None or is_best:
         return
-    struck = "" if answer.is_complete else "a time limit struck: either plan may have a faster one"
-    tables, headroom = _tables(answer.comparison), _headroom(answer.comparison)
-    show(console, *tables, _wrapped(headroom, width), struck)
+    titles = ("layout", "asked", "best")
+    layouts = [(name, *values) for name, values in both.layout.items()]
+    free = [
+        f"{title} {format_bytes(plan.estimate.memory.headroom_bytes)} of "
+        f"{format_bytes(plan.estimate.memory.usable_bytes)}"
+        for title, plan in (("asked", both.asked), ("best", both.best))
+    ]
+    show(
+        console,
+        Text(),
+        text_table(titles, layouts, left=titles),
+        Text(),
+        *_times(both),
+        Text(),
+        *((_stages(both), Text()) if both.stages else ()),
+        _wrapped(f"memory left free: {', '.join(free)}", width),
+        "" if answer.is_complete else "a time limit struck: either plan may have a faster one",
+    )
 
 
 def _sentences(answer: WhyAnswer) -> Iterator[str]:
@@ -102,14 +114,20 @@ def _reasons(answer: WhyAnswer) -> Iterator[str]:
     if answer.verdict == "faster":
         yield "a rule that only keeps the search small leaves it out of what is searched"
     else:
-        yield from _penalties(both, is_faster=answer.verdict == "ranked behind")
+        # What the asked plan uses that must gain more than it does, most first; of one that is
+        # slower anyway, only penalties of 5 % and more.
+        least = 1.0 if answer.verdict == "ranked behind" else 1.05
+        for one in sorted(both.penalties, key=lambda one: -one.asked / one.best):
+            if one.asked / one.best > least:
+                words, gain = one.name.replace("_", " "), one.asked / one.best - 1.0
+                yield f"{words} must gain {gain:.1%} to be chosen: {one.reason}"
     used, of_best = both.asked.num_gpus, both.best.num_gpus
     if used == of_best:
         yield _mostly(both)
     else:
         factor = both.gpu_time_factor - 1.0
         much = f"{abs(factor):.1%} {'more' if factor > 0 else 'less'} GPU time"
-        if abs(factor) < SAME_FRACTION:
+        if abs(factor) < SMALL_FRACTION:
             much = "the same GPU time"
         yield f"on {used:,} GPUs, the best plan on {of_best:,}: {much} per token"
     yield _error_words(both)
@@ -120,7 +138,8 @@ def _mostly(both: Comparison) -> str:
     sign = 1.0 if both.slower_by > 0 else -1.0
     items = sorted(_folded(both.time), key=lambda item: -sign * item.difference_s)
     largest_s = max((abs(item.difference_s) for item in items), default=0.0)
-    least_s = max(SMALL_FRACTION * both.asked.estimate.iter_time_s, TELLING_FRACTION * largest_s)
+    # Others are named that are a tenth of the largest at least.
+    least_s = max(SMALL_FRACTION * both.asked.estimate.iter_time_s, 0.1 * largest_s)
     large = [item for item in items if abs(item.difference_s) >= least_s]
     along = [item for item in large if sign * item.difference_s > 0][:LARGEST]
     against = [item for item in reversed(large) if sign * item.difference_s < 0][:LARGEST]
@@ -150,16 +169,6 @@ def _error_words(both: Comparison) -> str:
     )
 
 
-def _penalties(both: Comparison, *, is_faster: bool) -> Iterator[str]:
-    """What the asked plan uses that must gain more than it does, most first."""
-    more = {one: one.asked / one.best for one in both.penalties}
-    least = 1.0 if is_faster else 1.0 + SHOWN_PENALTY
-    for one, factor in sorted(more.items(), key=lambda item: -item[1]):
-        if factor > least:
-            words = one.name.replace("_", " ")
-            yield f"{words} must gain {factor - 1.0:.1%} to be chosen: {one.reason}"
-
-
 def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
     """Items under the words for them, largest difference first; recomputation is one."""
     sums: dict[str, tuple[float, float]] = {}
@@ -171,7 +180,7 @@ def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
 
 
 def _signed(seconds: float) -> str:
-    if abs(seconds) < NOTHING_S:
+    if abs(seconds) < 1e-7:  # rounding
         return "0 s"
     return f"{'+' if seconds >= 0 else '-'}{_seconds(abs(seconds))}"
 
@@ -179,20 +188,6 @@ def _signed(seconds: float) -> str:
 def _seconds(seconds: float) -> str:
     """Seconds as such, also those that make minutes: differences are small beside them."""
     return f"{seconds:,.1f} s" if 60.0 <= seconds < 3600.0 else format_seconds(seconds)
-
-
-def _tables(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
-    """Decisions, times and stages of both plans, side by side."""
-    titles = ("layout", "asked", "best")
-    layouts = [(name, *values) for name, values in both.layout.items()]
-    yield Text()
-    yield text_table(titles, layouts, left=titles)
-    yield Text()
-    yield from _times(both)
-    yield Text()
-    if both.stages:
-        yield _stages(both)
-        yield Text()
 
 
 def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
@@ -211,10 +206,11 @@ def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
         Column("difference", lambda item: _signed(item.asked_s - item.best_s)),
     ]
 
-    def style(item: ItemDifference) -> str:
-        return "bold" if item.name == "iteration" else ""
-
-    yield Table([*large, _sum("iteration", large)], columns, style=style)
+    yield Table(
+        [*large, _sum("iteration", large)],
+        columns,
+        style=lambda item: "bold" if item.name == "iteration" else "",
+    )
     if len(set(stages)) > 1:
         num = " and ".join(map(str, dict.fromkeys(stages)))
         yield f"The pipelines have {num} stages: whole pipelines are compared, no single stages."
@@ -226,40 +222,26 @@ def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
     return ItemDifference.of(name, *both)
 
 
-def _stages(both: Comparison) -> Table[StageDifference]:
+def _stages(both: Comparison) -> Table[Sequence[str]]:
     """End stages and the slowest of either plan, each beside the same stage of the other."""
     plans = {"asked": both.asked, "best": both.best}
     slowest = {title: plan.estimate.slowest_stage for title, plan in plans.items()}
-
-    def name(one: StageDifference) -> str:
+    rows = []
+    for one in both.stages:
         marks = ", ".join(title for title, stage in slowest.items() if stage == one.stage)
-        return f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}"
-
-    def layers(one: StageDifference) -> str:
-        return ", ".join(map(str, dict.fromkeys((one.asked_layers, one.best_layers))))
-
-    def largest(one: StageDifference) -> str:
-        item = max(_folded(one.items), key=lambda item: abs(item.difference_s))
-        return f"{item.name} {_signed(item.difference_s)}"
-
-    columns: list[Column[StageDifference]] = [
-        Column("the same stage", name, right=False, wraps=True),
-        Column("layers", layers),
-        Column("asked", lambda one: _seconds(one.asked_s)),
-        Column("best", lambda one: _seconds(one.best_s)),
-        Column("difference", lambda one: _signed(one.asked_s - one.best_s)),
-        Column("most of it", largest, right=False, wraps=True),
-    ]
-    return Table(both.stages, columns)
-
-
-def _headroom(both: Comparison) -> str:
-    parts = [
-        f"{title} {format_bytes(plan.estimate.memory.headroom_bytes)} of "
-        f"{format_bytes(plan.estimate.memory.usable_bytes)}"
-        for title, plan in (("asked", both.asked), ("best", both.best))
-    ]
-    return f"memory left free: {', '.join(parts)}"
+        largest = max(_folded(one.items), key=lambda item: abs(item.difference_s))
+        rows.append(
+            (
+                f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}",
+                ", ".join(map(str, dict.fromkeys((one.asked_layers, one.best_layers)))),
+                _seconds(one.asked_s),
+                _seconds(one.best_s),
+                _signed(one.asked_s - one.best_s),
+                f"{largest.name} {_signed(largest.difference_s)}",
+            )
+        )
+    titles = ("the same stage", "layers", "asked", "best", "difference", "most of it")
+    return text_table(titles, rows, left=titles[-1:])
 
 
 def render_why_json(answer: WhyAnswer) -> str:

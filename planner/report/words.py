@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from planner.answers.base import Plan
-from planner.answers.evidence import PublishedRun, evidence
+from planner.answers.evidence import evidence
 from planner.answers.items import item_title
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
@@ -17,7 +17,6 @@ from planner.notes import Note, NoteKind
 from planner.spec.strategy import OFFLOAD_POLICIES, STAGE_DEGREES, Strategy
 from planner.units import DAY_S, GIB, TERA, format_count, format_seconds
 
-TOP_COSTS = 4
 SIXTEEN_BITS = ("bf16", "fp16")
 
 
@@ -83,26 +82,20 @@ def _recompute_words(context: Context, strategy: Strategy) -> str:
     return f"recomputed {strategy.recompute}{named}"
 
 
-def _offload_words(strategy: Strategy) -> list[str]:
-    """What states and activations are offloaded, and where to."""
-    moved = [
-        policy.words.format(strategy.layers_under[name])
-        for name, policy in OFFLOAD_POLICIES.items()
-        if strategy.layers_under[name]
-    ]
-    if strategy.offload == "none":
-        return moved
-    what, _, where = strategy.offload.partition(":")
-    share = f"{strategy.offload_percent}% of the " if strategy.offload_percent < 100 else ""
-    return [f"{share}{what.replace('+', ' and ')} on the {where}", *moved]
-
-
 def saving_words(plan: Plan) -> list[str]:
-    """What is recomputed and offloaded."""
-    offloaded = _offload_words(plan.strategy)
-    if plan.strategy.recompute == "none" and not offloaded:
+    """What is recomputed, what states and activations are offloaded, and where to."""
+    strategy = plan.strategy
+    offloaded = []
+    if strategy.offload != "none":
+        what, _, where = strategy.offload.partition(":")
+        share = f"{strategy.offload_percent}% of the " if strategy.offload_percent < 100 else ""
+        offloaded.append(f"{share}{what.replace('+', ' and ')} on the {where}")
+    for name, policy in OFFLOAD_POLICIES.items():
+        if strategy.layers_under[name]:
+            offloaded.append(policy.words.format(strategy.layers_under[name]))
+    if strategy.recompute == "none" and not offloaded:
         return ["nothing recomputed or offloaded"]
-    return [_recompute_words(plan.context, plan.strategy), *offloaded]
+    return [_recompute_words(plan.context, strategy), *offloaded]
 
 
 def layout_words(plan: Plan) -> str:
@@ -204,7 +197,7 @@ def memory_line(plan: Plan) -> str:
     memory = plan.estimate.memory
     return (
         f"peak memory {memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB, "
-        f"{plan.estimate.memory.free_bytes / GIB:,.1f} free"
+        f"{memory.free_bytes / GIB:,.1f} free"
     )
 
 
@@ -256,7 +249,7 @@ def costs_line(plan: Plan) -> str:
     for name, item in estimate.time.items():
         title = item_title(name)
         shares[title] = shares.get(title, 0.0) + item.exposed_s
-    largest = sorted(shares.items(), key=lambda share: -share[1])[:TOP_COSTS]
+    largest = sorted(shares.items(), key=lambda share: -share[1])[:4]
     parts = ", ".join(f"{seconds / estimate.iter_time_s:.1%} {name}" for name, seconds in largest)
     return (
         f"Plan 1 spends {parts}. With communication overlapped fully: "
@@ -302,22 +295,19 @@ def placement_line(context: Context, strategy: Strategy) -> str:
     return f"{strategy.placement} (inside out): {', '.join(parts) or 'one GPU'}"
 
 
-def _run_text(run: PublishedRun, context: Context) -> str:
-    """One run: what it was, what of it differs by name, and the model's errors there."""
-    degrees = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if getattr(run, name) > 1)]
-    layout = " ".join(f"{name}{getattr(run, name)}" for name in degrees)
-    names = ((run.framework, context.traits.name), (run.precision, context.job.precision))
-    other = [name for name, ours in names if name != ours]
-    what = ", ".join([run.model, f"{run.gpus:,} {run.accelerator}", layout, *other])
-    memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
-    return f"{what}: time {100.0 * run.time_error:+.1f} %{memory}"
-
-
 def evidence_line(context: Context, strategy: Strategy) -> str:
     """The nearest published runs and how far predictions were off there, in one line."""
     found = evidence(context, strategy)
     parts = [found.note] if found.note else []
-    if found.runs:
-        runs = "; ".join(_run_text(run, context) for run in found.runs)
-        parts.append(f"nearest published runs, predicted over measured: {runs}")
+    runs = []
+    for run in found.runs:
+        degrees = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if getattr(run, name) > 1)]
+        layout = " ".join(f"{name}{getattr(run, name)}" for name in degrees)
+        names = ((run.framework, context.traits.name), (run.precision, context.job.precision))
+        other = [name for name, ours in names if name != ours]
+        what = ", ".join([run.model, f"{run.gpus:,} {run.accelerator}", layout, *other])
+        memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
+        runs.append(f"{what}: time {100.0 * run.time_error:+.1f} %{memory}")
+    if runs:
+        parts.append(f"nearest published runs, predicted over measured: {'; '.join(runs)}")
     return f"evidence: {'; '.join(parts)}"
