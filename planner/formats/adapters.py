@@ -26,10 +26,6 @@ from planner.spec.traits import Setting
 
 FILE = "adapter.json"
 SUFFIX = "_proj"
-# Projections that have one name in all of transformers' models with projections of their own.
-SAME_EVERYWHERE: tuple[Target, ...] = ("q", "k", "v")
-# Arguments of LoraConfig after which more, or something else, is trained.
-BEYOND = ("use_dora", "lora_bias", "modules_to_save", "target_parameters", "rank_pattern")
 _DTYPES: Mapping[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
 _NF4 = {
     "load_in_4bit": True,
@@ -41,7 +37,8 @@ _NF4 = {
 def unnamed_targets(context: Context) -> Iterator[str]:
     """Say which targets have names of their own in a model's code, which no plan knows."""
     training, model = context.traits.training, context.model
-    special = set(training.targets) - set(SAME_EVERYWHERE)
+    # Q, K and V have one name in all of transformers' models with projections of their own.
+    special = set(training.targets) - {"q", "k", "v"}
     if training.is_frozen and training.targets != TARGETS and special and not model.gated_mlp:
         names = f"--lora-targets {','.join(training.targets)}"
         yield f"{names}: {model.name} calls them otherwise; allowed is {ALL_LINEAR}"
@@ -96,10 +93,12 @@ def read_adapters(source: SourceText) -> Training:
     rank, (targets, unknown) = lora.get("r"), _targets(lora.get("target_modules"))
     of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
     is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
+    # Arguments of LoraConfig after which more, or something else, is trained.
+    beyond = ("use_dora", "lora_bias", "modules_to_save", "target_parameters", "rank_pattern")
     wrong = {
         "lora.r": "" if is_rank else of_rank,
         "lora.target_modules": unknown,
-        **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in BEYOND if lora.get(key)},
+        **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
         "quantization": _unlike_nf4(content.get("quantization")),
     }
     problems = [

@@ -45,11 +45,6 @@ class KeyValue:
     """No decision, but needed beside one: what a user's file has there stays."""
 
 
-def line(key: str, value: object, why: str = "", *, when: bool = True) -> tuple[KeyValue, ...]:
-    """One line, where there is one."""
-    return (KeyValue(key=key, value=value, why=why),) if when else ()
-
-
 def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
     """Lines of keys with their values and why; None is not written."""
     for key, (value, why) in values.items():

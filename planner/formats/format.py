@@ -359,9 +359,12 @@ class Format:
         if own is None:
             return context
         support = context.traits.support
-        kept: dict[str, Any] = {
-            name: _both(getattr(support, name), value) for name, value in own.items()
-        }
+        kept: dict[str, Any] = {}
+        for name, limit in own.items():
+            offered = getattr(support, name)
+            kept[name] = offered and limit
+            if isinstance(offered, tuple) and isinstance(limit, tuple):
+                kept[name] = tuple(value for value in offered if value in limit)
         support = replace(support, **kept)
         return replace(
             context,
@@ -371,11 +374,10 @@ class Format:
         )
 
 
-def _both(offered: TraitValue, limit: TraitValue) -> TraitValue:
-    """What a framework offers and a format can say: of several values those of both."""
-    if isinstance(offered, tuple) and isinstance(limit, tuple):
-        return tuple(value for value in offered if value in limit)  # type: ignore[return-value]
-    return offered and limit
+def first_line(text: str) -> str:
+    """The first line that is neither empty nor a comment, without blanks around it."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def read_source(path: Path | str) -> SourceText:

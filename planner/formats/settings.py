@@ -8,15 +8,14 @@ from planner.documents.tree import Duplicate
 from planner.formats.format import Finding, Located, Severity
 
 Settings = Mapping[str, Located]
-_TRUE = ("y", "yes", "t", "true", "on", "1")
-# Words for a flag: accelerate/utils/environment.py str_to_bool.
-_FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 def as_flag(value: object) -> bool | None:
     """True or false, by any word for it; None where it is neither."""
-    word = str(value).lower()
-    return True if word in _TRUE else False if word in _FALSE else None
+    # As str_to_bool of accelerate/utils/environment.py takes them.
+    words = dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True)
+    words |= dict.fromkeys(("n", "no", "f", "false", "off", "0"), False)
+    return words.get(str(value).lower())
 
 
 def as_whole(value: object) -> int | None:

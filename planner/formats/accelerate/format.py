@@ -65,7 +65,6 @@ from planner.spelling import did_you_mean
 FILE = "accelerate.yaml"
 SCRIPT = "training script"
 COMMENT = f"# {SCRIPT}: "
-_HEAD = "# Hugging Face Accelerate: accelerate launch --config_file accelerate.yaml ...\n"
 _CHECKPOINTING = "gradient_checkpointing"
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
 _COMMENT = re.compile(rf"^{COMMENT}(.*)$", re.MULTILINE)
@@ -86,11 +85,6 @@ _REFUSED = (
         "is not covered; scripts with Megatron-LM's own options are",
     ),
 )
-_NODES = {
-    "NODE_RANK": "rank of the node, from 0",
-    "MASTER_ADDR": "address of the first node",
-    "MASTER_PORT": "free port on the first node",
-}
 
 
 def recognise(source: SourceText) -> bool:
@@ -119,7 +113,10 @@ def read(source: SourceText) -> ParsedConfig:
         section, *names = map(str, path)
         if len(names) > 1 or (names and section not in keys.sections()):
             continue
-        full = ".".join((section, *(keys.in_full(section, name) for name in names)))
+        # Accelerate's own prefix may be left out of a section's keys.
+        prefix = keys.sections().get(section, {}).get("prefix", "")
+        spelled = (name if name.startswith(prefix.rstrip("_")) else prefix + name for name in names)
+        full = ".".join((section, *spelled))
         place = Located(value=entry.value, key=".".join((section, *names)), line=entry.line)
         if names and full in settings:
             message = f"given twice, also as {settings[full].key}; the last one counts"
@@ -252,7 +249,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     lines = lines_of(section.table, context, strategy)
     values: dict[Path, object] = {tuple(line.key.split(".")): line.value for line in lines}
     comment = comment_of(context, strategy, section)
-    text = f"{_HEAD}{comment}\n{edited(FILE, '', values)}"
+    head = f"# Hugging Face Accelerate: accelerate launch --config_file {FILE} ..."
+    text = f"{head}\n{comment}\n{edited(FILE, '', values)}"
     environment = section.environment(context, strategy)
     batch = f"batches of {strategy.micro_batch} sequence(s), {context.job.seq_len} tokens each"
     variables = {
@@ -263,7 +261,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         variables["NVME_PATH"] = "folder on a local NVMe drive that DeepSpeed offloads to"
     launcher = ["accelerate", "launch", "--config_file", FILE]
     if num_machines(context, strategy) > 1:
-        variables |= _NODES
+        variables |= {
+            "NODE_RANK": "rank of the node, from 0",
+            "MASTER_ADDR": "address of the first node",
+            "MASTER_PORT": "free port on the first node",
+        }
         launcher += ["--machine_rank", "${NODE_RANK}", "--main_process_ip", "${MASTER_ADDR}"]
         launcher += ["--main_process_port", "${MASTER_PORT}"]
     return Emitted(

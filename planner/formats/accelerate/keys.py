@@ -1,6 +1,7 @@
 """The keys of Accelerate's file, by schema.json, and what settings say of them."""
 
 from planner.documents.schema import Schema, load_schema
+from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, whole, word
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
@@ -66,12 +67,6 @@ def sections() -> dict[str, Schema]:
     return {name: entry for name, entry in properties.items() if "properties" in entry}
 
 
-def in_full(section: str, key: str) -> str:
-    """A key as ``accelerate launch`` spells it: its prefix put before where it lacks."""
-    prefix = sections()[section].get("prefix", "")
-    return key if key.startswith(prefix.rstrip("_")) else prefix + key
-
-
 def size_key(name: str) -> str:
     """The key of one size of the mesh."""
     return f"{MESH}{name}_size"
@@ -105,10 +100,10 @@ def is_fsdp1(settings: Settings) -> bool:
     return type_of(settings) == "FSDP" and whole(settings, VERSION, 1) == 1
 
 
-def of_another_model(settings: Settings, key: str, family: object) -> str:
+def of_another_model(file: ConfigView, key: str) -> str:
     """What is wrong with the classes that a file wraps; empty where nothing is."""
-    own = CLASSES.get(str(family))
-    given = [name.strip() for name in word(settings, key, "").split(",") if name.strip()]
+    own = CLASSES.get(str(file.world.decisions.get("model.family")))
+    given = [name.strip() for name in file.word(key).split(",") if name.strip()]
     if own is None or not given or own in given or not set(given) <= {*CLASSES.values()}:
         return ""
     return f"the model's layers are {own}; given {', '.join(given)}, of which it has none"

@@ -69,10 +69,8 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
         is_plain = kind == "MULTI_GPU" and strategy.tp == 1
         value = "NO" if is_plain and strategy.num_gpus == 1 else kind
         why = "whole replicas, no section" if is_plain else f"{title} carries the plan"
-        environment = ("compute_environment", "LOCAL_MACHINE", "no SageMaker")
-        yield KeyValue(
-            key=environment[0], value=environment[1], why=environment[2], is_default=True
-        )
+        where, usual = "compute_environment", "LOCAL_MACHINE"
+        yield KeyValue(key=where, value=usual, why="no SageMaker", is_default=True)
         yield KeyValue(key=keys.TYPE, value=value, why=why)
 
     def to_processes(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -331,14 +329,14 @@ DEEPSPEED = Section(
 )
 # In the order they are tried: FSDP2 is what plans for this framework assume.
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
-BY_TYPE = {"NO": REPLICATED} | {section.distributed_type: section for section in SECTIONS}
 # By framework whose section carries its plans what that section can say of it.
 SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {"deepspeed": DEEPSPEED_SUPPORT}
 
 
 def section_of(settings: Settings) -> Section | None:
     """The part of the file that holds, by its ``distributed_type``."""
-    return FSDP1 if keys.is_fsdp1(settings) else BY_TYPE.get(keys.type_of(settings))
+    by_type = {"NO": REPLICATED} | {section.distributed_type: section for section in SECTIONS}
+    return FSDP1 if keys.is_fsdp1(settings) else by_type.get(keys.type_of(settings))
 
 
 def part(settings: Settings) -> str | None:

@@ -37,20 +37,6 @@ _CANNOT = {
     "sequence_parallel": "transformers' tensor-parallel plans split no norms",
     "offload_percent": "offloading takes all states or none",
 }
-_NOT_REPLICATED = {
-    **_CANNOT,
-    "cp": "Accelerate runs context parallelism under FSDP2 only",
-    "offload": "without a section nothing is offloaded",
-}
-_NOT_DEEPSPEED = {
-    **dict.fromkeys(_NO_PIPELINE, "the section has no pipeline"),
-    "tp": "the section has no key for AutoTP",
-    "cp": "the section runs no context parallelism",
-    "ep": "the section has no expert parallelism",
-    "dp_replicate": _NO_REPLICAS,
-    "sequence_parallel": "the section has no sequence parallelism",
-    "offload_percent": "the section has no key for a part",
-}
 # What the section can say of DeepSpeed.
 DEEPSPEED_SUPPORT: Mapping[str, TraitValue] = {
     "tp": False,
@@ -131,7 +117,11 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
     """Why plain replicas, or tensor parallelism alone, cannot carry a layout, whatever the job."""
     tp, dp, stage, replicas = strategy.tp, strategy.dp, strategy.zero_stage, strategy.dp_replicate
     is_mixed = tp > 1 and dp > 1
-    yield from unsupported(strategy, _NOT_REPLICATED)
+    others = {
+        "cp": "Accelerate runs context parallelism under FSDP2 only",
+        "offload": "without a section nothing is offloaded",
+    }
+    yield from unsupported(strategy, {**_CANNOT, **others})
     yield from uneven_layers(strategy)
     yield from which(
         {
@@ -150,8 +140,17 @@ def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
     """Why DeepSpeed's section cannot carry a layout."""
     offload, (optimizer, parameters) = strategy.offload, DEVICES[strategy.offload]
     keeps = parameters != "none" and strategy.zero_stage < 3
+    fixed = {
+        **dict.fromkeys(_NO_PIPELINE, "the section has no pipeline"),
+        "tp": "the section has no key for AutoTP",
+        "cp": "the section runs no context parallelism",
+        "ep": "the section has no expert parallelism",
+        "dp_replicate": _NO_REPLICAS,
+        "sequence_parallel": "the section has no sequence parallelism",
+        "offload_percent": "the section has no key for a part",
+    }
     yield from _no_processors(context)
-    yield from unsupported(strategy, _NOT_DEEPSPEED)
+    yield from unsupported(strategy, fixed)
     yield from uneven_layers(strategy)
     yield from which(
         {

@@ -20,7 +20,6 @@ ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 DEVICES = ("none", "cpu", "nvme")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
-OBSOLETE = ("sharding_strategy", "backward_prefetch", "forward_prefetch", "use_orig_params")
 # What DeepSpeed's own file decides.
 REPEATED = (
     "deepspeed_config.gradient_accumulation_steps",
@@ -411,7 +410,7 @@ def efficient_loading_needs_sync(file: AccelerateView) -> bool:
 @rule.unenforced(f"{PLUGIN} leaves them out", severity="note")
 def nothing_obsolete(file: AccelerateView) -> Violations:
     """FSDP2 does not look at keys of FSDP1."""
-    for name in OBSOLETE:
+    for name in ("sharding_strategy", "backward_prefetch", "forward_prefetch", "use_orig_params"):
         if file.is_fsdp2 and keys.FSDP + name in file.settings:
             instead = "fsdp_reshard_after_forward" if name == "sharding_strategy" else "nothing"
             yield keys.FSDP + name, f"has no effect under FSDP2; {instead} instead"
@@ -481,8 +480,7 @@ def nvme_path_in_environment(file: AccelerateView) -> Violations:
 @rule.unenforced(f"{PLUGIN} set_auto_wrap_policy raises", key=WRAPPED)
 def wrapped_class_is_the_models(file: AccelerateView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    family = file.world.decisions.get("model.family")
-    message = of_another_model(file.settings, WRAPPED, family)
+    message = of_another_model(file, WRAPPED)
     return {message: file.is_fsdp and message}
 
 

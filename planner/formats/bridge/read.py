@@ -44,8 +44,6 @@ DEGREES = tuple(
     f"model.{name}_parallel_size"
     for name in ("tensor_model", "pipeline_model", "context", "expert_model")
 )
-# Decisions that are the recipe's where a file leaves them out, not Megatron's default.
-_OF_RECIPE = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
 # Keys without a field: a name, or nothing.
 _WHOLE = (PRECISION, PEFT)
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
@@ -111,10 +109,14 @@ def read(source: SourceText) -> ParsedConfig:
     reader.note_open(open_ones)
     of_recipe = _of_recipe(arguments.launcher, reader.settings)
     reader.settings |= of_recipe
-    training, unpriced = read_adapters(recipe_named(arguments.launcher), reader.settings)
+    parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
+    recipe = parts[parts.index(NAMED) + 1] if NAMED in parts[:-1] else ""
+    training, unpriced = read_adapters(recipe, reader.settings)
     launched = reader.take_launcher(arguments, lines)
     decisions = decisions_of(as_options(reader.settings), processes(launched))
-    for name, key in _OF_RECIPE.items():
+    # These are the recipe's where a file leaves them out, not Megatron's default.
+    left = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
+    for name, key in left.items():
         if key not in reader.settings:
             decisions.pop(name, None)
     if training:
@@ -137,12 +139,6 @@ def read(source: SourceText) -> ParsedConfig:
         )
         | open_processes(launched),
     )
-
-
-def recipe_named(words: Sequence[Word]) -> str:
-    """The recipe that a command names; empty where it names none."""
-    parts = [part for word in words for part in word.text.split("=", 1)]
-    return parts[parts.index(NAMED) + 1] if NAMED in parts[:-1] else ""
 
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
@@ -179,8 +175,6 @@ def _value(each: Entry) -> object:
     return text
 
 
-# Groups whose fields have the names of Megatron's arguments.
-PRINTED = ("model", "train", "optimizer", "ddp")
 GROUPED, HEADS = "model.num_query_groups", "model.num_attention_heads"
 NEEDED = ("model.num_layers", HEADS, "train.micro_batch_size")
 _OTHERS = {"dataset.seq_length": "--seq-length"}
@@ -195,8 +189,9 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
     words: dict[str, Located] = {}
     dests = {option.name: dest for dest, option in options_by_dest().items()}
     for key, place in given.items():
-        group, _, _ = key.partition(".")
-        option = _OTHERS.get(key) or (option_of(key) if group in PRINTED else "")
+        # Fields of these groups have the names of Megatron's arguments.
+        is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
+        option = _OTHERS.get(key) or (option_of(key) if is_printed else "")
         if option in dests and not (key == VIRTUAL and LAYOUT in given):
             text = _DTYPE.sub(lambda found: _DTYPES[found[1]], str(place.value)).strip("'")
             words[dests[option]] = Located(value=text, key=key, line=place.line)

@@ -28,6 +28,7 @@ from planner.formats.format import (
     Severity,
     SourceText,
     UserKey,
+    first_line,
 )
 from planner.formats.settings import Settings, finding_at, given, path_of
 from planner.spec.strategy import Strategy
@@ -52,9 +53,7 @@ def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding,
 
 def is_hostfile(source: SourceText) -> bool:
     """Whether the first line that is no comment is a host with slots."""
-    lines = (line.strip() for line in source.text.split("\n"))
-    entry = next((line for line in lines if line and not line.startswith("#")), "")
-    return re.match(r"\S+\s+slots=", entry) is not None
+    return re.match(r"\S+\s+slots=", first_line(source.text)) is not None
 
 
 HOSTFILE = CompanionFile(name="hostfile", recognise=is_hostfile, read=read_hostfile)

@@ -16,6 +16,7 @@ from planner.formats.format import Finding, Located, Severity, SourceText, read_
 from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import repeated_keys
 from planner.formats.shell.launch import launcher_settings, number_of, processes
+from planner.formats.shell.options import grouped
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines, Word
 from planner.formats.trainer.format import is_json, places_in
@@ -24,10 +25,6 @@ FILES = (".yaml", ".yml", ".json")
 # Variables that say how many processes a program's own launcher starts.
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
 MAX_LENGTH = 1000
-# Folders above a file from which its program may have been started.
-ABOVE = 6
-# The folder that has one of them is the outermost one.
-MARKS = (".git", "pyproject.toml", "setup.py")
 
 
 class OutsideError(InputError):
@@ -118,18 +115,14 @@ def _start(words: Sequence[Word], tool: FrontEnd) -> int:
 def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], Located | None]:
     """Values by option, None of one that is not known, and the file that the words name."""
     found: dict[str, Located] = {}
-    starts = [at for at, word in enumerate(words) if word.text.startswith("--")]
-    strays = [*words[: starts[0] if starts else None]]
-    for at, end in pairwise([*starts, len(words)]):
-        option, sign, joined = words[at].text.partition("=")
-        behind = words[at + 1 : end]
-        taken = () if sign else behind
-        strays += behind if sign else ()
-        texts = [joined] if sign else [each.text for each in taken]
-        is_known = not any(each.unknown for each in (words[at], *taken))
-        value = _typed(texts) if is_known else None
-        place = Located(value=value, key=option, line=lines.at(words[at].start))
-        found[option[2:].replace("-", "_")] = place
+    entries, strays = grouped(words, lines, lambda text: text.startswith("--"), lambda _: None)
+    for each in entries:
+        # A word as YAML has it, several as a list; an option without a value is true.
+        values = [_scalar(text) for text in each.texts] or [True]
+        value = values[0] if len(values) == 1 else values
+        is_known = not (each.unknown or each.word.unknown)
+        place = Located(value=value if is_known else None, key=each.name, line=each.line)
+        found[each.name[2:].replace("-", "_")] = place
     named = found.pop("config", None)
     file = next((word for word in strays if word.text.endswith(FILES)), None)
     if file is not None:
@@ -137,13 +130,7 @@ def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], L
     return found, named
 
 
-def _typed(texts: Sequence[str]) -> Any:  # noqa: ANN401 - what YAML makes of the words
-    """A word as YAML has it, several as a list; an option without a value is true."""
-    values = [_scalar(text) for text in texts]
-    return True if not values else values[0] if len(values) == 1 else values
-
-
-def _scalar(text: str) -> Any:  # noqa: ANN401
+def _scalar(text: str) -> Any:  # noqa: ANN401 - what YAML makes of it
     """What YAML makes of a word; words that mean more to YAML than to a shell stay as they are."""
     is_plain = text.lstrip()[:1] not in ("", *"&*!|>'\"%@`#")
     try:
@@ -217,9 +204,11 @@ def source_named(path: str, name: Located) -> SourceText:
 def _folders_of(path: str) -> list[Path]:
     """Where a name in a file may start: in its folder and above, up to the project's or present."""
     own, here = Path(path).absolute().parent, Path.cwd()
-    above = [own, *own.parents][:ABOVE]
+    # From further above no program is started.
+    above = [own, *own.parents][:6]
+    marks = (".git", "pyproject.toml", "setup.py")
     for number, folder in enumerate(above, 1):
-        if folder == here or any((folder / mark).exists() for mark in MARKS):
+        if folder == here or any((folder / mark).exists() for mark in marks):
             return above[:number]
     return above[:1]
 

@@ -48,30 +48,25 @@ from planner.frameworks.optimizers import optimizer_names
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 from planner.spec.training import FULL, MODES, Training
 
-# The profile of weights, gradients and states in 16 bits, where nothing shards them.
-IN_16_BITS = "pure-bf16"
-# Options of a command that a note lists.
-OPEN = 6
 # Keys of TrainingArguments that a repair may change; what shards is left as it is.
 CARRIED = (
     *(keys.BATCH, keys.STEPS, keys.CHECKPOINTING),
     *(keys.BLOCKS, keys.RESHARD, keys.OFFLOAD),
 )
-# Rules of TrainingArguments of which a front end takes care itself.
-NOT_HERE = (
-    "mesh_is_no_mapping",
-    "checkpointing_by_its_new_name",
-    "fsdp_config_is_used",
-    "fsdp2_is_used",
-)
-# What no key needs to say.
-_FOLLOWS = ("dp", "etp", "placement")
 
 
 def front_end(name: str) -> Format:
     """The format of a program that hands its files to Trainer."""
     tool = load_tool(name)
-    left = (*NOT_HERE, *(("optim_known",) if tool.optimizers else ()))
+    # Rules of TrainingArguments of which a front end takes care itself.
+    left = {
+        "mesh_is_no_mapping",
+        "checkpointing_by_its_new_name",
+        "fsdp_config_is_used",
+        "fsdp2_is_used",
+    }
+    if tool.optimizers:
+        left.add("optim_known")
     return Format(
         name=name,
         title=tool.title,
@@ -116,7 +111,8 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     made = translated(source.path, content, tool)
     if content.open_keys:
         first, *_ = content.open_keys.values()
-        names = listed([each.key for each in content.open_keys.values()][:OPEN])
+        # The first ones, as commands of scripts have many.
+        names = listed([each.key for each in content.open_keys.values()][:6])
         message = f"{names}: made by the shell from what the file does not say; not known"
         made.report("unresolved", first, message, "note")
     settings, section = made.settings, section_of(made.settings)
@@ -129,7 +125,8 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
         training, said = FULL, ()
         found.pop("optimizer", None)
     if section is REPLICATED and not training.is_frozen and holds_16_bits(tool, settings):
-        found["profile"] = decided(settings, "bf16", IN_16_BITS)
+        # Weights, gradients and states in 16 bits, where nothing shards them.
+        found["profile"] = decided(settings, "bf16", "pure-bf16")
     longest = _longest(tool, settings)
     is_packed = any(is_one_of(given(settings, key), each) for key, each in tool.packing.items())
     if longest is not None and is_packed:
@@ -226,11 +223,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
     before = read(source, tool)
     section = section_of(before.settings)
     lines = lines_of(section.table, context, strategy)
-    found = {
-        _path(tool, before.settings, key): _own_value(tool, key, value)
-        for key, value in changes(section.table, before.settings, lines).items()
-        if key in CARRIED
-    }
+    own = {full: name for name, full in (*tool.arguments.items(), *tool.inverse.items())}
+    found: dict[Path, object] = {}
+    for key, value in changes(section.table, before.settings, lines).items():
+        stated = before.settings.get(key)
+        name = stated.key if stated and stated.line else own.get(key, key)
+        is_inverse = key in tool.inverse.values() and value is not REMOVED
+        if key in CARRIED:
+            found[tuple(name.split("."))] = (not value) if is_inverse else value
     if is_json(source):
         keyed = {tuple(map(str, path)): value for path, value in found.items()}
         text = edited_json(source.path, source.text, keyed)
@@ -241,25 +241,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
     return text
 
 
-def _path(tool: FrontEnd, settings: Settings, key: str) -> Path:
-    """Where a key of TrainingArguments stands in the file, or would stand."""
-    own = {full: name for name, full in (*tool.arguments.items(), *tool.inverse.items())}
-    stated = settings.get(key)
-    name = stated.key if stated and stated.line else own.get(key, key)
-    return tuple(name.split("."))
-
-
-def _own_value(tool: FrontEnd, key: str, value: object) -> object:
-    return (not value) if key in tool.inverse.values() and value is not REMOVED else value
-
-
 def _unsaid(reading: ParsedConfig, strategy: Strategy) -> Iterator[str]:
     """What of a strategy the file, read again, does not say."""
     yield from uneven_layers(strategy)
     stated = {name: value.value for name, value in reading.decisions.items()}
     for name in SEARCHED_FIELDS:
         wanted = getattr(strategy, name)
-        usual = wanted if name in _FOLLOWS else FIELD_DEFAULTS[name]
+        # No key needs to say what follows from the others.
+        usual = wanted if name in ("dp", "etp", "placement") else FIELD_DEFAULTS[name]
         if stated.get(name, usual) != wanted:
             yield f"{name} {wanted}: no key of this file carries it, or another file does"
     number = strategy.num_micro_batches

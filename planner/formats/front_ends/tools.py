@@ -71,11 +71,6 @@ class FrontEnd:
     optimizers: str = ""
     """Words of ``optim`` that TrainingArguments do not have."""
 
-    @property
-    def own_keys(self) -> frozenset[str]:
-        """Every key that is the program's own."""
-        return frozenset(self.keys.split())
-
 
 @cache
 def tool_names() -> tuple[str, ...]:

@@ -17,18 +17,9 @@ from planner.formats.trainer import keys
 from planner.formats.trainer.format import as_number
 from planner.spelling import alike, did_you_mean
 
-# How alike a key is to the one that was meant.
-MISSPELT = 0.9
 FSDP_CONFIG = "fsdp_config"
 # By the type of a file of Accelerate's.
 _ENGINES = {"DEEPSPEED": keys.DEEPSPEED, "FSDP": keys.FSDP}
-# What such a file decides; precision and batch are the trainer's.
-_LAUNCHED = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
-# Keys that every front end is asked for, under one name or another.
-NAMES = (
-    *("micro_batch_size", "sequence_len", "cutoff_len", "max_length", "lora_r", "lora_rank"),
-    *("gradient_accumulation_steps", "per_device_train_batch_size"),
-)
 
 
 @dataclass(kw_only=True)
@@ -72,7 +63,12 @@ def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
     made = Translation(tool=tool, path=path, settings={}, findings=[*content.findings])
     for name, place in content.places.items():
         made.take(place, _in_full(tool, name, as_number(place.value)))
-    _take_presets(made, content)
+    # A name may stand for what the program knows, in place of a file.
+    for key, names in tool.presets.items():
+        place = content.places.get(key, Located(value=None, key=key))
+        preset = names.get(str(place.value), {})
+        heads = {name.partition(".")[0].removesuffix("_config") for name in preset}
+        made.take(place, {**preset, **dict.fromkeys(heads & {*_ENGINES.values()}, True)})
     _take_fsdp(made)
     # Defaults of the program, where the file says nothing of the key.
     replaced = {
@@ -82,7 +78,14 @@ def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
     for key, usual in tool.usual.items():
         if given(made.settings, key) is None and not replaced.get(key):
             made.settings[key] = Located(value=usual, key=key)
-    _take_deepspeed(made)
+    # What a DeepSpeed file decides stands at the key that names it.
+    named = made.settings.get(keys.DEEPSPEED)
+    source = made.file_at(named)
+    if named and source:
+        reading = read_deepspeed(source, fills_auto=True)
+        made.named.append(reading)
+        for name, each in reading.settings.items():
+            made.take(named, {f"{keys.DEEPSPEED}.{name}": each.value})
     _take_accelerate(made, content)
     _report_unknown(made, content)
     _report_values(made)
@@ -99,15 +102,6 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
         return {} if off is None else {tool.inverse[name]: not off}
     full = tool.arguments.get(name, name)
     return {full: tool.values.get(full, {}).get(str(value), value)} if full else {}
-
-
-def _take_presets(made: Translation, content: Content) -> None:
-    """What a name stands for that the program knows in place of a file."""
-    for key, names in made.tool.presets.items():
-        place = content.places.get(key, Located(value=None, key=key))
-        found = names.get(str(place.value), {})
-        heads = {name.partition(".")[0].removesuffix("_config") for name in found}
-        made.take(place, {**found, **dict.fromkeys(heads & {*_ENGINES.values()}, True)})
 
 
 def _take_fsdp(made: Translation) -> None:
@@ -129,17 +123,6 @@ def _take_fsdp(made: Translation) -> None:
         settings.setdefault(key, Located(value=value, key=key))
 
 
-def _take_deepspeed(made: Translation) -> None:
-    """What a DeepSpeed file decides stands at the key that names it."""
-    place = made.settings.get(keys.DEEPSPEED)
-    source = made.file_at(place)
-    if place and source:
-        reading = read_deepspeed(source, fills_auto=True)
-        made.named.append(reading)
-        for name, each in reading.settings.items():
-            made.take(place, {f"{keys.DEEPSPEED}.{name}": each.value})
-
-
 def _take_accelerate(made: Translation, content: Content) -> None:
     """The file of Accelerate's that a key or the launcher names."""
     key = made.tool.accelerate
@@ -152,24 +135,32 @@ def _take_accelerate(made: Translation, content: Content) -> None:
         engine = _ENGINES.get(type_of(reading.settings))
         if engine is not None:
             made.settings.setdefault(engine, replace(place, value=True))
-        made.launched |= {
-            name: replace(place, value=each.value)
-            for name, each in reading.decisions.items()
-            if name in _LAUNCHED
-        }
+        # Precision and batch are the trainer's.
+        decided = (
+            "zero_stage",
+            "offload",
+            "tp",
+            "cp",
+            "dp_replicate",
+            "recompute_layers_per_stage",
+        )
+        for name in reading.decisions.keys() & {*decided}:
+            made.launched[name] = replace(place, value=reading.decisions[name].value)
 
 
 def _report_unknown(made: Translation, content: Content) -> None:
     """Keys that nobody knows: an error where one is nearly a known one, else one note."""
     tool, foreign = made.tool, list[Located]()
-    known = {*tool.own_keys, *keys.known(), *keys.replaced(), *tool.arguments, *tool.inverse}
-    known |= {*tool.lengths, *tool.packing, *tool.model, *NAMES} | {tool.length["key"]}
+    known = {*tool.keys.split(), *keys.known(), *keys.replaced(), *tool.arguments, *tool.inverse}
+    known |= {*tool.lengths, *tool.packing, *tool.model, tool.length["key"]}
     known |= {entry["key"] for entry in tool.unpriced}
+    # What every front end is asked for, under one name or another.
+    known |= {"micro_batch_size", "sequence_len", "cutoff_len", "max_length", "lora_r", "lora_rank"}
     unknown = content.names & content.places.keys() - known
     for name, place in content.places.items():
         if name not in unknown or name.startswith("_"):
             continue
-        near = alike(name, sorted(known), MISSPELT)
+        near = alike(name, sorted(known), 0.9)
         if near and not name.startswith(near) and not near.startswith(name):
             message = f"unknown key of {tool.program}; {did_you_mean(name, sorted(known))}"
             made.report("unknown_key", place, message)

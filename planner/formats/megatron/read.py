@@ -15,7 +15,7 @@ from importlib import resources
 from itertools import groupby
 
 from planner.errors import InputError
-from planner.formats.format import Located, ParsedConfig, SourceText, listed
+from planner.formats.format import Located, ParsedConfig, SourceText, first_line, listed
 from planner.formats.megatron.decisions import OWNED, decisions_of, left_open
 from planner.formats.megatron.model import described
 from planner.formats.megatron.options import (
@@ -32,7 +32,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
 from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Entry, Launch, Launches, WordsReader
+from planner.formats.shell.options import Entry, Launch, Launches, WordsReader, grouped
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.syntax import branch_places
 from planner.formats.shell.word import Command, Lines, Word, split_words
@@ -52,7 +52,7 @@ def recognise(source: SourceText) -> bool:
     try:
         words = [word.text for word in _arguments(source)[0].words]
     except InputError:
-        words = text.split() if ".py" in text or _is_args_file(text) else []
+        words = text.split() if ".py" in text or first_line(text).startswith("--") else []
     num_options = sum(word.startswith("--") for word in words)
     # Scripts of other trainers have a few such names too, as --seed.
     return _num_known(words) >= max(2, 0.25 * num_options)
@@ -63,7 +63,7 @@ def options_in(source: SourceText) -> Launches:
     (chosen, found), lines = _arguments(source), Lines(source.text)
 
     def launch(each: Command) -> Launch:
-        return each, _grouped(each.words, lines.at)[0]
+        return each, _grouped(each.words, lines)[0]
 
     return launch(chosen), [launch(each) for each in found]
 
@@ -73,7 +73,7 @@ def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
 
     Raises InputError where it cannot be read or runs no training script.
     """
-    if _is_args_file(source.text):
+    if first_line(source.text).startswith("--"):
         return Command(words=read_words(source), is_list=True), ()
     script = read_script(source)
     found = list(_of(script.commands))
@@ -83,15 +83,6 @@ def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
         raise InputError.single(source.path, "", message)
     best = max(found, key=lambda arguments: _num_known(word.text for word in arguments.words))
     return replace(best, environment={**script.environment, **best.environment}), found
-
-
-def _is_args_file(text: str) -> bool:
-    """Whether the first word of a file is an option."""
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            return stripped.startswith("--")
-    return False
 
 
 def _num_known(words: Iterable[str]) -> int:
@@ -112,31 +103,17 @@ def _of(commands: Iterable[Command]) -> Iterator[Command]:
             yield command.behind(at)
 
 
-def _grouped(
-    words: Sequence[Word], line_at: Callable[[int], int]
-) -> tuple[list[Entry], list[Entry]]:
+def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Entry]]:
     """Options as Megatron's parser makes them, and words that belong to none."""
-    options: list[Entry] = []
-    strays: list[Entry] = []
-    known, at = load_options(), 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        name, sign, joined = word.text.partition("=")
-        line = line_at(word.start)
-        if not is_option(word.text):
-            strays.append(Entry(word=word, name=word.text, line=line))
-            continue
-        end, option = at, known.get(name)
-        if not sign and (option is None or option.takes_values):
-            most = 1 if option and not option.nargs else len(words)
-            while end < len(words) and end - at < most and not is_option(words[end].text):
-                end += 1
-        values, at = tuple(words[at:end]), end
-        options.append(
-            Entry(word=word, values=values, name=name, joined=joined if sign else None, line=line)
-        )
-    return options, strays
+
+    def most(name: str) -> int | None:
+        option = load_options().get(name)
+        if option is None or option.nargs:
+            return None
+        return int(option.takes_values)
+
+    options, strays = grouped(words, lines, is_option, most)
+    return options, [Entry(word=w, name=w.text, line=lines.at(w.start)) for w in strays]
 
 
 def read(source: SourceText) -> ParsedConfig:
@@ -144,7 +121,7 @@ def read(source: SourceText) -> ParsedConfig:
     reader = WordsReader(format=FORMAT, path=source.path)
     lines = Lines(source.text)
     arguments, _ = _arguments(source)
-    options, strays = _grouped(arguments.words, lines.at)
+    options, strays = _grouped(arguments.words, lines)
     _take(reader, options, strays, branch_places(source.text))
     script = arguments.program.text if arguments.program else ""
     known = load_options()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from planner.formats.format import Finding, Located, Severity
 from planner.formats.settings import finding_at
@@ -38,6 +39,29 @@ class Entry:
 Launch = tuple[Command, Sequence[Entry]]
 # The one that is read, and all that the file has in its order; none of a list of words.
 Launches = tuple[Launch, Sequence[Launch]]
+
+
+def grouped(
+    words: Sequence[Word],
+    lines: Lines,
+    is_option: Callable[[str], bool],
+    most: Callable[[str], int | None],
+) -> tuple[list[Entry], list[Word]]:
+    """Options with their values, and the words that belong to none.
+
+    ``most`` says how many words an option takes without an equals sign; None: all up to the next.
+    """
+    starts = [at for at, word in enumerate(words) if is_option(word.text)]
+    found, strays = list[Entry](), [*words[: starts[0] if starts else None]]
+    for at, end in pairwise([*starts, len(words)]):
+        word, behind = words[at], words[at + 1 : end]
+        name, sign, joined = word.text.partition("=")
+        count = 0 if sign else most(name)
+        values, line = tuple(behind[:count]), lines.at(word.start)
+        value = joined if sign else None
+        found.append(Entry(name=name, word=word, values=values, joined=value, line=line))
+        strays += behind[len(values) :]
+    return found, strays
 
 
 @dataclass(kw_only=True)

@@ -25,7 +25,6 @@ from planner.formats.torchtitan.read import (
 from planner.formats.torchtitan.rules import RULES
 from planner.spec.strategy import Strategy
 
-ARGS_FILE = "torchtitan.args"
 # As torchtitan's run_train.sh sets it.
 ENVIRONMENT = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 VARIABLES = {
@@ -43,7 +42,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     refuse(NAME, found if chosen else [*found, *unlike_configs(context)])
     assert chosen is not None
     lines = [*_head(chosen), *lines_of(TABLE, context, strategy)]
-    files = [OutputFile(name=ARGS_FILE, text="".join(f"{_text_of(line)}\n" for line in lines))]
+    text = "".join(f"{_text_of(line)}\n" for line in lines)
+    files = [OutputFile(name="torchtitan.args", text=text)]
     if chosen.text:
         files.append(OutputFile(name=f"{chosen.module}.py", text=chosen.text))
     words = [words_of(line.key, line.value) for line in lines]

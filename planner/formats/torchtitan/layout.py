@@ -37,12 +37,6 @@ def schedule_named(name: str) -> str:
     return {**others, **by_name}.get(name.lower(), "")
 
 
-def schedule_of(strategy: Strategy) -> str:
-    """The name torch has for a strategy's schedule; KeyError where it has none."""
-    is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
-    return SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
-
-
 def parts_of(strategy: Strategy) -> list[list[str]]:
     """Names of the modules of every model part, from embedding to head."""
     numbers = count()
@@ -109,8 +103,10 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     yield KeyValue(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
     if strategy.pp > 1:
         layers = ", ".join(map(str, strategy.layers_per_stage))
+        is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
+        schedule = SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
         values = {
-            option.SCHEDULE: (schedule_of(strategy), f"schedule {strategy.schedule}"),
+            option.SCHEDULE: (schedule, f"schedule {strategy.schedule}"),
             option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
             option.PARTS: (parts_of(strategy), f"layers per stage: {layers}"),
         }
@@ -140,10 +136,8 @@ def _part_counts(settings: Settings, pp: int, schedule: str) -> tuple[list[int] 
     parts = given(settings, option.PARTS)
     if parts is not None:
         return [len(layers_in(part)) for part in parts], option.PARTS
-    num_layers, per_part = (
-        config_of(settings).model.get("num_layers", 0),
-        given(settings, option.LAYERS),
-    )
+    num_layers = config_of(settings).model.get("num_layers", 0)
+    per_part = given(settings, option.LAYERS)
     if not num_layers or pp > MAX_PARTS or (per_part or 1) < 1:
         return None, option.LAYERS
     less = whole(settings, option.FIRST_LESS, 0), whole(settings, option.LAST_LESS, 0)

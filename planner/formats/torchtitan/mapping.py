@@ -40,7 +40,6 @@ _EXPERTS = (
     "etp {s.etp} with ep {s.ep} and tp {s.tp}: torchtitan's experts are whole under expert "
     "parallelism, else split as other layers are; needs "
 )
-_ONE_POLICY = "one policy for all layers, none, selective or full"
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
 
 
@@ -182,17 +181,18 @@ def _of_policy(settings: Settings) -> Decided:
 
 
 def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
-    offloads, modules = any(strategy.offloaded_layers_per_stage), strategy.recompute_modules
+    offloads = any(strategy.offloaded_layers_per_stage)
+    of_policy = "one policy for all layers, none, selective or full"
     yield from which(
         {
             "activations on the host: torchtitan 0.3 has no such policy": offloads,
-            f"recomputation {strategy.recompute}: torchtitan has {_ONE_POLICY}": (
+            f"recomputation {strategy.recompute}: torchtitan has {of_policy}": (
                 not offloads and not policy_of(strategy)
             ),
         }
     )
     if any(strategy.selective_layers_per_stage):
-        yield from unlike_modules(context, modules)
+        yield from unlike_modules(context, strategy.recompute_modules)
 
 
 def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> Iterator[str]:

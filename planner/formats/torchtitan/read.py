@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import dropwhile, islice, pairwise
+from itertools import dropwhile, islice
 
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Located, ParsedConfig, Severity, SourceText
+from planner.formats.format import Located, ParsedConfig, Severity, SourceText, first_line
 from planner.formats.settings import word
 from planner.formats.shell.launch import (
     NPROC_PER_NODE,
@@ -16,7 +16,7 @@ from planner.formats.shell.launch import (
     open_processes,
     processes,
 )
-from planner.formats.shell.options import Entry, Launch, Launches, WordsReader
+from planner.formats.shell.options import Entry, Launch, Launches, WordsReader, grouped
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command, Lines, Word
 from planner.formats.torchtitan.keys import (
@@ -38,8 +38,6 @@ from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.formats.torchtitan.old import is_old, read_old, refuse_old
 from planner.spelling import did_you_mean
 
-# Files that may hold a command of torchtitan among other things.
-OTHER_KINDS = (".yaml", ".yml", ".json", ".toml", ".md")
 # Behind this word of a command stand torchtitan's own.
 _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
 _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
@@ -58,9 +56,7 @@ def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
     there is one, or are those of the command that has most options; any other file holds nothing
     else. Raises InputError where the file cannot be read as words.
     """
-    stripped = (line.strip() for line in source.text.splitlines())
-    first = next((line for line in stripped if line and line[0] != "#"), "")
-    if _is_option(first.split(" ")[0]):
+    if _is_option(first_line(source.text).split(" ")[0]):
         return Command(words=read_words(source), is_list=True), ()
     script = read_script(source)
     starts = [
@@ -109,21 +105,20 @@ def misplaced(entries: Sequence[Entry]) -> list[Entry]:
 
 def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Word]]:
     """Options with their values; and the words that belong to none."""
-    starts = _options_at(words)
-    found, strays = list[Entry](), [*words[: starts[0] if starts else None]]
-    for at, end in pairwise([*starts, len(words)]):
-        word, rest = words[at], words[at + 1 : end]
-        policy = _POLICY_WORD.fullmatch(word.text)
-        name, equals, joined = word.text.partition("=")
-        key = POLICY if policy else _key(name)[0]
-        entry = option_of(key)
-        is_complete = policy or equals or (entry or {}).get("type") == "boolean"
-        takes_all = not policy and (entry is None or takes_several(entry))
-        count = len(rest) if takes_all else 0 if is_complete else 1
-        value = policy[1] if policy else joined if equals else None
-        line, values = lines.at(word.start), tuple(rest[:count])
-        found.append(Entry(name=key, word=word, values=values, joined=value, line=line))
-        strays += rest[count:]
+
+    def most(name: str) -> int | None:
+        if not name.startswith("--"):
+            return 0
+        entry = option_of(_key(name)[0])
+        if entry is None or takes_several(entry):
+            return None
+        return int(entry.get("type") != "boolean")
+
+    found, strays = grouped(words, lines, _is_option, most)
+    for at, each in enumerate(found):
+        policy = _POLICY_WORD.fullmatch(each.word.text)
+        key = POLICY if policy else _key(each.name)[0]
+        found[at] = replace(each, name=key, joined=policy[1] if policy else each.joined)
     return found, strays
 
 
@@ -141,7 +136,9 @@ def recognise(source: SourceText) -> bool:
     text = source.text
     if is_old(text):
         return True
-    if source.path.endswith(OTHER_KINDS) or re.search(r"^\s*[\[{]", text):
+    # Files of these kinds may hold a command of torchtitan among other things.
+    others = (".yaml", ".yml", ".json", ".toml", ".md")
+    if source.path.endswith(others) or re.search(r"^\s*[\[{]", text):
         return False
     if not re.search(r"torchtitan[./]train\b|run_train\.sh|--job\.config[-_]file", text):
         return all(re.search(rf"(?<!\S)--{name}\b", text) for name in SELECTORS) or bool(

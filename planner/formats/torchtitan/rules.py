@@ -26,7 +26,6 @@ BALANCER = "parallelism.context_parallel_load_balancer"
 BATCH_INVARIANT = "debug.batch_invariant"
 TYPE_CHECKS = "debug.spmd_typechecking"
 PP, EP, CP = (key.DEGREES[name] for name in ("pp", "ep", "cp"))
-SYNCHRONOUS = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
 BALANCERS = ("headtail", "ptrr")
 # Degrees that make the processes with that of the shards.
 _OTHERS = ("dp_replicate", "cp", "tp", "pp")
@@ -81,11 +80,6 @@ class TorchtitanView(ConfigView):
     def compiles_blocks(self) -> bool:
         """Whether torch.compile takes the blocks."""
         return bool(self[key.COMPILE]) and "model" in self[key.COMPONENTS]
-
-    @property
-    def needs_graphs_off(self) -> bool:
-        """CUDA graphs, which the default has, are not switched off."""
-        return not self[key.CUDA_GRAPHS]
 
     @property
     def pp(self) -> int:
@@ -234,15 +228,16 @@ def batch_is_divided(file: TorchtitanView) -> Refused:
 @rule(_TRAINER, key=key.CUDA_GRAPHS, says="not set with {file.pp} pipeline stages; needs to be")
 def graphs_without_pipeline(file: TorchtitanView) -> bool:
     """CUDA graphs are switched off under pipelining."""
-    return file.pp > 1 and file.needs_graphs_off
+    return file.pp > 1 and not file[key.CUDA_GRAPHS]
 
 
 @rule(_TRAINER, key=key.CUDA_GRAPHS)
 def graphs_without_experts(file: TorchtitanView) -> Refused:
     """CUDA graphs are switched off where expert parallelism waits for the host."""
     ep, dispatcher = file.degree("ep"), file.config.dispatcher
+    waits = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
     message = f"not set with expert parallelism {ep} over {dispatcher}; needs to be"
-    return {message: ep > 1 and dispatcher in SYNCHRONOUS and file.needs_graphs_off}
+    return {message: ep > 1 and dispatcher in waits and not file[key.CUDA_GRAPHS]}
 
 
 @rule(_CONFIGS, key=key.ASYNC_TP, says="set; needs --compile.enable and model among its components")

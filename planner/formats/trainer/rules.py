@@ -15,11 +15,6 @@ ARGUMENTS = "transformers/training_args.py"
 WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"
 TRAINER = "transformers/trainer.py"
 DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"
-# Numbers that stand in both places, with the defaults of TrainingArguments.
-AGREE = {
-    "train_micro_batch_size_per_gpu": (keys.BATCH, 8),
-    "gradient_accumulation_steps": (keys.STEPS, 1),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +25,6 @@ class TrainerView(ConfigView):
     def uses_fsdp(self) -> bool:
         """FSDP shards, unless DeepSpeed does."""
         return keys.is_on(self.settings, keys.FSDP)
-
-    @property
-    def uses_deepspeed(self) -> bool:
-        """DeepSpeed trains."""
-        return keys.is_on(self.settings, keys.DEEPSPEED)
 
     @property
     def old_strategies(self) -> list[str]:
@@ -105,7 +95,7 @@ def fsdp_config_is_used(file: TrainerView) -> bool:
 @rule.unenforced("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them")
 def fsdp_or_deepspeed(file: TrainerView) -> bool:
     """One of them shards; with both, DeepSpeed does and FSDP is left out."""
-    return file.uses_fsdp and file.uses_deepspeed
+    return file.uses_fsdp and keys.is_on(file.settings, keys.DEEPSPEED)
 
 
 @rule.unenforced(
@@ -157,13 +147,14 @@ def mesh_is_no_mapping(file: TrainerView) -> bool:
 def deepspeed_has_zero(file: TrainerView) -> bool:
     """DeepSpeed's part says how states are split."""
     given = file[keys.DEEPSPEED]
-    return isinstance(given, dict) and file.uses_deepspeed and "zero_optimization" not in given
+    return isinstance(given, dict) and bool(given) and "zero_optimization" not in given
 
 
 @rule(DEEPSPEED)
 def deepspeed_agrees(file: TrainerView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
-    for name, (key, default) in AGREE.items():
+    numbers = {"train_micro_batch_size_per_gpu": (keys.BATCH, 8), keys.STEPS: (keys.STEPS, 1)}
+    for name, (key, default) in numbers.items():
         full, own = f"deepspeed.{name}", file.whole(key, default)
         if as_whole(file[full]) not in (None, own):
             yield full, f'given {as_whole(file[full])}, {key} is {own}; "auto"'
@@ -224,8 +215,7 @@ def best_model_is_saved(file: TrainerView) -> Refused:
 )
 def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    family = file.world.decisions.get("model.family")
-    message = of_another_model(file.settings, WRAPPED, family)
+    message = of_another_model(file, WRAPPED)
     return {message: file.uses_fsdp and message}
 
 
