@@ -17,8 +17,6 @@ from planner.report.sizing_words import unmet_limits
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-HTML_COLUMNS = 120
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Planned:
@@ -142,7 +140,7 @@ class Planned:
         """The same in a notebook."""
         from html import escape
 
-        return f"<pre style='line-height:1.2'>{escape(self._screen(HTML_COLUMNS))}</pre>"
+        return f"<pre style='line-height:1.2'>{escape(self._screen(120))}</pre>"
 
     def _screen(self, width: int) -> str:
         from planner.answers.plan import beside_screen

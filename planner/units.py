@@ -45,16 +45,11 @@ def parse_count(text: str) -> int:
 
     Raises ValueError when the text is not a positive count.
     """
-    match = _matched(_COUNT, text)
-    if match is None:
-        raise ValueError(f"not a count: {brief(text)}; allowed are numbers such as 1024, 4M or 15T")
+    match = _matched(_COUNT, text, "a count", "numbers such as 1024, 4M or 15T")
     value = Decimal(match.group(1)) * _COUNT_SUFFIX[match.group(2).lower()]
     if value < 1 or value != int(value):
         raise ValueError(f"not a positive whole number: {brief(text)}")
     return int(_at_most(MAX_TOKENS, value, text))
-
-
-_BINARY_SUFFIX = {**_COUNT_SUFFIX, "k": 2**10, "m": 2**20}
 
 
 def parse_batch_tokens(text: str) -> int:
@@ -66,11 +61,15 @@ def parse_batch_tokens(text: str) -> int:
     parse_count(text)
     match = _COUNT.match(text)
     assert match is not None
-    return int(Decimal(match.group(1)) * _BINARY_SUFFIX[match.group(2).lower()])
+    sizes = {**_COUNT_SUFFIX, "k": 2**10, "m": 2**20}
+    return int(Decimal(match.group(1)) * sizes[match.group(2).lower()])
 
 
-def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return pattern.match(text) if len(text) <= MAX_COUNT_DIGITS else None
+def _matched(pattern: re.Pattern[str], text: str, what: str, allowed: str) -> re.Match[str]:
+    found = pattern.match(text) if len(text) <= MAX_COUNT_DIGITS else None
+    if found is None:
+        raise ValueError(f"not {what}: {brief(text)}; allowed are {allowed}")
+    return found
 
 
 def _at_most(most: int, value: Decimal, text: str) -> Decimal:
@@ -79,8 +78,7 @@ def _at_most(most: int, value: Decimal, text: str) -> Decimal:
     return value
 
 
-_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?)(i?)B?\s*$")
-_BYTES_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?)((?<=[kKMGTP])i|)B?\s*$")
 
 
 def parse_bytes(text: str) -> float:
@@ -88,13 +86,9 @@ def parse_bytes(text: str) -> float:
 
     Raises ValueError when the text is not a positive size.
     """
-    match = _matched(_BYTES, text)
-    if match is None or (match[3] and not match[2]):
-        raise ValueError(
-            f"not a size: {brief(text)}; allowed are sizes such as 4096, 64MiB or 350GB"
-        )
+    match = _matched(_BYTES, text, "a size", "sizes such as 4096, 64MiB or 350GB")
     base = 1024 if match[3] else 1000
-    value = Decimal(match[1]) * base ** _BYTES_POWER[match[2].lower()]
+    value = Decimal(match[1]) * base ** ["", "k", "m", "g", "t", "p"].index(match[2].lower())
     if not value >= 1:
         raise ValueError(f"not a size of at least one byte: {brief(text)}")
     return float(_at_most(MAX_BYTES, value, text))
@@ -104,7 +98,6 @@ _DURATION_PART = (
     r"([0-9]+(?:\.[0-9]+)?)\s*"
     r"(weeks?|w|days?|d|hours?|hrs?|h|minutes?|min|m|seconds?|s)(?![a-z])\s*"
 )
-_UNIT_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(rf"^\s*(?:{_DURATION_PART})+$", re.IGNORECASE)
 
 
@@ -113,12 +106,13 @@ def parse_duration(text: str) -> float:
 
     Raises ValueError when the text is not a positive span, its units from large to small.
     """
-    parts = re.findall(_DURATION_PART, text[:MAX_COUNT_DIGITS], re.IGNORECASE)
-    sizes = [_UNIT_S[unit[0].lower()] for _, unit in parts]
-    if _matched(_DURATION, text) is None or sizes != sorted(set(sizes), reverse=True):
-        raise ValueError(
-            f"not a span of time: {brief(text)}; allowed are spans such as 30d, 2w, 1d12h or 90m"
-        )
+    kind = ("a span of time", "spans such as 30d, 2w, 1d12h or 90m")
+    _matched(_DURATION, text, *kind)
+    parts = re.findall(_DURATION_PART, text, re.IGNORECASE)
+    unit_s = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+    sizes = [unit_s[unit[0].lower()] for _, unit in parts]
+    if sizes != sorted(set(sizes), reverse=True):
+        raise ValueError(f"not {kind[0]}: {brief(text)}; allowed are {kind[1]}")
     seconds = sum(Decimal(value) * size for (value, _), size in zip(parts, sizes, strict=True))
     if not seconds > 0:
         raise ValueError(f"not a span above 0: {brief(text)}")
@@ -133,11 +127,7 @@ def parse_usd(text: str) -> float:
 
     Raises ValueError when the text is not a positive amount.
     """
-    match = _matched(_USD, text)
-    if match is None:
-        raise ValueError(
-            f"not an amount: {brief(text)}; allowed are amounts such as 500k, 2M or $1.5M"
-        )
+    match = _matched(_USD, text, "an amount", "amounts such as 500k, 2M or $1.5M")
     value = Decimal(match[1]) * _COUNT_SUFFIX[match[2].lower()]
     if not value > 0:
         raise ValueError(f"not an amount above 0: {brief(text)}")

@@ -29,7 +29,30 @@ BY_BASIS: Mapping[str, float] = {
     "recalled": 0.15,
     "assumed": 0.25,
 }
-ASSUMED = "assumed: "  # begins the note of a figure that nothing was measured of
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure in the unit of its key: as the catalog has it, or as measurements make it."""
+
+    key: str  # of overrides in a cluster file; of a machine stated whole where the figure stands
+    value: float
+    deviation: float = 0.0  # relative
+    num_points: int = 0  # that it depends on; 0: read from the system, or follows from others
+    note: str = ""
+    values: tuple[float, ...] = ()  # of a list, which ends in value
+    basis: str = "measured"  # of the catalog, or the cluster file in front; none: it has no figure
+    catalog: float | None = None  # what was fitted; a machine stated whole has nothing behind it
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the catalog has a figure of it."""
+        return self.catalog is not None and self.basis != "none"
+
+    @property
+    def factor(self) -> float:
+        """New over old."""
+        return self.value / self.catalog if self.catalog else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,46 +62,7 @@ class Base:
     cluster: ClusterSpec
     raw: Mapping[str, Any]  # of the cluster file that is written, before its own overrides change
     # Figures that the catalog has none of: what was measured of them stands in their place.
-    fresh: "Mapping[str, Known]" = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """A figure of the catalog, or of the cluster file in front of it."""
-
-    value: float
-    deviation: float  # relative
-    basis: str
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure as measurements make it, in the unit of its key."""
-
-    key: str  # of overrides in a cluster file; of a machine stated whole where the figure stands
-    value: float
-    deviation: float = 0.0  # relative
-    num_points: int = 0  # that it depends on; 0: read from the system, or follows from others
-    note: str = ""
-    values: tuple[float, ...] = ()  # of a list, which ends in value
-    catalog: Known | None = None  # what was fitted; a machine stated whole has nothing behind it
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the catalog has a figure of it."""
-        return self.catalog is not None and self.catalog.basis != "none"
-
-    @property
-    def basis(self) -> str:
-        """How the catalog knows it; of a machine stated whole how the machine does."""
-        if self.catalog is not None:
-            return self.catalog.basis
-        return "assumed" if self.note.startswith(ASSUMED) else "measured"
-
-    @property
-    def factor(self) -> float:
-        """New over old."""
-        return self.value / self.catalog.value if self.catalog else 1.0
+    fresh: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def read_base(argument: str) -> Base:
@@ -104,14 +88,14 @@ def named_files(raw: Mapping[str, Any]) -> dict[str, str]:
     return {key: part for key, part in parts.items() if isinstance(part, str) and is_path(part)}
 
 
-def known(base: Base, key: str) -> Known | None:
+def known(base: Base, key: str) -> Figure | None:
     """The figure that a key of a cluster file replaces; None where the machine has none."""
-    part, path = OVERRIDES[key]
+    part, *path = OVERRIDES[key].split(".")
     given = base.raw.get("overrides", {}).get(key)
     # latencies vary so many times more than rates: drivers, switches, cables
     scale = 4.0 if key.endswith("_us") else 1.0
     if given is not None:
-        return Known(value=given, deviation=scale * BY_BASIS["given"], basis="given")
+        return Figure(key, given, scale * BY_BASIS["given"], basis="given")
     section: Any = _file(base, part)
     for step in path:
         section = section.get(step) if isinstance(section, Mapping) else None
@@ -126,7 +110,7 @@ def known(base: Base, key: str) -> Known | None:
     if key == "gemm_sustained_fraction" and gemm.has_range:
         # Standard deviations between the slowest and the fastest machine that the catalog states.
         deviation = math.log(gemm.fastest / gemm.slowest) / 4.0
-    return Known(value=float(section["value"]), deviation=deviation, basis=basis)
+    return Figure(key, float(section["value"]), deviation, basis=basis)
 
 
 def _file(base: Base, part: str) -> Mapping[str, Any]:
@@ -193,7 +177,7 @@ def with_fresh(base: Base, measured: Mapping[str, Sequence[float]]) -> Base:
         name = key.replace("_gb_per_s", "_bytes_per_s")
         if values and getattr(cluster.node, name) is None:
             value = float(np.median(values))
-            fresh[key] = Known(value=value / GB, deviation=1.0, basis="none")
+            fresh[key] = Figure(key, value / GB, 1.0, basis="none")
             changed: dict[str, Any] = {name: value}
             cluster = replace(cluster, node=replace(cluster.node, **changed))
     return replace(base, cluster=cluster, fresh=fresh)

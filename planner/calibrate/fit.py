@@ -90,7 +90,8 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
             priors[key].value * math.exp(change),
             deviation=float(deviation),
             num_points=int(np.sum(effects[key] > LEAST_EFFECT)),
-            catalog=priors[key],
+            basis=priors[key].basis,
+            catalog=priors[key].value,
         )
         for key, change, deviation in zip(used, theta, spread, strict=True)
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.calibrate.figures import ASSUMED, Figure
+from planner.calibrate.figures import Figure
 from planner.calibrate.fit import FormulaFit, fit_formula
 from planner.calibrate.rows import Measured, Table
 from planner.collectives.cost import busbw_factor
@@ -68,10 +68,13 @@ def link_figures(table: Table) -> list[Figure]:
     messages = [row for row in inside if row.what == "p2p"]
     scale_up = "node.scale_up."
     if not messages:
-        note = f"{ASSUMED}nothing between ranks of a node was measured"
+        note = "assumed: nothing between ranks of a node was measured"
         # no plan of one process uses them; what slow links reach
         unknown = {"gb_per_s_per_direction": 1.0, "latency_us": 100.0, "efficiency_fraction": 1.0}
-        return [Figure(scale_up + key, value, note=note) for key, value in unknown.items()]
+        return [
+            Figure(scale_up + key, value, note=note, basis="assumed")
+            for key, value in unknown.items()
+        ]
     fit = _fit(messages)
     large = fit.bytes_per_s[-1] / GB
     # no link is slower than what a rank took in by any collective

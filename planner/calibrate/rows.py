@@ -131,14 +131,12 @@ def table_text(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for row in table.rows:
-        writer.writerow(_cell(key, value) for key, value in asdict(row).items())
+        # sizes that do not apply are 0
+        cells = {key: str(value) if value else "" for key, value in asdict(row).items()}
+        for key in ("time_s", "spread_s"):
+            cells[key] = f"{getattr(row, key) / US:.4g}"
+        writer.writerow(cells.values())
     return out.getvalue()
-
-
-def _cell(key: str, value: object) -> str:
-    if key in ("time_s", "spread_s") and isinstance(value, float):
-        return f"{value / US:.4g}"
-    return "" if value == 0 and key != "repeats" else str(value)
 
 
 def read_table(path: str, text: str) -> Table:

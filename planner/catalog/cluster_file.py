@@ -15,55 +15,46 @@ from planner.spelling import hint
 
 Part = Literal["accelerator", "node", "fabric"]
 # Key in a cluster file to the file and key it replaces; same units as there.
-OVERRIDES: Mapping[str, tuple[Part, tuple[str, ...]]] = {
-    "hbm_gib": ("accelerator", ("hbm_gib",)),
-    "hbm_gb_per_s": ("accelerator", ("hbm_gb_per_s",)),
-    "fp32_tflops": ("accelerator", ("fp32_tflops",)),
-    "tf32_dense_tflops": ("accelerator", ("tf32_dense_tflops",)),
-    "fp16_dense_tflops": ("accelerator", ("fp16_dense_tflops",)),
-    "bf16_dense_tflops": ("accelerator", ("bf16_dense_tflops",)),
-    "fp8_dense_tflops": ("accelerator", ("fp8_dense_tflops",)),
-    "fp4_dense_tflops": ("accelerator", ("fp4_dense_tflops",)),
-    "tdp_w": ("accelerator", ("tdp_w",)),
-    "memory_bound_fraction": ("accelerator", ("memory_bound_fraction",)),
-    "gemm_sustained_fraction": ("accelerator", ("gemm", "sustained_fraction")),
-    "attention_forward_fraction": ("accelerator", ("attention", "forward_fraction")),
-    "attention_backward_fraction": ("accelerator", ("attention", "backward_fraction")),
-    "attention_flash2_forward_fraction": ("accelerator", ("attention_flash2", "forward_fraction")),
-    "attention_flash2_backward_fraction": (
-        "accelerator",
-        ("attention_flash2", "backward_fraction"),
-    ),
+OVERRIDES: Mapping[str, str] = {
+    "hbm_gib": "accelerator.hbm_gib",
+    "hbm_gb_per_s": "accelerator.hbm_gb_per_s",
+    "fp32_tflops": "accelerator.fp32_tflops",
+    "tf32_dense_tflops": "accelerator.tf32_dense_tflops",
+    "fp16_dense_tflops": "accelerator.fp16_dense_tflops",
+    "bf16_dense_tflops": "accelerator.bf16_dense_tflops",
+    "fp8_dense_tflops": "accelerator.fp8_dense_tflops",
+    "fp4_dense_tflops": "accelerator.fp4_dense_tflops",
+    "tdp_w": "accelerator.tdp_w",
+    "memory_bound_fraction": "accelerator.memory_bound_fraction",
+    "gemm_sustained_fraction": "accelerator.gemm.sustained_fraction",
+    "attention_forward_fraction": "accelerator.attention.forward_fraction",
+    "attention_backward_fraction": "accelerator.attention.backward_fraction",
+    "attention_flash2_forward_fraction": "accelerator.attention_flash2.forward_fraction",
+    "attention_flash2_backward_fraction": "accelerator.attention_flash2.backward_fraction",
     "collectives_at_gb_per_s_per_direction": (
-        "accelerator",
-        ("collectives", "measured_at_gb_per_s_per_direction"),
+        "accelerator.collectives.measured_at_gb_per_s_per_direction"
     ),
-    "accelerators_per_node": ("node", ("accelerators_per_node",)),
-    "scale_up_domain_accelerators": ("node", ("scale_up", "domain_accelerators")),
-    "scale_up_gb_per_s_per_direction": ("node", ("scale_up", "gb_per_s_per_direction")),
-    "scale_up_latency_us": ("node", ("scale_up", "latency_us")),
-    "scale_up_efficiency_fraction": ("node", ("scale_up", "efficiency_fraction")),
-    "nics": ("node", ("nics",)),
-    "nic_gbit_per_s": ("node", ("nic_gbit_per_s",)),
-    "host_memory_gib": ("node", ("host_memory_gib",)),
-    "host_cores": ("node", ("host_cores",)),
-    "host_memory_gb_per_s": ("node", ("host_memory_gb_per_s",)),
-    "host_core_gb_per_s": ("node", ("host_core_gb_per_s",)),
-    "host_link_gb_per_s_per_direction": ("node", ("host_link_gb_per_s_per_direction",)),
-    "nvme_tb": ("node", ("nvme_tb",)),
-    "nvme_read_gb_per_s": ("node", ("nvme_read_gb_per_s",)),
-    "nvme_write_gb_per_s": ("node", ("nvme_write_gb_per_s",)),
-    "node_power_w": ("node", ("power_w",)),
-    "usd_per_hour": ("node", ("price", "usd_per_hour")),
-    "fabric_latency_us": ("fabric", ("latency_us",)),
-    "fabric_efficiency_fraction": ("fabric", ("efficiency_fraction",)),
-}
-# Figures beside an overridden one that hold of other machines, not of the user's.
-SETTLES: Mapping[str, tuple[str, ...]] = {
-    "gemm_sustained_fraction": ("sustained_slowest_fraction", "sustained_fastest_fraction"),
+    "accelerators_per_node": "node.accelerators_per_node",
+    "scale_up_domain_accelerators": "node.scale_up.domain_accelerators",
+    "scale_up_gb_per_s_per_direction": "node.scale_up.gb_per_s_per_direction",
+    "scale_up_latency_us": "node.scale_up.latency_us",
+    "scale_up_efficiency_fraction": "node.scale_up.efficiency_fraction",
+    "nics": "node.nics",
+    "nic_gbit_per_s": "node.nic_gbit_per_s",
+    "host_memory_gib": "node.host_memory_gib",
+    "host_cores": "node.host_cores",
+    "host_memory_gb_per_s": "node.host_memory_gb_per_s",
+    "host_core_gb_per_s": "node.host_core_gb_per_s",
+    "host_link_gb_per_s_per_direction": "node.host_link_gb_per_s_per_direction",
+    "nvme_tb": "node.nvme_tb",
+    "nvme_read_gb_per_s": "node.nvme_read_gb_per_s",
+    "nvme_write_gb_per_s": "node.nvme_write_gb_per_s",
+    "node_power_w": "node.power_w",
+    "usd_per_hour": "node.price.usd_per_hour",
+    "fabric_latency_us": "fabric.latency_us",
+    "fabric_efficiency_fraction": "fabric.efficiency_fraction",
 }
 WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
-_PRICE = {"provider": "cluster file", "date": "as given"}
 
 
 class ClusterLevel(Strict):
@@ -112,15 +103,18 @@ class Overrides:
         """Return the raw file of one part with its overridden figures, sourced to the user."""
         changed = deepcopy(dict(raw))
         for key, value in self.values.items():
-            owner, path = OVERRIDES[key]
+            owner, *steps, name = OVERRIDES[key].split(".")
             if owner != part:
                 continue
             section = changed
-            for step in path[:-1]:
-                section = section.setdefault(step, dict(_PRICE) if step == "price" else {})
-            section[path[-1]] = {"value": value, "basis": "given", "source": "given"}
-            for name in SETTLES.get(key, ()):
-                section.pop(name, None)
+            for step in steps:
+                price = {"provider": "cluster file", "date": "as given"} if step == "price" else {}
+                section = section.setdefault(step, price)
+            section[name] = {"value": value, "basis": "given", "source": "given"}
+            if key == "gemm_sustained_fraction":
+                # these hold of other machines, not of the user's
+                section.pop("sustained_slowest_fraction", None)
+                section.pop("sustained_fastest_fraction", None)
             changed.setdefault("sources", {})["given"] = {"path": self.where}
         if part == "fabric" and self.levels:
             changed["levels"] = [level.raw() for level in self.levels]
@@ -142,18 +136,16 @@ def override_problems(overrides: object, where: str) -> list[Problem]:
         return []
     problems = []
     for key, value in overrides.items():
-        message = _override_problem(str(key), value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if key not in OVERRIDES:
+            message = f"unknown key; given {value!r}, {hint(str(key), OVERRIDES)}"
+        elif not is_number:
+            message = f"must be a number in the unit of its key; given {value!r}"
+        elif value <= 0 or (key in WHOLE and not isinstance(value, int)):
+            wanted = "a positive whole number" if key in WHOLE else "greater than 0"
+            message = f"must be {wanted}; given {value!r}"
+        else:
+            message = implausible(OVERRIDES[key].rpartition(".")[2], value)
         if message:
             problems.append(Problem(where=where, key=f"overrides.{key}", message=message))
     return problems
-
-
-def _override_problem(key: str, value: object) -> str:
-    if key not in OVERRIDES:
-        return f"unknown key; given {value!r}, {hint(key, OVERRIDES)}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number in the unit of its key; given {value!r}"
-    if value <= 0 or (key in WHOLE and not isinstance(value, int)):
-        wanted = "a positive whole number" if key in WHOLE else "greater than 0"
-        return f"must be {wanted}; given {value!r}"
-    return implausible(OVERRIDES[key][1][-1], value)

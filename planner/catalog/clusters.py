@@ -19,7 +19,7 @@ from planner.catalog.hardware import (
     level_problems,
     list_names,
 )
-from planner.catalog.hardware_convert import FabricSpec, fabric_levels, to_fabric
+from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
 from planner.catalog.machine_names import normalised_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
@@ -34,6 +34,7 @@ _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 _HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
 _NONE = Overrides()
+Network = tuple[str, FabricFile]  # between nodes: its name, and what its file says
 _SHAPE = (
     f"16x{EXAMPLE_NODE} (nodes), 512x{EXAMPLE_ACCELERATOR} (accelerators), "
     f"{EXAMPLE_MACHINE} (a machine) "
@@ -322,14 +323,14 @@ def _read(
     accelerator: _Part | None = None,
     fabric: _Part | None = None,
     overrides: Overrides = _NONE,
-) -> tuple[NodeSpec, FabricSpec]:
+) -> tuple[NodeSpec, Network]:
     """Join the files of a cluster, those left out as the node names them.
 
     Problems of all of them are raised together.
     """
     file = node.checked(NodeFile, "node", overrides)
     problems: list[Problem] = []
-    spec = network = None
+    spec, network = None, None
     try:
         part = accelerator or _part("accelerators", file.accelerator, node.path, "accelerator")
         own = part.checked(AcceleratorFile, "accelerator", overrides)
@@ -338,7 +339,7 @@ def _read(
         problems += error.problems
     try:
         part = fabric or _part("fabrics", file.fabric, node.path, "fabric")
-        network = to_fabric(part.checked(FabricFile, "fabric", overrides), part.name)
+        network = part.name, part.checked(FabricFile, "fabric", overrides)
     except InputError as error:
         problems += error.problems
     if spec is None or network is None:
@@ -350,7 +351,7 @@ def _cluster(
     name: str,
     node: NodeSpec,
     num_nodes: int,
-    fabric: FabricSpec,
+    network: Network,
     assumptions: tuple[Note, ...] = (),
 ) -> ClusterSpec:
     """Join nodes with a fabric; more than one scale-up domain needs a network."""
@@ -361,7 +362,8 @@ def _cluster(
         raise InputError.single("cluster", name, f"{message} in the overrides of a cluster file")
     # Rate of a fabric that nothing uses: one scale-up domain and no known network ports.
     rate = port_bytes_per_s or 1e9
-    *inner, outermost = fabric_levels(fabric, num_nodes, node, rate)
+    fabric_name, fabric = network
+    *inner, outermost = fabric_levels(fabric, fabric_name, num_nodes, node, rate)
     return ClusterSpec(
         name=name,
         node=node,

@@ -85,19 +85,16 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
     observations += filter(None, groups)
     problems.found += _contradictions(observations)
     problems.finish()
-    return _machine(observations, _accelerator(observations, choice))
-
-
-def _machine(observations: Sequence[Observation], accelerator: str) -> Machine:
+    accelerator = _accelerator(observations, choice)
     path = find_file("accelerators", accelerator)
     file = checked(AcceleratorFile, load_yaml(path), str(path))
     num_gpus = _first(observations, "num_gpus")
     name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
     overrides = tuple(_overrides(observations, file, node))
     values = {override.key: override.value for override in overrides}
-    problems = override_problems(values, ", ".join(item.where for item in observations))
-    if problems:
-        raise InputError(problems)
+    wrong = override_problems(values, ", ".join(item.where for item in observations))
+    if wrong:
+        raise InputError(wrong)
     notes = [f"{item.name}: {note}" for item in observations for note in item.notes]
     num_nodes = _first(observations, "num_nodes")
     if num_nodes is None:

@@ -14,7 +14,6 @@ from planner.catalog.hardware_convert import (
     figures_of,
     to_accelerator,
     to_node,
-    with_assumed_host_memory,
 )
 from planner.catalog.hardware_file import (
     AcceleratorFile,
@@ -70,8 +69,7 @@ def join_node(
     """Return checked files of a node and of its accelerator, which stands in ``where``."""
     spec = to_accelerator(accelerator, accelerator_name, where, node)
     scale = collectives_scale(accelerator, node)
-    joined = to_node(node, name, spec, scale, host_processor_rule())
-    return with_assumed_host_memory(joined, host_memory_rule())
+    return to_node(node, name, spec, scale, host_processor_rule(), host_memory_rule())
 
 
 def _own(schema: type[FileModel], name: str) -> FileModel:

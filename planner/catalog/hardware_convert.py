@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any, cast, get_args
 
@@ -10,10 +10,8 @@ from planner.catalog.figures import Figure, Figures, Flag, Strict
 from planner.catalog.hardware_file import (
     AcceleratorFile,
     AttentionSection,
-    CollectiveSection,
     CollectivesSection,
     FabricFile,
-    FabricLevelSection,
     GemmSection,
     HardwareFile,
     HostMemoryFile,
@@ -36,14 +34,6 @@ from planner.spec.cluster import (
 from planner.spec.job import Precision
 from planner.units import GB, GBIT_PER_S, GIB, KIB, TERA, US
 
-_RATE_KEYS: Mapping[Dtype, str] = {
-    "fp32": "fp32_tflops",
-    "tf32": "tf32_dense_tflops",
-    "fp16": "fp16_dense_tflops",
-    "bf16": "bf16_dense_tflops",
-    "fp8": "fp8_dense_tflops",
-    "fp4": "fp4_dense_tflops",
-}
 # By the end of a key: its unit in words, the end of the field in base units, and the factor.
 UNITS: Mapping[str, tuple[str, str, float]] = {
     "_gib": ("GiB", "_bytes", GIB),
@@ -59,18 +49,6 @@ UNITS: Mapping[str, tuple[str, str, float]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class FabricSpec:
-    """A network between nodes; its rate per accelerator follows from the node's ports."""
-
-    name: str
-    latency_s: float
-    efficiency_fraction: float
-    ring_bytes_per_s: float = math.inf  # of the ports of a node that one ring uses
-    kubernetes_resource: str = ""
-    levels: tuple[FabricLevelSection, ...] = ()  # smallest first; empty: one switch for all
-
-
 def to_accelerator(
     file: AcceleratorFile, name: str, where: str, node: NodeFile | None = None
 ) -> AcceleratorSpec:
@@ -79,7 +57,11 @@ def to_accelerator(
     In a node whose scale-up rate is not the one its collectives were measured at, their
     bandwidths are scaled by the ratio.
     """
-    given = {dtype: getattr(file, key) for dtype, key in _RATE_KEYS.items()}
+    rates: dict[Dtype, float] = {}
+    for dtype in get_args(Dtype):
+        rate = getattr(file, "fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops")
+        if rate:
+            rates[dtype] = rate.value * TERA
     flash_attn = file.attention_flash_attn
     flash2 = file.attention_flash2 or file.attention
     return AcceleratorSpec(
@@ -87,7 +69,7 @@ def to_accelerator(
         name=name,
         vendor=file.vendor,
         architecture=file.architecture,
-        peak_flops_per_s={dtype: each.value * TERA for dtype, each in given.items() if each},
+        peak_flops_per_s=rates,
         gemm=_to_gemm(file.gemm, where),
         attention=_to_attention(file.attention, where, "attention"),
         attention_flash2=_to_attention(flash2, where, "attention_flash2"),
@@ -162,20 +144,6 @@ def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
     return node.scale_up.gb_per_s_per_direction.value / measured_at
 
 
-def _uneven(fit: CollectiveSection) -> str:
-    """Return what is wrong with the lists of a fit, or an empty text."""
-    regimes = len(fit.latency_us.value)
-    switches = fit.switch_kib.value if fit.switch_kib else ()
-    if len(fit.busbw_gb_per_s.value) != regimes:
-        return "latency_us and busbw_gb_per_s must list as many values"
-    if len(switches) != regimes - 1:
-        message = f"must list one value between each two of the {regimes} regimes"
-        return f"switch_kib {message}; given {len(switches)}"
-    if any(later <= earlier for earlier, later in pairwise(switches)):
-        return "switch_kib must rise"
-    return ""
-
-
 def _to_collectives(
     section: CollectivesSection | None, where: str, scale: float
 ) -> Mapping[Collective, tuple[CollectiveFit, ...]]:
@@ -186,7 +154,18 @@ def _to_collectives(
     for collective in get_args(Collective):
         fits = getattr(section, collective)
         for index, fit in enumerate(fits):
-            if message := _uneven(fit):
+            regimes, message = len(fit.latency_us.value), ""
+            switches = fit.switch_kib.value if fit.switch_kib else ()
+            if len(fit.busbw_gb_per_s.value) != regimes:
+                message = "latency_us and busbw_gb_per_s must list as many values"
+            elif len(switches) != regimes - 1:
+                message = (
+                    f"switch_kib must list one value between each two of the {regimes} regimes"
+                )
+                message += f"; given {len(switches)}"
+            elif any(later <= earlier for earlier, later in pairwise(switches)):
+                message = "switch_kib must rise"
+            if message:
                 key = f"collectives.{collective}.{index}"
                 problems.append(Problem(where=where, key=key, message=message))
         if fits:
@@ -213,17 +192,25 @@ def to_node(
     accelerator: AcceleratorSpec,
     scale: float,
     processor: HostProcessorFile,
+    host_memory: HostMemoryFile,
 ) -> NodeSpec:
     """Convert a node file to base units; ``scale`` as from :func:`collectives_scale`.
 
-    What it does not state of its processors is taken from ``processor``.
+    What it does not state of its processors is taken from ``processor``, and of its memory from
+    ``host_memory``: ``factor · accelerators · HBM``, up to whole steps.
     """
     scale_up, package, price = file.scale_up, file.package, file.price
     nics, nic, memory = file.nics, file.nic_gbit_per_s, file.host_memory_gib
-    assumed = _in_base_units(processor, NodeSpec)
+    factor, step = host_memory.times_accelerator_memory, host_memory.step_gib.value * GIB
+    least = factor.value * file.accelerators_per_node.value * accelerator.hbm_bytes
+    assumed = _assumed(file, name)
+    if abs(scale - 1.0) >= 0.01:
+        text = "collective bandwidths are those measured at another scale-up rate"
+        assumed += (f"{name}: {text}, times {scale:.2f}",)
+    note = factor.note if memory is None else memory.note if memory.basis == "assumed" else ""
     return NodeSpec(
-        **{"host_memory_bytes": None}
-        | assumed
+        **{"host_memory_bytes": math.ceil(least / step) * step}
+        | _in_base_units(processor, NodeSpec)
         | _in_base_units(file, NodeSpec)
         | {"nic_bytes_per_s": nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0},
         name=name,
@@ -244,41 +231,28 @@ def to_node(
         if package
         else None,
         fabric=file.fabric,
-        host_memory_note=memory.note if memory and memory.basis == "assumed" else "",
+        host_memory_note=note,
         usd_per_hour=price.usd_per_hour.value if price else None,
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
-        assumptions=_assumed(file, name) + _scaled_collectives(name, scale),
+        assumptions=assumed,
     )
 
 
-def with_assumed_host_memory(node: NodeSpec, rule: HostMemoryFile) -> NodeSpec:
-    """Give a node without published host memory what the catalog's rule says, and why.
-
-    ``factor · accelerators · HBM``, up to whole steps.
-    """
-    if node.host_memory_bytes is not None:
-        return node
-    factor, step = rule.times_accelerator_memory, rule.step_gib.value * GIB
-    least = factor.value * node.num_accelerators * node.accelerator.hbm_bytes
-    host_memory_bytes = math.ceil(least / step) * step
-    return replace(node, host_memory_bytes=host_memory_bytes, host_memory_note=factor.note)
-
-
 def fabric_levels(
-    fabric: FabricSpec, num_nodes: int, node: NodeSpec, port_bytes_per_s: float
+    fabric: FabricFile, name: str, num_nodes: int, node: NodeSpec, port_bytes_per_s: float
 ) -> tuple[LevelSpec, ...]:
     """Return the levels of a fabric that so many nodes reach, smallest first.
 
     The first level that holds all of them is the outermost one; levels inside the scale-up domain
     fall away. A fabric without levels is one switch.
     """
+    ring, port = fabric.ring_ports, fabric.port_gbit_per_s
     spanning = LevelSpec(
-        name=fabric.name,
+        **_in_base_units(fabric, LevelSpec),
+        name=name,
         num_accelerators=num_nodes * node.num_accelerators,
         bytes_per_s=port_bytes_per_s,
-        latency_s=fabric.latency_s,
-        efficiency_fraction=fabric.efficiency_fraction,
-        ring_bytes_per_s=fabric.ring_bytes_per_s,
+        ring_bytes_per_s=ring.value * port.value * GBIT_PER_S if ring and port else math.inf,
         kubernetes_resource=fabric.kubernetes_resource,
     )
     levels: list[LevelSpec] = []
@@ -296,25 +270,6 @@ def fabric_levels(
         if inside == num_nodes:
             break
     return tuple(levels) or (spanning,)
-
-
-def _scaled_collectives(name: str, scale: float) -> tuple[str, ...]:
-    if abs(scale - 1.0) < 0.01:
-        return ()
-    text = "collective bandwidths are those measured at another scale-up rate"
-    return (f"{name}: {text}, times {scale:.2f}",)
-
-
-def to_fabric(file: FabricFile, name: str) -> FabricSpec:
-    """Convert a fabric file to base units."""
-    ring, port = file.ring_ports, file.port_gbit_per_s
-    return FabricSpec(
-        **_in_base_units(file, FabricSpec),
-        name=name,
-        ring_bytes_per_s=ring.value * port.value * GBIT_PER_S if ring and port else math.inf,
-        kubernetes_resource=file.kubernetes_resource,
-        levels=file.levels,
-    )
 
 
 def figures_of(section: Strict, path: str = "") -> Iterator[tuple[str, Figure | Figures | Flag]]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.figures import validate
-from planner.catalog.model_file import ModelFile, MoeSection
+from planner.catalog.model_file import ModelFile
 from planner.catalog.model_rules import broken_rules
 from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file, is_folder
@@ -45,9 +45,7 @@ _ENDINGS = re.compile(
 
 # The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
 _SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])(?![a-z0-9])")
-_BILLIONS = {"m": 1e-3, "b": 1.0, "t": 1e3}
 _ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
-SAME_SIZE = 0.15  # names round; who writes 9b may mean 8b, but not 70b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +71,11 @@ def _known_instead(name: str) -> str:
     """Names that may be meant, of the size that this name says; else the nearest in size."""
     size = _billions(name)
     sizes = {known: _billions(known) for known in list_models()}
+    # names round; who writes 9b may mean 8b, but not 70b
     alike = [
         known
         for known, billions in sizes.items()
-        if size is None or billions is None or abs(billions / size - 1.0) <= SAME_SIZE
+        if size is None or billions is None or abs(billions / size - 1.0) <= 0.15
     ]
     if hint := did_you_mean(name, alike):
         return hint
@@ -94,7 +93,8 @@ def _known_instead(name: str) -> str:
 def _billions(name: str) -> float | None:
     """Parameters that a name says, in billions."""
     said = _SIZE.search(name.lower())
-    return float(said[1]) * _BILLIONS[said[2]] or None if said else None
+    billions = {"m": 1e-3, "b": 1.0, "t": 1e3}
+    return float(said[1]) * billions[said[2]] or None if said else None
 
 
 def load_model(argument: str | Path) -> ModelSpec:
@@ -114,13 +114,11 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     if name is None and (path.suffix.lower() == _CONFIG_SUFFIX or is_folder(path)):
         from planner.catalog.hf.reader import read_config
 
-        model = read_config(path)
-        spec = _to_spec(model.file, model.file.name or name_of(path.stem))
-        return ModelDetails(spec=spec, path=model.path, file=model.file, notes=model.notes)
+        return read_config(path)
     raw = load_yaml(path)
     file = validate(ModelFile, raw, str(path), broken_rules(raw, str(path)))
     read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
-    spec = _to_spec(file, file.name or name_of(path.stem))
+    spec = to_spec(file, file.name or name_of(path.stem))
     return ModelDetails(spec=spec, path=path, file=file, notes=read_as)
 
 
@@ -133,15 +131,9 @@ def meant_name(argument: str | Path) -> str | None:
         return None
     if argument in list_models():
         return argument
-    path = Path(argument)
-    if (
-        is_file(path)
-        or is_folder(path)
-        or path.suffix.lower() in _SUFFIXES
-        or not _is_hub_name(argument)
-    ):
-        return None
-    return catalog_name(argument)
+    is_there = is_file(argument) or is_folder(argument)
+    is_name = _is_hub_name(argument) and not argument.lower().endswith(_SUFFIXES)
+    return catalog_name(argument) if is_name and not is_there else None
 
 
 def given_path(argument: str | Path) -> Path:
@@ -149,9 +141,22 @@ def given_path(argument: str | Path) -> Path:
 
     Raises InputError with the nearest names where it is none, or of a hub and not on this machine.
     """
-    if isinstance(argument, str) and not is_model_file(argument):
+    path = Path(argument)
+    if isinstance(argument, Path):
+        return path
+    if not is_model_file(argument):
         return model_file(argument)
-    return (_in_hub_cache(argument) if isinstance(argument, str) else None) or Path(argument)
+    is_path = path.suffix.lower() in _SUFFIXES or is_file(path) or is_folder(path)
+    if is_path or "/" not in argument or not _is_hub_name(argument):
+        return path
+    found = cached_config(argument)
+    if found is None:
+        message = (
+            f"neither a file, nor known, nor in the hub's cache: `hf download {argument} "
+            f"config.json`, then the same command; {_known_instead(path.name)}"
+        )
+        raise InputError.single(argument, "file", message)
+    return found
 
 
 def is_model_file(argument: str | Path) -> bool:
@@ -170,56 +175,36 @@ def _is_hub_name(argument: str) -> bool:
     return len(parts) <= 2 and all(parts) and parts[0] not in (".", "..", "~")
 
 
-def _in_hub_cache(argument: str) -> Path | None:
-    """The file of ``owner/name`` in the hub's cache, None of paths; raises where it is nowhere."""
-    path = Path(argument)
-    is_name = "/" in argument and _is_hub_name(argument) and path.suffix.lower() not in _SUFFIXES
-    if not is_name or is_file(path) or is_folder(path):
-        return None
-    found = cached_config(argument)
-    if found is None:
-        message = (
-            f"neither a file, nor known, nor in the hub's cache: `hf download {argument} "
-            f"config.json`, then the same command; {_known_instead(argument.rpartition('/')[2])}"
-        )
-        raise InputError.single(argument, "file", message)
-    return found
-
-
-def _to_spec(file: ModelFile, name: str) -> ModelSpec:
+def to_spec(file: ModelFile, name: str) -> ModelSpec:
+    """Return the model of a file, what is left out filled in."""
     names = {field.name for field in fields(ModelSpec)} & ModelFile.model_fields.keys()
     same: dict[str, Any] = {each: getattr(file, each) for each in names}
     is_pair = file.architecture == "encoder-decoder"
     num_learned = file.num_learned_positions or file.max_seq_len
+    head_dim, mla, moe = file.hidden_size // file.num_heads, None, None
+    if file.mla:
+        head_dim = file.mla.qk_nope_head_dim + file.mla.qk_rope_head_dim
+        mla = MlaSpec(**file.mla.model_dump())
+    if file.moe:
+        section: dict[str, Any] = file.moe.model_dump()
+        section["router"] = RouterSpec(**section["router"])
+        if file.moe.shared_ffn_size is None:
+            section["shared_ffn_size"] = file.moe.num_shared_experts * file.moe.expert_ffn_size
+        moe = MoeSpec(**section)
     other: dict[str, Any] = {
         "name": name,
         "num_decoder_layers": (file.num_decoder_layers or file.num_layers) if is_pair else 0,
         "num_kv_heads": file.num_kv_heads or file.num_heads,
-        "head_dim": file.head_dim or _default_head_dim(file),
+        "head_dim": file.head_dim or head_dim,
         "ffn_size": file.ffn_size or 4 * file.hidden_size,
         "biases": Biases(**file.biases.model_dump()),
         "num_learned_positions": num_learned if file.position == "learned" else 0,
-        "moe": _to_moe(file.moe) if file.moe else None,
-        "mla": MlaSpec(**file.mla.model_dump()) if file.mla else None,
+        "moe": moe,
+        "mla": mla,
         "extra_params": sum(extra.count for extra in file.extra_params),
         "extra_params_per_layer": sum(extra.count for extra in file.extra_params_per_layer),
     }
     return ModelSpec(**(same | other))
-
-
-def _default_head_dim(file: ModelFile) -> int:
-    if file.mla:
-        return file.mla.qk_nope_head_dim + file.mla.qk_rope_head_dim
-    return file.hidden_size // file.num_heads
-
-
-def _to_moe(section: MoeSection) -> MoeSpec:
-    given: dict[str, Any] = section.model_dump() | {
-        "router": RouterSpec(**section.router.model_dump())
-    }
-    if section.shared_ffn_size is None:
-        given["shared_ffn_size"] = section.num_shared_experts * section.expert_ffn_size
-    return MoeSpec(**given)
 
 
 def catalog_name(name: str) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from planner.documents.file import read_bytes
+from planner.documents.file import is_file, read_bytes
 from planner.errors import InputError, Problem
 from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, MAX_LOG_BYTES, brief, one_line
 from planner.notes import Problems
@@ -147,17 +147,17 @@ def ask_host(meminfo: Path = Path("/proc/meminfo")) -> list[Source]:
     problems.finish()
     # A login node without GPUs tells nothing of the memory of the others.
     if any(isinstance(source, Observation) for source in sources):
-        sources += _host_memory(meminfo)
+        text = meminfo.read_text(encoding="utf-8", errors="replace") if is_file(meminfo) else ""
+        found_kib = _MEMTOTAL.search(text)
+        if found_kib:
+            memory_mib = int(found_kib[1]) / 1024
+            sources.append(Observation(where=str(meminfo), host_memory_mib=memory_mib))
     return sources
 
 
 def _asked(command: Sequence[str]) -> Source:
+    """What a tool tells; its failure is a problem with the last line it printed."""
     where = " ".join(word.split("=")[0] for word in command[:2])
-    return parse(_output(command, where), where)
-
-
-def _output(command: Sequence[str], where: str) -> str:
-    """Standard output of a tool; its failure is a problem with the last line it printed."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -169,16 +169,7 @@ def _output(command: Sequence[str], where: str) -> str:
         said = clean(done.stderr or done.stdout, where).strip().splitlines()
         message = f"failed with exit code {done.returncode}: {said[-1] if said else 'no message'}"
         raise InputError.single(where, "--detect", message)
-    return clean(done.stdout, where)
-
-
-def _host_memory(path: Path) -> list[Observation]:
-    """MemTotal in KiB; nothing where the file has none."""
-    try:
-        found = _MEMTOTAL.search(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return []
-    return [Observation(where=str(path), host_memory_mib=int(found[1]) / 1024)] if found else []
+    return parse(clean(done.stdout, where), where)
 
 
 def read_source(path: Path) -> Source:

@@ -61,7 +61,9 @@ def _bytes_of(path: Path | str, max_bytes: int) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{_kind(status.st_mode)}; a regular file is needed")
+            kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
+            kind = kinds.get(stat.S_IFMT(status.st_mode), "a device")
+            raise OSError(f"{kind}; a regular file is needed")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(max_bytes + 1)
     finally:
@@ -69,11 +71,6 @@ def _bytes_of(path: Path | str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise OSError(f"{status.st_size:,} bytes are too many; allowed are {max_bytes:,}")
     return data
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def _text_of(data: bytes, where: str, errors: str = "strict") -> str:

@@ -17,17 +17,9 @@ from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 Plain: TypeAlias = Any  # what Python's json makes of a value
 # White space and comments.
 SPACE = re.compile(r"(?:[ \t\r\n]+|(?://|#)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
-_PLAIN_SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DECODER = JSONDecoder()
-_WORDS = {"true": True, "false": False, "null": None}
-# Python's json has these as well.
-_PLAIN_WORDS = {
-    **_WORDS,
-    "NaN": float("nan"),
-    "Infinity": float("inf"),
-    "-Infinity": float("-inf"),
-}
+_WORDS: dict[str, Plain] = {"true": True, "false": False, "null": None}
 
 
 def parse_json(where: str, text: str, *, is_plain: bool = False) -> Node:
@@ -45,8 +37,12 @@ class _Parser:
         self.text, self.where, self.at = text, where, 0
         self.line_ends = [found.start() for found in re.finditer("\n", text)]
         self.is_plain = is_plain
-        self.space = _PLAIN_SPACE if is_plain else SPACE
-        self.words = _PLAIN_WORDS if is_plain else _WORDS
+        self.space, self.words = SPACE, _WORDS
+        if is_plain:
+            self.space = re.compile(r"[ \t\r\n]*")
+            # Python's json has these as well
+            odd = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+            self.words = {**_WORDS, **odd}
         self.num_values = 0
 
     def document(self) -> Node:

@@ -33,12 +33,6 @@ RUNTIME = "torch-distributed"
 _NODE = "node"
 # MaxLength of one argument in the type of a trainer.
 MAX_SCRIPT_BYTES = 65536
-END = "END_OF_FILE"
-SKYPILOT_RUN = f"""\
-export NODE_RANK="${{SKYPILOT_NODE_RANK}}"
-export MASTER_ADDR="${{SKYPILOT_NODE_IPS%%$'\\n'*}}"
-exec bash {SCRIPT}
-"""
 
 
 def _slurm_files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
@@ -99,7 +93,7 @@ def _kubernetes_problems(context: Context, strategy: Strategy) -> list[str]:
 
 def _here_document(file: OutputFile) -> str:
     """Lines that write a file inside the container."""
-    end = END
+    end = "END_OF_FILE"
     while end in file.text.splitlines():
         end += "_"
     newline = "" if file.text.endswith("\n") else "\n"
@@ -126,23 +120,6 @@ exec bash {SCRIPT}
 """
 
 
-def _patch(*, locks_memory: bool) -> dict[str, Any]:
-    """Shared memory for collectives and data loaders; for RDMA the right to pin memory."""
-    container: dict[str, Any] = {
-        "name": _NODE,
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    if locks_memory:
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    pod = {
-        "containers": [container],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-    }
-    job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
-    template = {"spec": {"replicatedJobs": [job]}}
-    return {"manager": "planner", "trainingRuntimeSpec": {"template": template}}
-
-
 def _kubernetes_files(
     emitted: Emitted, context: Context, strategy: Strategy
 ) -> tuple[OutputFile, ...]:
@@ -157,10 +134,21 @@ def _kubernetes_files(
             f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
         )
     limits: dict[str, int] = {resource: nodes.gpus_per_node}
+    # shared memory for collectives and data loaders; for RDMA the right to pin memory
+    container: dict[str, Any] = {
+        "name": _NODE,
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
     fabric = context.cluster.fabric.kubernetes_resource
-    is_remote = bool(fabric) and nodes.num_nodes > 1
-    if is_remote:
+    if fabric and nodes.num_nodes > 1:
         limits[fabric] = 1
+        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    pod = {
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    }
+    job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
+    template = {"spec": {"replicatedJobs": [job]}}
     trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
@@ -178,7 +166,9 @@ def _kubernetes_files(
         "spec": {
             "runtimeRef": {"name": RUNTIME},
             "trainer": trainer,
-            "runtimePatches": [_patch(locks_memory=is_remote)],
+            "runtimePatches": [
+                {"manager": "planner", "trainingRuntimeSpec": {"template": template}}
+            ],
         },
     }
     return (OutputFile(name="trainjob.yaml", text=_yaml_text(content)), launch)
@@ -225,7 +215,11 @@ def _skypilot_files(
     variables = user_variables(emitted.variables)
     if variables:
         content["envs"] = dict.fromkeys(variables)
-    content["run"] = SKYPILOT_RUN
+    content["run"] = f"""\
+export NODE_RANK="${{SKYPILOT_NODE_RANK}}"
+export MASTER_ADDR="${{SKYPILOT_NODE_IPS%%$'\\n'*}}"
+exec bash {SCRIPT}
+"""
     task = OutputFile(name="task.yaml", text=_yaml_text(content))
     return (task, launch_script(emitted, context, strategy))
 

@@ -270,7 +270,7 @@ def print_calibration(made: Calibration, console: Console) -> None:
     rows = [
         (
             each.key,
-            f"{each.catalog.value:g}" if each.catalog and each.is_known else "-",
+            f"{each.catalog:g}" if each.is_known else "-",
             each.basis,
             f"{each.value:.4g}",
             f"{each.value * each.deviation:.2g}",

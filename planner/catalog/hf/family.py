@@ -1,6 +1,6 @@
 """Families of ``config.json`` as families.yaml has them: their keys, and the model these say."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,10 +19,7 @@ from planner.catalog.hf.expressions import (
     plain_names,
     value_of,
 )
-from planner.catalog.model_file import (
-    Layers,
-    Width,
-)
+from planner.catalog.model_file import Layers, Width
 from planner.catalog.model_rules import Finding
 from planner.documents.tree import load_yaml
 
@@ -45,9 +42,6 @@ Activation = Literal[
     "relu",
     "relu2",
 ]
-T5Activation = Literal[
-    "relu", "gelu", "gelu_new", "silu", "gated-relu", "gated-gelu", "gated-gelu_new", "gated-silu"
-]
 # What a key may hold.
 KINDS: Mapping[str, Any] = {
     "activation": Activation,
@@ -60,12 +54,20 @@ KINDS: Mapping[str, Any] = {
     "labels": dict[str, Any],
     "layers": Layers,
     "sides": Width | Annotated[tuple[Width, Width], Field(strict=False)],
-    "t5_activation": T5Activation,
+    "t5_activation": Literal[
+        "relu",
+        "gelu",
+        "gelu_new",
+        "silu",
+        "gated-relu",
+        "gated-gelu",
+        "gated-gelu_new",
+        "gated-silu",
+    ],
     "width": Width,
     "words": Annotated[tuple[str, ...], Field(strict=False, max_length=10_000)],
 }
 _OR_NULL = " or null"
-_MERGED = ("keys", "values", "windows", "model")
 
 
 class Key(Strict):
@@ -227,8 +229,13 @@ def read_families(path: Path) -> Mapping[str, Family]:
     """
     file = validate(FamiliesFile, load_yaml(path), str(path))
     blocks = {name: _merged(name, {**file.bases, **file.types}) for name in sorted(file.types)}
+    kinds = {key: kind for kind, named in file.kinds.items() for key in named}
     for block in blocks.values():
-        block["keys"] = _with_kinds(block["keys"], file.kinds)
+        # keys that give their default only, as keys with a kind
+        for name, given in block["keys"].items():
+            if not isinstance(given, Mapping):
+                kind = kinds.get(name, "bool" if isinstance(given, bool) else "width")
+                block["keys"][name] = {"kind": kind, "default": given}
     return {name: validate(Family, block, f"{path}: {name}") for name, block in blocks.items()}
 
 
@@ -239,30 +246,17 @@ def _merged(name: str, blocks: Mapping[str, Raw]) -> Raw:
     if parent is None:
         return own
     inherited = _merged(parent, blocks)
-    kept = {
-        key: value
-        for key, value in inherited.items()
-        if key not in ("read_as_this", "text_part_only")
-    }
-    merged = {key: _joined(kept[key], own[key]) for key in _MERGED if key in kept and key in own}
-    return kept | own | merged
+    # these two hold of the type alone
+    kept = {k: v for k, v in inherited.items() if k not in ("read_as_this", "text_part_only")}
+    for key in kept.keys() & own.keys() & {"keys", "values", "windows", "model"}:
+        own[key] = _joined(kept[key], own[key])
+    return kept | own
 
 
 def _joined(inherited: Value, own: Value) -> Value:
     if not isinstance(inherited, Mapping) or not isinstance(own, Mapping):
         return own
     return {**inherited, **{key: _joined(inherited.get(key), own[key]) for key in own}}
-
-
-def _with_kinds(keys: Raw, kinds: Mapping[str, Collection[str]]) -> Raw:
-    """Keys that give their default only, as keys with a kind."""
-    of_key = {key: kind for kind, named in kinds.items() for key in named}
-    found = {}
-    for name, given in keys.items():
-        kind = of_key.get(name, "bool" if isinstance(given, bool) else "width")
-        is_whole = isinstance(given, Mapping)
-        found[name] = given if is_whole else {"kind": kind, "default": given}
-    return found
 
 
 def full_attention_step(kinds: Sequence[str]) -> int | None:

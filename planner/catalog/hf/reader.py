@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,16 @@ from planner.catalog.figures import Source, validate, validation_problems
 from planner.catalog.hf.family import Family, Raw, families
 from planner.catalog.model_file import ModelFile, Provenance
 from planner.catalog.model_rules import broken_rules
+from planner.catalog.models import ModelDetails, to_spec
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_json
 from planner.errors import InputError, Problem
 from planner.limits import name_of
+from planner.notes import Problems
 from planner.spelling import did_you_mean
 
 NAME = "config.json"
 _PART = "text_config"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HfModel:
-    """A config as a model file, the file it came from, and how it was understood."""
-
-    file: ModelFile
-    path: Path
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,48 +63,35 @@ class _Given:
         return self.problem(Problem(where=self.where, key=key, message=message))
 
 
-def config_path(path: Path) -> Path:
-    """Return the file meant: of a folder, the config.json in it."""
-    return path / NAME if is_folder(path) else path
-
-
-def read_config(path: Path) -> HfModel:
+def read_config(path: Path) -> ModelDetails:
     """Return the model of a ``config.json`` or of a folder that holds one.
 
     Raises InputError with every problem of the file.
     """
-    source = config_path(path)
+    source = path / NAME if is_folder(path) else path
     if source != path and not is_file(source) and not source.is_symlink():
         message = f"no such file; the folder {path} holds no {NAME}"
         raise InputError.single(str(source), "file", message)
     data = load_json(source)
     given = _found(data, str(source))
-    problems = [*_clashes(given), *_refused(given)]
-    names, wrong = _validated(given)
-    problems += wrong
-    file = None
-    if names is not None:
-        found = [finding.problem(given.where) for finding in given.family.findings(names)]
-        problems += map(given.problem, found)
-        if not found:
-            file, wrong = _as_model_file(names, given)
-            problems += wrong
-    if problems or file is None or names is None:
-        raise InputError(dict.fromkeys(problems))
+    problems = Problems()
+    problems.found += [*_clashes(given), *_refused(given)]
+    made = problems.read(partial(_model_file, given))
+    problems.finish()
+    assert made is not None
+    file, names = made
     notes = tuple(_notes(names, given, data))
     provenance = Provenance(
         basis="read",
         note="; ".join((f"as transformers' {given.family.class_name}", *notes)),
         sources=(Source(path=str(source)),),
     )
-    named = {"name": _name(source), "family": given.kind, "provenance": provenance}
-    return HfModel(file=file.model_copy(update=named), path=source, notes=notes)
-
-
-def _name(path: Path) -> str:
-    """The file's name, or its folder's where the file has the usual one."""
-    folder = path.resolve().parent.name if path.name == NAME else ""
-    return name_of(folder or path.stem)
+    # a folder's name where the file has the usual one
+    folder = source.resolve().parent.name if source.name == NAME else ""
+    name = name_of(folder or source.stem)
+    named = {"name": name, "family": given.kind, "provenance": provenance}
+    file = file.model_copy(update=named)
+    return ModelDetails(spec=to_spec(file, name), path=source, file=file, notes=notes)
 
 
 def _given(
@@ -158,28 +139,32 @@ def _refused(given: _Given) -> Iterator[Problem]:
         yield Problem(where=given.where, key=f"{given.prefix}pruned_heads", message=message)
 
 
-def _validated(given: _Given) -> tuple[Raw | None, list[Problem]]:
-    """The names of the family, or what is wrong with keys and between those that are right."""
-    family = given.family
+def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
+    """The model file, and the names of the family that it is computed from.
+
+    Raises InputError for what is wrong with keys, and between those that are right.
+    """
+    family, where = given.family, given.where
     known = {key: given.keys[key] for key in given.keys if key in family.keys}
     try:
         config = family.config_class.model_validate(known)
-        return family.names({key: getattr(config, key) for key in family.keys}), []
     except ValidationError as error:
-        problems = validation_problems(error, family.config_class, given.where)
+        problems = validation_problems(error, family.config_class, where)
         wrong = {str(details["loc"][0]) for details in error.errors()}
-    defaults = {key: each.default for key, each in family.keys.items()}
-    right = {key: value for key, value in (defaults | known).items() if key not in wrong}
-    between = broken_rules(family.raw(family.names(right)), given.where)
-    return None, [*map(given.problem, problems), *map(given.in_their_words, between)]
-
-
-def _as_model_file(names: Raw, given: _Given) -> tuple[ModelFile | None, list[Problem]]:
-    raw = given.family.raw(names)
+        defaults = {key: each.default for key, each in family.keys.items()}
+        right = {key: value for key, value in (defaults | known).items() if key not in wrong}
+        between = broken_rules(family.raw(family.names(right)), where)
+        found = [*map(given.problem, problems), *map(given.in_their_words, between)]
+        raise InputError(found) from None
+    names = family.names({key: getattr(config, key) for key in family.keys})
+    refused = [given.problem(finding.problem(where)) for finding in family.findings(names)]
+    if refused:
+        raise InputError(refused)
+    raw = family.raw(names)
     try:
-        return validate(ModelFile, raw, given.where, broken_rules(raw, given.where)), []
+        return validate(ModelFile, raw, where, broken_rules(raw, where)), names
     except InputError as error:
-        return None, [given.in_their_words(problem) for problem in error.problems]
+        raise InputError(map(given.in_their_words, error.problems)) from None
 
 
 def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:

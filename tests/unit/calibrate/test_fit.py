@@ -129,7 +129,7 @@ def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_pa
     figure = known(base, key)
     assert figure is not None
     factor = 0.9 if key.endswith("fraction") else 1.1
-    fitted = Figure(key, factor * figure.value, 0.1, num_points=1, catalog=figure)
+    fitted = replace(figure, value=factor * figure.value, num_points=1, catalog=figure.value)
     text = cluster_text(
         Calibration(base=base, figures=(fitted,), own=()), "x", date(2026, 1, 2), tmp_path
     )

@@ -15,18 +15,19 @@ from planner.catalog.hardware import (
     load_accelerator,
     load_node,
 )
-from planner.catalog.hardware_convert import FabricSpec, to_fabric
+from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile
 from planner.catalog.observe import MAX_PCIE_GENERATION
 from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
-from planner.spec.cluster import AcceleratorSpec
+from planner.spec.cluster import AcceleratorSpec, LevelSpec
 
 
-def load_fabric(name: str) -> FabricSpec:
+def load_fabric(name: str) -> LevelSpec:
     path = hwdb_dir() / "fabrics" / f"{name}.yaml"
-    return to_fabric(checked(FabricFile, load_yaml(path), str(path)), name)
+    file = checked(FabricFile, load_yaml(path), str(path))
+    return fabric_levels(file, name, 8, load_node("dgx-h100"), 1e9)[-1]
 
 
 def raw_a100() -> dict[str, object]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.hf.reader import HfModel, read_config
+from planner.catalog.hf.reader import read_config
+from planner.catalog.models import ModelDetails
 from planner.errors import InputError
 
 SMALL = {
@@ -19,7 +20,7 @@ SMALL = {
 LLAMA = {"model_type": "llama", **SMALL}
 
 
-def read(folder: Path, **keys: Any) -> HfModel:
+def read(folder: Path, **keys: Any) -> ModelDetails:
     path = folder / "config.json"
     path.write_text(json.dumps(keys), encoding="utf-8")
     return read_config(path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.hf.reader import config_path, read_config
+from planner.catalog.hf.reader import read_config
 from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.limits import MAX_DEPTH
@@ -58,7 +58,7 @@ def test_nesting_is_accepted_up_to_the_limit(tmp_path: Path) -> None:
 
 def test_folder_means_the_config_in_it(tmp_path: Path) -> None:
     written(tmp_path, b"{}")
-    assert load_json(config_path(tmp_path)) == {}
+    assert load_json(tmp_path / "config.json") == {}
 
 
 def test_folder_without_a_config_says_what_it_misses(tmp_path: Path) -> None:
