@@ -22,7 +22,7 @@ from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.frameworks.registry import load_traits
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import enumerate_space
+from planner.search.space.space import Enumeration
 from planner.search.stages.cp_sat import solve_cells
 from planner.search.stages.solver import SolverLimits, _split, solve_split
 from planner.search.stages.stage_table import stage_table
@@ -42,7 +42,8 @@ def model_of(num_stages: int, vpp: int) -> tuple[StageModel, int]:
     values = {"tp": 8, "pp": num_stages, "dp": 1, "vpp": vpp, "micro_batch": 1, "zero_stage": 0}
     values |= {"sequence_parallel": 1, "offload": 0, "placement": 0}
     narrowing = Narrowing(values={name: (value,) for name, value in values.items()})
-    strategy = enumerate_space(context, narrowing).strategy.take(np.array([0]))
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    strategy = enumeration.strategies(enumeration.shapes()).take(np.array([0]))
     return stage_model(context, strategy), context.model.num_blocks
 
 

@@ -6,6 +6,8 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
+from enumerated import enumerate_space
+
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -13,7 +15,7 @@ from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING, enumerate_space
+from planner.search.space.space import EVERYTHING
 from planner.spec.job import JobSpec
 from planner.spec.strategy import (
     OFFLOAD_CODES,

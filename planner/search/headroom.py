@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,9 +14,8 @@ from planner.search.ranking.rank import Ranked, frontier
 from planner.search.search import Found, Progress, SearchResult, found_of
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
+from planner.spec.strategy import Strategy
 from planner.units import GIB, Array, Index
-
-ROUNDING_GIB = 1e-6
 
 
 def with_headroom(context: Context, headroom_gib: int) -> Context:
@@ -34,7 +32,8 @@ def most_headroom_gib(context: Context) -> int:
 
 def headroom_gib(context: Context, peak_bytes: float) -> int:
     """Whole GiB between the usable memory and a peak."""
-    return math.floor((context.usable_bytes - peak_bytes) / GIB + ROUNDING_GIB)
+    rounding_gib = 1e-6
+    return math.floor((context.usable_bytes - peak_bytes) / GIB + rounding_gib)
 
 
 class _Keeping(Exploration):
@@ -77,8 +76,13 @@ class _Steps:
         self.bound_s = min([self.bound_s, *(best.bound_s for best in found)])
         known = {point.ranked.row: point for point in self.line if point.headroom_gib >= step_gib}
         ranked = [one for best in found for one in best.ranked]
-        new = self._points([one for one in ranked if one.row not in known])
-        self.line = [known.get(one.row) or new[one.row] for one in ranked]
+        new = [one for one in ranked if one.row not in known]
+        plans = [found_of(self.exploration.candidates.strategy, one) for one in new]
+        subjects = price_all(self.context, [plan.strategy for plan in plans])
+        for one, plan, subject in zip(new, plans, subjects, strict=True):
+            left_gib = headroom_gib(self.context, memory_estimate(subject).peak_bytes)
+            known[one.row] = _Point(ranked=one, found=plan, headroom_gib=left_gib)
+        self.line = [known[one.row] for one in ranked]
 
     def _tightened(self, step_gib: int) -> Exploration:
         old, context = self.exploration, with_headroom(self.context, step_gib)
@@ -100,30 +104,6 @@ class _Steps:
                 rows.is_refined[row] = True
         return tight
 
-    def _points(self, ranked: Sequence[Ranked]) -> dict[int, _Point]:
-        found = [found_of(self.exploration.candidates.strategy, one) for one in ranked]
-        subjects = price_all(self.context, [one.strategy for one in found])
-        return {
-            one.row: _Point(
-                ranked=one,
-                found=own,
-                headroom_gib=headroom_gib(self.context, memory_estimate(subject).peak_bytes),
-            )
-            for one, own, subject in zip(ranked, found, subjects, strict=True)
-        }
-
-
-def _walk(steps: _Steps, most_gib: int, progress: Progress) -> Iterator[Found]:
-    """Raise the headroom to where the frontier changes next, until nothing fits."""
-    step_gib = 0
-    while step_gib <= most_gib and not steps.exploration.is_late:
-        progress(f"frontier with {step_gib} GiB of headroom", step_gib / (most_gib + 1))
-        steps.advance(step_gib)
-        if not steps.line:
-            return
-        yield from (point.found for point in steps.line)
-        step_gib = max(step_gib, min(point.headroom_gib for point in steps.line)) + 1
-
 
 def headroom_frontier(
     context: Context,
@@ -143,7 +123,15 @@ def headroom_frontier(
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     enumeration = Enumeration(context=context, narrowing=narrowing)
     steps = _Steps(enumeration, deadline)
-    found = {one.strategy: one for one in _walk(steps, most_headroom_gib(context), progress)}
+    most_gib, step_gib, found = most_headroom_gib(context), 0, dict[Strategy, Found]()
+    # The headroom is raised to where the frontier changes next, until nothing fits.
+    while step_gib <= most_gib and not steps.exploration.is_late:
+        progress(f"frontier with {step_gib} GiB of headroom", step_gib / (most_gib + 1))
+        steps.advance(step_gib)
+        if not steps.line:
+            break
+        found |= {point.found.strategy: point.found for point in steps.line}
+        step_gib = max(step_gib, min(point.headroom_gib for point in steps.line)) + 1
     dropped = dict(enumeration.dropped)
     return SearchResult(
         num_gpus=max((one.strategy.num_gpus for one in found.values()), default=0),

@@ -22,7 +22,7 @@ from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import Enumeration, joined, take
 from planner.search.stages.bounds import feasible, group_by_pp
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
-from planner.units import Array, Index, Mask
+from planner.units import Array, Mask
 
 NUM_BISECTIONS = 16  # halvings of log(MOST_FACTOR): the factor to 0.013 %
 MOST_FACTOR = 2.0**12  # times the limit; what needs more is not looked for
@@ -73,7 +73,7 @@ def least_over_limit(
         try:
             strategy, factors = _Most(enumeration, limited, deadline).least(possible)
         except SearchTimeoutError:
-            found = ascending(*sample).bounded(MOST_FACTOR)
+            found = ascending(*sample).first(MOST_FACTOR, solves=False)
             return found and replace(found, is_least=False)
         found = ascending(strategy, factors).exact(upper, deadline)
         if found is not None:
@@ -96,7 +96,8 @@ class _Most:
         strategy = self.enumeration.strategies(shapes)
         factors = np.full(len(strategy), np.inf)
         num_layers = self.enumeration.context.model.num_blocks
-        for rows in _chunks(len(strategy)):
+        for start in range(0, len(strategy), CHUNK_ROWS):
+            rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
             if self.deadline is not None and time.monotonic() > self.deadline:
                 raise SearchTimeoutError
             model = self.pricing.model(strategy.take(rows))
@@ -119,11 +120,6 @@ class _Most:
             possible = holds(np.exp(middle))
             low, high = np.where(possible, low, middle), np.where(possible, middle, high)
         return np.where(never, np.inf, np.exp(low))
-
-
-def _chunks(num_rows: int) -> Iterator[Index]:
-    for start in range(0, num_rows, CHUNK_ROWS):
-        yield np.arange(start, min(start + CHUNK_ROWS, num_rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,39 +146,34 @@ class _Ascending:
                 return
             step *= 2.0
 
-    def at(self, factor: float, *, solves: bool, deadline: float | None = None) -> Found | None:
-        """A layout within a factor; only as bounds find them, or every strategy decided."""
-        rows = np.flatnonzero(self.factors <= factor)
-        order = rows[np.argsort(self.factors[rows], kind="stable")]
-        return first_of(
-            self.widened(factor),
-            self.narrowing,
-            self.strategy.take(order),
-            solves=solves,
-            deadline=deadline,
-        )
-
-    def bounded(self, upper: float) -> LeastOverLimit | None:
-        """The first layout that bounds come upon; None up to ``upper``."""
+    def first(
+        self, upper: float, *, solves: bool, deadline: float | None = None
+    ) -> LeastOverLimit | None:
+        """The first layout up to ``upper``; only as bounds find them, or every strategy decided."""
+        proved = self.lowest
         for factor in self.tried(upper):
-            fit = self.at(factor, solves=False)
+            rows = np.flatnonzero(self.factors <= factor)
+            order = rows[np.argsort(self.factors[rows], kind="stable")]
+            fit = first_of(
+                self.widened(factor),
+                self.narrowing,
+                self.strategy.take(order),
+                solves=solves,
+                deadline=deadline,
+            )
             if fit is not None:
-                is_least = factor - self.lowest <= CLOSE * (factor - 1.0)
+                is_least = factor - proved <= CLOSE * (factor - 1.0)
                 return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
+            proved = factor if solves else proved
         return None
 
     def exact(self, upper: float, deadline: float | None) -> LeastOverLimit | None:
         """The first layout there is; that of bounds where it is as near, or time runs out."""
-        first, proved = self.bounded(upper), self.lowest
-        if first is not None and first.is_least:
-            return first
+        bounded = self.first(upper, solves=False)
+        if bounded is not None and bounded.is_least:
+            return bounded
+        limit = bounded.factor if bounded else upper
         try:
-            for factor in self.tried(first.factor if first else upper):
-                fit = self.at(factor, solves=True, deadline=deadline)
-                if fit is not None:
-                    is_least = factor - proved <= CLOSE * (factor - 1.0)
-                    return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
-                proved = factor
+            return self.first(limit, solves=True, deadline=deadline) or bounded
         except SearchTimeoutError:
-            pass
-        return first
+            return bounded

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from enumerated import enumerate_space
 
 from planner.catalog.models import load_model
 from planner.catalog.paths import list_models
@@ -25,7 +26,6 @@ from planner.formats.format import Emitted
 from planner.formats.torchtitan.format import FORMAT
 from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import default_layers
-from planner.search.space.space import enumerate_space
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, Strategy
 from tests.conftest import make_context
 

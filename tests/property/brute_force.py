@@ -11,6 +11,7 @@ from functools import cache
 from itertools import combinations, product
 
 import numpy as np
+from enumerated import enumerate_space
 from hypothesis import strategies as st
 
 from planner.cost.context import Context, with_modules
@@ -22,7 +23,7 @@ from planner.schedules.closed_form import chunk_layers
 from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING, dimension_values, enumerate_space
+from planner.search.space.space import EVERYTHING, dimension_values
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import LAYER_POLICY_NAMES, SCHEDULES, StrategyColumns

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from enumerated import enumerate_space
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -12,7 +13,6 @@ from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.schedules.closed_form import chunk_layers
 from planner.search.space.interleaving import default_layers
-from planner.search.space.space import enumerate_space
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import (
     OFFLOAD_CODES,

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from enumerated import enumerate_space
 
 from planner.answers.changes import with_memory, with_nodes
 from planner.answers.conflict import GPUS, HBM, HOST, Limits, missing_memory
@@ -14,7 +15,7 @@ from planner.search.conflicts import conflicting_rules
 from planner.search.feasible import first_feasible, smallest_feasible
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.search.space.space import EVERYTHING, enumerate_space
+from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 

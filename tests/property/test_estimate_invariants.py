@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from depth import of_all
+from enumerated import enumerate_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,6 @@ from planner.cost.stage_model import stage_model
 from planner.cost.states import shard_degree, state_bytes
 from planner.search.ranking.rank import Ranked
 from planner.search.search import found_of
-from planner.search.space.space import enumerate_space
 from planner.search.stages.solver import Split
 from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
 

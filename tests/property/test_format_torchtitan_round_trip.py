@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 from depth import of_all
+from enumerated import enumerate_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import CheckContext, SourceText
 from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
-from planner.search.space.space import enumerate_space
 from planner.spec.strategy import (
     FIELD_DEFAULTS,
     OFFLOAD_CODES,

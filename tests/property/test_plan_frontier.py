@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from brute_force import AT_ONCE, Asked, said_of
 from depth import of_all
+from enumerated import enumerate_space
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from planner.cost.stage import fits, iteration_s, stage_peak_bytes
 from planner.cost.stage_model import stage_model
 from planner.query.objectives import Aim, JobLimits, Objective
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.search.space.space import enumerate_space
 from planner.spec.model import ModelSpec
 
 Contexts = Callable[..., Context]

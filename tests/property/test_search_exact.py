@@ -30,6 +30,7 @@ from brute_force import (
     weight_of_policy,
 )
 from depth import of_all
+from enumerated import enumerate_space
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ from planner.search.space.legality import violations
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.policies import filled_counts, offered, policies_of
 from planner.search.space.shapes import shape_bounds
-from planner.search.space.space import EVERYTHING, Enumeration, enumerate_space
+from planner.search.space.space import EVERYTHING, Enumeration
 from planner.search.stages import cp_sat, partition, solver
 from planner.search.stages.bounds import (
     Refined,

@@ -123,22 +123,13 @@ def non_dominated(points: Array) -> Index:
         return np.arange(min(len(points), 1))
     order = np.lexsort(points.T[::-1])
     ranked = points[order]
-    kept = _kept_of_two(ranked) if points.shape[1] <= 2 else _kept_of_many(ranked)
-    return np.sort(order[kept])
-
-
-def _kept_of_two(ranked: Array) -> Mask:
-    """Of rows in lexicographic order, those whose last objective is below all before."""
-    last = ranked[:, -1]
-    before = np.concatenate(([np.inf], np.minimum.accumulate(last)[:-1]))
-    kept = np.asarray(last < before)
-    kept[0] = True
-    return kept
-
-
-def _kept_of_many(ranked: Array) -> Mask:
-    """Of rows in lexicographic order, those that no earlier row covers."""
     kept = np.zeros(len(ranked), dtype=bool)
+    kept[0] = True
+    if points.shape[1] <= 2:
+        # A row whose last objective is below all before.
+        last = ranked[:, -1]
+        kept[1:] = last[1:] < np.minimum.accumulate(last)[:-1]
+        return np.sort(order[kept])
     front = ranked[:0]
     for start in range(0, len(ranked), BLOCK_ROWS):
         block = ranked[start : start + BLOCK_ROWS]
@@ -147,7 +138,7 @@ def _kept_of_many(ranked: Array) -> Mask:
         left = left[~np.triu(_covers(inside, inside), 1).any(axis=0)]
         kept[start + left] = True
         front = np.concatenate((front, block[left]))
-    return kept
+    return np.sort(order[kept])
 
 
 def _covers(one: Array, other: Array) -> Mask:

@@ -7,28 +7,12 @@ tuned recipes and published runs.
 import numpy as np
 
 from planner.cost.context import Context
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, StrategyColumns
+from planner.cost.states import offloads
+from planner.spec.strategy import PLACEMENT_NAMES, SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
 # Names of PENALTIES, and how often each strategy uses the mechanism.
 Uses = list[tuple[str, Array | Mask]]
-
-# Whole experts on one rank: the most in a tuned recipe (256 over ep 8, 32 over ep 1).
-MOST_LOCAL_EXPERTS = 32
-# The most in a tuned recipe or a published training run.
-MOST_EXPERT_RANKS = 64
-# Tokens of one micro-batch on one rank: the most in a tuned recipe of several sequences.
-MOST_BATCHED_TOKENS = 32768
-# Of a sequence on one rank of context parallelism, in all published runs.
-FEWEST_CONTEXT_TOKENS = 4096
-# Ranks that share the weights under ZeRO stage 3, up to which published pairs show no loss.
-PAIRED_SHARDING_RANKS = 192
-# The most under FSDP in a published run, which the model meets (torchtitan, Composer).
-MOST_SHARDING_RANKS = 512
-
-_PARAMETERS_OFFLOADED = np.array(["parameters" in code for code in OFFLOAD_CODES])
-_ON_NVME = np.array([code.endswith("nvme") for code in OFFLOAD_CODES])
-_SPLITS_BACKWARD = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
 
 
 def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
@@ -43,27 +27,21 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     domain = context.cluster.domain.num_accelerators
     support = context.traits.support
     may_sequence = support.sequence_parallel and not support.sequence_parallel_required
+    # Published runs have at least 4,096 tokens of a sequence on one rank of context parallelism.
+    short = _doublings(4096 * columns.cp / context.job.seq_len)
+    # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
+    large = _doublings(tokens, 32768)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),
         ("context_parallel", _doublings(columns.cp)),
-        (
-            "short_context_pieces",
-            np.where(
-                columns.cp > 1,
-                _doublings(FEWEST_CONTEXT_TOKENS * columns.cp / context.job.seq_len),
-                0.0,
-            ),
-        ),
+        ("short_context_pieces", np.where(columns.cp > 1, short, 0.0)),
         ("virtual_stages", _doublings(columns.vpp)),
         (
             "no_sequence_parallel",
             may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
         ),
-        (
-            "large_micro_batch",
-            np.where(columns.micro_batch > 1, _doublings(tokens, MOST_BATCHED_TOKENS), 0.0),
-        ),
+        ("large_micro_batch", np.where(columns.micro_batch > 1, large, 0.0)),
     ]
 
 
@@ -74,8 +52,10 @@ def expert_uses(context: Context, columns: StrategyColumns) -> Uses:
         return []
     local = moe.num_experts / np.asarray(columns.ep, dtype=np.float64)
     return [
-        ("many_local_experts", _doublings(local, MOST_LOCAL_EXPERTS)),
-        ("many_expert_ranks", _doublings(columns.ep, MOST_EXPERT_RANKS)),
+        # The most in a tuned recipe: 256 over ep 8, 32 over ep 1.
+        ("many_local_experts", _doublings(local, 32)),
+        # The most in a tuned recipe or a published training run.
+        ("many_expert_ranks", _doublings(columns.ep, 64)),
     ]
 
 
@@ -86,8 +66,11 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
     is_choice = min(support.zero_stages) < 2
     shards_weights = columns.zero_stage == 3
     ranks = columns.dp / columns.dp_replicate * columns.cp
-    by_choice = shards_weights * _doublings(ranks, PAIRED_SHARDING_RANKS)
-    always = shards_weights * _doublings(ranks, MOST_SHARDING_RANKS)
+    # Published pairs show no loss up to 192 ranks that share the weights under ZeRO stage 3.
+    by_choice = shards_weights * _doublings(ranks, 192)
+    # The most under FSDP in a published run, which the model meets (torchtitan, Composer).
+    always = shards_weights * _doublings(ranks, 512)
+    splits_backward = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
     beside = is_choice and support.pp
     domain = context.cluster.domain.num_accelerators
     return [
@@ -98,7 +81,7 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
         ("full_sharding_over_many_ranks", always * (not is_choice)),
         ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
         ("other_placement", columns.placement != usual),
-        ("split_backward", _SPLITS_BACKWARD[columns.schedule]),
+        ("split_backward", splits_backward[columns.schedule]),
     ]
 
 
@@ -109,6 +92,6 @@ def offload_uses(columns: StrategyColumns) -> Uses:
     """
     return [
         ("optimizer_offload", columns.offload > 0),
-        ("parameter_offload", _PARAMETERS_OFFLOADED[columns.offload]),
-        ("nvme", _ON_NVME[columns.offload]),
+        ("parameter_offload", offloads(columns, "parameters") > 0),
+        ("nvme", offloads(columns, "nvme") > 0),
     ]

@@ -36,9 +36,6 @@ from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES, Strategy, Strate
 from planner.units import GB, Array
 
 Basis = Literal["pairs", "drift", "prior"]
-# From here on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s, Grace's
-# NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction).
-FAST_HOST_LINK_BYTES_PER_S = 100.0 * GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +273,9 @@ def policy_penalty(
         return 1.0
     factor = factor_of("part_of_the_layers") if partial else 1.0
     if kind == "offloaded":
-        is_fast = context.cluster.node.host_link_bytes_per_s >= FAST_HOST_LINK_BYTES_PER_S
+        # From 100 GB/s on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s,
+        # Grace's NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction).
+        is_fast = context.cluster.node.host_link_bytes_per_s >= 100.0 * GB
         name = "activation_offload_fast_link" if is_fast else "activation_offload"
         return factor * factor_of(name)
     if kind != "selective":
@@ -297,12 +296,12 @@ def split_penalty(layers_per_stage: Sequence[int], vpp: int = 1) -> float:
 def penalties_of(context: Context, strategy: Strategy) -> dict[str, float]:
     """The factor of everything one plan uses, by name; what tells policies apart as ``policy``."""
     columns = strategy.columns()
-    uses = (
+    uses = [
         *degree_uses(context, columns),
         *expert_uses(context, columns),
         *sharding_uses(context, columns),
         *offload_uses(columns),
-    )
+    ]
     found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in uses}
     for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):

@@ -36,16 +36,6 @@ def least_first(own: Array, rows: Index, number: int) -> Index:
     return rows[np.argsort(own, kind="stable")]
 
 
-def added(
-    best: list[tuple[float, Ranked]], found: tuple[float, Ranked], k: int, candidates: Candidates
-) -> None:
-    """Insert by value, fewest GPUs, row; of one layout the best stays, of all the k best."""
-    best.append(found)
-    best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
-    layouts = [candidates.layout[one.row] for _, one in best]
-    best[:] = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
-
-
 def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
     """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
@@ -155,8 +145,11 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
             bound = min(bound, weight * float(candidates.lower_s[row]))
         if split is not None and split.iteration_s < limit_s:
             own_s[layout] = split.iteration_s
-            found = Ranked(row=row, split=split)
-            added(best, (weight * split.iteration_s, found), k, candidates)
+            best.append((weight * split.iteration_s, Ranked(row=row, split=split)))
+            # By value, fewest GPUs, row; of one layout the best stays, of all the k best.
+            best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
+            layouts = [candidates.layout[one.row] for _, one in best]
+            best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
     first = float(field.weight[candidates.group[best[0][1].row]]) if best else 1.0
     return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
 

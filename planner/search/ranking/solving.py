@@ -90,8 +90,13 @@ class Refining:
                 upper = float(found.upper_s[place])
                 self.candidates.keep(row, variant, layers, counts, upper, uneven)
         if uneven > 1.0:
-            regular_s = self._regular_s(model, uneven)
-            self._keep_regular(rows, variants, regular_s)
+            regular_s, known = self._regular_s(model, uneven), self.candidates
+            for place in np.flatnonzero(np.isfinite(regular_s)).tolist():
+                row = int(rows[place])
+                pp, vpp = int(known.strategy.pp[row]), int(known.strategy.vpp[row])
+                layers = np.array(regular_layers(self.num_layers, pp, vpp), dtype=float)
+                counts, upper = np.zeros((len(POLICIES), pp)), float(regular_s[place])
+                known.keep(row, variants[place], layers, counts, upper, 1.0)
             bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
             lower = np.minimum(lower, bound_s)
         return lower
@@ -111,21 +116,9 @@ class Refining:
             seconds[index] = np.where(legal, part_s, np.inf)
         return seconds
 
-    def _keep_regular(self, rows: Index, variants: list[PolicyVariant], seconds: Array) -> None:
-        """Note the regular splits that fit."""
-        known = self.candidates
-        for place in np.flatnonzero(np.isfinite(seconds)).tolist():
-            row = int(rows[place])
-            pp, vpp = int(known.strategy.pp[row]), int(known.strategy.vpp[row])
-            layers = np.array(regular_layers(self.num_layers, pp, vpp), dtype=float)
-            counts = np.zeros((len(POLICIES), pp))
-            known.keep(row, variants[place], layers, counts, float(seconds[place]), 1.0)
-
 
 # Rows times variants of their policy (sets of modules, numbers of layers) bounded together.
 MOST_PAIRS = 2**13
-# Solved without another look at their bounds.
-FEW_WAYS = 8
 
 
 @dataclass(kw_only=True)
@@ -277,7 +270,8 @@ class Solving:
         is_first = True
         while left:
             below_s = min(limit_s, best.iteration_s if best else np.inf)
-            if below_s < checked_s and len(left) > FEW_WAYS:
+            # Eight are solved without another look at their bounds.
+            if below_s < checked_s and len(left) > 8:
                 left, checked_s = below(left, below_s, self.num_layers), below_s
                 continue
             way, left = left[0], left[1:]

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from planner.cost.policies import offers_activation_offload
 from planner.search.space.legality import RULES
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import Policy, policies_of
-from planner.search.space.rule import Rule
 from planner.search.space.space import (
     Columns,
     Enumeration,
@@ -79,19 +77,18 @@ def splits_under(
     return splits_of(num_layers, num_stages, len(kinds)) * num_sets if kinds else 0
 
 
-def _chunks(enumeration: Enumeration) -> Iterator[Columns]:
-    for part in enumeration.listed():
-        for start in range(0, len(part["tp"]), CHUNK_SHAPES):
-            yield take(part, slice(start, start + CHUNK_SHAPES))
-
-
 def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     """Count everything legal; strategies are listed shape by shape and forgotten."""
     enumeration = Enumeration(context=context, narrowing=narrowing)
     num_shapes = 0
     seen: dict[str, set[int]] = {name: set() for name in DIMENSIONS}
     by_stages: Counter[tuple[int, int, bool]] = Counter()
-    for shapes in _chunks(enumeration):
+    chunks = (
+        take(part, slice(start, start + CHUNK_SHAPES))
+        for part in enumeration.listed()
+        for start in range(0, len(part["tp"]), CHUNK_SHAPES)
+    )
+    for shapes in chunks:
         num_shapes += len(shapes["tp"])
         strategy = enumeration.strategies(shapes)
         for name, values in seen.items():
@@ -138,17 +135,8 @@ def unsupported_value(context: Context, narrowing: Narrowing) -> tuple[str, str]
             columns = crossed(columns, name, values[name])
         if not rule.is_legal(context, columns).any():
             name = fixed[-1]
-            return _option(narrowing, name), _why(context, rule, name, narrowing)
+            shown = [DIMENSIONS[name].shown(value) for value in narrowing.values[name]]
+            given = f"{context.traits.name} does not offer {name} {' or '.join(shown)}"
+            allowed = f": {rule.allowance(context)}" if rule.allowed else f". {rule.message}"
+            return f"--fix {name}={'|'.join(shown)}", given + allowed
     return None
-
-
-def _option(narrowing: Narrowing, name: str) -> str:
-    dimension = DIMENSIONS[name]
-    values = "|".join(dimension.shown(value) for value in narrowing.values[name])
-    return f"--fix {name}={values}"
-
-
-def _why(context: Context, rule: Rule, name: str, narrowing: Narrowing) -> str:
-    values = " or ".join(DIMENSIONS[name].shown(value) for value in narrowing.values[name])
-    given = f"{context.traits.name} does not offer {name} {values}"
-    return f"{given}: {rule.allowance(context)}" if rule.allowed else f"{given}. {rule.message}"

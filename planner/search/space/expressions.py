@@ -33,9 +33,6 @@ _ALONE = (
     "recompute in (none, selective)"
 )
 _LISTS = (ast.Tuple, ast.List, ast.Set)
-_EXACT = 2.0**53
-# Truth between false (0) and true (1): `not` leaves it as it is.
-_UNDEFINED = 0.5
 # Words that Python would not read as one name; the longest first.
 _ODD_WORDS = "|".join(
     re.escape(word)
@@ -43,7 +40,6 @@ _ODD_WORDS = "|".join(
     if not word.isidentifier() and not word.isdigit()
 )
 _TOKEN = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![\w:+-])(?:{_ODD_WORDS})(?![\w:+-])")
-_SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,7 @@ def parse_expression(
     source = text.strip().lower()
     if len(source) <= MAX_CONDITION_CHARACTERS:
         source = _TOKEN.sub(_quoted, source)
-    if _SINGLE_EQUALS.search(source):
+    if re.search(r"(?<![<>=!])=(?!=)", source):
         raise ValueError("compare with ==; a single = is for --fix")
     tree = parsed(source)
     for node in ast.walk(tree):
@@ -219,13 +215,14 @@ def _column(name: str, context: Context | None, columns: Columns) -> Array:
 def _exact(compute: np.ufunc, left: Array, right: Array) -> Array:
     """Whole numbers, NaN where a zero divides or 2**53 is passed."""
     result = compute(left, right)
-    return np.where(np.abs(result) <= _EXACT, result, np.nan)
+    return np.where(np.abs(result) <= 2.0**53, result, np.nan)
 
 
 def _compared(compare: np.ufunc, left: Array, right: Array) -> Array:
     """1 where true, 0 where false, a half where undefined."""
     left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    return np.where(np.isnan(left + right), _UNDEFINED, compare(left, right))
+    # Half is truth between false (0) and true (1): `not` leaves it as it is.
+    return np.where(np.isnan(left + right), 0.5, compare(left, right))
 
 
 def _among(value: Array, allowed: Array | list[Array]) -> Array:

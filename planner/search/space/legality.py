@@ -39,16 +39,6 @@ class Violation:
 
 def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     """Yield every broken rule, then every inconsistency of batch and stages."""
-    yield from _broken_rules(context, strategy)
-    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    expected = context.job.global_batch
-    if batch != expected:
-        message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
-        yield Violation(key="num_micro_batches", text=message)
-    yield from _stage_violations(context, strategy)
-
-
-def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
     columns = strategy.columns()
     values = {name: getattr(columns, name) for asked in RULES for name in asked.needs}
     for asked in RULES:
@@ -62,6 +52,12 @@ def _broken_rules(context: Context, strategy: Strategy) -> Iterator[Violation]:
             needs=asked.needs,
             offered_by=asked.offered_by,
         )
+    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    expected = context.job.global_batch
+    if batch != expected:
+        message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
+        yield Violation(key="num_micro_batches", text=message)
+    yield from _stage_violations(context, strategy)
 
 
 def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
@@ -81,9 +77,13 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         yield Violation(key=LAYER_POLICIES["full"].counts, text=text)
     offered = bool(offers_activation_offload(context, strategy.columns())[0])
     if strategy.layers_under["offloaded"] and not offered:
+        given = context.traits.support.activation_offload
+        reason = f"{context.traits.name} offers it: {given}"
+        if given != "no" and not context.cluster.node.host_memory_bytes:
+            reason = f"the host memory of {context.cluster.node.name} is not known"
         yield Violation(
             key=LAYER_POLICIES["offloaded"].counts,
-            text=_why_no_activation_offload(context),
+            text=f"saved activations to the host: {reason}",
             rule="activation_offload_offered",
             needs=(LAYER_POLICIES["offloaded"].counts,),
             offered_by="framework",
@@ -92,33 +92,29 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         yield from _chunk_violations(context, strategy)
 
 
-def _why_no_activation_offload(context: Context) -> str:
-    given = context.traits.support.activation_offload
-    reason = f"{context.traits.name} offers it: {given}"
-    if given != "no" and not context.cluster.node.host_memory_bytes:
-        reason = f"the host memory of {context.cluster.node.name} is not known"
-    return f"saved activations to the host: {reason}"
-
-
 def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     layers = np.array([strategy.layers_per_stage], dtype=float)
     columns = strategy.columns()
     uneven = context.traits.support.uneven_stages
+    text = ""
     if has_equal_chunks(columns, uneven_stages=uneven)[0]:
         if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
-            yield _uneven_chunks("this schedule needs equal chunks on all stages")
+            text = "this schedule needs equal chunks on all stages"
     elif not fits_chunks(layers, columns.vpp)[0]:
-        given = ", ".join(map(str, strategy.layers_per_stage))
         size = int(chunk_size(sum(strategy.layers_per_stage), columns.pp, columns.vpp)[0])
         text = (
             f"chunks of {size} layers: some stage needs {strategy.vpp} full ones, the first and "
-            "the last stage may lack one, and every chunk between needs a layer"
+            "the last stage may lack one, and every chunk between needs a layer; given "
+            f"{', '.join(map(str, strategy.layers_per_stage))}"
         )
-        yield _uneven_chunks(f"{text}; given {given}")
-
-
-def _uneven_chunks(text: str) -> Violation:
-    return Violation(key=LAYERS, text=text, rule=CHUNKS, needs=(LAYERS,), offered_by="framework")
+    if text:
+        yield Violation(
+            key=LAYERS,
+            text=text,
+            rule=CHUNKS,
+            needs=(LAYERS,),
+            offered_by="framework",
+        )
 
 
 THEMES = (rules_shape, rules_ranks, rules_states)
@@ -129,11 +125,8 @@ RULES: tuple[Rule, ...] = tuple(
 )
 
 
+# Asked beside RULES where plans for a part of the cluster are of no interest.
 @rule(*GPUS, only_prunes=True)
 def whole_cluster(context: Context, columns: Columns) -> Mask:
     """The layout uses all GPUs of the cluster."""
     return np.asarray(gpus_of(columns) == context.cluster.num_accelerators)
-
-
-# Asked beside RULES where plans for a part of the cluster are of no interest.
-WHOLE_CLUSTER = whole_cluster

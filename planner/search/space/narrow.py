@@ -24,8 +24,6 @@ from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_POLICIES
 
 COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
-_OFFLOAD = "offload"
-_OPENING, _CLOSING = "([{", ")]}"
 # What ``--allow`` refuses by name: it changes what is trained, and is not modelled.
 NOT_COVERED = (
     *("fp16", "bf16", "int8", "topk", "powersgd", "onebit-adam", "onebit-lamb"),
@@ -142,7 +140,11 @@ class _Reader:
             raise ValueError("must be NAME=VALUE or NAME=VALUE|VALUE, such as tp=8 or pp=2|4")
         if name not in known:
             raise ValueError(hinted(f"unknown dimension {brief(name)}", name, known))
-        dimension = DIMENSIONS.get(name) or _free(name)
+        dimension = DIMENSIONS.get(name)
+        if dimension is None:  # a derived number, or recomputation
+            kinds = RECOMPUTE_KINDS if name == RECOMPUTE else ()
+            codes = {word: i for i, word in enumerate(kinds)}
+            dimension = Dimension(name=name, largest=MAX_LITERAL, words=codes)
         words = [value.strip() for value in values.split("|")]
         chosen = tuple(sorted({_code(dimension, word) for word in words}))
         earlier = self.fixed.setdefault(name, Fixed(text=text, values=chosen))
@@ -178,7 +180,7 @@ class _Reader:
         self.names["--forbid"].add(name)
         self.hold(text, FEATURES[name])
         self.messages[text] = f"The command line forbids {name}."
-        if name == _OFFLOAD:
+        if name == "offload":
             self.kinds[text] = frozenset(LAYER_POLICY_NAMES) - {*OFFLOAD_POLICIES}
 
     def allow(self, _: str, item: str) -> None:
@@ -229,19 +231,12 @@ def _members(given: str) -> list[str]:
     """The members of a comma list; commas in brackets part nothing."""
     members, depth = [""], 0
     for character in given:
-        depth += (character in _OPENING) - (character in _CLOSING)
+        depth += (character in "([{") - (character in ")]}")
         if character == "," and depth <= 0:
             members.append("")
         else:
             members[-1] += character
     return [member.strip() for member in members]
-
-
-def _free(name: str) -> Dimension:
-    """What --fix takes beside dimensions: a derived number, or recomputation."""
-    if name == RECOMPUTE:
-        return Dimension(name=name, words={word: i for i, word in enumerate(RECOMPUTE_KINDS)})
-    return Dimension(name=name, largest=MAX_LITERAL)
 
 
 def _code(dimension: Dimension, word: str) -> int:

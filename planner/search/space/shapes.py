@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.context import Context, unique_rows
+from planner.cost.context import Context, Rowed, unique_rows
 from planner.cost.layer import LayerCosts
 from planner.cost.module_sets import LayerTable
 from planner.cost.pipeline import bubble_filled_s, makespan_s
@@ -20,7 +20,7 @@ from planner.layers.weights import mean_states
 from planner.search.space.interleaving import chunk_size, max_chunk_layers
 from planner.search.space.space import Columns, take
 from planner.spec.strategy import GPU_DEGREES, STATES, STRATEGY_FIELDS, StrategyColumns
-from planner.units import Array, Index, Mask, Rows
+from planner.units import Array, Index, Mask
 
 CHUNK_ROWS = 2**17
 
@@ -37,7 +37,7 @@ def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyC
 
 
 @dataclass(frozen=True, kw_only=True)
-class Footprint:
+class Footprint(Rowed):
     """What the mean stage of every shape holds, but for how its states are sharded."""
 
     context: Context
@@ -57,15 +57,6 @@ class Footprint:
             kept_bytes=np.concatenate([part.kept_bytes for part in parts]),
         )
 
-    def take(self, index: Rows) -> "Footprint":
-        """Those of the shapes at ``index``."""
-        return Footprint(
-            context=self.context,
-            dense_params=self.dense_params[index],
-            expert_params=self.expert_params[index],
-            kept_bytes=self.kept_bytes[index],
-        )
-
     def can_fit(self, strategy: StrategyColumns, shape: Index) -> Mask:
         """False only where the mean stage of a strategy of that shape cannot hold its layers."""
         dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
@@ -75,7 +66,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapeBounds:
+class ShapeBounds(Rowed):
     """Per shape: whether it can fit at all, and a lower bound on its iteration time."""
 
     can_fit: Mask
@@ -83,15 +74,6 @@ class ShapeBounds:
     """Weighed."""
     weight: Array
     footprint: Footprint
-
-    def take(self, index: Rows) -> "ShapeBounds":
-        """Those of the shapes at ``index``."""
-        return ShapeBounds(
-            can_fit=self.can_fit[index],
-            lower_s=self.lower_s[index],
-            weight=self.weight[index],
-            footprint=self.footprint.take(index),
-        )
 
 
 def shape_bounds(
@@ -127,11 +109,8 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     The makespan of layers, embedding and head alone, for the best split without regard to memory:
     the slowest stage takes at least the mean, a tallest stack of layers, or an end with one layer.
     """
-    pace, num_layers, pp = (
-        straggler_factor(context, strategy),
-        context.model.num_blocks,
-        strategy.pp,
-    )
+    pace = straggler_factor(context, strategy)
+    num_layers, pp = context.model.num_blocks, strategy.pp
     forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
     first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))

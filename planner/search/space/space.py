@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.search.space.legality import RULES, WHOLE_CLUSTER
+from planner.search.space.legality import RULES, whole_cluster
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import Rule
 from planner.spec.strategy import (
@@ -31,21 +31,9 @@ from planner.units import Array, Index, Rows
 PART_ROWS = 2**20
 # Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
 MAX_SHAPES = 5 * 10**6
-# Pruning rules that a user can lift, and the name of what they keep out.
-ALLOWED_BY = {"tp_within_scale_up_domain": "cross-domain-tp"}
 EVERYTHING = Narrowing()
 
 Columns = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Space:
-    """Legal strategies, and how many branches each rule dropped."""
-
-    strategy: StrategyColumns
-    num_configurations: int
-    """Branches looked at: legal strategies plus every dropped branch, each counted once."""
-    dropped: dict[str, int]
 
 
 @dataclass(kw_only=True)
@@ -62,14 +50,18 @@ class Enumeration:
     def __post_init__(self) -> None:
         self.context = narrowed(self.context, self.narrowing)
         self.values = dimension_values(self.context, self.narrowing)
-        own = [rule for rule in RULES if not self._is_lifted(rule)]
-        self.rules = [*own, WHOLE_CLUSTER] if self.uses_all else own
+        # Pruning does not apply to what a user asked for.
+        fixed, lifted = set(self.narrowing.values), set[str]()
+        if "cross-domain-tp" in self.narrowing.allowed:
+            lifted.add("tp_within_scale_up_domain")
+        self.rules = [
+            rule
+            for rule in RULES
+            if not (rule.only_prunes and (fixed.issuperset(rule.needs) or rule.name in lifted))
+        ]
+        if self.uses_all:
+            self.rules.append(whole_cluster)
         self.rules += self.narrowing.rules
-
-    def _is_lifted(self, rule: Rule) -> bool:
-        """Pruning does not apply to what a user asked for."""
-        asked = set(rule.needs) <= set(self.narrowing.values)
-        return rule.only_prunes and (asked or ALLOWED_BY.get(rule.name) in self.narrowing.allowed)
 
     def shapes(self) -> Columns:
         """All shapes that may be legal, as columns."""
@@ -127,17 +119,16 @@ class Enumeration:
         """Decide dimension after dimension; every rule is asked as soon as it can be."""
         for name in names:
             known = {*columns, name}
-            rows = Crossed.of(self._crossed(columns, name))
+            if name == "etp" and name not in self.narrowing.values:
+                every = chosen(columns, name, expert_splits(self.context, columns))
+                rows = Crossed({}, np.zeros(0, dtype=int), every)
+            else:
+                rows = crossed(columns, name, self.values[name])
             for rule in self.rules:
                 if name in rule.needs and known.issuperset(rule.needs):
                     rows = self._ask(rule, rows)
             columns = rows.whole()
         return columns
-
-    def _crossed(self, columns: Columns, name: str) -> Columns:
-        if name == "etp" and name not in self.narrowing.values:
-            return chosen(columns, name, expert_splits(self.context, columns))
-        return crossed(columns, name, self.values[name])
 
     def _ask(self, rule: Rule, rows: "Crossed") -> "Crossed":
         legal = rule.is_legal(self.context, rows)
@@ -154,13 +145,6 @@ class Crossed(dict[str, Any]):
     def __init__(self, columns: Columns, source: Index, own: Columns) -> None:
         super().__init__(own)
         self.columns, self.source = columns, source
-
-    @classmethod
-    def of(cls, columns: Columns) -> "Crossed":
-        """Rows that hold every column already, or those of a product."""
-        if isinstance(columns, Crossed):
-            return columns
-        return cls({}, np.zeros(0, dtype=int), columns)
 
     def __missing__(self, name: str) -> Array:
         self[name] = self.columns[name][self.source]
@@ -193,14 +177,6 @@ def narrowed(context: Context, narrowing: Narrowing) -> Context:
     return replace(context, **asked)
 
 
-def _chunk_counts(context: Context) -> list[int]:
-    """Model chunks per stage: any number, where chunks may differ, else divisors of the layers."""
-    num_layers, support = context.model.num_blocks, context.traits.support
-    if not support.vpp:
-        return [1]
-    return list(range(1, num_layers + 1)) if support.uneven_stages else divisors(num_layers)
-
-
 def expert_splits(context: Context, columns: Columns) -> list[Array]:
     """Degrees of etp worth a look, for every row: the usual one, and experts kept whole."""
     support = context.traits.support
@@ -220,6 +196,10 @@ def dimension_values(
         most_tp = cluster.num_accelerators
     tensor_parallel = {d for d in divisors(model.num_heads) if d <= most_tp} | {1, 2, 4, 8}
     splits = {*narrowing.values.get("tp", tensor_parallel)}
+    # Any number of chunks per stage, where they may differ, else divisors of the layers.
+    chunks = list(range(1, model.num_blocks + 1))
+    if not support.uneven_stages:
+        chunks = divisors(model.num_blocks)
     data_parallel = [d for d in divisors(context.job.global_batch) if d <= cluster.num_accelerators]
     found: dict[str, Sequence[int]] = {
         "tp": sorted(tensor_parallel),
@@ -230,7 +210,7 @@ def dimension_values(
         # Every degree that some row of expert_splits may have.
         "etp": sorted(splits | {1} if model.moe else splits),
         "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
-        "vpp": _chunk_counts(context),
+        "vpp": chunks if support.vpp else [1],
         "micro_batch": divisors(context.job.global_batch),
         "sequence_parallel": [0, 1] if support.sequence_parallel else [0],
         "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
@@ -242,7 +222,7 @@ def dimension_values(
     return {name: narrowing.values.get(name, found[name]) for name in SEARCHED_FIELDS}
 
 
-def crossed(columns: Columns, name: str, values: Sequence[int]) -> Columns:
+def crossed(columns: Columns, name: str, values: Sequence[int]) -> Crossed:
     """Cartesian product of the rows so far with the values of one more dimension."""
     num_rows = len(next(iter(columns.values()))) if columns else 1
     own = np.tile(np.asarray(values, dtype=np.int64), num_rows)
@@ -270,16 +250,3 @@ def take(columns: Columns, index: Rows) -> Columns:
 def joined(parts: Sequence[Columns]) -> Columns:
     """The rows of all parts."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def enumerate_space(
-    context: Context, narrowing: Narrowing = EVERYTHING, *, uses_all: bool = False
-) -> Space:
-    """Every legal strategy. ``uses_all`` leaves out layouts of a part of the cluster."""
-    enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
-    strategy = enumeration.strategies(enumeration.shapes())
-    return Space(
-        strategy=strategy,
-        num_configurations=len(strategy) + sum(enumeration.dropped.values()),
-        dropped=enumeration.dropped,
-    )

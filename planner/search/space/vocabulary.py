@@ -25,9 +25,6 @@ RECOMPUTE_KINDS: Mapping[str, tuple[str, ...]] = {
 LARGEST = 2**20
 
 
-SWITCH = {"off": 0, "on": 1, "false": 0, "true": 1, "0": 0, "1": 1}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
     """The values one column of strategies can take at all."""
@@ -57,17 +54,17 @@ class Dimension:
         return next((word for word, code in self.words.items() if code == value), str(value))
 
 
-def _dimension(name: str) -> Dimension:
-    known = STRATEGY_FIELDS[name]
-    return Dimension(
+DIMENSIONS: Mapping[str, Dimension] = {
+    name: Dimension(
         name=name,
         least=known.least,
         largest=min(known.most, LARGEST),
-        words=SWITCH if known.is_flag else {word: i for i, word in enumerate(known.words)},
+        words={"off": 0, "on": 1, "false": 0, "true": 1, "0": 0, "1": 1}
+        if known.is_flag
+        else {word: i for i, word in enumerate(known.words)},
     )
-
-
-DIMENSIONS: Mapping[str, Dimension] = {name: _dimension(name) for name in SEARCHED_FIELDS}
+    for name, known in ((name, STRATEGY_FIELDS[name]) for name in SEARCHED_FIELDS)
+}
 ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
 # Numbers that follow from dimensions (the last also from the global batch).
 DERIVED: Mapping[str, tuple[str, ...]] = {

@@ -240,17 +240,13 @@ def _slowest_range_s(model: StageModel, capacity: Capacity, num_layers: int) -> 
     at_least = capacity.holds(capacity.layers(just_above), num_layers)
     low, high = least.copy(), np.where(at_least, just_above, high)
     rows = np.flatnonzero(~at_least)
-    if len(rows):
-        low[rows], high[rows] = _bisect(capacity.take(rows), num_layers, low[rows], high[rows])
-    return low, high
-
-
-def _bisect(capacity: Capacity, num_layers: int, low: Array, high: Array) -> tuple[Array, Array]:
-    """Close in on the time from which on stages hold the model."""
-    for _ in range(NUM_BISECTIONS):
-        middle = 0.5 * (low + high)
-        holds = capacity.holds(capacity.layers(middle), num_layers)
-        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
+    left = capacity.take(rows)
+    # Close in on the time from which on stages hold the model.
+    for _ in range(NUM_BISECTIONS if len(rows) else 0):
+        middle = 0.5 * (low[rows] + high[rows])
+        holds = left.holds(left.layers(middle), num_layers)
+        low[rows] = np.where(holds, low[rows], middle)
+        high[rows] = np.where(holds, middle, high[rows])
     return low, high
 
 

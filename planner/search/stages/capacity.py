@@ -5,9 +5,11 @@ a row's own hold no layers.
 """
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 
+from planner.cost.context import Rowed
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -24,15 +26,16 @@ from planner.cost.stage import (
 )
 from planner.search.space.interleaving import chunk_size, range_at
 from planner.spec.strategy import POLICIES
-from planner.units import Array, Mask, Rows
+from planner.units import Array, Mask
 
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Rowed):
     """What restricts the layers of a stage: time per layer and bytes per layer by policy."""
 
+    rows_axis: ClassVar[int] = -2
     fixed_s: Array
     room_bytes: Array
     """Left for layers while none is under a policy; leading layers are taken to keep the least
@@ -47,10 +50,6 @@ class Limits:
     fewest: Array
     most: Array
     """Layers the stage may have at all."""
-
-    def take(self, rows: Rows) -> "Limits":
-        """Return the strategies at ``rows``."""
-        return Limits(**{f.name: getattr(self, f.name)[..., rows, :] for f in fields(self)})
 
     def of_one(self, position: int, num_stages: int) -> "Limits":
         """Those of one strategy, its own stages only."""
@@ -112,8 +111,8 @@ def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> L
     )
 
 
-def _regimes(model: StageModel, limits: Limits) -> list[tuple[Array, Array, Array]]:
-    """Room, best saving rate and least bytes per layer, by the largest workspace that is used.
+def _regimes(model: StageModel, limits: Limits) -> Array:
+    """Room, best saving rate, most layers and their bytes, by the largest workspace that is used.
 
     A stage whose largest workspace is that of policy k uses only policies with no larger one.
     Policies that save nothing anywhere are left out.
@@ -124,47 +123,35 @@ def _regimes(model: StageModel, limits: Limits) -> list[tuple[Array, Array, Arra
     ]
     added = np.maximum(policies.added_s, 1e-15)
     rates = {k: (limits.layer_bytes - limits.policy_bytes[k]) / added[k][:, None] for k in useful}
-    regimes = []
-    for k in useful:
-        rate, least = (
-            np.maximum(rates[k], 0.0),
-            np.minimum(limits.layer_bytes, limits.policy_bytes[k]),
-        )
+    regimes = np.zeros((len(useful), 4, *limits.layer_bytes.shape))
+    for place, k in enumerate(useful):
+        rate = np.maximum(rates[k], 0.0)
+        least = np.minimum(limits.layer_bytes, limits.policy_bytes[k])
         for j in useful:
             joins = (policies.workspace_bytes[j] <= policies.workspace_bytes[k])[:, None]
             if j != k and joins.any():
                 rate = np.maximum(rate, rates[j] * joins)
                 least = np.where(joins, np.minimum(least, limits.policy_bytes[j]), least)
-        regimes.append((limits.policy_room_bytes[k], rate, least))
+        room = limits.policy_room_bytes[k]
+        per_layer = limits.layer_bytes + rate * model.layer_s[:, None]
+        regimes[place] = room, rate, room / least, per_layer
     return regimes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capacity:
+class Capacity(Rowed):
     """Most whole layers each stage can hold within a time per micro-batch and its memory."""
 
+    rows_axis: ClassVar[int] = -2
     layer_s: Array
     fixed_s: Array
     fewest: Array
     most: Array
     """Whatever the time, and whatever the device's memory."""
     unrecomputed: Array
-    regimes: tuple[tuple[Array, Array, Array, Array], ...]
-    """Room, savings rate, most layers by memory, and bytes that a layer takes at that rate."""
-
-    def take(self, index: Rows) -> "Capacity":
-        """Return the strategies at ``index``."""
-        return Capacity(
-            layer_s=self.layer_s[index],
-            fixed_s=self.fixed_s[index],
-            fewest=self.fewest[index],
-            most=self.most[index],
-            unrecomputed=self.unrecomputed[index],
-            regimes=tuple(
-                (one[index], two[index], three[index], four[index])
-                for one, two, three, four in self.regimes
-            ),
-        )
+    regimes: Array
+    """Room, savings rate, most layers by memory, and bytes that a layer takes at that rate; of
+    every largest workspace that is used, R x 4 x C x P."""
 
     def layers(self, slowest_s: Array) -> Array:
         """Never underestimates: policies are relaxed to fractions of layers.
@@ -190,7 +177,7 @@ class Capacity:
         missing = num_layers - free.sum(axis=1)
         added = np.zeros(len(most))
         rows = np.flatnonzero(missing > 0)
-        if not len(rows) or not self.regimes:
+        if not len(rows) or not len(self.regimes):
             return added
         per_layer_s = np.full((len(rows), most.shape[1]), np.inf)
         for _, rate, _, per_layer in self.regimes:
@@ -220,16 +207,8 @@ def capacity_of(model: StageModel, limits: Limits) -> Capacity:
         fewest=limits.fewest,
         most=most,
         unrecomputed=np.minimum(limits.room_bytes / limits.layer_bytes, most),
-        regimes=tuple(
-            (room, rate, room / least, limits.layer_bytes + rate * layer_s)
-            for room, rate, least in _regimes(model, limits)
-        ),
+        regimes=_regimes(model, limits),
     )
-
-
-MOST_LOWERED = 6
-# Relative error of sums of bytes.
-BYTES_ROUNDING = 1e-14
 
 
 def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Array) -> Array:
@@ -241,7 +220,7 @@ def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Arra
     is_other = limits.layer_bytes > limits.policy_bytes[OTHERS]
     rows = np.flatnonzero(~is_other.any(axis=(0, 2)))
     most = most.copy()
-    for _ in range(MOST_LOWERED):
+    for _ in range(6):
         if not len(rows):
             break
         its_model, its_limits, layers = model.take(rows), limits.take(rows), most[rows]
@@ -314,7 +293,8 @@ def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
     number = np.minimum(
         np.where(among <= left, among, np.inf), left + _needed(excess - left * leading, behind)
     )
-    number = np.where(held <= limit * (1.0 + BYTES_ROUNDING), 0.0, number)
+    # 1e-14: relative error of sums of bytes.
+    number = np.where(held <= limit * (1.0 + 1e-14), 0.0, number)
     return np.where(number <= layers - full, number, np.inf)
 
 

@@ -19,7 +19,6 @@ from planner.search.stages.solver import SolverLimits
 from planner.search.stages.stage_table import StageTable
 from planner.units import Array
 
-TIME_STEPS_PER_LAYER = 2**16
 SEED = 0
 
 
@@ -29,8 +28,12 @@ def solve_cells(
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
     problem = cp_model.CpModel()
     chosen = _choices(problem, table, num_layers)
-    if int(model.strategy.vpp[0]) > 1:
-        _add_chunks(problem, model, table, num_layers, chosen)
+    may_differ = ~has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)
+    if (may_differ & (model.strategy.vpp > 1))[0]:
+        # One stage has full chunks; what else fits_chunks asks is in the table's range.
+        full = max_chunk_layers(num_layers, model.strategy.pp, model.strategy.vpp)[0]
+        column = np.flatnonzero(table.layers == full).tolist()
+        problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
     _add_objective(problem, model, table, chosen)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -66,25 +69,10 @@ def _choices(problem: cp_model.CpModel, table: StageTable, num_layers: int) -> C
     return chosen
 
 
-def _add_chunks(
-    problem: cp_model.CpModel,
-    model: StageModel,
-    table: StageTable,
-    num_layers: int,
-    chosen: Choices,
-) -> None:
-    """One stage at least has full chunks; what else fits_chunks asks is in the table's range."""
-    if bool(has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)[0]):
-        return
-    full = max_chunk_layers(num_layers, model.strategy.pp, model.strategy.vpp)[0]
-    column = np.flatnonzero(table.layers == full).tolist()
-    problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
-
-
 def _add_objective(
     problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: Choices
 ) -> None:
-    step_s = float(model.layer_s[0]) / TIME_STEPS_PER_LAYER
+    step_s = float(model.layer_s[0]) / 2**16
     m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
     times: list[cp_model.LinearExpr] = []
     tails: list[cp_model.LinearExpr] = []

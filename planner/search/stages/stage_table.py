@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
+from planner.cost.context import Rowed
 from planner.cost.stage import (
     FULL,
     OTHERS,
@@ -28,11 +29,6 @@ from planner.units import Array, Index, Mask
 
 # Looked at together: 200 MiB.
 MOST_CELLS = 2**20
-# Looked at for one table, some ten seconds. Beyond it (hundreds of layers under several policies)
-# layers are put under policies in steps, and nothing is proved.
-MOST_OF_TABLE = 2**26
-# Choices of one table that are kept for the next.
-MOST_KEPT = 2**14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +55,9 @@ class Ranges:
     def parts(self) -> list[Part]:
         """Runs of numbers with few enough choices at once."""
         num_stages = max(int((self.most >= self.fewest).sum()), 1)
-        most = min(MOST_CELLS, MOST_OF_TABLE // len(self.numbers)) // num_stages
+        # 2**26 cells of one table take some ten seconds. Beyond it (hundreds of layers under
+        # several policies) layers are put under policies in steps, and nothing is proved.
+        most = min(MOST_CELLS, 2**26 // len(self.numbers)) // num_stages
         found: list[Part] = []
         size = 0
         for number in self.numbers.astype(int).tolist():
@@ -76,7 +74,7 @@ class Ranges:
         """Stage, layers and counts of every choice within the range of its stage."""
         kinds = sum(self.free)
         size = (part.last - part.first + 1) * _num_choices(part.last, kinds, part.step)
-        choices = (_kept_choices if size <= MOST_KEPT else _made_choices)(part, self.free)
+        choices = (_kept_choices if size <= 2**14 else _made_choices)(part, self.free)
         inside = (choices[0] >= self.fewest[:, None]) & (choices[0] <= self.most[:, None])
         stage, column = np.nonzero(inside)
         return stage, choices[0, column], choices[1:, column]
@@ -132,7 +130,7 @@ class StageTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cells:
+class _Cells(Rowed):
     """Ways to hold some layers on some stage, as flat columns."""
 
     stage: Index
@@ -165,11 +163,15 @@ def stage_table(
     ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
     cells, is_whole = _in_parts(partial(_linear_cells, model, limits), ranges, deadline)
     if model.num_leading:
-        find, free = _first_stage(model)
+        free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
+        find: Callable[..., _Cells] = _all_cells
+        if not any(free[policy] for policy in OTHERS):
+            find = _leading_cells
+            free = tuple(is_free and k == FULL for k, is_free in enumerate(free))
         most = np.where(np.arange(num_stages) == 0, most, -1.0)
         ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
         first, is_first_whole = _in_parts(partial(find, model), ranges, deadline)
-        cells = _joined(_where(cells, cells.stage > 0), first)
+        cells = _joined(cells.take(cells.stage > 0), first)
         is_whole &= is_first_whole
     return _best(model, cells, numbers, num_stages, is_whole=is_whole)
 
@@ -193,14 +195,6 @@ def _in_parts(
             return found, False
         found = _joined(found, _fastest(find(ranges, part)))
     return found, ranges.parts[-1].step == 1
-
-
-def _first_stage(model: StageModel) -> tuple[Callable[..., _Cells], tuple[bool, ...]]:
-    """What finds the cells of a first stage with leading layers, and the policies free in it."""
-    free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
-    if any(free[policy] for policy in OTHERS):
-        return _all_cells, free
-    return _leading_cells, tuple(is_free and k == FULL for k, is_free in enumerate(free))
 
 
 def _saves(model: StageModel) -> list[bool]:
@@ -240,7 +234,7 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     seconds = seconds + (counts * model.policies.added_s).sum(axis=0)
     seconds = seconds + ((counts > 0) * model.policies.fill_s).sum(axis=0)
     cells = _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds)
-    return _where(cells, np.asarray(legal))
+    return cells.take(np.asarray(legal))
 
 
 def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
@@ -267,7 +261,7 @@ def _priced_cells(
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
     legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
     seconds = stage_time_s(model, one, each, at)[0]
-    return _where(_Cells(stage=stage, layers=layers, counts=counts, seconds=seconds), legal)
+    return _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds).take(legal)
 
 
 def _fastest(cells: _Cells) -> _Cells:
@@ -276,16 +270,7 @@ def _fastest(cells: _Cells) -> _Cells:
     place = cells.stage * (layers.max(initial=0) + 1) + layers
     order = np.lexsort((cells.seconds, place))
     _, first = np.unique(place[order], return_index=True)
-    return _where(cells, order[first])
-
-
-def _where(cells: _Cells, index: Mask | Index) -> _Cells:
-    return _Cells(
-        stage=cells.stage[index],
-        layers=cells.layers[index],
-        counts=cells.counts[:, index],
-        seconds=cells.seconds[index],
-    )
+    return cells.take(order[first])
 
 
 def _joined(first: _Cells, second: _Cells) -> _Cells:

@@ -5,13 +5,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from enumerated import enumerate_space
 
 from planner.cost.context import Context
 from planner.search.space import count
 from planner.search.space.count import count_space, splits_of, splits_under
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.policies import Policy
-from planner.search.space.space import EVERYTHING, enumerate_space
+from planner.search.space.space import EVERYTHING
 
 
 def by_listing(num_layers: int, num_stages: int, num_kinds: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.cost.context import Context
-from planner.search.space.legality import RULES, THEMES, WHOLE_CLUSTER
+from planner.search.space.legality import RULES, THEMES, whole_cluster
 from planner.search.space.rule import GPUS, Rule
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
@@ -17,7 +17,7 @@ from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
 from planner.spec.training import Mode, Training
 
 Contexts = Callable[..., Context]
-ALL_RULES = (*RULES, WHOLE_CLUSTER)
+ALL_RULES = (*RULES, whole_cluster)
 BY_NAME = {rule.name: rule for rule in ALL_RULES}
 F1B, GPIPE, ZB_H1, ZB_H2, ZB_INTERLEAVED, ZB_V, DUALPIPE_V = range(len(SCHEDULES))
 NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))

@@ -7,19 +7,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from enumerated import enumerate_space
 
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.search.space import space as listing
 from planner.search.space.legality import RULES
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import (
-    Enumeration,
-    dimension_values,
-    divisors,
-    enumerate_space,
-    joined,
-)
+from planner.search.space.space import Enumeration, dimension_values, divisors, joined
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SEARCHED_FIELDS, SHAPE, StrategyColumns
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from enumerated import enumerate_space
 
 from planner.cost.context import Context
 from planner.cost.stage import FULL, fits, iteration_s, stage_held_bytes, stage_peak_bytes
@@ -19,7 +20,7 @@ from planner.search.space.policies import (
     policies_of,
     with_part,
 )
-from planner.search.space.space import EVERYTHING, enumerate_space
+from planner.search.space.space import EVERYTHING
 from planner.search.stages.capacity import layer_ranges
 from planner.spec.model import ModelSpec, MoeSpec
 

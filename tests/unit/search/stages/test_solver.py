@@ -6,13 +6,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from enumerated import enumerate_space
 
 from planner.cost.context import Context
 from planner.cost.stage import FULL, StageModel, iteration_s, stage_peak_bytes
 from planner.cost.stage_model import stage_model
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import enumerate_space
 from planner.search.stages import stage_table as choices
 from planner.search.stages.solver import SolverLimits, solve_split
 from planner.spec.strategy import POLICIES, SCHEDULES, StrategyColumns

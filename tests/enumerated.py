@@ -1,0 +1,30 @@
+"""All legal strategies of a small space at once, as no search holds them."""
+
+from dataclasses import dataclass
+
+from planner.cost.context import Context
+from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING, Enumeration
+from planner.spec.strategy import StrategyColumns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Legal strategies, and how many branches each rule dropped."""
+
+    strategy: StrategyColumns
+    num_configurations: int
+    dropped: dict[str, int]
+
+
+def enumerate_space(
+    context: Context, narrowing: Narrowing = EVERYTHING, *, uses_all: bool = False
+) -> Space:
+    """Every legal strategy. ``uses_all`` leaves out layouts of a part of the cluster."""
+    enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
+    strategy = enumeration.strategies(enumeration.shapes())
+    return Space(
+        strategy=strategy,
+        num_configurations=len(strategy) + sum(enumeration.dropped.values()),
+        dropped=enumeration.dropped,
+    )
