@@ -329,7 +329,7 @@ def render_calibration_json(made: Calibration, text: str) -> str:
         told(
             FigureRow,
             each,
-            catalog=each.catalog.value if each.catalog and each.is_known else None,
+            catalog=each.catalog if each.is_known else None,
             deviation=each.value * each.deviation,
         )
         for each in made.figures
