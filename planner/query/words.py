@@ -83,7 +83,8 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
         "pipeline parallelism is given with --pp",
     ),
     **dict.fromkeys(
-        ("--num-gpus", "--ngpus", "--world-size"), "the cluster says so: 8xh100 are eight GPUs"
+        ("--num-gpus", "--ngpus", "--world-size"),
+        f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     ),
     "--fp8": "a precision is given with --precision fp8",
     "--fp16": "a precision is given with --precision fp16",
