@@ -9,9 +9,8 @@ from planner.answers.base import Answer, Plan
 from planner.answers.layout import short_layout
 from planner.answers.plan import answered
 from planner.notes import Note
-from planner.query.places import places_for_file
 from planner.query.query import Query
-from planner.query.resolve import resolve
+from planner.query.resolve import places_for_file, resolve
 from planner.report.sizing_words import unmet_limits
 
 if TYPE_CHECKING:

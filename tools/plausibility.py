@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.answers.base import Answer, Plan
 from planner.answers.plan import answer, respecting_margin
-from planner.answers.recipe import recipe_context, recipe_strategy
+from planner.answers.recipe import recipe_strategy, recipe_traits
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
@@ -32,7 +32,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import CURRENT, load_traits
 from planner.frameworks.settings import usual_mtp_layers, with_optimizer
-from planner.query.like import priced_problem
+from planner.query.like import priced_problem, recipe_cluster
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.narrow import read_narrowing
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
@@ -175,6 +175,24 @@ def _completed(context: Context, layout: str) -> tuple[Strategy | None, str]:
         return found.plans[0].strategy, ""
     is_legal = any(search.num_shapes for search in found.searches)
     return None, "does not fit" if is_legal else "not in the space"
+
+
+def recipe_context(recipe: Recipe, num_gpus: int | None = None) -> Context:
+    """What the recipe trains, on what, and under which software."""
+    traits = recipe_traits(recipe)
+    return Context(
+        model=load_model(recipe.model),
+        job=JobSpec(
+            global_batch=recipe.global_batch,
+            seq_len=recipe.seq_len,
+            precision=recipe.precision,
+            mtp_layers=recipe.mtp_layers or 0,
+        ),
+        cluster=recipe_cluster(recipe, num_gpus),
+        traits=traits,
+        margin_fraction=traits.memory_uncertainty_fraction,
+        placements=traits.support.placements,
+    )
 
 
 def as_users_ask(context: Context, *, is_balanced: bool = False) -> Context:

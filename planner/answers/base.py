@@ -8,23 +8,17 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimates
+from planner.cost.estimate import estimates
 from planner.cost.module_sets import module_sets
 from planner.errors import NothingFitsError
 from planner.notes import Note
-from planner.query.objectives import (
-    FASTEST,
-    Aim,
-    amounts,
-    gpu_hours,
-    job_time_s,
-)
+from planner.query.objectives import FASTEST, Aim, Priced
 from planner.search.ranking.penalties import penalties_of
 from planner.search.search import Found as FoundLayout
 from planner.search.search import SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
-from planner.spec.strategy import SCHEDULES, Strategy
+from planner.spec.strategy import SCHEDULES
 
 LEAST_S = 0.01  # of a share, so that a search that comes late still ends by itself
 
@@ -44,15 +38,11 @@ class Deadline:
     def __init__(self, limit_s: float | None = None) -> None:
         self.limit_s = limit_s
         self.ends_s = None if limit_s is None else time.monotonic() + limit_s
-        self.num_left = 1
+        self.num_left = 1  # searches still to come
 
     def within(self, seconds: float) -> "Deadline":
         """A deadline of its own after so many seconds, no later than this one."""
         return Deadline(min(seconds, self.left_s()))
-
-    def plan_for(self, num_searches: int) -> None:
-        """Say how many searches are to come."""
-        self.num_left = num_searches
 
     @property
     def is_over(self) -> bool:
@@ -82,15 +72,11 @@ class Deadline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Priced):
     """One ranked plan: where it runs, how it is parallelized, what that costs."""
 
-    context: Context
-    strategy: Strategy
-    estimate: Estimate
     is_optimal: bool
-    # by which a search ranked it, where one did: its time with the penalties of what it uses
-    weighed_s: float | None = None
+    weighed_s: float | None = None  # its time with the penalties of what it uses, of a search
 
     @property
     def framework(self) -> str:
@@ -116,26 +102,6 @@ class Plan:
         """Nodes that hold it; part of a node counts as one."""
         return math.ceil(self.num_gpus / self.context.cluster.node.num_accelerators)
 
-    def total_s(self) -> float | None:
-        """Seconds of the whole job; None without a token budget."""
-        return self.span_s() if self.context.job.total_tokens else None
-
-    def span_s(self) -> float:
-        """Seconds of the whole job, or of 1,000 iterations without a token budget."""
-        return job_time_s(self.estimate.iter_time_s, self.context.job)
-
-    def gpu_hours(self) -> float:
-        """GPU-hours of the same span."""
-        return gpu_hours(float(self.strategy.num_gpus), self.span_s())
-
-    def amounts(self) -> dict[str, float | None]:
-        """Money and energy of the same span; None where hwdb lacks a figure."""
-        return amounts(self.gpu_hours(), self.context.cluster)
-
-    def cost_usd(self) -> float | None:
-        """Price of the same span; None where hwdb has no price for the node."""
-        return self.amounts()["cost_usd"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -143,12 +109,9 @@ class Found:
 
     plans: tuple[Plan, ...]  # best first, as the searches rank them
     searches: tuple[SearchResult, ...]
-    # the fastest of every number of GPUs, of all frameworks, where it was asked for
-    frontier: tuple[Plan, ...] = ()
-    # the best on at most a half, a quarter, ... of the best plan's GPUs, likewise.
-    ladder: tuple[Plan, ...] = ()
-    # of each framework under the model as it stands, likewise
-    fastest_of_each: tuple[Plan, ...] = ()
+    frontier: tuple[Plan, ...] = ()  # the fastest of every number of GPUs, where it was asked for
+    ladder: tuple[Plan, ...] = ()  # the best on at most a half, a quarter, ... of its GPUs
+    fastest_of_each: tuple[Plan, ...] = ()  # of each framework, no mechanism weighed, likewise
 
     @property
     def plan(self) -> Plan | None:
@@ -171,13 +134,11 @@ class Answer(Found):
     """
 
     contexts: tuple[Context, ...]
-    # what nothing dominates in ``aim.pareto``, where it was asked for, limits or not
-    pareto: tuple[Plan, ...]
+    pareto: tuple[Plan, ...]  # not dominated in ``aim.pareto``, whether limits are kept or not
     notes: tuple[Note, ...] = ()
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
-    # the fastest under the model as it stands, where the first plan is another one
-    fastest: Plan | None = None
+    fastest: Plan | None = None  # no mechanism weighed, where the first plan is another one
     headroom_gib: int | None = None  # where that was the aim: what every plan leaves
 
     @property

@@ -97,7 +97,12 @@ class Limits:
     def violated(self, strategy: Strategy) -> Pattern:
         """The limits that a layout does not keep."""
         memory = estimate(self.context, strategy).memory
-        used, columns = _kinds(strategy), strategy.columns()
+        columns, counts = strategy.columns(), np.array(strategy.policy_counts)
+        # What happens to activations of some layers.
+        kinds = zip(LAYER_POLICY_NAMES[1:], counts, strict=True)
+        used = {name for name, each in kinds if each.any()}
+        if (np.array(strategy.layers_per_stage) > counts.sum(axis=0)).any():
+            used.add("none")
         by_name = {name: getattr(columns, name) for name in columns.__dataclass_fields__}
         kept = {
             HBM: memory.peak_bytes <= memory.usable_bytes,
@@ -124,14 +129,6 @@ class Limits:
                 return "host memory, which is not known of this node"
             return f"{format_bytes(node.host_memory_bytes)} of host memory per node"
         return f"{cluster.num_accelerators:,} GPUs" if name == GPUS else name
-
-
-def _kinds(strategy: Strategy) -> set[str]:
-    """What happens to activations in a layout."""
-    counts = np.array(strategy.policy_counts)
-    names = [name for name, each in zip(LAYER_POLICY_NAMES[1:], counts, strict=True) if each.any()]
-    untouched = (np.array(strategy.layers_per_stage) > counts.sum(axis=0)).any()
-    return {*names, *(["none"] if untouched else [])}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,7 @@ class PublishedRun:
     profile: str
     predicted_s: float
     measured_s: float
-    # predicted over measured peak, minus one; None where no peak was published
-    memory_error: float | None
+    memory_error: float | None  # predicted over measured peak, minus one, where it was published
     source: str
     where: str
 

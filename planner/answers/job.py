@@ -129,19 +129,15 @@ class Job:
         given = optimizer.master_bytes
         master = states.master_weight_bytes if given is None else given
         weights = states.zero3_weight_bytes if master else states.weight_bytes
-        return weights, master, self._state_bytes * states.optimizer_state_fraction
-
-    @property
-    def _state_bytes(self) -> float:
-        """Of the optimizer, mean over all that is trained."""
-        context = self.plan.context
-        means, model = mean_states(context.model, context.traits.optimizer), context.model
-        if context.traits.training.is_frozen:
-            return means.layer
-        first, last = (_total(part(model)) for part in (embedding_params, head_params))
-        inner = self.saved_params - first - last
-        whole = inner * means.layer + first * means.first + last * means.last
-        return whole / self.saved_params
+        # Of the optimizer, mean over all that is trained.
+        means = mean_states(context.model, context.traits.optimizer)
+        state_bytes = means.layer
+        if not context.traits.training.is_frozen:
+            first, last = (_total(of(context.model)) for of in (embedding_params, head_params))
+            inner = self.saved_params - first - last
+            whole = inner * means.layer + first * means.first + last * means.last
+            state_bytes = whole / self.saved_params
+        return weights, master, state_bytes * states.optimizer_state_fraction
 
     @cached_property
     def checkpoint_bytes(self) -> float:

@@ -29,13 +29,10 @@ class Largest:
     """The largest value of one quantity at which some layout fits, and the best plan there."""
 
     quantity: str
-    # sequences of a micro-batch, or tokens of a sequence; 0 where not even the least fits
-    value: int
+    value: int  # sequences or tokens; 0 where not even the least fits
     plan: Plan | None  # the fastest there; None where nothing fits
-    # the next value looked at, at which nothing fits; None where time or range ended first
-    beyond: int | None
-    # memories any of which, were it without limit, would let ``beyond`` fit; or the batch
-    binds: tuple[str, ...]
+    beyond: int | None  # the next value, at which nothing fits; None where time or range ended
+    binds: tuple[str, ...]  # memories without any of which ``beyond`` would fit; or the batch
     fixed: int  # the other quantity: tokens of a sequence, or sequences of a micro-batch
     is_cut: bool = False  # the time was over before a larger value was decided
     resident: "Largest | None" = None  # with nothing offloaded, where this plan offloads
@@ -48,13 +45,7 @@ class LargestAnswer:
     case: Case
     found: tuple[Largest, ...]
     notes: tuple[Note, ...] = ()
-    # nothing leaves the margin free, by which published peaks exceeded the model
-    is_tight: bool = False
-
-    @property
-    def has_any(self) -> bool:
-        """Whether something fits at some value."""
-        return any(one.value for one in self.found)
+    is_tight: bool = False  # nothing leaves the margin free, so that it was given up
 
     @property
     def is_cut(self) -> bool:
@@ -72,8 +63,7 @@ class _Quantity:
 
     name: str
     case: Case
-    # values are looked at with the question's batch, else with one that they divide
-    keeps_batch: bool
+    keeps_batch: bool  # values are looked at with the question's batch, not one they divide
     deadline: Deadline
     progress: Progress
     known: Strategy | None = None  # a layout that fits at the largest value that is known to fit

@@ -44,13 +44,10 @@ class LayoutRequest:
     """A layout as given; what is missing, or None, is filled in."""
 
     given: Mapping[str, Any]  # of SEARCHED_FIELDS, by name
-    # in sequences; the context's, rounded up to whole micro-batches, when None
-    global_batch: int | None = None
+    global_batch: int | None = None  # sequences; None: the context's, in whole micro-batches
     recompute: str = "none"
-    # layers of every stage under the policy; all of them when None
-    recompute_layers: int | None = None
-    # layers of every stage whose saved activations go to the host
-    offloaded_layers: int | Literal["all"] | None = None
+    recompute_layers: int | None = None  # of every stage under the policy; None: all of them
+    offloaded_layers: int | Literal["all"] | None = None  # of every stage, their activations
     layers_per_stage: tuple[int, ...] | None = None
 
     @property

@@ -28,8 +28,7 @@ class NothingFits:
 
     case: Case
     forbidding: ConflictingRules | None  # rules that forbid every layout; None where some are legal
-    # limits that no layout keeps together; none can be spared. Empty where time ran out.
-    conflict: tuple[str, ...]
+    conflict: tuple[str, ...]  # limits none of which can be spared; empty where time ran out
     limits: tuple[str, ...]  # the same in words, with figures
     missing: MissingMemory | None  # None where no layout is legal
     unconstrained: Plan | None  # the best plan if memory were no limit

@@ -80,7 +80,7 @@ def answer(
     headroom_gib, before = _most_headroom(case, deadline, ask) if by_headroom else (0, [])
     in_two = bool(aim.pareto) and (by_headroom or "headroom_bytes" in aim.pareto)
     by_time = aim.objective == "iteration_s"
-    deadline.plan_for(len(contexts) * (1 + in_two))
+    deadline.num_left = len(contexts) * (1 + in_two)
     found = ask(
         case,
         within=lambda context: with_headroom(context, headroom_gib),
@@ -120,7 +120,7 @@ def _most_headroom(
     searches: list[SearchResult] = []
 
     def is_too_much(headroom_gib: int) -> bool:
-        deadline.plan_for(most.bit_length() * len(case.contexts))
+        deadline.num_left = most.bit_length() * len(case.contexts)
         for context in case.contexts:
             tighter = with_headroom(context, headroom_gib)
             found = ask(case.of(tighter), top=1, with_frontier=False)
@@ -187,8 +187,7 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     return tuple(kept[row] for row in order.tolist())
 
 
-# Plans for contexts, everything else of the question given.
-Ask = Callable[[Sequence[Context]], Answer]
+Ask = Callable[[Sequence[Context]], Answer]  # plans for contexts, all else being given
 
 
 def respecting_margin(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) -> Answer:
@@ -252,10 +251,8 @@ class Beside:
     """What further searches and estimates say of an answer's plans."""
 
     variants: tuple[tuple[Variant, ...], ...] = ()  # of the first plans, each fastest first
-    # of the first plan with layers under different policies, where that gains anything
-    mixed: Variant | None = None
-    # a switch or optimizer under which a plan without offload is no slower than the first
-    resident: Variant | None = None
+    mixed: Variant | None = None  # of the first plan with mixed policies, where they gain anything
+    resident: Variant | None = None  # without offload, and no slower than the first plan
     recipe: Placed | None = None  # the nearest one, priced for the question
 
 

@@ -116,10 +116,6 @@ class PlanFile(Strict):
 def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
     """Return the YAML of a plan; ``model`` and ``cluster`` are the arguments as given."""
     context, job = plan.context, plan.context.job
-    strategy: dict[str, Any] = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(plan.strategy).items()
-    }
     content = {
         "schema_version": SCHEMA_VERSION,
         "planner_version": __version__,
@@ -141,7 +137,7 @@ def plan_text(plan: Plan, *, model: str, cluster: str) -> str:
             **({"documents": job.documents.text} if job.documents else {}),
             "mtp_layers": job.mtp_layers,
         },
-        "strategy": strategy,
+        "strategy": asdict(plan.strategy),
         "estimate": {
             "iter_time_s": plan.estimate.iter_time_s,
             "peak_bytes": plan.estimate.memory.peak_bytes,

@@ -17,15 +17,9 @@ from planner.cost.estimate import Estimate, estimate
 from planner.formats.megatron.layout import per_stage
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
-from planner.query.like import (
-    recipe_cluster,
-    recipe_gpus,
-    recipe_settings,
-    stated_degrees,
-)
+from planner.query.like import recipe_gpus, recipe_settings, stated_degrees
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.legality import violations
-from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
     FIELD_DEFAULTS,
@@ -38,8 +32,7 @@ from planner.spec.strategy import (
 )
 from planner.spec.traits import FrameworkTraits
 
-# Recipes for a larger or smaller number of GPUs than by these octaves say nothing.
-NEAR_OCTAVES = 2.0
+NEAR_OCTAVES = 2.0  # recipes for larger or smaller numbers of GPUs say nothing
 
 
 def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits:
@@ -50,24 +43,6 @@ def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits
     if recipe.recompute_modules:
         traits = with_recompute_modules(traits, recipe.recompute_modules)
     return with_training(traits, recipe.training)
-
-
-def recipe_context(recipe: Recipe, num_gpus: int | None = None) -> Context:
-    """What the recipe trains, on what, and under which software."""
-    traits = recipe_traits(recipe)
-    return Context(
-        model=load_model(recipe.model),
-        job=JobSpec(
-            global_batch=recipe.global_batch,
-            seq_len=recipe.seq_len,
-            precision=recipe.precision,
-            mtp_layers=recipe.mtp_layers or 0,
-        ),
-        cluster=recipe_cluster(recipe, num_gpus),
-        traits=traits,
-        margin_fraction=traits.memory_uncertainty_fraction,
-        placements=traits.support.placements,
-    )
 
 
 def _repeated(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
@@ -185,12 +160,10 @@ class Placed:
     estimate: Estimate | None = None
     problem: str = ""  # why the layout cannot run here, where it cannot
     row: int | None = None  # position, from 1, of the row of this layout
-    # its time over that of the first row, minus one; None without rows
-    slower_fraction: float | None = None
+    slower_fraction: float | None = None  # than the first row; None without rows
 
     own: Estimate | None = None  # of the same layout under the recipe's own software
-    # that time over the first row's, minus one; None without rows
-    own_slower_fraction: float | None = None
+    own_slower_fraction: float | None = None  # than the first row; None without rows
 
     @property
     def missing_bytes(self) -> float:

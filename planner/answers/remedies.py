@@ -18,8 +18,7 @@ class Remedy:
 
     change: Change
     plan: Plan
-    # seconds per token and GPU over those without memory limits; None where none are legal
-    time_factor: float | None
+    time_factor: float | None  # of seconds per token and GPU without limits of memory
 
 
 def best_within(case: Case, deadline: Deadline) -> Plan | None:

@@ -79,12 +79,9 @@ class RepairAnswer:
     context: Context
     strategy: Strategy
     violations: tuple[Violation, ...]
-    # where the plan is legal but for ``num_micro_batches``, which follows
-    deficits: tuple[MemoryDeficit, ...]
-    # priced here, or on the cluster it was made for; None where it is legal on neither
-    before: Plan | None
-    # the fastest of those with the fewest changes first; empty where nothing is wrong
-    repaired: tuple[Repaired, ...] = ()
+    deficits: tuple[MemoryDeficit, ...]  # where all but ``num_micro_batches`` is legal
+    before: Plan | None  # priced here, or where it was made for; None: legal on neither
+    repaired: tuple[Repaired, ...] = ()  # of those with the fewest changes, the fastest first
     near: Near = NOTHING_SEARCHED  # what was looked at for repairs, and how many changes each has
     seconds: float = 0.0
 

@@ -84,12 +84,7 @@ else:
 
 def layout_row(strategy: Strategy) -> LayoutRow:
     """The decisions of a strategy."""
-    values: dict[str, Any] = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(strategy).items()
-    }
-    values["recompute"] = strategy.recompute
-    return LayoutRow(**values)
+    return LayoutRow(**asdict(strategy) | {"recompute": strategy.recompute})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,7 +183,7 @@ def scaling(
     """
     points, seconds = [], 0.0
     deadline = deadline or Deadline()
-    deadline.plan_for(len(clusters) * len(case.contexts))
+    deadline.num_left = len(clusters) * len(case.contexts)
     base_gpus, base_batch = clusters[0].num_accelerators, case.context.job.global_batch
     for index, cluster in enumerate(clusters):
         num_gpus = cluster.num_accelerators

@@ -175,14 +175,14 @@ def sensitivity(
     """
     deadline = deadline or Deadline()
     progress("planning", 0.0)
-    deadline.plan_for(len(case.contexts))
+    deadline.num_left = len(case.contexts)
     best = first_plan(case, deadline, keeps_margin=keeps_margin)
     if best is None:
         return None
     known = parameters(best.context)
     # About three searches of a crossing, as most lie where prices say.
     usual = len(known) * (len(FACTORS) + 3)
-    deadline.plan_for(usual * len(case.contexts))
+    deadline.num_left = usual * len(case.contexts)
     asker = _Asker(
         case=case,
         deadline=deadline,
@@ -218,12 +218,15 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
             strategy=layout_row(best.strategy) if best else None,
         )
 
+    # At both ends of what machines differ by.
+    ends = [_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends or ()]
+    times = sorted(each.estimate.iter_time_s for each in ends if each)
     return ParameterSweep(
         figure=figure,
         points=tuple(point(factor, best) for factor, best in winners.items()),
         elasticity=_elasticity(winners),
         crossings=tuple(_crossings(figure, winners, asker)),
-        span=_span(figure, plan),
+        span=times[-1] / times[0] - 1.0 if len(times) == 2 else 0.0,
     )
 
 
@@ -250,15 +253,6 @@ def _moved(plan: Plan, context: Context) -> Plan | None:
     if found is None or found.estimate.memory.verdict != plan.estimate.memory.verdict:
         return None
     return replace(plan, context=context, estimate=found.estimate)
-
-
-def _span(figure: Parameter, plan: Plan) -> float:
-    """Of the plan's iterations at both ends of what machines differ by, over one minus one."""
-    if figure.ends is None:
-        return 0.0
-    ends = [_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends]
-    times = sorted(each.estimate.iter_time_s for each in ends if each)
-    return times[-1] / times[0] - 1.0 if len(times) == 2 else 0.0
 
 
 def _crossings(

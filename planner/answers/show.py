@@ -275,7 +275,16 @@ def _named_row(details: HardwareDetails) -> NamedRow:
 def hardware_entry(name: str) -> HardwareEntry | Cluster:
     """What the catalog says of an entry; of 4xNODE or a cluster file, the cluster."""
     if is_counted(name) or is_path(name):
-        return _cluster(load_cluster(name))
+        cluster = load_cluster(name)
+        return Cluster(
+            name=cluster.name,
+            node=cluster.node.name,
+            nodes=cluster.num_nodes,
+            accelerator=cluster.accelerator.name,
+            gpus=cluster.num_accelerators,
+            levels=_levels(cluster),
+            assumed=(*cluster.accelerator.assumptions, *map(str, cluster.assumptions)),
+        )
     details = describe_hardware(name)
     # Of a node the network is shown as that of the largest cluster: every level is in it.
     whole = {"clusters": details.name, "nodes": f"{MAX_GPUS}x{details.name}"}.get(details.kind)
@@ -290,18 +299,6 @@ def hardware_entry(name: str) -> HardwareEntry | Cluster:
         texts=dict(details.texts),
         figures=details.rows,
         levels=_levels(load_cluster(whole)) if whole else (),
-    )
-
-
-def _cluster(cluster: ClusterSpec) -> Cluster:
-    return Cluster(
-        name=cluster.name,
-        node=cluster.node.name,
-        nodes=cluster.num_nodes,
-        accelerator=cluster.accelerator.name,
-        gpus=cluster.num_accelerators,
-        levels=_levels(cluster),
-        assumed=(*cluster.accelerator.assumptions, *map(str, cluster.assumptions)),
     )
 
 

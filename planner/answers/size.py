@@ -28,16 +28,11 @@ class Sizing:
 
     case: Case  # on the largest cluster
     limits: JobLimits
-    # the fastest plan of each; ascending in GPUs, each faster than all smaller ones
-    sizes: tuple[Plan, ...]
+    sizes: tuple[Plan, ...]  # ascending in GPUs, each faster than all smaller ones
     chosen: Plan | None  # in a cluster of its own; None where no size keeps the limits
-    # without a chosen one: sizes that keep the limits but for one kind of them; see
-    # ``nearest_sizes``
-    nearest: tuple[Plan, ...] = ()
-    # without a chosen one: the smallest beyond the largest cluster that keeps all limits
-    enough: Plan | None = None
-    # the fewest GPUs that hold the job with nothing offloaded, where that are others
-    resident: Plan | None = None
+    nearest: tuple[Plan, ...] = ()  # ``nearest_sizes``, where none is chosen
+    enough: Plan | None = None  # where none is chosen: the smallest beyond the largest cluster
+    resident: Plan | None = None  # on the fewest GPUs with nothing offloaded
     searches: tuple[SearchResult, ...] = ()
 
     @property
@@ -106,13 +101,13 @@ class Sizer:
 
     def searched(self, case: Case) -> tuple[tuple[Plan, ...], tuple[SearchResult, ...]]:
         """The useful sizes up to the question's cluster, over all frameworks."""
-        self.deadline.plan_for(len(case.contexts) + 1)
+        self.deadline.num_left = len(case.contexts) + 1
         found = best(case, self.deadline, with_frontier=True, progress=self.progress)
         return useful_sizes([*found.frontier, *found.plans]), found.searches
 
     def own_size(self, case: Case, num_gpus: int) -> Plan | None:
         """The fastest plan on so many GPUs, in a cluster of just these."""
-        self.deadline.plan_for(2 * len(case.contexts))
+        self.deadline.num_left = 2 * len(case.contexts)
         return in_own_cluster(case, num_gpus, self.cluster_of, self.deadline)
 
     def smallest(self, case: Case, sizes: Sequence[Plan]) -> Plan | None:

@@ -45,8 +45,7 @@ class Change:
 
     words: str
     case: Case
-    # what to add to the command; ``without --fix ...`` takes an option away instead
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # to add to the command; none where one is taken away
     cluster: str = ""  # what to say in place of the cluster, where that changes
 
 

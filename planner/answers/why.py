@@ -18,8 +18,7 @@ from planner.search.ranking.penalties import PENALTIES
 from planner.search.search import Progress
 from planner.search.space.narrow import narrowing_of
 
-# Relative difference of times up to which two plans are as fast: that of the stage problem.
-ROUNDING = 1e-5
+ROUNDING = 1e-5  # relative difference of times that is none: that of the stage problem
 
 # ``ranked behind``: faster by the model, but not by what evidence for it has to make up for.
 Verdict = Literal[
@@ -164,8 +163,7 @@ class WhyAnswer:
     """The best plan under the user's options beside the best of all."""
 
     case: Case
-    # of the space without the options, but for --allow; None where nothing fits in it
-    best: Plan | None
+    best: Plan | None  # of the space without the options, but for --allow; None: nothing fits
     asked: Plan | None  # of the space under the options; None where nothing fits in it
     nothing: NothingFits | None  # why nothing fits under the options
     is_complete: bool  # no time limit struck
@@ -194,11 +192,6 @@ class WhyAnswer:
         if both.slower_by > 0:
             return "slower"
         return "ranked behind" if both.weighed_ratio > 1.0 - ROUNDING else "faster"
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options that narrow the space."""
-        return self.case.narrowing.limiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +247,7 @@ def why(
     Raises NothingFitsError where the time was over before either was found.
     """
     deadline = deadline or Deadline()
-    deadline.plan_for(2 * len(case.contexts))
+    deadline.num_left = 2 * len(case.contexts)
     wider = replace(case, narrowing=narrowing_of(case.narrowing.widening))
     asked = best(case, deadline, progress=progress)
     of_all = best(wider, deadline, progress=progress)
@@ -303,21 +296,16 @@ def speed(asked: Plan, other: Plan) -> Ratio:
         width = 1.0 + (0.0 if asked.strategy == other.strategy else error.widest)
         lower, upper = value / width, value * width
     else:
-        slower = [_share(plan, "upper") for plan in (asked, other)]
-        faster = [_share(plan, "lower") for plan in (asked, other)]
+        both = (asked.estimate, other.estimate)
+        # Logarithms of how far the ends of each range lie from its time.
+        slower = [math.log(made.iter_time_s_upper / made.iter_time_s) for made in both]
+        faster = [math.log(made.iter_time_s_lower / made.iter_time_s) for made in both]
         lower = value / math.exp(math.hypot(faster[0], slower[1]))
         upper = value * math.exp(math.hypot(slower[0], faster[1]))
         basis = "of both times, as if they erred independently"
     return Ratio(
         value=value, lower=lower, upper=upper, basis=basis, within_error=lower <= 1.0 <= upper
     )
-
-
-def _share(plan: Plan, end: str) -> float:
-    """Logarithm of how far an end of a plan's range lies from its time."""
-    made = plan.estimate
-    end_s = made.iter_time_s_upper if end == "upper" else made.iter_time_s_lower
-    return abs(math.log(end_s / made.iter_time_s))
 
 
 def usd_per_token(plan: Plan) -> float | None:

@@ -278,8 +278,10 @@ def host_adam_point(
 def run_point(place: Place, layout: Layout, measured_s: float, cluster: ClusterSpec) -> Point:
     """A training run; raises InputError for more GPUs, or FLOPs, than there are."""
     context, most = replace(layout.context, cluster=cluster), cluster.num_accelerators
-    if layout.num_gpus > most:
-        raise place.refuse(f"the run had {layout.num_gpus:,} GPUs, {cluster.name} has {most:,}")
+    if layout.strategy.num_gpus > most:
+        raise place.refuse(
+            f"the run had {layout.strategy.num_gpus:,} GPUs, {cluster.name} has {most:,}"
+        )
     made = estimate(context, layout.strategy)
     share = made.mfu * made.iter_time_s / measured_s
     if share > ROUNDING:

@@ -73,32 +73,27 @@ def _check_plan(source: SourceText, request: Request) -> FileResult:
     )
     if layout is None:
         return result
-    findings += tuple(_unlike_job(layout, request))
+    # What the plan was made for that is not the job.
+    job, own = layout.context.job, named(request)[0]
+    compared = (
+        ("job.model", "model", own and own.name, layout.context.model.name),
+        ("job.gpus", "dp", request.num_gpus, layout.strategy.num_gpus),
+        ("job.seq_len", "seq_len", request.seq_len, job.seq_len),
+        ("job.global_batch", "global_batch", request.global_batch, job.global_batch),
+    )
+    findings += tuple(
+        layout.places.finding(rule, f"the plan has {given}; the job has {asked}", decision)
+        for rule, decision, asked, given in compared
+        if asked is not None and asked != given
+    )
     more, figures = _layout_findings(layout, request, findings)
     return replace(
         result,
         framework=layout.context.traits.name,
-        num_gpus=layout.num_gpus,
+        num_gpus=layout.strategy.num_gpus,
         findings=(*findings, *more),
         figures=figures,
     )
-
-
-def _unlike_job(layout: "Layout", request: Request) -> list[Finding]:
-    """What a plan was made for that is not the job."""
-    job, model = layout.context.job, layout.context.model
-    own, _ = named(request)
-    compared = (
-        ("job.model", "model", own and own.name, model.name),
-        ("job.gpus", "dp", request.num_gpus, layout.num_gpus),
-        ("job.seq_len", "seq_len", request.seq_len, job.seq_len),
-        ("job.global_batch", "global_batch", request.global_batch, job.global_batch),
-    )
-    return [
-        layout.places.finding(rule, f"the plan has {given}; the job has {asked}", decision)
-        for rule, decision, asked, given in compared
-        if asked is not None and asked != given
-    ]
 
 
 def _check_config(source: SourceText, request: Request) -> FileResult:
@@ -122,7 +117,17 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
     layout, figures = completed.layout, None
     findings = file_findings(kind, reading, completed.world, completed.findings)
     if layout is not None:
-        accepts = _can_express(kind, source, layout, kind.part(reading.settings))
+        context = layout.context
+
+        def accepts(strategy: "Strategy") -> bool:
+            """Whether the file can be written with it and then starts the part it did."""
+            try:
+                text = kind.written_into(source, context, strategy)
+                after = kind.read(SourceText(path=source.path, text=text))
+            except (ExpressError, InputError):
+                return False
+            return kind.part(after.settings) == kind.part(reading.settings)
+
         more, figures = _layout_findings(layout, request, findings, accepts, kind)
         findings += more
     return replace(
@@ -134,27 +139,13 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
     )
 
 
-def completed_of(kind: Format, reading: ParsedConfig, job: Job) -> "Completed":
-    """The layout of a reading for a job."""
+def completed_of(kind: Format, reading: ParsedConfig, job: Job, framework: str = "") -> "Completed":
+    """The layout of a reading for a job, under traits of the format's framework or of another."""
     # Costs and the search's rules are imported with it; a file without a job needs neither.
     from planner.query.layout import complete
 
-    framework = kind.framework_of(reading)
+    framework = framework or kind.framework_of(reading)
     return complete(reading, job, framework, script_recomputes=kind.script_recomputes)
-
-
-def _can_express(kind: Format, source: SourceText, layout: "Layout", part: str | None) -> "Accepts":
-    """Whether the file can be written with a strategy and then starts the ``part`` it did."""
-
-    def accepts(strategy: "Strategy") -> bool:
-        try:
-            text = kind.written_into(source, layout.context, strategy)
-            after = kind.read(SourceText(path=source.path, text=text))
-        except (ExpressError, InputError):
-            return False
-        return kind.part(after.settings) == part
-
-    return accepts
 
 
 def _linted(

@@ -19,8 +19,7 @@ BATCH, STAGES = "batch.arithmetic", "legality.stages"
 NO_SHARDS = "legality.zero_stage_offered"
 # Replicas that a job of unknown size may have.
 REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
-# Plans that are less faster than this are not worth a change.
-LEAST_ADVICE_FRACTION = 0.02
+LEAST_ADVICE_FRACTION = 0.02  # plans that are less faster than this are not worth a change
 
 
 def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
@@ -79,14 +78,14 @@ def network_findings(layout: "Layout") -> Iterator[Finding]:
     )
     for name, span, words, talks in groups:
         leaves = span > size or size % span != 0
-        if layout.num_gpus > size and leaves and getattr(strategy, name) > 1:
+        if strategy.num_gpus > size and leaves and getattr(strategy, name) > 1:
             text = f"{words} leaves the {domain} domain of {size} GPUs{slow}{talks}"
             yield places.finding(f"network.{name}_in_domain", text, name)
             break
     per_node = cluster.node.num_accelerators
-    rest = layout.num_gpus % per_node
-    if layout.num_gpus > per_node and rest:
-        text = f"{layout.num_gpus} GPUs are no whole number of nodes of {per_node}; {rest} left"
+    rest = strategy.num_gpus % per_node
+    if strategy.num_gpus > per_node and rest:
+        text = f"{strategy.num_gpus} GPUs are no whole number of nodes of {per_node}; {rest} left"
         yield places.finding("network.whole_nodes", text, "num_gpus", "dp", "tp", "pp")
 
 
@@ -137,7 +136,7 @@ def advice_findings(
     context = replace(layout.cautious, weighs_evidence=True)
     context = kind.narrowed(context) if kind else context
     # On as many GPUs, and leaving the framework's uncertainty free.
-    narrowing = read_narrowing(where=(f"gpus == {layout.num_gpus}",))
+    narrowing = read_narrowing(where=(f"gpus == {layout.strategy.num_gpus}",))
     result = search(
         context, top=1, narrowing=narrowing, with_frontier=False, time_limit_s=time_limit_s
     )

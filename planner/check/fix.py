@@ -30,7 +30,7 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import Finding, Format, Located, ParsedConfig, SourceText
 from planner.query.from_file import Job, Request, format_of, needed_job, read_for
 from planner.query.layout import Completed, Layout, complete
-from planner.query.places import cluster_for_file
+from planner.query.resolve import cluster_for_file
 from planner.query.values import NOWHERE, Values
 from planner.search.search import Progress
 from planner.spec.strategy import POLICY_COUNT_FIELDS, Strategy, gpus_of_replica
@@ -45,11 +45,7 @@ class RepairStart:
     job: Job  # its GPUs, batch and length are those that every fix keeps
     layout: Layout
     completed: Completed  # the file as it stands
-
-    @property
-    def num_gpus(self) -> int:
-        """That every fix uses."""
-        return self.job.request.num_gpus or self.layout.num_gpus
+    num_gpus: int  # that every fix uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +68,9 @@ class FixedFile:
     cluster: str
     num_gpus: int
     answer: RepairAnswer
-    # of a configuration as it stands; that a stage does not fit is in ``answer``
-    errors: tuple[Finding, ...] = ()
+    errors: tuple[Finding, ...] = ()  # of a configuration as it stands, but for memory
     assumed: tuple[str, ...] = ()
-    # None where nothing fixes it, or nothing is wrong with a configuration
-    written: Written | None = None
+    written: Written | None = None  # None: nothing fixes it, or nothing is wrong with it
 
     @property
     def is_sound(self) -> bool:
@@ -180,7 +174,7 @@ def _fixed(
     of_file = of_read | {(one.rule, one.key) for one in found.errors}
     margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
     deadline = Deadline(start.job.request.time_limit_s)
-    deadline.plan_for(2 * len(margins))
+    deadline.num_left = 2 * len(margins)
     for allowed in (of_read, of_file):
         for margin in margins:
             context = replace(start.layout.context, margin_fraction=margin)
@@ -263,8 +257,7 @@ class _Writer:
     kind: Format
     source: SourceText
     start: RepairStart
-    # why layouts were not accepted, in the order they were tried
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  # why layouts were not accepted, in order
 
     def accepts(
         self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
@@ -344,7 +337,7 @@ def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
     num_gpus = job.request.num_gpus or completed.world.num_gpus
     num_gpus = min(num_gpus, job.cluster.num_accelerators)
     layout = completed.layout
-    is_whole = layout is not None and layout.num_gpus == num_gpus
+    is_whole = layout is not None and layout.strategy.num_gpus == num_gpus
     # Rules of what the job decides, or what follows from it.
     of_job = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
     if not is_whole or any(one.rule in of_job for one in completed.findings):
@@ -355,7 +348,11 @@ def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
         job.request, num_gpus=num_gpus, global_batch=own.global_batch, seq_len=own.seq_len
     )
     return RepairStart(
-        reading=reading, job=replace(job, request=request), layout=layout, completed=completed
+        reading=reading,
+        job=replace(job, request=request),
+        layout=layout,
+        completed=completed,
+        num_gpus=num_gpus,
     )
 
 

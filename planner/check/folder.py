@@ -1,6 +1,6 @@
 """Checks a folder as a whole: its configurations, with what its launch script and plan say."""
 
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,29 +22,23 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     GPUs and variables are those of the launch script, model, cluster, batch and profile those of
     the plan, where the request names none.
     """
-    sources = list(_sources(Path(path)))
+    sources = []
+    for each in sorted(Path(path).iterdir()):
+        if is_file(each) and not each.name.startswith("."):
+            with suppress(InputError):
+                sources.append(read_source(each))
     for source in sources:
         if source.path.endswith((".sh", ".slurm", ".sbatch")):
             request = _launched(source, request)
     for source in (each for each in sources if is_plan_file(each)):
         request = _planned(source, request)
-    results = [check_file(each.path, request) for each in sources]
+    results = [check_file(source.path, request) for source in sources]
     known = [each for each in results if each.is_recognised]
     if known:
         return known
     message = "no file of the folder is of a known format"
     nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
     return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
-
-
-def _sources(folder: Path) -> Iterator[SourceText]:
-    """The text files that stand in it, by name; none of those that are hidden."""
-    for path in sorted(folder.iterdir()):
-        if is_file(path) and not path.name.startswith("."):
-            try:
-                yield read_source(path)
-            except InputError:
-                continue
 
 
 def _launched(source: SourceText, request: Request) -> Request:

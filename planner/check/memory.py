@@ -62,8 +62,7 @@ def memory_findings(
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)
 
 
-# Nobody trains on less.
-LEAST_SEQ_LEN = 512
+LEAST_SEQ_LEN = 512  # nobody trains on less
 # What is assumed where nobody says it, what takes least memory, and who can say what is so.
 ASSUMED = {
     "zero_stage": (
@@ -107,14 +106,14 @@ def _at_least(layout: Layout) -> Layout:
 def _fix(layout: Layout, of_what: str, *, accepts: Accepts | None, deadline: Deadline) -> str:
     """The smallest repair in words, one that leaves a margin before one that does not."""
     most, is_complete = 0, True
-    deadline.plan_for(4 if accepts else 2)
+    deadline.num_left = 4 if accepts else 2
     for accepted in (accepts, None) if accepts else (None,):
         for context in (layout.cautious, layout.context):
             answer = repair(
                 context,
                 layout.strategy,
                 top=1,
-                num_gpus=layout.num_gpus,
+                num_gpus=layout.strategy.num_gpus,
                 accepts=accepted,
                 time_limit_s=deadline.share_s(),
             )

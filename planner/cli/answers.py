@@ -124,8 +124,7 @@ def _fewest(
     from planner.catalog.clusters import load_cluster_of
     from planner.notes import Problems
     from planner.query.job import fixed_batch, growing_clusters, read_largest
-    from planner.query.places import with_host_memory
-    from planner.query.resolve import resolve
+    from planner.query.resolve import resolve, with_host_memory
 
     # resolve reads the host memory again and reports what is wrong with it.
     node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
@@ -169,8 +168,7 @@ def _scaling(
     from planner.answers.whatif import Case
     from planner.notes import Note, NoteKind, Problems
     from planner.query.job import read_clusters, weak_batch
-    from planner.query.places import with_host_memory
-    from planner.query.resolve import resolve
+    from planner.query.resolve import resolve, with_host_memory
 
     node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
     clusters = read_clusters(node, gpus, problems)

@@ -160,7 +160,7 @@ def with_settings(
     project = settings_for(Path(name))
     cluster = given.cluster or project.cluster
     if host_memory is not None:
-        from planner.query.places import place_of
+        from planner.query.resolve import place_of
 
         cluster = place_of(cluster, host_memory)
     return replace(

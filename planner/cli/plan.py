@@ -139,7 +139,7 @@ def _maximize(
             deadline=deadline,
             progress=progress,
         )
-    if not answer.has_any:
+    if not any(one.value for one in answer.found):
         if answer.is_cut:
             raise deadline.nothing_found()
         raise nothing_fits(case)

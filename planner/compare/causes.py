@@ -16,11 +16,9 @@ from planner.query.layout import Layout
 from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_seconds
 
-# Of the prediction: a smaller difference is what published runs have, too (docs/accuracy.md).
-APART = 0.05
+APART = 0.05  # of the prediction: published runs differ by less, too (docs/accuracy.md)
 CLOSES = 0.5  # of the difference, what a cause has to explain to be named
-# A network or host that would have to be slower than priced by more than this is not the cause.
-MOST_FACTOR = 3.0
+MOST_FACTOR = 3.0  # a network or host slower than priced by more is not the cause
 MOST_IMBALANCE = 1.0  # tokens beyond the mean on the busiest rank of experts, as a share
 # Items of time on links.
 NETWORK = (
@@ -60,8 +58,7 @@ class Cause:
 
     name: str  # a word for programs
     message: str
-    # Of the difference between measured and predicted; None where it is none of that.
-    explains_s: float | None = None
+    explains_s: float | None = None  # of the difference; None where it is none of that
 
 
 Rule = Callable[[MeasuredRun], Cause | None]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median
 
 from planner.answers.evidence import published_runs
+from planner.check.check import completed_of
 from planner.check.findings import BATCH, STAGES, legality_findings
 from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
 from planner.check.result import refusal
@@ -17,7 +18,7 @@ from planner.errors import InputError
 from planner.formats.format import Finding, ParsedConfig
 from planner.formats.registry import load_format
 from planner.query.from_file import Request, format_of, needed_job, read_for, source_of
-from planner.query.layout import Layout, complete
+from planner.query.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,40 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         reasons = tuple(str(problem) for problem in error.problems)
         steps = tuple(steps_causes(found)) if found else ()
         return Comparison(log=log, measured=found, unpriced=reasons, steps=steps)
-    unusual = tuple(one.message for one in broken)
-    return _compared(log, layout, assumed, unusual)
+    made = estimate(layout.context, layout.strategy)
+    ledgers = stage_ledgers(price(layout.context, layout.strategy))
+    predicted = Prediction(
+        layout=layout,
+        estimate=made,
+        memory=Memory(
+            allocated_bytes=max(ledger.allocated_bytes for ledger in ledgers),
+            reserved_bytes=max(ledger.reserved_bytes for ledger in ledgers),
+        ),
+        assumed=assumed,
+        unusual=tuple(one.message for one in broken),
+    )
+    job = layout.context.job
+    sizes = Sizes(
+        global_batch=job.global_batch, seq_len=job.seq_len, num_gpus=layout.strategy.num_gpus
+    )
+    found = measured(log, sizes)
+    if found is None:
+        return Comparison(log=log, measured=None, predicted=predicted)
+    case = MeasuredRun(measured=found, layout=layout, made=made)
+    kind, off = layout.context.model.kind, abs(made.iter_time_s / found.median_s - 1.0)
+    errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
+    published = None
+    if errors:
+        nearer = sum(one < off for one in errors) / len(errors)
+        published = Published(kind=kind, num_runs=len(errors), nearer=nearer)
+    return Comparison(
+        log=log,
+        measured=found,
+        predicted=predicted,
+        causes=causes_of(case),
+        steps=tuple(steps_causes(found)),
+        published=published,
+    )
 
 
 def _layout_of(
@@ -128,12 +161,7 @@ def _completed(
     """The layout of settings, under the traits of their format's framework or of another."""
     kind = load_format(reading.format)
     reading = read_for(kind, reading, request)
-    completed = complete(
-        reading,
-        needed_job(request, reading),
-        framework or kind.framework_of(reading),
-        script_recomputes=kind.script_recomputes,
-    )
+    completed = completed_of(kind, reading, needed_job(request, reading), framework)
     if completed.layout is None:
         raise _refused((*reading.findings, *completed.findings))
     return completed.layout, completed.assumed, False
@@ -162,42 +190,3 @@ def _with_sizes(request: Request, sizes: Sizes) -> Request:
     names = [each.name for each in fields(Sizes)]
     known = {name: getattr(request, name) or getattr(sizes, name) for name in names}
     return replace(request, **known)
-
-
-def _compared(
-    log: Log, layout: Layout, assumed: tuple[str, ...], unusual: tuple[str, ...]
-) -> Comparison:
-    made = estimate(layout.context, layout.strategy)
-    ledgers = stage_ledgers(price(layout.context, layout.strategy))
-    predicted = Prediction(
-        layout=layout,
-        estimate=made,
-        memory=Memory(
-            allocated_bytes=max(ledger.allocated_bytes for ledger in ledgers),
-            reserved_bytes=max(ledger.reserved_bytes for ledger in ledgers),
-        ),
-        assumed=assumed,
-        unusual=unusual,
-    )
-    job = layout.context.job
-    sizes = Sizes(
-        global_batch=job.global_batch, seq_len=job.seq_len, num_gpus=layout.strategy.num_gpus
-    )
-    found = measured(log, sizes)
-    if found is None:
-        return Comparison(log=log, measured=None, predicted=predicted)
-    case = MeasuredRun(measured=found, layout=layout, made=made)
-    kind, error = layout.context.model.kind, abs(made.iter_time_s / found.median_s - 1.0)
-    errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
-    published = None
-    if errors:
-        nearer = sum(one < error for one in errors) / len(errors)
-        published = Published(kind=kind, num_runs=len(errors), nearer=nearer)
-    return Comparison(
-        log=log,
-        measured=found,
-        predicted=predicted,
-        causes=causes_of(case),
-        steps=tuple(steps_causes(found)),
-        published=published,
-    )

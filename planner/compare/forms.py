@@ -14,10 +14,8 @@ from typing import Literal
 
 from planner.units import GIB, MIB
 
-# In which a log prints how fast a step was.
-Unit = Literal["ms", "s", "samples/s", "tokens/s/GPU", "it/s"]
-# Seconds in the units that are times; the others are rates.
-TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0}
+Unit = Literal["ms", "s", "samples/s", "tokens/s/GPU", "it/s"]  # as a log prints its steps
+TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0}  # the other units are rates
 _N = r"(?P<value>[0-9][0-9.,]*(?:[eE][+-]?\d+)?)"
 _BAR = r"(?:^|\s)(?:{name})\s*\d+%\|[^|]*\|\s*(?P<number>\d+)/(?P<total>\d+) \[[^\]]*?, *"
 
@@ -29,10 +27,8 @@ class StepForm:
     framework: str
     unit: Unit
     line: Pattern[str]
-    # Printed anew while the step runs, by every rank: the last of a number counts.
-    is_bar: bool = False
-    # Every rank prints it, and the lines of a step may stand among those of the next.
-    by_all_ranks: bool = False
+    is_bar: bool = False  # printed anew while the step runs: the last of a number counts
+    by_all_ranks: bool = False  # lines of a step may stand among those of the next
     is_summary: bool = False  # one figure for the whole run, taken where nothing better is there
 
 

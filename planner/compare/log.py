@@ -33,10 +33,8 @@ from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 
 FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
-# Characters of a line that are looked at; a dump on one line is longer and read apart.
-MAX_LINE = 4_000
-# A step of so many medians is slow: at the start it warms up, later it is a straggler.
-SLOW_FACTOR = 1.2
+MAX_LINE = 4_000  # characters of a line that are looked at; a longer dump is read apart
+SLOW_FACTOR = 1.2  # a step of so many medians is slow: it warms up, or is a straggler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +122,11 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         raise _second_run(path, places[1])
     steps, notes = _ordered(path, found)
     sizes = _sizes(lines)
+    # The largest peak of each kind over ranks and time.
+    most: dict[str, float] = {}
+    for kind, pattern, unit_bytes in MEMORY:
+        for printed in (text for line in lines for text in re.findall(pattern, line[:MAX_LINE])):
+            most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
     tflops = [_number(match[1]) for line in lines if (match := TFLOPS.search(line[:MAX_LINE]))]
     dump, more = dump_in(path, lines)
     # A last line without its end that began as a step and is none.
@@ -135,7 +138,7 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         framework=found.form.framework,
         unit=found.form.unit,
         steps=steps,
-        memory=_memory(lines),
+        memory=Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0}),
         sizes=sizes,
         tflops=median(tflops) if tflops else None,
         dump=dump,
@@ -217,16 +220,6 @@ def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
             return InputError.single(path, f"line {last}", message)
     what = "is of no known form" if any(map(str.strip, lines)) else "is empty"
     return InputError.single(path, "file", f"{what}; allowed are {known}")
-
-
-def _memory(lines: Sequence[str]) -> Memory:
-    """The largest peak of each kind over ranks and time."""
-    most: dict[str, float] = {}
-    for field_name, pattern, unit_bytes in MEMORY:
-        for line in lines:
-            for text in re.findall(pattern, line[:MAX_LINE]):
-                most[field_name] = max(most.get(field_name, 0.0), _number(text) * unit_bytes)
-    return Memory(**{name: size for name, size in most.items() if size > 0})
 
 
 def _sizes(lines: Sequence[str]) -> Sizes:

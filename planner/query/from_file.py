@@ -73,14 +73,11 @@ class Request:
     num_gpus: int | None = None
     seq_len: int | None = None
     global_batch: int | None = None
-    # of a mixture, tokens beyond the mean on the busiest rank of experts; no file says it
-    imbalance_fraction: float | None = None
+    imbalance_fraction: float | None = None  # of experts; no file says it
     documents: str | None = None  # how long documents are and how they are batched; no file says it
     software: Software | None = None
-    # decisions that the file leaves to a script or a recipe
-    assumed: Mapping[str, object] = field(default_factory=dict)
-    # variables of a launch script beside the file
-    environment: Mapping[str, Located] = field(default_factory=dict)
+    assumed: Mapping[str, object] = field(default_factory=dict)  # what a script decides
+    environment: Mapping[str, Located] = field(default_factory=dict)  # of a script
     fail_on: Severity = "error"
     ignore: tuple[str, ...] = ()
     with_advice: bool = True

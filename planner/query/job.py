@@ -28,12 +28,9 @@ from planner.spelling import unknown
 from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
-# Of the default batch of weak scaling: the usual 4M tokens on 64 accelerators.
-WEAK_TOKENS_PER_ACCELERATOR = 65536
-# Batches that are no multiple of about this get a hint.
-SMOOTH_BATCH = 64
-# Each cluster over the one before, where the size that is enough is looked for.
-GROWTH = 8
+WEAK_TOKENS_PER_ACCELERATOR = 65536  # of the default batch: 4M tokens on 64 accelerators
+SMOOTH_BATCH = 64  # batches that are no multiple of about this get a hint
+GROWTH = 8  # each cluster over the one before, where the size that is enough is looked for
 
 
 def read_job(

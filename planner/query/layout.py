@@ -66,13 +66,7 @@ class Layout:
     context: Context
     strategy: Strategy
     places: Locations
-    # what decides memory and nobody has said: of ``recompute``, ``optimizer``, ``seq_len``
-    assumes: tuple[str, ...] = ()
-
-    @property
-    def num_gpus(self) -> int:
-        """GPUs of the strategy."""
-        return self.strategy.num_gpus
+    assumes: tuple[str, ...] = ()  # what decides memory and nobody said: ``recompute``, ...
 
     @property
     def cautious(self) -> Context:

@@ -7,7 +7,7 @@ whole job, or of NUM_SAMPLE_ITERATIONS iterations where its tokens are not given
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -34,26 +34,34 @@ Column = TypeVar("Column", float, Array)
 Limit = Literal["deadline", "rate", "budget"]
 
 
-class Priced(Protocol):
-    """A plan, as far as objectives ask."""
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """A layout with its time and memory, and what the job takes on it."""
 
-    @property
-    def context(self) -> "Context":
-        """What it answers."""
+    context: "Context"
+    strategy: Strategy
+    estimate: "Estimate"
 
-    @property
-    def strategy(self) -> Strategy:
-        """Its layout."""
+    def total_s(self) -> float | None:
+        """Seconds of the whole job; None without a token budget."""
+        return self.span_s() if self.context.job.total_tokens else None
 
-    @property
-    def estimate(self) -> "Estimate":
-        """Its time and memory."""
+    def span_s(self) -> float:
+        """Seconds of the whole job, or of 1,000 iterations without a token budget."""
+        return job_time_s(self.estimate.iter_time_s, self.context.job)
 
     def gpu_hours(self) -> float:
-        """Of the job."""
+        """GPU-hours of the same span."""
+        return gpu_hours(float(self.strategy.num_gpus), self.span_s())
+
+    def amounts(self) -> dict[str, float | None]:
+        """Money and energy of the same span; None where hwdb lacks a figure."""
+        hours, cluster = self.gpu_hours(), self.context.cluster
+        return {name: amount.of_hours(hours, cluster) for name, amount in AMOUNTS.items()}
 
     def cost_usd(self) -> float | None:
-        """Of the job; None without a price."""
+        """Price of the same span; None where hwdb has no price for the node."""
+        return self.amounts()["cost_usd"]
 
 
 def job_time_s(iteration_s: Column, job: JobSpec) -> Column:
@@ -98,14 +106,11 @@ def energy_kwh(hours: Column, accelerator: AcceleratorSpec) -> Column | None:
 class Amount:
     """What GPU-hours come to."""
 
-    # None where hwdb lacks the figure it is made of
-    of_hours: Callable[[float, ClusterSpec], float | None]
-    # whose file that figure is missing from, its key there, and what to do about it
-    lacks: Callable[[ClusterSpec], tuple[str, str, str]]
+    of_hours: Callable[[float, ClusterSpec], float | None]  # None: hwdb lacks a figure
+    lacks: Callable[[ClusterSpec], tuple[str, str, str]]  # file, key, and what to do about it
     column: str
     is_always_shown: bool = False  # in tables of plans, not only where it is traded off
-    # with its unit; None for a count in the unit of the column
-    text: Callable[[float], str] | None = None
+    text: Callable[[float], str] | None = None  # with its unit; None: a count
     includes: str
     basis: Callable[[ClusterSpec], str]  # what stands behind it, in a sentence
 
@@ -231,11 +236,6 @@ WORDS = {one.word: name for name, one in OBJECTIVES.items()}
 AMOUNTS = {name: one.amount for name, one in OBJECTIVES.items() if one.amount}
 
 
-def amounts(hours: float, cluster: ClusterSpec) -> dict[str, float | None]:
-    """What GPU-hours come to, by name; None where hwdb lacks the figure."""
-    return {name: amount.of_hours(hours, cluster) for name, amount in AMOUNTS.items()}
-
-
 def objective(plan: Priced, name: str) -> float:
     """One objective of a plan, in the unit of its name; InputError where hwdb lacks a figure."""
     return OBJECTIVES[name].value(plan)
@@ -328,5 +328,4 @@ class Aim:
     pareto: tuple[str, ...] = ()  # empty: a ladder of GPU counts instead
 
 
-# The fastest plans.
-FASTEST = Aim()
+FASTEST = Aim()  # the fastest plans

@@ -6,9 +6,17 @@ formats of files cannot say.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
-from planner.catalog.clusters import load_cluster, load_cluster_of
-from planner.catalog.models import load_model_details
+from planner.catalog.clusters import (
+    load_cluster,
+    load_cluster_of,
+    read_host_memory,
+    split_host_memory,
+)
+from planner.catalog.hardware import is_path
+from planner.catalog.machine_names import normalised_machine
+from planner.catalog.models import given_path, load_model_details, meant_name
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
@@ -24,7 +32,6 @@ from planner.query.narrowing import (
     placed,
 )
 from planner.query.objectives import FASTEST, OBJECTIVES, WORDS, Aim, JobLimits, check_known
-from planner.query.places import with_host_memory
 from planner.query.query import Query
 from planner.query.software import (
     format_meant,
@@ -40,7 +47,7 @@ from planner.query.software import (
 from planner.search.space.narrow import Narrowing
 from planner.spec.cluster import ClusterSpec
 from planner.spelling import unknown
-from planner.units import format_bytes, parse_duration, parse_usd
+from planner.units import GIB, format_bytes, parse_duration, parse_usd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +101,12 @@ def resolve(
     if details:
         for note in details.notes:
             problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
-    cluster = _cluster(query, num_gpus, problems)
+
+    def read_cluster() -> ClusterSpec:
+        place = with_host_memory(query.cluster, query.get("host_memory"), problems)
+        return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
+
+    cluster = problems.read(read_cluster)
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
@@ -151,14 +163,6 @@ def resolve(
         keeps_margin=is_given,
         fmt=fmt,
     )
-
-
-def _cluster(query: Query, num_gpus: int | None, problems: Problems) -> ClusterSpec | None:
-    def read() -> ClusterSpec:
-        place = with_host_memory(query.cluster, query.get("host_memory"), problems)
-        return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
-
-    return problems.read(read)
 
 
 def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
@@ -252,3 +256,47 @@ def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:
         except InputError as error:
             message = f"{error.problems[0].where} has {error.problems[0].message}"
             raise InputError.single(COMMAND_LINE, option, message) from None
+
+
+def with_host_memory(cluster: str, given: str | None, problems: Problems) -> str:
+    """Return a cluster's argument with the host memory that an option gives for its nodes."""
+    num_bytes = problems.parsed("--host-memory", given, read_host_memory)
+    if num_bytes is None:
+        return cluster
+    if split_host_memory(cluster)[1] is not None:
+        problems.add("--host-memory", f"is given twice: {cluster} states it too")
+        return cluster
+    as_given = (given or "").replace(" ", "")
+    size = as_given if as_given.endswith("B") else f"{num_bytes / GIB:.15g}GiB"
+    return f"{cluster}@{size}"
+
+
+def place_of(cluster: str | None, host_memory: str | None) -> str | None:
+    """Return the same where a file may state the cluster; raises InputError."""
+    if host_memory is None:
+        return cluster
+    problems = Problems()
+    if cluster is None:
+        problems.add("--host-memory", "needs the cluster whose nodes have it")
+    place = with_host_memory(cluster or "", host_memory, problems)
+    problems.finish()
+    return place
+
+
+def places_for_file(query: Query) -> tuple[str, str]:
+    """Return model and cluster so that a saved plan can be read from anywhere."""
+    place = place_of(query.cluster, query.get("host_memory")) or query.cluster
+    return model_for_file(query.model), cluster_for_file(place)
+
+
+def model_for_file(argument: str) -> str:
+    """Return the catalog's name of a model, or the absolute path of a file."""
+    return meant_name(argument) or str(given_path(argument).resolve())
+
+
+def cluster_for_file(argument: str) -> str:
+    """Return the catalog's name of a cluster, or the absolute path of a file."""
+    machine, host_memory_bytes = split_host_memory(argument)
+    if not is_path(machine):
+        return normalised_machine(argument) if host_memory_bytes is None else argument
+    return f"{Path(machine).resolve()}{argument[len(str(machine)) :]}"

@@ -208,8 +208,16 @@ def mtp_layers_in(
         return tuple(chosen), [0] * len(chosen)
     usual = [usual_mtp_layers(model, traits) for traits in chosen]
     if given is None:
-        for text in _mtp_notes(model, chosen, usual):
-            problems.note(NoteKind.default, text, "mtp_layers")
+        own = model.num_mtp_layers
+        layers = f"{own} layer{'s' * (own > 1)} of multi-token prediction"
+        trained = [each.name for each, number in zip(chosen, usual, strict=True) if number]
+        others = [each.name for each, number in zip(chosen, usual, strict=True) if not number]
+        if own and trained:
+            text = f"trained with its {layers} (default; --mtp-layers 0: without)"
+            problems.note(NoteKind.default, f"{', '.join(trained)}: {text}", "mtp_layers")
+        if own and others:
+            text = f"trained without {model.name}'s {layers}"
+            problems.note(NoteKind.default, f"{', '.join(others)}: {text}", "mtp_layers")
         return tuple(chosen), usual
     kept = tuple(traits for traits in chosen if not given or traits.support.trains_mtp)
     left = ", ".join(f"{one.name} ({one.profile})" for one in chosen if one not in kept)
@@ -223,19 +231,6 @@ def mtp_layers_in(
         text = f"left out, planned without multi-token prediction: {left}"
         problems.note(NoteKind.left_out, text, "mtp_layers")
     return kept, [given] * len(kept)
-
-
-def _mtp_notes(
-    model: ModelSpec, chosen: Sequence[FrameworkTraits], usual: Sequence[int]
-) -> Iterator[str]:
-    own = model.num_mtp_layers
-    layers = f"{own} layer{'s' * (own > 1)} of multi-token prediction"
-    trained = [each.name for each, number in zip(chosen, usual, strict=True) if number]
-    others = [each.name for each, number in zip(chosen, usual, strict=True) if not number]
-    if own and trained:
-        yield f"{', '.join(trained)}: trained with its {layers} (default; --mtp-layers 0: without)"
-    if own and others:
-        yield f"{', '.join(others)}: trained without {model.name}'s {layers}"
 
 
 def read_schedules(

@@ -20,8 +20,7 @@ OPTION = "--set"
 ROOT = "traits"
 RECOMPUTE = "recompute"
 ZERO_STAGES = (0, 1, 2, 3)
-# Ops of a mixture behind which a host may wait.
-WAITS = ("router", "dispatch", "combine")
+WAITS = ("router", "dispatch", "combine")  # ops of a mixture behind which a host may wait
 
 
 @cache
@@ -149,14 +148,6 @@ def _converted(path: str, kind: object, value: object) -> TraitValue | None:
     return value if isinstance(value, str) else None
 
 
-def _near(section: str, name: str) -> str:
-    """Return traits whose names are close to ``name``: of the section, or else of others."""
-    types = trait_types()
-    paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}
-    close = [paths[known] for known in nearest(name, types[section]) or nearest(name, paths)]
-    return f"did you mean {', '.join(close)}?" if close else ""
-
-
 def _read(section: str, name: str, value: object) -> TraitValue:
     """Return one trait's value; raises ValueError saying what is wrong with name or value."""
     types, given = trait_types(), short(repr(value) if isinstance(value, str) else str(value))
@@ -166,7 +157,11 @@ def _read(section: str, name: str, value: object) -> TraitValue:
         hint = did_you_mean(section, types)
         raise ValueError(_unknown("section of traits", section, types, hint))
     if name not in types[section]:
-        raise ValueError(_unknown("trait", given, types[section], _near(section, name)))
+        # Traits whose names are close: of the section, or else of others.
+        paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}
+        close = [paths[known] for known in nearest(name, types[section]) or nearest(name, paths)]
+        hint = f"did you mean {', '.join(close)}?" if close else ""
+        raise ValueError(_unknown("trait", given, types[section], hint))
     path, kind = f"{section}.{name}", types[section][name]
     converted = _converted(path, kind, value)
     if converted is None:

@@ -20,8 +20,8 @@ from planner.launchers.launcher import Launcher, allocation_of
 from planner.launchers.shell import SCRIPT, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
-from planner.query.places import places_for_file
 from planner.query.query import Query
+from planner.query.resolve import places_for_file
 from planner.query.traits import software_options
 from planner.report.words import placement_line, range_line
 from planner.spec.job import USUAL_IMBALANCE_FRACTION

@@ -194,7 +194,7 @@ def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
     if one.published is not None:
         share = f"{100 * one.published.nearer:.0f} % of {one.published.num_runs} runs"
         yield "published", f"the model was nearer on {share} of {one.published.kind} models"
-    gpus = f"{price.layout.num_gpus:,} {context.cluster.accelerator.name}"
+    gpus = f"{price.layout.strategy.num_gpus:,} {context.cluster.accelerator.name}"
     yield "layout", f"{context.model.name}, {gpus}: {short_layout(price.layout.strategy)}"
 
 
@@ -248,7 +248,7 @@ def _predicted_row(price: Prediction) -> PredictedRow:
         cluster=context.cluster.name,
         framework=context.traits.name,
         profile=context.traits.profile,
-        gpus=price.layout.num_gpus,
+        gpus=price.layout.strategy.num_gpus,
         layout=short_layout(price.layout.strategy),
         global_batch=context.job.global_batch,
         seq_len=context.job.seq_len,

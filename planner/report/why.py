@@ -90,7 +90,7 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def _verdict(answer: WhyAnswer) -> str:
-    options, both = " ".join(answer.options), answer.comparison
+    options, both = " ".join(answer.case.narrowing.limiting), answer.comparison
     if both is None:
         return f"{options}: fits, where nothing does that is searched without it"
     share = f"{abs(both.slower_by):.2%}"

@@ -184,7 +184,7 @@ def _place(name: str, given: object) -> tuple[Value, str]:
     """A model or cluster, and its name in the catalog or absolute path; InputError, ValueError."""
     from planner.catalog.clusters import load_cluster
     from planner.catalog.models import load_model_details
-    from planner.query.places import cluster_for_file, model_for_file
+    from planner.query.resolve import cluster_for_file, model_for_file
 
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise ValueError(f"must be a name or a file; given {brief(given)}")

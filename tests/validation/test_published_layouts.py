@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.answers.recipe import recipe_context, recipe_strategy
+from planner.answers.recipe import recipe_strategy
 from planner.catalog.recipes import Recipe, find_recipe, load_recipes
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
@@ -18,6 +18,7 @@ from planner.search.space.legality import RULES, violations
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import Strategy
 from planner.units import GIB
+from tools.plausibility import recipe_context
 from tools.validation.mapping import to_run
 from tools.validation.records import Record, read_records
 from tools.validation.setup import CannotEstimateError

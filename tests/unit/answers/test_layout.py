@@ -4,12 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.answers.layout import (
-    default_chunks,
-    layout_chunks,
-    requested,
-    resolve,
-)
+from planner.answers.layout import default_chunks, layout_chunks, requested, resolve
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.formats.megatron.layout import per_stage

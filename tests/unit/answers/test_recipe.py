@@ -5,13 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Plan
-from planner.answers.recipe import (
-    nearest_recipe,
-    place,
-    recipe_context,
-    recipe_strategy,
-    recipe_traits,
-)
+from planner.answers.recipe import nearest_recipe, place, recipe_strategy, recipe_traits
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, find_recipe, load_recipes
@@ -22,6 +16,7 @@ from planner.query.like import priced_problem, recipe_cluster, recipe_gpus, stat
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
 from planner.units import GIB
+from tools.plausibility import recipe_context
 
 H100 = "llama3_8b_pretrain_8gpu_h100_bf16"
 

@@ -195,7 +195,7 @@ def test_what_does_not_fit_and_what_is_illegal_is_explained(context_of: Contexts
 
 def test_allow_widens_both_spaces(context: Context) -> None:
     found = asked(context, fix=["tp=8"], allow=["cross-domain-tp"])
-    assert found.options == ("--fix tp=8",)
+    assert found.case.narrowing.limiting == ("--fix tp=8",)
     assert found.best is not None
     wider = read_narrowing(allow=["cross-domain-tp"])
     expected = answer([context], top=1, narrowing=wider).plans[0]

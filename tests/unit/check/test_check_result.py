@@ -2,14 +2,7 @@
 
 import pytest
 
-from planner.check.result import (
-    UNREADABLE,
-    FileResult,
-    exit_code,
-    finding_of,
-    in_order,
-    is_ignored,
-)
+from planner.check.result import UNREADABLE, FileResult, exit_code, finding_of, in_order, is_ignored
 from planner.errors import Problem
 from planner.formats.format import SEVERITIES, Finding, Severity
 from planner.limits import one_line

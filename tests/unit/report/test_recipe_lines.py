@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Plan
-from planner.answers.recipe import Placed, place, recipe_context, recipe_strategy
+from planner.answers.recipe import Placed, place, recipe_strategy
 from planner.answers.show import ListedRecipe, Recipes, recipes
 from planner.catalog.recipes import COLUMNS, find_recipe
 from planner.cost.estimate import estimate
 from planner.query.like import priced_problem
 from planner.report.recipes import placed_line, recipe_row
 from planner.report.show import recipes_line
+from tools.plausibility import recipe_context
 
 MIXTURES = "lora of mixtures of experts is not modelled"
 RECIPE = find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")

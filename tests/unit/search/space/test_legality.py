@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from planner.answers.recipe import recipe_context, recipe_strategy
+from planner.answers.recipe import recipe_strategy
 from planner.catalog.recipes import find_recipe
 from planner.query.like import recipe_gpus
 from planner.search.space.legality import violations
+from tools.plausibility import recipe_context
 
 
 def test_pruning_is_no_violation() -> None:
