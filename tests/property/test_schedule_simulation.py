@@ -14,13 +14,7 @@ from planner.schedules.closed_form import (
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
-from planner.schedules.simulate import (
-    ChunkTimes,
-    Simulation,
-    device_orders,
-    num_chunks,
-    simulate,
-)
+from planner.schedules.simulate import ChunkTimes, Simulation, device_orders, num_chunks, simulate
 from planner.search.space.interleaving import fits_chunks
 from tools.schedules import peak_in_flight
 

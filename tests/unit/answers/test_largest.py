@@ -24,8 +24,7 @@ from planner.search.space.narrow import narrowing_of
 LAYOUT = ("tp=2", "pp=1", "dp=1", "cp=1", "recompute=none", "offload=none")
 
 
-PRIME = 17
-"""A batch that only micro-batches of one sequence divide, or of all."""
+PRIME = 17  # a batch that only micro-batches of one sequence divide, or of all
 
 
 def answered(*fix: str, has_batch: bool = False, **options: object) -> LargestAnswer:

@@ -21,8 +21,7 @@ from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profil
 from planner.frameworks.saved_tables import loss_names, table_names
 from planner.query.traits import read_settings
 
-UNSAID = {"secondary_shards", "accumulation", "states"}
-"""Topics with nothing to say of Megatron."""
+UNSAID = {"secondary_shards", "accumulation", "states"}  # topics with nothing to say of Megatron
 Contexts = Callable[..., Context]
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 
