@@ -34,11 +34,6 @@ NEEDED: tuple[What, ...] = (
 OFFSET, OFFSET_DEVIATION = 30.0, 1.1
 FRACTION_DEVIATION = 0.5  # of a share of the peak
 LAUNCHES = 2.0  # launches of a small kernel that a product's own overhead is taken to be at first
-RATE_KEYS = {
-    "fp32": "fp32_tflops",
-    "fp16": "fp16_dense_tflops",
-    "bf16": "bf16_dense_tflops",
-}
 SOURCE = "measured"
 
 
@@ -73,7 +68,21 @@ def _accelerator(path: str, table: Table) -> list[Figure]:
     moving = table.of("copy", "add", "norm")
     fastest = max(moving, key=attrgetter("bytes_per_s"))
     launch_s = float(np.median([row.time_s for row in table.of("launch")]))
-    spec = _spec(usual, best[usual].flops_per_s, fastest.bytes_per_s)
+    # kernels that reach the peak, for the fits to change
+    attention = AttentionEfficiency(
+        forward_fraction=1.0, forward_s0=1.0, backward_fraction=1.0, backward_s0=1.0
+    )
+    spec = AcceleratorSpec(
+        name="measured",
+        vendor="measured",
+        hbm_bytes=1.0,
+        hbm_bytes_per_s=fastest.bytes_per_s,
+        peak_flops_per_s={usual: best[usual].flops_per_s},
+        memory_bound_fraction=1.0,
+        gemm=GemmEfficiency(sustained_fraction=1.0, m0=1.0, n0=1.0, k0=1.0, launch_s=0.0),
+        attention=attention,
+        attention_flash2=attention,
+    )
     sizes = {
         "accelerator.hbm_gib": machine.memory_bytes / GIB,
         "accelerator.context_gib": machine.context_bytes / GIB,
@@ -84,9 +93,10 @@ def _accelerator(path: str, table: Table) -> list[Figure]:
     for name, row in best.items():
         # 16 bits that are slower than 32 are emulated; nobody trains in them
         if name in (usual, "fp32") or row.flops_per_s >= best[usual].flops_per_s:
+            key = "fp32_tflops" if name == "fp32" else f"{name}_dense_tflops"
             found.append(
                 Figure(
-                    f"accelerator.{RATE_KEYS[name]}",
+                    f"accelerator.{key}",
                     row.flops_per_s / TERA,
                     deviation=row.deviation,
                     num_points=len(by_dtype[name]),
@@ -114,24 +124,6 @@ def _accelerator(path: str, table: Table) -> list[Figure]:
     ]
     found += _gemm(by_dtype[usual], spec, usual, launch_s)
     return found + _attention(path, table, spec, usual, LAUNCHES * launch_s)
-
-
-def _spec(dtype: Dtype, peak_flops_per_s: float, hbm_bytes_per_s: float) -> AcceleratorSpec:
-    """An accelerator whose kernels reach the peak, for the fits to change."""
-    attention = AttentionEfficiency(
-        forward_fraction=1.0, forward_s0=1.0, backward_fraction=1.0, backward_s0=1.0
-    )
-    return AcceleratorSpec(
-        name="measured",
-        vendor="measured",
-        hbm_bytes=1.0,
-        hbm_bytes_per_s=hbm_bytes_per_s,
-        peak_flops_per_s={dtype: peak_flops_per_s},
-        memory_bound_fraction=1.0,
-        gemm=GemmEfficiency(sustained_fraction=1.0, m0=1.0, n0=1.0, k0=1.0, launch_s=0.0),
-        attention=attention,
-        attention_flash2=attention,
-    )
 
 
 def _gemm(

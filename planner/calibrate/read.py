@@ -141,25 +141,25 @@ def _csv_points(form: str, path: str, text: str, cluster: ClusterSpec) -> Iterat
         message = f"needs a column {', '.join(times)}; given {', '.join(names)}"
         raise InputError.single(path, "line 1", message)
     for row in reader:
+        place = Place(path=path, line=reader.line_num)
         given = {name: (row[key] or "").strip() for name, key in names.items()}
-        yield _csv_point(Place(path=path, line=reader.line_num), given, cluster, form)
-
-
-def _csv_point(place: Place, given: Mapping[str, str], cluster: ClusterSpec, form: str) -> Point:
-    sizes = {name: int(_number(place, name, given[name])) for name in _SIZES[form]}
-    if form == "adam":
-        ranks = int(_number(place, "ranks", given.get("ranks") or "1"))
-        seconds = _seconds(place, given, 0.0)
-        return host_adam_point(place, sizes["params"], sizes["threads"], ranks, seconds, cluster)
-    dtype = _word(place, "dtype", given)
-    if form == "product":
-        m, n, k = sizes.values()
-        seconds = _seconds(place, given, 2.0 * m * n * k)
-        return product_point(place, (m, n, k), dtype, seconds, cluster)
-    is_backward, is_causal = _word(place, "pass", given), _word(place, "causal", given)
-    work = attention_work(**sizes, kernel=_word(place, "kernel", given), is_causal=is_causal)
-    seconds = _seconds(place, given, attention_flops(work, is_backward=is_backward))
-    return attention_point(place, work, dtype, seconds, cluster, is_backward=is_backward)
+        sizes = {name: int(_number(place, name, given[name])) for name in _SIZES[form]}
+        if form == "adam":
+            ranks = int(_number(place, "ranks", given.get("ranks") or "1"))
+            params, threads = sizes.values()
+            seconds = _seconds(place, given, 0.0)
+            yield host_adam_point(place, params, threads, ranks, seconds, cluster)
+            continue
+        dtype = _word(place, "dtype", given)
+        if form == "product":
+            m, n, k = sizes.values()
+            seconds = _seconds(place, given, 2.0 * m * n * k)
+            yield product_point(place, (m, n, k), dtype, seconds, cluster)
+            continue
+        is_backward, is_causal = _word(place, "pass", given), _word(place, "causal", given)
+        work = attention_work(**sizes, kernel=_word(place, "kernel", given), is_causal=is_causal)
+        seconds = _seconds(place, given, attention_flops(work, is_backward=is_backward))
+        yield attention_point(place, work, dtype, seconds, cluster, is_backward=is_backward)
 
 
 def _number(place: Place, name: str, text: str) -> float:

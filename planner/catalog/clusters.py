@@ -87,7 +87,15 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         return replace(cluster, assumptions=(*cluster.assumptions, note))
     if find_entry(str(argument), ("clusters",)):
         return _from_preset(str(argument), None)
-    count, name = _count_and_name(str(argument))
+    counted = _COUNTED.match(str(argument))
+    if counted is None:
+        message = f"not a cluster; given {str(argument)!r}, allowed {_SHAPE}"
+        raise InputError.single("cluster", str(argument) or "''", message)
+    text, name = counted.groups()
+    if len(text) > MAX_COUNT_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
+        message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
+        raise InputError.single("cluster", short(str(argument)), message)
+    count = int(text)
     match find_entry(name, ("nodes", "accelerators", "clusters")):
         case ("nodes", node):
             spec, fabric = _read(_part("nodes", node))
@@ -188,18 +196,6 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
 def is_counted(argument: str) -> bool:
     """Whether an argument is so many of something, such as ``16xdgx-h100``."""
     return _COUNTED.match(argument) is not None
-
-
-def _count_and_name(argument: str) -> tuple[int, str]:
-    match = _COUNTED.match(argument)
-    if match is None:
-        message = f"not a cluster; given {argument!r}, allowed {_SHAPE}"
-        raise InputError.single("cluster", argument or "''", message)
-    text, name = match.groups()
-    if len(text) > MAX_COUNT_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
-        message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
-        raise InputError.single("cluster", short(argument), message)
-    return int(text), name
 
 
 def _from_preset(argument: str, count: int | None) -> ClusterSpec:

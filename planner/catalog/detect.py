@@ -83,7 +83,18 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
         problems.add("--partition", "partitions are told by sinfo; give its output")
     groups = [problems.read(partial(_largest_group, nodes, hint, choice)) for nodes in slurm]
     observations += filter(None, groups)
-    problems.found += _contradictions(observations)
+    told: dict[str, list[tuple[str, Any]]] = {
+        "GPU": [(item.where, accelerator_of(item.gpu)) for item in observations],
+        "GPUs per node": [(item.where, item.num_gpus) for item in observations],
+        "nodes": [(item.where, item.num_nodes) for item in observations],
+    }
+    # two sources that tell different things of one node
+    for what, given in told.items():
+        first, *others = [each for each in given if each[1]] or [("", None)]
+        for where, value in others:
+            if value != first[1]:
+                message = f"told {value} here and {first[1]} by {first[0]}; give files of one node"
+                problems.found.append(Problem(where=where, key=what, message=message))
     problems.finish()
     accelerator = _accelerator(observations, choice)
     path = find_file("accelerators", accelerator)
@@ -131,13 +142,6 @@ def may_mean(gpu: str, accelerator: str) -> bool:
     return accelerator_of(gpu) == accelerator or (bool(words) and words <= _words(accelerator))
 
 
-def nearest_accelerators(gpu: str) -> list[str]:
-    """Return catalog names spelled like a GPU's name."""
-    wanted = "-".join(sorted(_words(gpu)))
-    by_words = {"-".join(sorted(words)): name for words, name in _by_words().items()}
-    return list(dict.fromkeys(by_words[text] for text in nearest(wanted, by_words)))
-
-
 def _words(name: str) -> frozenset[str]:
     """Words of a name in lower case, without those of vendors and brands."""
     return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - set(detection_rules().brand_words)
@@ -177,26 +181,13 @@ def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
     else:
         message = "no source names the GPUs; add `nvidia-smi` output or give --accelerator NAME"
         raise InputError.single(", ".join(item.where for item in observations), "GPU", message)
-    near = nearest_accelerators(text)
+    wanted = "-".join(sorted(_words(text)))
+    by_words = {"-".join(sorted(words)): name for words, name in _by_words().items()}
+    near = dict.fromkeys(by_words[each] for each in nearest(wanted, by_words))
     hint = f"nearest are {', '.join(near)}" if near else "`planner show hardware` lists all"
     message = f"no accelerator of the catalog is {text!r}; {hint}, choose with --accelerator NAME"
     message += " if it is one of them, else describe yours (docs/extending.md)"
     raise InputError.single(where, key, message)
-
-
-def _contradictions(observations: Sequence[Observation]) -> Iterator[Problem]:
-    """Two sources that tell different things of one node."""
-    told: dict[str, list[tuple[str, Any]]] = {
-        "GPU": [(item.where, accelerator_of(item.gpu)) for item in observations],
-        "GPUs per node": [(item.where, item.num_gpus) for item in observations],
-        "nodes": [(item.where, item.num_nodes) for item in observations],
-    }
-    for what, given in told.items():
-        first, *others = [each for each in given if each[1]] or [("", None)]
-        for where, value in others:
-            if value != first[1]:
-                message = f"told {value} here and {first[1]} by {first[0]}; give files of one node"
-                yield Problem(where=where, key=what, message=message)
 
 
 # Nodes: one kind of a Slurm cluster, and the nearest of the catalog.

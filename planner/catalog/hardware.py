@@ -69,7 +69,7 @@ def join_node(
     """Return checked files of a node and of its accelerator, which stands in ``where``."""
     spec = to_accelerator(accelerator, accelerator_name, where, node)
     scale = collectives_scale(accelerator, node)
-    return to_node(node, name, spec, scale, host_processor_rule(), host_memory_rule())
+    return to_node(node, name, spec, scale, *host_rules())
 
 
 def _own(schema: type[FileModel], name: str) -> FileModel:
@@ -79,15 +79,9 @@ def _own(schema: type[FileModel], name: str) -> FileModel:
 
 
 @cache
-def host_processor_rule() -> HostProcessorFile:
-    """Return what is assumed of nodes whose file states no processors."""
-    return _own(HostProcessorFile, "host_processor")
-
-
-@cache
-def host_memory_rule() -> HostMemoryFile:
-    """Return what is assumed of nodes whose file states no host memory."""
-    return _own(HostMemoryFile, "host_memory")
+def host_rules() -> tuple[HostProcessorFile, HostMemoryFile]:
+    """Return what is assumed of nodes whose file states no processors, or no host memory."""
+    return _own(HostProcessorFile, "host_processor"), _own(HostMemoryFile, "host_memory")
 
 
 @cache

@@ -16,12 +16,10 @@ from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 Event: TypeAlias = Any  # an event of PyYAML's; its stubs leave open whether it has marks
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What PyYAML's constructors raise where a scalar is not what its tag says.
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _NOT_SPECIFIC = ("", "!", None)
-_PLAIN_COLLECTIONS = (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 @dataclass(kw_only=True)
@@ -63,7 +61,7 @@ class _Composer:
             raise self.refuse(event, "a second document; allowed is one")
 
     def _collection(self, start: Event, end: Event, children: list[Node]) -> Node:
-        if start.tag not in _PLAIN_COLLECTIONS:
+        if start.tag not in (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             message = f"tag {start.tag} asks for an object; allowed are plain values"
             raise self.refuse(start, message)
         common = {
@@ -133,7 +131,7 @@ def compose(where: str, text: str) -> Node | None:
     the limits.
     """
     try:
-        loader = _Loader(text)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         composer = _Composer(where=where, loader=loader)
         while loader.check_event():
             composer.take(loader.get_event())

@@ -102,14 +102,15 @@ def _here_document(file: OutputFile) -> str:
     return f"{folder}cat > {quoted(file.name)} <<'{end}'\n{file.text}{newline}{end}\n{mode}"
 
 
-def _literal(script: str) -> str:
-    """Keep Kubernetes from replacing ``$(NAME)`` and ``$$`` in an argument."""
-    return re.sub(r"\$+\(|\${2,}", lambda match: match[0].replace("$", "$$"), script)
-
-
-def _script(emitted: Emitted, launch: OutputFile) -> str:
+def _kubernetes_files(
+    emitted: Emitted, context: Context, strategy: Strategy
+) -> tuple[OutputFile, ...]:
+    """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
+    nodes = allocation_of(context, strategy)
+    resource = context.cluster.accelerator.kubernetes_resource
+    launch = launch_script(emitted, context, strategy)
     written = "\n".join(_here_document(file) for file in (*emitted.files, launch))
-    return f"""\
+    script = f"""\
 set -euo pipefail
 cd "$(mktemp -d)"
 
@@ -118,16 +119,8 @@ export NODE_RANK="${{PET_NODE_RANK:-0}}"
 export MASTER_ADDR="${{PET_MASTER_ADDR:-127.0.0.1}}"
 exec bash {SCRIPT}
 """
-
-
-def _kubernetes_files(
-    emitted: Emitted, context: Context, strategy: Strategy
-) -> tuple[OutputFile, ...]:
-    """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
-    nodes = allocation_of(context, strategy)
-    resource = context.cluster.accelerator.kubernetes_resource
-    launch = launch_script(emitted, context, strategy)
-    script = _literal(_script(emitted, launch))
+    # Kubernetes replaces $(NAME) and $$ in an argument where the dollar is not doubled
+    script = re.sub(r"\$+\(|\${2,}", lambda match: match[0].replace("$", "$$"), script)
     if len(script.encode()) > MAX_SCRIPT_BYTES:
         raise ExpressError(
             "kubernetes: the files stand inside the TrainJob, in one argument of at most "

@@ -104,17 +104,13 @@ need() {{
 """
 
 
-def _check_variables(emitted: Emitted) -> None:
-    """A defect of the format: words use variables that nobody sets."""
+def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> OutputFile:
+    """The script that starts the processes of one node; other launchers call it."""
     words = (*emitted.own_launcher, *emitted.command, *emitted.environment.values())
     unknown = variables_in(words) - {*emitted.variables, *LAUNCH_VARIABLES}
     if unknown:
+        # a defect of the format: nobody sets them
         raise ValueError(f"variables without a meaning: {', '.join(sorted(unknown))}")
-
-
-def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> OutputFile:
-    """The script that starts the processes of one node; other launchers call it."""
-    _check_variables(emitted)
     nodes = allocation_of(context, strategy)
     where = "this machine" if nodes.num_nodes == 1 else "every node"
     checks = "".join(key_lines(SCRIPT, each) for each in emitted.open_keys)

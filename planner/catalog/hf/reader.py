@@ -75,7 +75,7 @@ def read_config(path: Path) -> ModelDetails:
     data = load_json(source)
     given = _found(data, str(source))
     problems = Problems()
-    problems.found += [*_clashes(given), *_refused(given)]
+    problems.found += _wrong_keys(given)
     made = problems.read(partial(_model_file, given))
     problems.finish()
     assert made is not None
@@ -116,18 +116,14 @@ def _given(
     )
 
 
-def _clashes(given: _Given) -> Iterator[Problem]:
-    """Keys given in two spellings with two values."""
+def _wrong_keys(given: _Given) -> Iterator[Problem]:
+    """Keys given in two spellings, or that change the layers to what the planner does not model."""
     for key, value in given.written.items():
         main = given.family.aliases.get(key)
         if main and key != given.spelled[main] and value != given.keys[main]:
             message = f"is {given.spelled[main]} in other words; given {str(value)[:60]!r}"
             message += f" beside {str(given.keys[main])[:60]!r}, allowed one of them"
             yield Problem(where=given.where, key=given.prefix + key, message=message)
-
-
-def _refused(given: _Given) -> Iterator[Problem]:
-    """Keys that change the layers to what the planner does not model."""
     for key, only in given.family.only.items():
         value = given.keys.get(key, only.allowed[0])
         if value not in only.allowed:

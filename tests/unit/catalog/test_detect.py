@@ -11,7 +11,6 @@ from planner.catalog.detect import (
     cluster_text,
     may_mean,
     merge,
-    nearest_accelerators,
 )
 from planner.catalog.hardware import aliases, list_names
 from planner.catalog.observe import Observation, Slot, SlurmNodes, Source
@@ -193,10 +192,6 @@ def test_what_tools_print_is_known(printed: str, name: str) -> None:
 )
 def test_what_is_not_in_the_catalog_is_not_guessed(printed: str) -> None:
     assert accelerator_of(printed) is None
-
-
-def test_names_spelled_alike_are_offered() -> None:
-    assert nearest_accelerators("NVIDIA L40") == ["l40s", "l4"]
 
 
 def test_a_site_label_may_mean_every_accelerator_whose_name_has_its_words() -> None:

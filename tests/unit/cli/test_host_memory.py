@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
-from planner.catalog.hardware import host_memory_rule, list_names, load_node
+from planner.catalog.hardware import host_rules, list_names, load_node
 from planner.units import GIB
 
 MEMORY = (
@@ -23,7 +23,7 @@ MEMORY = (
 def test_every_node_has_host_memory_and_says_where_it_is_assumed(name: str) -> None:
     node = load_node(name)
     assert node.host_memory_bytes is not None
-    if node.host_memory_note == host_memory_rule().times_accelerator_memory.note:
+    if node.host_memory_note == host_rules()[1].times_accelerator_memory.note:
         held = node.num_accelerators * node.accelerator.hbm_bytes
         assert 2.0 * held <= node.host_memory_bytes <= 2.0 * held + 64 * GIB
 
