@@ -1,6 +1,6 @@
 """All legal strategies of a small space at once, as no search holds them."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
@@ -8,12 +8,10 @@ from planner.search.space.space import EVERYTHING, Enumeration
 from planner.spec.strategy import StrategyColumns
 
 
-@dataclass(frozen=True, kw_only=True)
-class Space:
+class Space(NamedTuple):
     """Legal strategies, and how many branches each rule dropped."""
 
     strategy: StrategyColumns
-    num_configurations: int
     dropped: dict[str, int]
 
 
@@ -22,9 +20,4 @@ def enumerate_space(
 ) -> Space:
     """Every legal strategy. ``uses_all`` leaves out layouts of a part of the cluster."""
     enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
-    strategy = enumeration.strategies(enumeration.shapes())
-    return Space(
-        strategy=strategy,
-        num_configurations=len(strategy) + sum(enumeration.dropped.values()),
-        dropped=enumeration.dropped,
-    )
+    return Space(enumeration.strategies(enumeration.shapes()), enumeration.dropped)

@@ -231,9 +231,8 @@ def layer_shape(strategy: StrategyColumns, job: JobSpec) -> LayerShape:
 
 def timed_shape(shape: LayerShape, job: JobSpec) -> LayerShape:
     """The shape that time is of: where documents are padded, of a micro-batch of mean length."""
-    if not job.is_padded:
+    if job.documents is None or job.documents.batching == "packed":
         return shape
-    assert job.documents is not None
     is_grouped = job.documents.batching == "grouped"
     count = np.ones_like(shape.micro_batch) if is_grouped else shape.micro_batch
     padded = job.documents.padded_tokens(count)

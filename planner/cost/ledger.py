@@ -346,19 +346,6 @@ def _late_gradient_bytes(subject: PricedStrategy, stage: int) -> float:
     return head - min(kept - shard, max(later, 0.0))
 
 
-def _step_bytes(subject: PricedStrategy, stage: int, static: list[LedgerItem]) -> float:
-    """Weights, gradients and states while the optimizer steps, with its temporaries.
-
-    Nothing else is left then: only where temporaries are larger than activations is this the
-    fullest moment.
-    """
-    states = subject.context.traits.states
-    shards = subject.parts.num_shards if subject.strategy.zero_stage else 1.0
-    temporaries = _parameters(subject, stage) * states.step_temporary_bytes / shards
-    kept = sum(item.num_bytes for item in static if item.shape)
-    return kept + float(np.max(temporaries))
-
-
 def stage_ledgers(subject: PricedStrategy) -> tuple[StageLedger, ...]:
     """The ledger of every stage, each at its own fullest moment."""
     return tuple(stage_ledger(subject, stage) for stage in range(subject.strategy.pp))
@@ -384,9 +371,15 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     )
     in_backward = _allocated(backward) + _late_gradient_bytes(subject, stage)
     in_pass = _allocated(lasting) + max(_allocated(loss), in_backward)
+    # While the optimizer steps, weights, gradients and states are left, with its temporaries: only
+    # where these are larger than activations is that the fullest moment.
+    states, parts = subject.context.traits.states, subject.parts
+    shards = parts.num_shards if subject.strategy.zero_stage else 1.0
+    temporaries = _parameters(subject, stage) * states.step_temporary_bytes / shards
+    kept = sum(item.num_bytes for item in static if item.shape)
     return StageLedger(
         stage=stage,
         moment="loss of a micro-batch" if at_loss else "backward of a layer",
         items=tuple(ordered),
-        allocated_bytes=max(in_pass, _step_bytes(subject, stage, static)),
+        allocated_bytes=max(in_pass, kept + float(np.max(temporaries))),
     )

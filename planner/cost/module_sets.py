@@ -118,7 +118,19 @@ def selective_options(
     whole = np.zeros(len(rows))
     total = sum(group.num_layers for group in groups)
     for group in groups:
-        repeated, stays = _group_costs(group, chosen, setting)
+        # Seconds repeated and bytes kept by a layer of the kind under each set.
+        repeated, stays = np.zeros(shape), np.zeros(shape)
+        names = {op.name for op in group.ops}
+        for op in group.ops:
+            forward_s = exposed_s(op_forward(op, setting))
+            under = _under_each(op, chosen, names)
+            costs = {
+                key: (one.selective_fraction * forward_s, one.kept_bytes)
+                for key, one in _distinct(under)
+            }
+            for position, one in enumerate(under):
+                repeated[position] += costs[id(one)][0]
+                stays[position] += costs[id(one)][1]
         added += repeated * (group.num_layers / total)
         kept.append(stays)
         largest = np.maximum(largest, stays)
@@ -135,26 +147,6 @@ def selective_options(
         lead_saved_bytes=(lead - body)[:, index],
         workspace_bytes=(whole - largest)[:, index],
     )
-
-
-def _group_costs(
-    group: LayerGroup, sets: list[tuple[RecomputeModule, ...]], setting: Setting
-) -> tuple[Array, Array]:
-    """Seconds repeated and bytes kept by a layer of a kind under each set, S x C."""
-    shape = (len(sets), len(setting.strategy))
-    repeated, kept = np.zeros(shape), np.zeros(shape)
-    names = {op.name for op in group.ops}
-    for op in group.ops:
-        forward_s = exposed_s(op_forward(op, setting))
-        under = _under_each(op, sets, names)
-        costs = {
-            key: (one.selective_fraction * forward_s, one.kept_bytes)
-            for key, one in _distinct(under)
-        }
-        for position, one in enumerate(under):
-            repeated[position] += costs[id(one)][0]
-            kept[position] += costs[id(one)][1]
-    return repeated, kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from planner.cost.kernels import gemm_weight_gradient_s, memory_bound_s
 from planner.cost.layer import distinct_shapes, layer_shape, timed_shape
 from planner.cost.layer_time import op_precision, product_gradient_bytes
 from planner.layers.block import layer_groups
-from planner.layers.op import ZERO, Op
+from planner.layers.op import ZERO
 from planner.schedules import dualpipe, zero_bubble
 from planner.schedules.closed_form import (
     gpipe_in_flight,
@@ -26,22 +26,6 @@ from planner.units import Array
 _CODE = {name: code for code, name in enumerate(SCHEDULES)}
 
 
-def _op_weight_gradient_s(op: Op, context: Context) -> Array:
-    accelerator = context.cluster.accelerator
-    kernels = context.traits.kernels
-    precision = op_precision(op, context.job, kernels)
-    wgrad_bytes = product_gradient_bytes(context.traits)
-    products = ZERO + sum(
-        gemm_weight_gradient_s(gemm, accelerator, precision, wgrad_bytes)
-        for gemm in op.gemms
-        if gemm.has_weight and not gemm.is_frozen
-    )
-    if op.is_expert:
-        products = products / kernels.grouped_rate_fraction
-    traffic = op.params * kernels.weight_gradient_bytes
-    return products + memory_bound_s(traffic, accelerator)
-
-
 def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
     """``Σ (k x m by m x n product) + accumulation`` over a layer's weights, per micro-batch.
 
@@ -52,11 +36,19 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     shape = timed_shape(layer_shape(rows, context.job), context.job)
     kinds = layer_groups(context.model, shape, context.traits)
     num_layers = sum(kind.num_layers for kind in kinds)
-    total = ZERO + sum(
-        _op_weight_gradient_s(op, context) * (kind.num_layers / num_layers)
-        for kind in kinds
-        for op in kind.ops
-    )
+    accelerator, kernels = context.cluster.accelerator, context.traits.kernels
+    inside_bytes, total = product_gradient_bytes(context.traits), ZERO
+    for op, share in ((op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops):
+        precision = op_precision(op, context.job, kernels)
+        products = ZERO + sum(
+            gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
+            for gemm in op.gemms
+            if gemm.has_weight and not gemm.is_frozen
+        )
+        if op.is_expert:
+            products = products / kernels.grouped_rate_fraction
+        traffic_s = memory_bound_s(op.params * kernels.weight_gradient_bytes, accelerator)
+        total = total + (products + traffic_s) * share
     return np.asarray(np.broadcast_to(total, (len(rows),))[index])
 
 

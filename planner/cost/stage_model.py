@@ -30,14 +30,6 @@ from planner.units import Array
 HOST_USABLE_FRACTION = 0.9
 
 
-def host_limit(context: Context, strategy: StrategyColumns) -> Array:
-    """Bytes of host memory or NVMe one rank may use."""
-    node = context.cluster.node
-    host = HOST_USABLE_FRACTION * (node.host_memory_bytes or 0.0) / node.num_accelerators
-    nvme = HOST_USABLE_FRACTION * (node.nvme_bytes or 0.0) / node.num_accelerators
-    return np.where(offloads(strategy, "nvme") > 0, nvme, host)
-
-
 def stage_model(
     context: Context, strategy: StrategyColumns, parts: StageParameters | None = None
 ) -> StageModel:
@@ -50,6 +42,8 @@ def stage_model(
     saved = costs.at(costs.body.saved_bytes)
     pace = straggler_factor(context, strategy)
     link = exposed_p2p_s(context, strategy, times, p2p_s(context, strategy, parts))
+    node, on_nvme = context.cluster.node, offloads(strategy, "nvme") > 0
+    away = np.where(on_nvme, node.nvme_bytes or 0.0, node.host_memory_bytes or 0.0)
     return StageModel(
         strategy=strategy,
         layer_s=pace * (times.forward + times.backward),
@@ -91,7 +85,7 @@ def stage_model(
         first_host_bytes=memory("first", place="host"),
         last_host_bytes=memory("last", place="host"),
         usable_bytes=context.usable_bytes,
-        host_limit_bytes=host_limit(context, strategy),
+        host_limit_bytes=HOST_USABLE_FRACTION * away / node.num_accelerators,
     )
 
 

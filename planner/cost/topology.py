@@ -88,21 +88,6 @@ def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
     return extents[axis]
 
 
-def _spans(size: Array, stride: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
-    """Members along each dimension of a torus whose places are counted along the first one first.
-
-    Dimension d covers places [S_d, S_d · n_d), S_d the product of the dimensions before it; the
-    group covers [stride, stride · size).
-    """
-    spans, below = [], 1
-    for length in dims:
-        first = np.maximum(stride, below)
-        last = np.minimum(stride * size, below * length)
-        spans.append(np.maximum(last // first, 1))
-        below *= length
-    return tuple(spans)
-
-
 def _inside(size: Array, stride: Array, number: int, cluster: ClusterSpec) -> Array:
     """Members inside one group of ``number`` accelerators of the cluster, where that has fewest.
 
@@ -136,11 +121,19 @@ def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Grou
     for level in cluster.levels[:-1]:
         own = _inside(size, stride, level.num_accelerators, cluster)
         inside += (np.maximum(own, inside[-1]) if inside else own,)
-    dims = cluster.domain.dims
+    # Places of a torus are counted along the first dimension first: dimension d covers places
+    # [S_d, S_d · n_d), S_d the product of the dimensions before it; the group covers
+    # [stride, stride · size).
+    spans, below = [], 1
+    for length in cluster.domain.dims:
+        first = np.maximum(stride, below)
+        last = np.minimum(stride * size, below * length)
+        spans.append(np.maximum(last // first, 1))
+        below *= length
     return Group(
         members=(*inside, size),
         domain=cluster.num_inner_levels,
-        spans=_spans(size, stride, dims) if dims else (),
+        spans=tuple(spans),
     )
 
 

@@ -183,8 +183,6 @@ def training_problem(
 
 # Ops whose matrix is split by rows: their input is split already, their output summed.
 ROWS = ("attention_output", "mlp_down")
-# Per element of what is gathered by columns: parts laid side by side, read and written.
-GATHERED_BYTES = 4.0
 Part = tuple[Array, Array, Array]
 
 
@@ -204,16 +202,6 @@ def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> Part:
     if is_by_rows(adapter):
         return width / tp, rank * np.ones_like(tp), out
     return width * np.ones_like(tp), rank / tp, out
-
-
-def added_width(adapter: Adapter, shape: LayerShape) -> tuple[Array, Array]:
-    """Output elements per token that a rank scales and adds, and that it joins after a gather.
-
-    Behind rows the whole output is gathered, of which sequence parallelism keeps a rank's tokens.
-    """
-    if not is_by_rows(adapter):
-        return adapter.out / shape.tp, np.zeros_like(shape.tp)
-    return adapter.out / shape.sp, adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
 
 
 def adapter_comms(
@@ -375,7 +363,13 @@ def adapter_op(
     name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
     wide = DROPOUT_BYTES if kernels.keeps_own_input else (DROPOUT_BYTES + 1.0) / 2.0
     dropout = wide if traits.adapter_dropout else 0.0
-    added, joined = added_width(adapter, shape)
+    # Output elements per token that a rank scales and adds, and that it joins after a gather.
+    added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
+    if is_by_rows(adapter):
+        # The whole output is gathered, of which sequence parallelism keeps a rank's tokens.
+        added, joined = adapter.out / shape.sp, adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
+    # What is gathered by columns is laid side by side: read and written, 4 bytes per element.
+    side_by_side = tokens * 4.0 * joined
     traffic = [
         tokens * ((per_input + dropout) * width + per_output * added)
         for per_input, per_output in (kernels.forward_bytes, kernels.backward_bytes)
@@ -385,7 +379,7 @@ def adapter_op(
         name=name,
         params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
         gemms=(Gemm(m=tokens, n=ZERO + between, k=ZERO + width), Gemm(m=tokens, n=out, k=rank)),
-        forward_bytes=traffic[0] + tokens * GATHERED_BYTES * joined,
+        forward_bytes=traffic[0] + side_by_side,
         backward_bytes=traffic[1],
         small_kernels=kernels.small_kernels,
         has_own_kernels=True,

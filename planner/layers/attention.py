@@ -24,9 +24,6 @@ from planner.units import Array
 QKV_FORWARD_BYTES = 6.0
 # The rotary embedding's gradient, and the three gradients joined: two reads, two writes.
 QKV_BACKWARD_BYTES = 8.0
-# Per attention score of unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1.
-SCORE_FORWARD_BYTES = 9.0
-SCORE_BACKWARD_BYTES = 11.0
 
 
 @item(
@@ -259,8 +256,9 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
             Gemm(m=rows, n=columns, k=ZERO + model.head_dim, count=batch, has_weight=False),
             Gemm(m=rows, n=ZERO + value_dim, k=columns, count=batch, has_weight=False),
         ),
-        forward_bytes=scores * SCORE_FORWARD_BYTES,
-        backward_bytes=scores * SCORE_BACKWARD_BYTES,
+        # Unfused softmax: read 2, write 2, mask and dropout 2 + 2 + 1.
+        forward_bytes=scores * 9.0,
+        backward_bytes=scores * 11.0,
         saved=saved_by("attention_core", "attention_core.unfused", model, shape, traits),
         forward_comms=(ring,),
         backward_comms=(ring, ring_back),

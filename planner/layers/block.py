@@ -21,9 +21,6 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, ceil_div
 
-# Of a number per token that ranks of a split vocabulary tell each other.
-LOSS_BYTES = 4.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class LayerGroup:
@@ -139,7 +136,7 @@ def head_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...], t
     the head's own gradients, and the gather of all logits for a loss that is not split.
     """
     entry, backward = tp_entry_comms(model, shape)
-    number = shape.num_tokens * LOSS_BYTES * (shape.tp > 1)
+    number = shape.num_tokens * 4.0 * (shape.tp > 1)
     loss = Comm(collective="all_reduce", axis="tp", num_bytes=number)
 
     def waited_for(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
@@ -203,10 +200,6 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     return frozen_end(head, traits.training, traits.kernels)
 
 
-# Per element of the joined input: read and written by the norms, and where they are joined.
-JOIN_BYTES = 8.0
-
-
 def block_kinds(kinds: tuple[LayerGroup, ...]) -> tuple[LayerGroup, ...]:
     """The kinds of layers that a further block is made like: those behind the leading ones."""
     behind = tuple(
@@ -242,7 +235,8 @@ def projection_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) 
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     entry, entry_back = tp_entry_comms(model, shape)
     gathered = tokens * hidden * shape.element_bytes * (shape.tp > 1)
-    joined = tokens * 2.0 * hidden / shape.sp * JOIN_BYTES * shape.wideness
+    # 8 bytes per element of the joined input: read and written by the norms, and where they join.
+    joined = tokens * 2.0 * hidden / shape.sp * 8.0 * shape.wideness
     _, leave_back = tp_exit_comms(model, shape)
     return Op(
         name="mtp_projection",

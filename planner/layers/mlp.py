@@ -86,19 +86,6 @@ def dense_ops(
     )
 
 
-def _router_op(model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits) -> Op:
-    tokens = shape.num_tokens / shape.sp
-    num_experts = ZERO + float(moe.num_experts)
-    return Op(
-        name="router",
-        runs_in_16_bit=True,
-        params=moe_params(model, shape.tp)["router"].total,
-        gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
-        tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
-        saved=saved_by("router", "router", model, shape, traits),
-    )
-
-
 def _pair_comms(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits, *, is_gather: bool
 ) -> tuple[Comm, ...]:
@@ -201,21 +188,6 @@ def expert_bias_traffic(
     return forward * shape.wideness, backward * shape.wideness
 
 
-def expert_bias_kernels(moe: MoeSpec, traits: KernelTraits) -> tuple[float, float]:
-    """Kernels per expert that :func:`expert_bias_traffic` takes, forward and backward."""
-    if traits.fused_experts or not moe.expert_bias:
-        return 0.0, 0.0
-    return traits.expert_bias_forward_kernels, traits.expert_bias_backward_kernels
-
-
-def clamp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
-    """Bytes per element of an expert's width to clamp gate and up projection, both passes."""
-    if traits.fused_experts or not model.clamps_gate:
-        return 0.0, 0.0
-    forward, backward = traits.clamp_forward_bytes, traits.clamp_backward_bytes
-    return forward * shape.wideness, backward * shape.wideness
-
-
 @item("memory.activations.expert_activation", inputs=(*SHAPE, "model.moe"))
 def expert_ops(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
@@ -230,9 +202,15 @@ def expert_ops(
     rank.
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
-    clamp_forward, clamp_backward = clamp_traffic(model, shape, traits)
+    # To clamp gate and up projection, per element of an expert's width.
+    clamps = (not traits.fused_experts and model.clamps_gate) * shape.wideness
     bias_forward, bias_backward = expert_bias_traffic(moe, shape, traits)
-    adding, adding_back = expert_bias_kernels(moe, traits)
+    # Kernels per expert that this takes.
+    adds = not traits.fused_experts and moe.expert_bias
+    adding = adds * traits.expert_bias_forward_kernels
+    adding_back = adds * traits.expert_bias_backward_kernels
+    forward_traffic += clamps * traits.clamp_forward_bytes
+    backward_traffic += clamps * traits.clamp_backward_bytes
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
@@ -256,8 +234,8 @@ def expert_ops(
         ),
         Op(
             name="expert_activation",
-            forward_bytes=pairs * width * (forward_traffic + clamp_forward) + stash_bytes,
-            backward_bytes=pairs * width * (backward_traffic + clamp_backward) + stash_bytes,
+            forward_bytes=pairs * width * forward_traffic + stash_bytes,
+            backward_bytes=pairs * width * backward_traffic + stash_bytes,
             saved=kept,
         ),
         Op(
@@ -286,8 +264,17 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             parts=moe_params(model, shape.tp),
             name="shared_expert",
         )
+    tokens, num_experts = shape.num_tokens / shape.sp, ZERO + float(moe.num_experts)
+    router = Op(
+        name="router",
+        runs_in_16_bit=True,
+        params=moe_params(model, shape.tp)["router"].total,
+        gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
+        tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
+        saved=saved_by("router", "router", model, shape, traits),
+    )
     return (
-        _router_op(model, moe, shape, traits),
+        router,
         exchange_op("dispatch", model, moe, shape, traits),
         *expert_ops(model, moe, shape, traits),
         exchange_op("combine", model, moe, shape, traits),

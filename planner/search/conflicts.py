@@ -10,7 +10,7 @@ is only which limits it violates, its pattern, and patterns are few. They are fo
   whole space; and it is minimal, since without any one limit a known layout keeps all others.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -47,15 +47,14 @@ class Conflict(Generic[Layout]):
     """For each of them a layout that keeps all the others."""
 
 
-# Some layout that keeps the limits named; None where none does.
-Probe = Callable[[frozenset[str]], Witness[Layout] | None]
-
-
-def minimal_conflict(limits: Sequence[str], probe: Probe[Layout]) -> Conflict[Layout] | None:
+def minimal_conflict(
+    limits: Sequence[str], probe: Callable[[frozenset[str]], Witness[Layout] | None]
+) -> Conflict[Layout] | None:
     """A minimal set of limits that no layout keeps; None where some layout keeps them all.
 
-    Earlier limits are preferred: later ones are in it only where earlier ones alone are in no
-    conflict. Without limits where there is no layout at all.
+    ``probe`` gives some layout that keeps the limits named, None where none does. Earlier limits
+    are preferred: later ones are in it only where earlier ones alone are in no conflict. Without
+    limits where there is no layout at all.
     """
     known: list[Witness[Layout]] = []
     while True:
@@ -64,20 +63,17 @@ def minimal_conflict(limits: Sequence[str], probe: Probe[Layout]) -> Conflict[La
             return None
         found = probe(frozenset(core))
         if found is None:
-            return Conflict(limits=core, without=_without(core, known))
+            break
         if not found.violated.isdisjoint(core):
             raise ValueError(f"the probe broke {sorted(found.violated & set(core))}")
         known.append(found)
-
-
-def _without(core: Sequence[str], known: Iterable[Witness[Layout]]) -> dict[str, Layout]:
-    """For each limit of the core a layout that violates no other one of it."""
+    # For each limit of the core a layout that violates no other one of it.
     alone: dict[str, Layout] = {}
     for witness in known:
         broken = witness.violated & set(core)
         if len(broken) == 1:
             alone.setdefault(next(iter(broken)), witness.layout)
-    return {limit: alone[limit] for limit in core}
+    return Conflict(limits=core, without={limit: alone[limit] for limit in core})
 
 
 def minimal_core(limits: Sequence[str], patterns: Sequence[Pattern]) -> tuple[str, ...] | None:

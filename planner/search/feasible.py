@@ -113,7 +113,7 @@ def _refined(exploration: Exploration, rows: Index, deadline: float | None) -> F
     candidates, unsure = exploration.candidates, list[int]()
     for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
         _check(deadline)
-        exploration.refining.refine(part)
+        exploration.solving.refine(part)
         known = part[np.isfinite(candidates.upper_s[part])]
         if len(known):
             return _fit(exploration, int(known[0]))

@@ -141,27 +141,20 @@ class Neighborhood:
         self.context = replace(context, module_sets=(), weighs_evidence=False)
         own = self.origin.columns()
         self.values = {name: int(getattr(own, name)[0]) for name in SEARCHED_FIELDS}
-        self.domain = self._domain()
         self.policy = _only_policy(self.origin)
-
-    def _domain(self) -> dict[str, tuple[int, ...]]:
-        """Every value that some legal strategy may have: any other breaks a rule by itself."""
-        support, cluster, job = (
-            self.context.traits.support,
-            self.context.cluster,
-            self.context.job,
-        )
+        # Every value that some legal strategy may have: any other breaks a rule by itself.
+        support, job = self.context.traits.support, self.context.job
         whole = replace(self.context, placements=support.placements, schedules=support.schedules)
         found = dimension_values(whole, Narrowing(allowed=frozenset(OFF_BY_DEFAULT)))
         values = {name: set(each) for name, each in found.items()}
-        most = min(cluster.num_accelerators, job.seq_len // 2)
+        most = min(self.context.cluster.num_accelerators, job.seq_len // 2)
         # Each cp rank takes two equal slices of a sequence; a search tries powers of two only.
         values["cp"] |= {cp for cp in range(2, most + 1) if job.seq_len % (2 * cp) == 0}
         if len(values["offload_percent"]) > 1:
             values["offload_percent"].add(self.values["offload_percent"])
         if self.context.model.moe is not None:
             values["etp"].add(self.values["etp"])
-        return {name: tuple(sorted(each)) for name, each in values.items()}
+        self.domain = {name: tuple(sorted(each)) for name, each in values.items()}
 
     def at(self, num_changes: int) -> Iterator[Found]:
         """Yield the layouts at this distance that fit, fastest first."""

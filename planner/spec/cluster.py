@@ -211,11 +211,10 @@ class LevelSpec:
         """Return this level in a machine of so many accelerators; a torus becomes a slice."""
         if num_accelerators >= self.num_accelerators:
             return self
-        dims = slice_dims(num_accelerators, self.dims)
         return replace(
             self,
             num_accelerators=num_accelerators,
-            dims=dims,
+            dims=slice_dims(num_accelerators, self.dims),
             wired_accelerators=self.num_wired,
         )
 
@@ -231,16 +230,13 @@ def slice_dims(num_members: int, largest: tuple[int, ...]) -> tuple[int, ...]:
     *rest, longest = sorted(largest)
     if not rest:
         return (num_members,)
-    for last in sorted(_divisors(num_members)):
+    divisors = [n for n in range(1, num_members + 1) if num_members % n == 0]
+    for last in divisors:
         shorter = slice_dims(num_members // last, tuple(rest))
         fits = all(d <= most for d, most in zip(shorter, rest, strict=True))
         if shorter[-1] <= last <= longest and fits:
             return (*shorter, last)
     return (*(1 for _ in rest), num_members)
-
-
-def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 @dataclass(frozen=True, kw_only=True)

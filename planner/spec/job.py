@@ -15,8 +15,6 @@ from planner.units import Array
 # others of its length (group_by_length), or batches without padding (padding_free).
 Batching = Literal["packed", "padded", "grouped"]
 BATCHINGS: tuple[Batching, ...] = get_args(Batching)
-# Of the grid that integrals over lengths are taken on; the error is below 1e-4.
-NUM_POINTS = 2048
 # Decay of the steepest density: a mean of 1/500 of the longest.
 STEEPEST = 500.0
 
@@ -57,21 +55,18 @@ class Documents:
         )
 
     @cached_property
-    def _decay(self) -> float:
-        """Of the density over length / longest, at which its mean is ``mean / longest``."""
-        low, high = -STEEPEST, STEEPEST
-        for _ in range(80):
-            middle = (low + high) / 2.0
-            low, high = (
-                (middle, high) if _mean(middle) > self.mean / self.longest else (low, middle)
-            )
-        return low
-
-    @cached_property
     def _below(self) -> tuple[Array, Array]:
         """Shares of the longest, and the part of documents that are no longer."""
-        points = np.linspace(0.0, 1.0, NUM_POINTS)
-        decay = self._decay
+        # Of the density over length / longest, the decay at which its mean is ``mean / longest``.
+        decay, high = -STEEPEST, STEEPEST
+        for _ in range(80):
+            middle = (decay + high) / 2.0
+            if _mean(middle) > self.mean / self.longest:
+                decay = middle
+            else:
+                high = middle
+        # Integrals over lengths are taken on a grid of so many; the error is below 1e-4.
+        points = np.linspace(0.0, 1.0, 2048)
         below = points if abs(decay) < 1e-6 else np.expm1(-decay * points) / math.expm1(-decay)
         return points, below
 
@@ -168,11 +163,6 @@ class JobSpec:
         if self.documents is None or self.documents.batching == "packed":
             return self.global_batch * self.seq_len
         return round(self.global_batch * self.documents.mean)
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether micro-batches differ in length: memory is that of the longest, time the mean."""
-        return self.documents is not None and self.documents.batching != "packed"
 
     @property
     def attended_tokens(self) -> float:

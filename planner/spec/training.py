@@ -22,12 +22,9 @@ ALL_LINEAR = "all-linear"
 # Assumed where nobody says; published runs use 8 to 64, PEFT's own default is 8.
 USUAL_RANK = 16
 MAX_RANK = 65_536
-# Weights that share a scale (arXiv 2305.14314, section 3).
-NF4_BLOCK = 64
-# Scales that share a scale of their own, under double quantisation (the same).
-NF4_SCALE_BLOCK = 256
-# Per weight in NF4: 4 bits, an 8-bit scale per block, and an fp32 one per block of scales.
-QUANTISED_BYTES = 0.5 + (1.0 + 4.0 / NF4_SCALE_BLOCK) / NF4_BLOCK
+# Per weight in NF4: 4 bits, an 8-bit scale per block of 64 weights, and, under double quantisation,
+# an fp32 one per block of 256 scales (arXiv 2305.14314, section 3).
+QUANTISED_BYTES = 0.5 + (1.0 + 4.0 / 256) / 64
 # Per frozen weight in 16 bits.
 FROZEN_BYTES = 2.0
 

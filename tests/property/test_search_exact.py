@@ -249,7 +249,7 @@ def assert_rows_bounded(exploration: Exploration, brute: Brute) -> None:
     )
     for step in (
         lambda: None,
-        lambda: exploration.refining.refine(
+        lambda: exploration.solving.refine(
             rows, np.where(np.isfinite(slowest_s), slowest_s * 1.01, np.inf)
         ),
         lambda: exploration.solving.prepare(rows, unlimited),

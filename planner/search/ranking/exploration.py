@@ -11,7 +11,7 @@ from planner.cost.module_sets import LayerTable
 from planner.search.ranking.candidates import Bounded, Candidates
 from planner.search.ranking.penalties import degree_penalty
 from planner.search.ranking.pricing import Pricing
-from planner.search.ranking.solving import Refining, Solving
+from planner.search.ranking.solving import Solving
 from planner.search.space.policies import offered, policies_of
 from planner.search.space.shapes import Footprint, ShapeBounds, shape_bounds
 from planner.search.space.space import Columns, Enumeration, joined, take
@@ -41,16 +41,7 @@ class Shapes:
         self.gpus, self.group = np.unique(gpus_of(self.columns), return_inverse=True)
         self.is_closed = np.ones(len(self.group), dtype=bool)
         self.opened_s = np.full((2, len(self.group)), -np.inf)
-        self._bound_s = self.lower_s.copy()
-
-    def unweighed(self) -> "Shapes":
-        """The same, none opened, with bounds that are not weighed."""
-        return Shapes(
-            columns=self.columns,
-            lower_s=self._bound_s / self.weight,
-            weight=np.ones(len(self.weight)),
-            footprint=self.footprint,
-        )
+        self.bound_s = self.lower_s.copy()
 
     def below(self, limit_s: Array, longest_s: Array, among: Index | None = None) -> Index:
         """Shapes that may hold something below their group's limit that was not priced yet.
@@ -82,10 +73,6 @@ class Shapes:
             return np.arange(len(self.group))
         parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
         return np.sort(np.concatenate([np.zeros(0, dtype=int), *parts]))
-
-    def are_new(self, shapes: Index) -> Mask:
-        """Which of these were never opened."""
-        return np.asarray(np.isneginf(self.opened_s[0, shapes]))
 
     def open(self, shapes: Index, limit_s: Array, longest_s: Array) -> Array:
         """Note under which limits of groups shapes are opened; those of all shapes before."""
@@ -129,7 +116,6 @@ class Exploration:
     num_priced: int = 0
     num_fitting: int = 0
     candidates: Candidates = field(init=False)
-    refining: Refining = field(init=False)
     solving: Solving = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,10 +134,11 @@ class Exploration:
             ),
             one_per_layout=self.one_per_layout,
         )
-        num_layers = self.context.model.num_blocks
-        self.refining = Refining(candidates=self.candidates, num_layers=num_layers)
-        deadline = np.inf if self.deadline is None else self.deadline
-        self.solving = Solving(refining=self.refining, deadline=deadline)
+        self.solving = Solving(
+            candidates=self.candidates,
+            num_layers=self.context.model.num_blocks,
+            deadline=np.inf if self.deadline is None else self.deadline,
+        )
 
     @property
     def context(self) -> Context:
@@ -178,7 +165,7 @@ class Exploration:
         later limit may ask for them.
         """
         strategy, place = self.enumeration.strategies_of(take(self.shapes.columns, shapes))
-        is_new = self.shapes.are_new(shapes)[place]
+        is_new = np.isneginf(self.shapes.opened_s[0, shapes])[place]
         self.num_configurations += int(np.count_nonzero(is_new))
         shape = shapes[place]
         if self.shapes.footprint is not None:
@@ -242,9 +229,15 @@ class Exploration:
 def without_penalties(exploration: Exploration) -> Exploration:
     """The same shapes, none opened, with no mechanism weighed."""
     context = replace(exploration.context, weighs_evidence=False)
+    shapes = exploration.shapes
     return Exploration(
         enumeration=replace(exploration.enumeration, context=context, dropped={}),
-        shapes=exploration.shapes.unweighed(),
+        shapes=Shapes(
+            columns=shapes.columns,
+            lower_s=shapes.bound_s / shapes.weight,
+            weight=np.ones(len(shapes.weight)),
+            footprint=shapes.footprint,
+        ),
         layers=exploration.pricing.layers,
         deadline=exploration.deadline,
     )

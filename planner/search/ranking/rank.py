@@ -89,7 +89,7 @@ def least_value(exploration: Exploration, k: int, field: Field) -> Best:
             exploration.open(least_first(of_shapes, shapes, num_shapes), limits)
             num_shapes *= 2
         else:
-            exploration.refining.refine(least_first(of_rows, rows, num_rows), limits)
+            exploration.solving.refine(least_first(of_rows, rows, num_rows), limits)
             num_rows *= 2
     return _solved(exploration, k, field)
 
@@ -175,7 +175,7 @@ def frontier(exploration: Exploration) -> list[Best]:
             exploration.open(chosen, limit)
         below = np.flatnonzero(candidates.unrefined_below(limit))
         chosen = _first_per_group(candidates.lower_s, below, candidates.group, 2 * per_group)
-        exploration.refining.refine(chosen, limit)
+        exploration.solving.refine(chosen, limit)
         per_group *= 2
     limit = np.minimum.accumulate(best_s) * (1.0 + CLOSED)
     may_lead = candidates.is_refined & (candidates.lower_s <= limit[candidates.group])

@@ -24,20 +24,32 @@ from planner.search.stages.solver import (
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
+# Rows times variants of their policy (sets of modules, numbers of layers) bounded together.
+MOST_PAIRS = 2**13
 
-@dataclass(frozen=True, kw_only=True)
-class Refining:
-    """Tightens the bounds of candidates, many at once."""
+
+@dataclass(kw_only=True)
+class Solving:
+    """Tightens bounds of many candidates at once; solves them one by one, of models built so."""
 
     candidates: Candidates
     num_layers: int
+    deadline: float = np.inf
+    """Of time.monotonic(), after which solvers give up."""
+    num_solved: int = 0
+    is_unsure: bool = False
+    """Some row was left without proof that it has no split below its limit."""
+    _ways: dict[int, StageCandidates] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pricing = self.candidates.pricing
 
     def refine(self, rows: Index, limit_s: Array | None = None) -> None:
         """Tighten the bounds of ``rows`` with memory limits and find a split for each.
 
         Those that cannot be below the limit of their group are left at it.
         """
-        known, pricing = self.candidates, self.candidates.pricing
+        known, pricing = self.candidates, self.pricing
         rows = rows[~known.is_refined[rows]]
         if not len(rows):
             return
@@ -116,27 +128,6 @@ class Refining:
             seconds[index] = np.where(legal, part_s, np.inf)
         return seconds
 
-
-# Rows times variants of their policy (sets of modules, numbers of layers) bounded together.
-MOST_PAIRS = 2**13
-
-
-@dataclass(kw_only=True)
-class Solving:
-    """Solves candidates one by one, from models that are built for many at once."""
-
-    refining: Refining
-    deadline: float = np.inf
-    """Of time.monotonic(), after which solvers give up."""
-    num_solved: int = 0
-    is_unsure: bool = False
-    """Some row was left without proof that it has no split below its limit."""
-    _ways: dict[int, StageCandidates] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.candidates = self.refining.candidates
-        self.pricing, self.num_layers = self.candidates.pricing, self.refining.num_layers
-
     def forget(self, rows: list[int]) -> None:
         """Build the ways of these rows anew when they are asked for again."""
         for row in rows:
@@ -164,7 +155,7 @@ class Solving:
             for row, limit in zip(rows.tolist(), limits, strict=True)
             if not self.is_prepared(row, limit)
         ]
-        for policy, index in self.refining.by_policy(np.array(missing, dtype=int)):
+        for policy, index in self.by_policy(np.array(missing, dtype=int)):
             rows = np.array(missing, dtype=int)[index]
             size = max(MOST_PAIRS // self.pricing.num_variants(policy), 1)
             for start in range(0, len(rows), size):
@@ -189,7 +180,7 @@ class Solving:
             model, known.weight[pairs] * pricing.variant_weights(variants) * uneven
         )
         below_s = known.below_s(pairs, limit_s)
-        lower = self.refining.bounds_s(pairs, model, None, variants, below_s, uneven)
+        lower = self.bounds_s(pairs, model, None, variants, below_s, uneven)
         least = np.full(len(known.lower_s), np.inf)
         np.minimum.at(least, pairs, lower)
         known.lower_s[rows] = np.maximum(known.lower_s[rows], least[rows])

@@ -11,9 +11,6 @@ from planner.search.space.vocabulary import DIMENSIONS, Dimension
 from planner.spec.strategy import LAYER_POLICY_NAMES
 from planner.units import Array, Mask
 
-# More combinations of fixed values are left for the search to try.
-_MAX_COMBINATIONS = 100_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
@@ -116,7 +113,8 @@ def _in_several(
     fixed: Mapping[str, Fixed], text: str, condition: Condition, conditions: Mapping[str, Condition]
 ) -> Iterator[tuple[str, str]]:
     values = {name: fixed[name].values for name in condition.needs}
-    if prod(len(each) for each in values.values()) > _MAX_COMBINATIONS:
+    # More combinations of fixed values are left for the search to try.
+    if prod(len(each) for each in values.values()) > 100_000:
         return
     grid = np.meshgrid(*values.values(), indexing="ij")
     columns = {name: column.ravel() for name, column in zip(values, grid, strict=True)}

@@ -13,15 +13,13 @@ import numpy as np
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
-# Schedules whose chunks may differ; closed forms of the others are for equal ones.
-_UNEVEN = np.array([name == "1f1b" for name in SCHEDULES])
-
 
 def has_equal_chunks(strategy: StrategyColumns, *, uneven_stages: bool) -> Mask:
     """Rows with one split only: equal chunks, and stages where a framework has no others."""
     if not uneven_stages:
         return np.asarray(strategy.pp * strategy.vpp > 1)
-    return np.asarray((strategy.vpp > 1) & ~_UNEVEN[strategy.schedule])
+    # Closed forms of other schedules are for equal chunks.
+    return np.asarray((strategy.vpp > 1) & (strategy.schedule != SCHEDULES.index("1f1b")))
 
 
 def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:

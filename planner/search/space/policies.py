@@ -31,60 +31,40 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
     """The model without the policies that are not among ``kinds``.
 
     Where ``none`` is not, the costs of a layer are those under the first policy allowed, and the
-    others' are what they differ by; :func:`all_counts` turns counts back.
+    others' are what they differ by; :func:`filled_counts` turns counts back.
     """
-    base = base_policy(kinds)
-    allowed = [name in kinds and k != base for k, name in enumerate(POLICIES)]
+    base, policies = base_policy(kinds), model.policies
     if base is not None:
-        model = _rebased(with_recomputed_mtp(model, base), base)
-    return model if all(allowed) else replace(model, policies=_without(model, allowed))
-
-
-def _rebased(model: StageModel, base: int) -> StageModel:
-    """The base policy of every layer taken into the layer's own costs.
-
-    What is offloaded is offered without pipelining: one micro-batch is in flight.
-    """
-    policies = model.policies
-    added, workspace = policies.added_s[base], policies.workspace_bytes[base]
-    return replace(
-        model,
-        layer_s=model.layer_s + added,
-        link_s=model.link_s + policies.fill_s[base],
-        saved_bytes=policies.saved_bytes[base],
-        lead_saved_bytes=policies.lead_saved_bytes[base],
-        layer_transient_bytes=model.layer_transient_bytes + workspace,
-        layer_host_bytes=model.layer_host_bytes + policies.host_bytes[base],
-        policies=replace(
+        # What is offloaded is offered without pipelining: one micro-batch is in flight.
+        added, workspace = policies.added_s[base], policies.workspace_bytes[base]
+        model = with_recomputed_mtp(model, base)
+        model = replace(
+            model,
+            layer_s=model.layer_s + added,
+            link_s=model.link_s + policies.fill_s[base],
+            saved_bytes=policies.saved_bytes[base],
+            lead_saved_bytes=policies.lead_saved_bytes[base],
+            layer_transient_bytes=model.layer_transient_bytes + workspace,
+            layer_host_bytes=model.layer_host_bytes + policies.host_bytes[base],
+        )
+        policies = replace(
             policies,
             added_s=policies.added_s - added,
             workspace_bytes=np.maximum(policies.workspace_bytes - workspace, 0.0),
-        ),
+        )
+    allowed = np.array([name in kinds and k != base for k, name in enumerate(POLICIES)])[:, None]
+    if allowed.all():
+        return model
+    # Policies that are not allowed keep what no policy keeps, and cost nothing.
+    policies = PolicyCosts(
+        added_s=policies.added_s * allowed,
+        fill_s=policies.fill_s * allowed,
+        saved_bytes=np.where(allowed, policies.saved_bytes, model.saved_bytes),
+        lead_saved_bytes=np.where(allowed, policies.lead_saved_bytes, model.lead_saved_bytes),
+        workspace_bytes=policies.workspace_bytes * allowed,
+        host_bytes=policies.host_bytes * allowed,
     )
-
-
-def _without(model: StageModel, allowed: list[bool]) -> PolicyCosts:
-    """Policies that are not allowed keep what no policy keeps, and cost nothing."""
-    is_allowed = np.array(allowed)[:, None]
-    policies = model.policies
-    return PolicyCosts(
-        added_s=policies.added_s * is_allowed,
-        fill_s=policies.fill_s * is_allowed,
-        saved_bytes=np.where(is_allowed, policies.saved_bytes, model.saved_bytes),
-        lead_saved_bytes=np.where(is_allowed, policies.lead_saved_bytes, model.lead_saved_bytes),
-        workspace_bytes=policies.workspace_bytes * is_allowed,
-        host_bytes=policies.host_bytes * is_allowed,
-    )
-
-
-def all_counts(layers: Array, counts: Array, kinds: Sequence[str]) -> Array:
-    """Counts of a split found under :func:`of_kinds`, the base policy's filled in."""
-    base = base_policy(kinds)
-    if base is None:
-        return counts
-    filled = counts.copy()
-    filled[base] = layers - counts.sum(axis=0)
-    return filled
+    return replace(model, policies=policies)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +156,10 @@ def filled_counts(
     policy: Policy, layers: Array, counts: Array, vpp: int = 1, number: float = 0.0
 ) -> Array:
     """Counts of a split found under a policy, with the layers that the policy itself decides."""
-    if policy.part is None:
-        return all_counts(layers, counts, policy.kinds)
-    filled = np.zeros_like(counts)
-    filled[POLICIES.index(policy.part)] = np.where(layers > 0, number * vpp, 0.0)
+    base = base_policy(policy.kinds)
+    filled = counts.copy() if policy.part is None else np.zeros_like(counts)
+    if policy.part is not None:
+        filled[POLICIES.index(policy.part)] = np.where(layers > 0, number * vpp, 0.0)
+    elif base is not None:
+        filled[base] = layers - counts.sum(axis=0)
     return filled

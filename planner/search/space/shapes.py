@@ -93,7 +93,13 @@ def shape_bounds(
         strategy = as_strategies(context, take(shapes, part))
         costs = layers.costs(strategy)
         dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
-        kept[part] = _kept_bytes(context, strategy, costs, kinds)
+        # A layer keeps its input at least, nothing if that is offloaded.
+        offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
+        kept[part] = np.where(offered, 0.0, costs.at(costs.boundary_bytes))
+        if tuple(kinds) == ("none",):
+            share = costs.num_leading / context.model.num_blocks
+            lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
+            kept[part] = costs.at(share * lead + (1.0 - share) * body)
         weight[part] = weight_of(strategy)
         lower[part] = weight[part] * _lower_s(context, strategy, costs)
     footprint = Footprint(
@@ -123,18 +129,6 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     filled = pace * bubble_filled_s(context, strategy, forward, backward)
     makespan = makespan_s(slowest, work, strategy.num_micro_batches, strategy.vpp, filled)
     return makespan + context.traits.overheads.step_overhead_s
-
-
-def _kept_bytes(
-    context: Context, strategy: StrategyColumns, costs: LayerCosts, kinds: Sequence[str]
-) -> Array:
-    """The least a mean layer keeps of a micro-batch: its input, nothing if that is offloaded."""
-    if tuple(kinds) == ("none",):
-        share = costs.num_leading / context.model.num_blocks
-        lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
-        return costs.at(share * lead + (1.0 - share) * body)
-    offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
-    return np.where(offered, 0.0, costs.at(costs.boundary_bytes))
 
 
 def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]) -> Mask:

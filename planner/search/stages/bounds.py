@@ -127,16 +127,8 @@ def may_fit(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
     which has the fewest micro-batches in flight and so holds the most layers. Policies are
     relaxed; rows may differ in pipeline degree, the limit may be infinite.
     """
-    stages, weights = _sampled_stages(model.strategy.pp)
-    fewest, most = layer_ranges(model, num_layers, stages)
-    capacity = capacity_of(model, limits_at(model, stages, fewest, most))
-    layers = capacity.layers(_slowest_within_s(model, num_layers, limit_s))
-    enough = (layers * weights).sum(axis=1) >= num_layers
-    return np.asarray(enough & ((layers >= fewest) | (weights == 0)).all(axis=1))
-
-
-def _sampled_stages(pp: Array) -> tuple[Array, Array]:
-    """Stage numbers, C x SAMPLES, and how many stages each stands for."""
+    # Stage numbers, C x SAMPLES, and how many stages each stands for.
+    pp = model.strategy.pp
     between = np.maximum(pp - 2.0, 0.0)[:, None]
     runs = np.arange(1.0, SAMPLES - 1.0)[None, :] / (SAMPLES - 2.0)
     last_of_run = np.floor(runs * between)
@@ -144,7 +136,11 @@ def _sampled_stages(pp: Array) -> tuple[Array, Array]:
     stages = np.concatenate([first, last_of_run, last], axis=1)
     sizes = np.diff(last_of_run, axis=1, prepend=0.0)
     weights = np.concatenate([first + 1.0, sizes, (last > 0) * 1.0], axis=1)
-    return stages, weights
+    fewest, most = layer_ranges(model, num_layers, stages)
+    capacity = capacity_of(model, limits_at(model, stages, fewest, most))
+    layers = capacity.layers(_slowest_within_s(model, num_layers, limit_s))
+    enough = (layers * weights).sum(axis=1) >= num_layers
+    return np.asarray(enough & ((layers >= fewest) | (weights == 0)).all(axis=1))
 
 
 def _slowest_within_s(

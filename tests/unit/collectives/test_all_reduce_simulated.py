@@ -1,6 +1,7 @@
 """Formulas against ranks that really pass pieces: result, rounds, bytes, time."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import played_collectives as sim
 import pytest
@@ -49,10 +50,8 @@ def test_formula_is_what_happens(name: str, n: int) -> None:
 def test_hierarchy_is_what_happens(inner: int, outer: int) -> None:
     machine = sim.hierarchical(inner, outer, LENGTH)
     assert machine.is_reduced
-    levels = [
-        GroupLevel(name=name, members=members, latency_s=5.0, bytes_per_s=2.0)
-        for name, members in (("inside", inner), ("across", outer))
-    ]
+    level = GroupLevel(name="inside", members=inner, latency_s=5.0, bytes_per_s=2.0)
+    levels = [level, replace(level, name="across", members=outer)]
     cost = on_levels("hierarchical", "all_reduce", float(LENGTH), levels).total
     assert cost.rounds == machine.rounds
     assert cost.sent_bytes == pytest.approx(machine.busiest)

@@ -48,7 +48,7 @@ class Known(Exploration):
         self.shapes = Shapes(columns=columns, lower_s=lower, weight=ones)
         self.candidates = self.rows = KnownRows(self.shapes, layouts)
         self.layout_of = np.arange(len(times)) if layouts is None else np.array(layouts)
-        self.refining = self.solving = KnownSplits(times, self.rows)
+        self.solving = KnownSplits(times, self.rows)
         self.deadline = None
 
     def open(self, shapes: np.ndarray, limit_s: np.ndarray) -> None:
