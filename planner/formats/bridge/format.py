@@ -89,15 +89,6 @@ def recipes() -> Sequence[Mapping[str, str]]:
     return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def own_recipe(training: Training) -> str:
-    """What the user has to bring where there is none."""
-    task = "peft" if training.is_frozen else "pretrain"
-    return (
-        "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
-        f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
-    )
-
-
 def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
     """The recipe of the model, of several the one for sequences as long; empty: there is none.
 
@@ -204,11 +195,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
     of_model = set(decisions.SIZES.values())
-    found = [
-        (key, _text(key, option, lines.get(option), strategy), _why(option, lines.get(option)))
-        for key, option in OPTIONS.items()
-        if option not in of_model and (option not in _BESIDE or option in lines)
-    ]
+    found = []
+    for key, option in OPTIONS.items():
+        line = lines.get(option)
+        why = "experts are split as the other layers are" if option == ETP else ""
+        if option not in of_model and (option not in _BESIDE or line):
+            found.append((key, _text(key, option, line, strategy), line.why if line else why))
     why = f"planned in {context.job.precision}"
     found.append((PRECISION, PRECISIONS[context.job.precision], why))
     found += gradients_apart(context.job.precision, context.traits.states.gradient_bytes)
@@ -218,8 +210,20 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
         found.append(("model.mtp_num_layers", "null", why))
-    words = [f"{_added(key)}{key}={value}" for key, value, _ in found]
+    # What overrides do not find in a recipe is added: a name of precision has no fields, and
+    # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
+    words = [
+        f"{'++' * key.startswith((f'{PRECISION}.', f'{PEFT}.'))}{key}={value}"
+        for key, value, _ in found
+    ]
     frozen = FROZEN if training.is_frozen else {}
+    variables = VARIABLES | frozen
+    if not recipe:
+        task = "peft" if training.is_frozen else "pretrain"
+        variables["RECIPE"] = (
+            "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
+            f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
+        )
     return Emitted(
         files=(
             OutputFile(name="bridge.overrides", text="".join(f"{shlex.quote(w)}\n" for w in words)),
@@ -233,20 +237,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             *(f"{CHECKPOINT}=${{{name}}}" for name in frozen),
         ),
         environment=environment(context, strategy),
-        variables=VARIABLES | frozen | ({} if recipe else {"RECIPE": own_recipe(training)}),
+        variables=variables,
         decided=tuple(
             ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
         ),
     )
-
-
-def _added(key: str) -> str:
-    """What stands before a key that overrides do not find in a recipe.
-
-    A name of precision has no fields, and adapters are callable, which OmegaConf leaves out:
-    megatron/bridge/training/utils/omegaconf_utils.py.
-    """
-    return "++" if key.startswith((f"{PRECISION}.", f"{PEFT}.")) else ""
 
 
 def _beside(
@@ -294,11 +289,6 @@ def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> s
     if known.nargs:
         return f"[{','.join(words)}]"
     return f"'{words[0]}'" if key == LAYOUT else words[0]
-
-
-def _why(option: str, line: KeyValue | None) -> str:
-    of_experts = "experts are split as the other layers are" if option == ETP else ""
-    return line.why if line else of_experts
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:

@@ -66,8 +66,6 @@ _MANY = 10_000
 
 def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
     """Layers of every model chunk from embedding to head."""
-    if strategy.vpp == 1:
-        return strategy.layers_per_stage
     return chunk_layers(strategy.layers_per_stage, strategy.vpp)
 
 

@@ -8,7 +8,7 @@ where something does; and those of ModelOpt, which Megatron-LM's scripts take wh
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -139,7 +139,14 @@ def read(source: SourceText) -> ParsedConfig:
             made_for=fork,
         )
     launched = reader.take_launcher(arguments, lines)
-    reader.settings |= launched | _environment(arguments, lines.at)
+    # Variables of a launch script by their own names, and the training script.
+    words = {name: word for name, word in arguments.environment.items() if not word.unknown}
+    if arguments.program is not None:
+        words[SCRIPT] = arguments.program
+    reader.settings |= launched
+    for name, value in words.items():
+        line = lines.at(value.start)
+        reader.settings[name] = Located(value=value.text, key=name, line=line)
     run_by = word(reader.settings, SCRIPT, "")
     is_own = is_own_script(run_by)
     return ParsedConfig(
@@ -170,17 +177,6 @@ def _take(
         reader.report(first, "unknown_key", text or "a word that belongs to no option")
     hidden = [each for each in (*options, *strays) if each.word.unknown and each.name not in known]
     reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
-
-
-def _environment(arguments: Command, line_at: Callable[[int], int]) -> dict[str, Located]:
-    """Variables of a launch script by their own names, and the training script."""
-    words = {name: word for name, word in arguments.environment.items() if not word.unknown}
-    if arguments.program is not None:
-        words[SCRIPT] = arguments.program
-    return {
-        name: Located(value=word.text, key=name, line=line_at(word.start))
-        for name, word in words.items()
-    }
 
 
 @cache

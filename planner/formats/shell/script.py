@@ -279,7 +279,6 @@ class Script(Expander):
                 words=words,
                 environment={**inherited, **own},
                 launcher=self.outer,
-                is_read_twice=self.num_shells > 0,
                 end=end,
             )
             self.commands.append(command)

@@ -117,8 +117,6 @@ class Command:
     """Whether the file holds words alone, and no commands."""
     is_kept: bool = False
     """Whether a variable holds the command line and nothing seems to run it."""
-    is_read_twice: bool = False
-    """Whether another shell hands it on: ``eval``, ``bash -c``, a here-document."""
     end: int | None = None
     """Behind its last written word; None where that stands for the words of several commands."""
 

@@ -40,21 +40,14 @@ def schedule_named(name: str) -> str:
 def parts_of(strategy: Strategy) -> list[list[str]]:
     """Names of the modules of every model part, from embedding to head."""
     numbers = count()
-    parts = [
-        [f"layers.{next(numbers)}" for _ in range(layers)] for layers in _chunk_counts(strategy)
-    ]
+    counts: Sequence[int] = chunk_layers(strategy.layers_per_stage, strategy.vpp)
+    if strategy.vpp > 1 and strategy.schedule in V_SHAPED:
+        halves = [layers // 2 for layers in strategy.layers_per_stage]
+        counts = [*halves, *reversed(halves)]
+    parts = [[f"layers.{next(numbers)}" for _ in range(layers)] for layers in counts]
     parts[0].insert(0, "tok_embeddings")
     parts[-1] += ["norm", "lm_head"]
     return parts
-
-
-def _chunk_counts(strategy: Strategy) -> Sequence[int]:
-    if strategy.vpp == 1:
-        return strategy.layers_per_stage
-    if strategy.schedule in V_SHAPED:
-        halves = [layers // 2 for layers in strategy.layers_per_stage]
-        return [*halves, *reversed(halves)]
-    return chunk_layers(strategy.layers_per_stage, strategy.vpp)
 
 
 def layers_in(part: Sequence[str]) -> list[int]:
@@ -123,26 +116,18 @@ def of_pipeline(settings: Settings) -> Decided:
         return
     ours = "1f1b" if schedule == "interleaved" else schedule
     yield "schedule", option.SCHEDULE, ours
-    counts, key = _part_counts(settings, pp, schedule)
-    if counts is None or len(counts) % pp:
+    # Layers of every model part, and the key that says so.
+    parts, per_part = given(settings, option.PARTS), given(settings, option.LAYERS)
+    counts, key = [len(layers_in(part)) for part in parts or ()], option.PARTS
+    if parts is None and num_layers and pp <= MAX_PARTS and (per_part or 1) > 0:
+        less = whole(settings, option.FIRST_LESS, 0), whole(settings, option.LAST_LESS, 0)
+        count = num_parts(num_layers, pp, schedule, per_part, *less)
+        counts, key = default_counts(num_layers, count, *less) or [], option.LAYERS
+    if not counts or len(counts) % pp:
         return
     if len(counts) > pp:
         yield "vpp", key, len(counts) // pp
     yield "layers_per_stage", key, per_rank(counts, pp, ours)
-
-
-def _part_counts(settings: Settings, pp: int, schedule: str) -> tuple[list[int] | None, str]:
-    """Layers of every model part, None where they are not known, and the key that says so."""
-    parts = given(settings, option.PARTS)
-    if parts is not None:
-        return [len(layers_in(part)) for part in parts], option.PARTS
-    num_layers = config_of(settings).model.get("num_layers", 0)
-    per_part = given(settings, option.LAYERS)
-    if not num_layers or pp > MAX_PARTS or (per_part or 1) < 1:
-        return None, option.LAYERS
-    less = whole(settings, option.FIRST_LESS, 0), whole(settings, option.LAST_LESS, 0)
-    count = num_parts(num_layers, pp, schedule, per_part, *less)
-    return default_counts(num_layers, count, *less), option.LAYERS
 
 
 def splits_backward(schedule: str) -> bool:

@@ -41,7 +41,6 @@ ALIASES = {
 }
 # Policies that plans have; of every n-th layer they have none.
 KNOWN = ("none", "selective", "full")
-_MODEL = ("model.name", "model.flavor")
 _OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 
 
@@ -86,19 +85,22 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Pa
     named = {_renamed(key): value for key, value in given.items() if _renamed(key)}
     bad = {name: wrongs(option_of(name) or {}, value.value) for name, value in named.items()}
     settings = {name: value for name, value in named.items() if not bad[name]}
-    findings = [
-        finding_at(
-            f"{NAME}.bad_value",
-            path,
-            named[name],
-            f"{brief(named[name].value)} given; {found[0].allowed}",
-        )
-        for name, found in bad.items()
-        if found
-    ]
+    findings = []
+    for name, found in bad.items():
+        if found:
+            message = f"{brief(named[name].value)} given; {found[0].allowed}"
+            findings.append(finding_at(f"{NAME}.bad_value", path, named[name], message))
     settings |= _policy(given) | _release(given)
-    shape = _shape(given)
-    settings |= _config(given, shape)
+    # The present release may have a config of the model's name and flavour; its defaults are not
+    # the file's.
+    model, flavor = (
+        given.get(key, Located(value="", key=key)) for key in ("model.name", "model.flavor")
+    )
+    config = f"{model.value}_{re.sub(r'[^a-z0-9]+', '_', str(flavor.value).lower())}"
+    shape = config_named(str(model.value), config).model
+    own = f"{NAME}_{shape.get('num_layers', 0)}_layers"
+    settings["module"] = replace(flavor, value=OWN_MODULE)
+    settings["config"] = replace(flavor, value=own)
     decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
     if "parallelism.expert_tensor_parallel_degree" in given:
         decisions["etp"] = given["parallelism.expert_tensor_parallel_degree"]
@@ -134,10 +136,8 @@ def _renamed(key: str) -> str:
 
 def _policy(given: Settings) -> dict[str, Located]:
     """Selective checkpointing of every n-th layer, its default then, is none that is known now."""
-    mode, option = (
-        given.get("activation_checkpoint.mode"),
-        "activation_checkpoint.selective_ac_option",
-    )
+    mode = given.get("activation_checkpoint.mode")
+    option = "activation_checkpoint.selective_ac_option"
     chosen = given.get(option, Located(value="2", key=option))
     is_selective = mode is None or mode.value == "selective"
     return {POLICY: chosen} if is_selective and chosen.value != "op" else {}
@@ -150,17 +150,3 @@ def _release(given: Settings) -> dict[str, Located]:
     is_eager = not is_new and not any(value and value.value for value in compiled)
     year = "2025" if is_new else "2024-eager" if is_eager else "2024"
     return {RELEASE: Located(value=year, key=RELEASE)}
-
-
-def _shape(given: Settings) -> Mapping[str, Any]:
-    """The model's shape, where the present release has a config of its name and flavour."""
-    name, flavor = (str(given[key].value) if key in given else "" for key in _MODEL)
-    config = f"{name}_{re.sub(r'[^a-z0-9]+', '_', flavor.lower())}"
-    return config_named(name, config).model
-
-
-def _config(given: Settings, shape: Mapping[str, Any]) -> dict[str, Located]:
-    """A config without defaults of its own: those of the present release's are not the file's."""
-    flavor = given.get(_MODEL[1], Located(value="", key=_MODEL[1]))
-    name = f"{NAME}_{shape.get('num_layers', 0)}_layers"
-    return {"module": replace(flavor, value=OWN_MODULE), "config": replace(flavor, value=name)}

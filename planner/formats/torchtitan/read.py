@@ -164,7 +164,8 @@ def read(source: SourceText) -> ParsedConfig:
     message = "stands behind the activation-checkpoint word; all options stand before it"
     for entry in misplaced(entries):
         if option_of(entry.name) and not entry.unknown:
-            reader.report_at(_spelled(entry), entry.line, "misplaced_option", message)
+            spelled = entry.word.text.partition("=")[0]
+            reader.report_at(spelled, entry.line, "misplaced_option", message)
     for stray in strays:
         if not stray.unknown:
             reader.report_at(stray.text, lines.at(stray.start), "bad_value", "belongs to no option")
@@ -198,20 +199,14 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
     own = _processes(found, lines)
     count = processes(launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
-        message = (
-            f"with {PROCESSES} of {own[NPROC_PER_NODE].value} the script starts {count.value} "
-        )
-        message += f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
-        raise ExpressError(f"{source.path}: {message}")
-
-
-def _spelled(entry: Entry) -> str:
-    return entry.word.text.partition("=")[0]
+        starts = f"with {PROCESSES} of {own[NPROC_PER_NODE].value} the script starts {count.value}"
+        needs = f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
+        raise ExpressError(f"{source.path}: {starts} {needs}")
 
 
 def _take(reader: WordsReader, option: Entry) -> None:
     """Take an option's value into the settings; and what is wrong with it."""
-    key, spelled, line = option.name, _spelled(option), option.line
+    key, spelled, line = option.name, option.word.text.partition("=")[0], option.line
     entry, settings = option_of(key), reader.settings
     if entry is None:
         reader.report_at(spelled, line, "unknown_key", f"unknown option; {_hint(key)}")
@@ -281,7 +276,6 @@ def _report_schedule(reader: WordsReader) -> None:
         place = reader.settings.get(key, Located(value="", key=key))
         is_other = key == SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
         if place.value and is_other:
-            message = (
-                f"{place.value} is not modelled; modelled are {', '.join(SCHEDULE_NAMES.values())}"
-            )
+            modelled = ", ".join(SCHEDULE_NAMES.values())
+            message = f"{place.value} is not modelled; modelled are {modelled}"
             reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")

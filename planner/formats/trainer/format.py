@@ -68,9 +68,6 @@ PEFT: Mapping[str, tuple[object, ...]] = {
 }
 _EXPONENT = re.compile(r"\d{1,9}e[+-]?\d{1,3}")
 _TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
-# How alike a key is to the one that was meant. Others may be of the dataclasses that a script reads
-# from the same file, as HfArgumentParser does.
-_MISSPELT = 0.87
 
 
 def is_json(source: SourceText) -> bool:
@@ -132,6 +129,12 @@ def read(source: SourceText) -> ParsedConfig:
     is_shared &= "recompute_layers_per_stage" not in found
     # Documents of about one length together; else the script's collator decides.
     is_grouped = given(settings, keys.SAMPLING) == GROUPED
+    stated = ((key, given(settings, key), values) for key, values in PEFT.items())
+    adapters = (
+        f"{key} {value}: adapters are trained, and plans train all parameters"
+        for key, value, values in stated
+        if value is not None and value in values
+    )
     return ParsedConfig(
         format="trainer",
         path=source.path,
@@ -140,21 +143,10 @@ def read(source: SourceText) -> ParsedConfig:
         findings=tuple(sorted(findings, key=lambda each: each.line)),
         assumes=("zero_stage",) * is_bare + ("recompute",) * is_shared,
         named_model=next((settings[key] for key in MODELS if key in settings), None),
-        unpriced=_adapters(settings),
+        unpriced=next(adapters, ""),
         batching=decided(settings, keys.SAMPLING, "grouped") if is_grouped else None,
         traits=LIGER if flag(settings, keys.LIGER) else (),
     )
-
-
-def _adapters(settings: Settings) -> str:
-    """Why the model is not trained as a whole, if it is not."""
-    stated = ((key, given(settings, key), values) for key, values in PEFT.items())
-    found = (
-        f"{key} {value}: adapters are trained, and plans train all parameters"
-        for key, value, values in stated
-        if value is not None and value in values
-    )
-    return next(found, "")
 
 
 def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
@@ -207,7 +199,9 @@ def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     unknown = [each.path[0] for each in found if not each.allowed and len(each.path) == 1]
     old = [name for name in unknown if name in keys.replaced()]
     others = [name for name in unknown if name not in old]
-    foreign = [name for name in others if not alike(name, known, _MISSPELT)]
+    # Others than those that are nearly a key may be of the dataclasses that a script reads from the
+    # same file, as HfArgumentParser does.
+    foreign = [name for name in others if not alike(name, known, 0.87)]
     for wrong in found:
         place, name = spelled[wrong.path], wrong.path[-1]
         if wrong.allowed:
@@ -222,13 +216,12 @@ def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
     what = "no key" if len(foreign) == 1 else "no keys"
     rest = f"{what} of TrainingArguments; sound where the script's own have them"
-    notes = (
-        ("made_for", old, f"for a transformers older than 5: {listed(shown)}"),
-        ("unknown_key", foreign, f"{listed(foreign)}: {rest}"),
-    )
-    for rule, names, message in notes:
-        if names:
-            yield finding_at(f"trainer.{rule}", path, places[(names[0],)], message, "note")
+    if old:
+        message = f"for a transformers older than 5: {listed(shown)}"
+        yield finding_at("trainer.made_for", path, places[(old[0],)], message, "note")
+    if foreign:
+        message = f"{listed(foreign)}: {rest}"
+        yield finding_at("trainer.unknown_key", path, places[(foreign[0],)], message, "note")
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:

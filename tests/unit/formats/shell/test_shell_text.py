@@ -242,7 +242,6 @@ def test_what_another_shell_reads_is_a_script_whose_words_know_their_places(text
     commands = read_script(source(text)).commands
     run = next(each for each in commands if each.words[0].text == "run")
     assert [word.text for word in run.words] == ["run", "--x", "1 2"]
-    assert run.is_read_twice
     place = run.words[2].place
     assert place is not None
     assert text[slice(*place)].strip("'\"") == "1 2"
