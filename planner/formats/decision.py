@@ -212,7 +212,11 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
         for row in table:
             if not row.names or _values(row, _with(settings, found)) != _values(row, after):
                 found |= _edits(row, settings, wanted)
-    for key in [key for key in found if key not in settings and _is_off(found[key])]:
+    for key, value in list(found.items()):
+        # A key may be left out that is off.
+        is_off = value is False or (value is not True and value in (0, 1, "none"))
+        if key in settings or not is_off:
+            continue
         without = {other: value for other, value in found.items() if other != key}
         if any(row.names and key in row.keys for row in table) and all(
             _values(row, _with(settings, without)) == _values(row, _with(settings, found))
@@ -220,11 +224,6 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
         ):
             found = without
     return dict(sorted(found.items(), key=lambda change: change[1] is REMOVED))
-
-
-def _is_off(value: object) -> bool:
-    """A value that a key may have when it is left out."""
-    return value is False or (value is not True and value in (0, 1, "none"))
 
 
 def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:

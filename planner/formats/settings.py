@@ -8,14 +8,16 @@ from planner.documents.tree import Duplicate
 from planner.formats.format import Finding, Located, Severity
 
 Settings = Mapping[str, Located]
+# As str_to_bool of accelerate/utils/environment.py takes them.
+_FLAGS = {
+    **dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True),
+    **dict.fromkeys(("n", "no", "f", "false", "off", "0"), False),
+}
 
 
 def as_flag(value: object) -> bool | None:
     """True or false, by any word for it; None where it is neither."""
-    # As str_to_bool of accelerate/utils/environment.py takes them.
-    words = dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True)
-    words |= dict.fromkeys(("n", "no", "f", "false", "off", "0"), False)
-    return words.get(str(value).lower())
+    return _FLAGS.get(str(value).lower())
 
 
 def as_whole(value: object) -> int | None:

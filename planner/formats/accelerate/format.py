@@ -141,7 +141,12 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
         section, _, name = full.partition(".")
         known = keys.sections().get(section)
         if known is None:
-            value = _as_counted(full, place.value)
+            value = place.value
+            # 1.0 is 1 where Accelerate takes it (utils/launch.py): the rank of a node is read with
+            # ``int``, one node is told by comparing alone; torchrun, which gets others, does not.
+            is_taken = full == keys.RANK or full == keys.MACHINES
+            if is_taken and isinstance(value, float) and value.is_integer():
+                value = int(value) if full == keys.RANK or value <= 1 else value
             found[full] = _as_kind(value, whole["properties"].get(full, {}))
         elif not name:
             found[section] = {} if isinstance(place.value, dict) else place.value
@@ -158,16 +163,6 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
             hint = _hint(section, name, wrong.schema["properties"])
             rule, message = "unknown_key", f"unknown key of {section or 'the file'}; {hint}"
         yield finding_at(f"accelerate.{rule}", path, place, message)
-
-
-def _as_counted(key: str, value: Any) -> object:  # noqa: ANN401 - whatever the file holds
-    """1.0 as 1 where Accelerate takes it (utils/launch.py); torchrun, which gets others, does not.
-
-    The rank of a node is read with ``int``, and one node is told by comparing alone.
-    """
-    is_whole = isinstance(value, float) and value.is_integer()
-    is_taken = is_whole and (key == keys.RANK or (key == keys.MACHINES and value <= 1))
-    return int(value) if is_taken else value
 
 
 def _as_number(text: str) -> float | None:

@@ -44,11 +44,6 @@ class AccelerateView(ConfigView):
         return self.word(keys.TYPE)
 
     @property
-    def starts_one(self) -> bool:
-        """The type starts a single process; a bare NO reads as false."""
-        return self.kind in ("NO", "False")
-
-    @property
     def is_fsdp(self) -> bool:
         """FSDP shards."""
         return self.kind == "FSDP"
@@ -125,7 +120,8 @@ def no_is_quoted(file: AccelerateView) -> bool:
 )
 def no_starts_one_process(file: AccelerateView) -> bool:
     """NO starts a single process, however many the file asks for."""
-    return file.starts_one and file.processes > 1
+    # A bare NO reads as false.
+    return file.kind in ("NO", "False") and file.processes > 1
 
 
 @rule(LAUNCH_ENV, key=keys.PRECISION)
@@ -164,8 +160,8 @@ def num_machines_is_a_number(file: AccelerateView) -> bool:
 )
 def main_process_port_is_a_number(file: AccelerateView) -> bool:
     """Starts of several processes look whether the port is free, which takes no text."""
-    given = file[keys.PORT]
-    return not file.starts_one and isinstance(given, str) and as_whole(given) is not None
+    given, starts_one = file[keys.PORT], file.kind in ("NO", "False")
+    return not starts_one and isinstance(given, str) and as_whole(given) is not None
 
 
 @rule.unenforced(

@@ -10,7 +10,6 @@ from planner.cost.context import Context
 from planner.formats.format import Located
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Target, Training
-from planner.spec.traits import Setting
 
 # Modules of Megatron's layers by what they project.
 NAMES: Mapping[str, tuple[Target, ...]] = {
@@ -24,7 +23,7 @@ KIND = "peft._target_"
 CHECKPOINT = "checkpoint.pretrained_checkpoint"
 PACKING, SPECS = "dataset.enable_offline_packing", "dataset.offline_packing_specs"
 CLASS = "megatron.bridge.peft.lora.LoRA"
-_NULL = ("null", "none", "")
+NULL = ("null", "none", "")
 # Switches of LoRA that plans do not price.
 UNPRICED = {
     "peft.a2a_experimental": "other collectives of adapters",
@@ -84,7 +83,7 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     None where nothing speaks of adapters.
     """
     given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
-    if str(given.pop(PEFT, "given")).lower() in _NULL or not (given or "_peft_" in recipe):
+    if str(given.pop(PEFT, "given")).lower() in NULL or not (given or "_peft_" in recipe):
         return None, ""
     unpriced = next(_unpriced(given), "")
     if unpriced:
@@ -100,7 +99,7 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
 def _unpriced(given: Mapping[str, object]) -> Iterator[str]:
     kind, modules = str(given.get(KIND, CLASS)), given.get(MODULES)
     names = modules if isinstance(modules, tuple) else ()
-    off = ("false", "[]", *_NULL)
+    off = ("false", "[]", *NULL)
     switched = [key for key in UNPRICED if str(given.get(key, "false")).lower() not in off]
     unknown = [name for name in names if name not in NAMES]
     if kind != CLASS:
@@ -108,10 +107,3 @@ def _unpriced(given: Mapping[str, object]) -> Iterator[str]:
     yield from (f"{key}: {UNPRICED[key]}, which plans do not price" for key in switched)
     for name in unknown:
         yield f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
-
-
-def adapter_traits(settings: Mapping[str, Located]) -> Iterator[Setting]:
-    """Traits of adapters that overrides state."""
-    given = settings.get(DROPOUT)
-    if given is not None and str(given.value).lower() not in ("0", "0.0", *_NULL):
-        yield "kernels.adapter_dropout", True

@@ -5,7 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
-from planner.formats.bridge.adapters import PEFT, RANK, adapter_traits, adapter_value, read_adapters
+from planner.formats.bridge.adapters import (
+    DROPOUT,
+    NULL,
+    PEFT,
+    RANK,
+    adapter_value,
+    read_adapters,
+)
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     GROUPS,
@@ -119,18 +126,19 @@ def read(source: SourceText) -> ParsedConfig:
     for name, key in left.items():
         if key not in reader.settings:
             decisions.pop(name, None)
+    traits = [*traits_of(as_options(reader.settings))]
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
+        dropout = reader.settings.get(DROPOUT)
+        if dropout is not None and str(dropout.value).lower() not in ("0", "0.0", *NULL):
+            traits.append(("kernels.adapter_dropout", True))
     return ParsedConfig(
         format=NAME,
         path=source.path,
         settings=reader.settings | launched,
         decisions=decisions,
         findings=tuple(reader.findings),
-        traits=(
-            *traits_of(as_options(reader.settings)),
-            *(adapter_traits(reader.settings) if training else ()),
-        ),
+        traits=tuple(traits),
         training=training,
         unpriced=unpriced,
         left_open=left_open(

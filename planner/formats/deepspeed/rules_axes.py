@@ -2,7 +2,7 @@
 
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.rules import Refused, Rules, Violations
+from planner.formats.rules import Refused, Rules
 
 rule = Rules(DeepspeedView)
 
@@ -127,15 +127,15 @@ def sequence_parallel_divides_ranks(file: DeepspeedView) -> bool:
     return file.num_gpus % file.sequence > 0
 
 
-@rule.unenforced("deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at start")
-def sequence_parallel_divides_heads(file: DeepspeedView) -> Violations:
+@rule.unenforced("deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at start", key=keys.SP)
+def sequence_parallel_divides_heads(file: DeepspeedView) -> Refused:
     """sequence_parallel_size divides the heads, and the key-value heads or they it."""
     sequence, heads, shared = file.sequence, file.decided("model.num_heads"), file.kv_heads
-    if heads % sequence:
-        yield keys.SP, f"must divide the {heads} heads; given {sequence}"
-    elif shared and shared % sequence and sequence % shared:
-        message = f"must divide the {shared} key-value heads or be a multiple"
-        yield keys.SP, f"{message}; given {sequence}"
+    is_uneven = shared and shared % sequence and sequence % shared and not heads % sequence
+    return {
+        f"must divide the {heads} heads; given {sequence}": heads % sequence,
+        f"must divide the {shared} key-value heads or be a multiple; given {sequence}": is_uneven,
+    }
 
 
 @rule.unenforced(

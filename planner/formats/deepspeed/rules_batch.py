@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.rules import Rules, Violations
+from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_number
 from planner.spelling import did_you_mean
 
@@ -76,8 +76,7 @@ def key_not_removed(file: DeepspeedView) -> Violations:
     """No key stands there whose feature DeepSpeed has removed."""
     for key in [each for each in keys.listed_in("removed") if each in file.settings]:
         instead = f", or {_REPLACED[key]} in its place" if key in _REPLACED else ""
-        message = f"DeepSpeed removed {key} and refuses it; allowed is to leave it out{instead}"
-        yield key, message
+        yield key, f"DeepSpeed removed {key} and refuses it; allowed is to leave it out{instead}"
 
 
 @rule(_CONFIG, key="fp16.enabled", says="bf16 and fp16 are both on; allowed is one of them")
@@ -132,15 +131,16 @@ def communication_type_known(file: DeepspeedView) -> list[str]:
     return [key for key in named if file[key].lower() not in _DTYPES]
 
 
-@rule(_CONFIG)
-def gradients_sum_below_stage_3(file: DeepspeedView) -> Violations:
+@rule(_CONFIG, key=_OPERATION)
+def gradients_sum_below_stage_3(file: DeepspeedView) -> Refused:
     """gradient_allreduce_op is mean or sum, and mean under stage 3."""
     value = file[_OPERATION]
     name = value.lower() if isinstance(value, str) else value
-    if _OPERATION in file.settings and name not in ("mean", "sum"):
-        yield _OPERATION, f"unknown operation; given {value}, allowed are mean and sum"
-    elif name == "sum" and file.stage == 3:
-        yield _OPERATION, "sum is not there under stage 3; allowed is mean"
+    is_unknown = _OPERATION in file.settings and name not in ("mean", "sum")
+    return {
+        f"unknown operation; given {value}, allowed are mean and sum": is_unknown,
+        "sum is not there under stage 3; allowed is mean": name == "sum" and file.stage == 3,
+    }
 
 
 @rule(_CONFIG, key=_TAGS, says="unknown way; given {given}, allowed are WARN, IGNORE, FAIL")
@@ -197,17 +197,17 @@ def untested_optimizer_is_allowed(file: DeepspeedView) -> bool:
     return is_untested and file[keys.UNTESTED] is not True
 
 
-@rule.unenforced(f"{_ENGINE} asserts it at start")
-def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Violations:
+@rule.unenforced(f"{_ENGINE} asserts it at start", key=_MANAGED)
+def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Refused:
     """Unmanaged accumulation has no pipeline and no overlapped stage 1 or 3."""
-    if file[_MANAGED] is not False:
-        return
-    if file.stages > 1:
-        yield _MANAGED, "a pipeline needs managed accumulation; given false, allowed is true"
     overlap = file["zero_optimization.overlap_comm"]
-    if (overlap is True and file.stage == 1) or (overlap is not False and file.stage == 3):
-        what = "given false with overlap_comm"
-        yield _MANAGED, f"{what}; allowed under stage 2, or without overlap_comm"
+    overlaps = {1: overlap is True, 3: overlap is not False}.get(file.stage, False)
+    allowed = "allowed under stage 2, or without overlap_comm"
+    refused = {
+        "a pipeline needs managed accumulation; given false, allowed is true": file.stages > 1,
+        f"given false with overlap_comm; {allowed}": overlaps,
+    }
+    return refused if file[_MANAGED] is False else {}
 
 
 @rule.unenforced(f"{_MADE}: Python refuses the argument")

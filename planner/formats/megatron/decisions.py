@@ -28,7 +28,6 @@ from planner.formats.megatron.options import (
     Choices,
     choices,
     degree,
-    is_on,
     load_options,
     number,
     row,
@@ -36,7 +35,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.runtime import gradient_reasons, of_runtime, runtime_choices
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, as_number, decided, given, word
+from planner.formats.settings import Settings, as_number, decided, flag, given, word
 from planner.spec.strategy import Strategy
 
 PRECISIONS: Mapping[str, Mapping[str, object]] = {
@@ -82,7 +81,7 @@ def _of_optimizer(settings: Settings) -> Decided:
     if name == "sgd" and as_number(given(settings, "--sgd-momentum")) != 0:
         name = "sgd-momentum"
     states = [given(settings, key) for key in ("--exp-avg-dtype", "--exp-avg-sq-dtype")]
-    if name == "adam" and is_on(settings, AWARE) and states == ["bf16", "bf16"]:
+    if name == "adam" and flag(settings, AWARE) and states == ["bf16", "bf16"]:
         name = "adam-bf16"
     yield "optimizer", "--optimizer", "muon" if name == "dist_muon" else name
 
@@ -118,13 +117,13 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_sharding(settings: Settings) -> Decided:
-    if is_on(settings, "--use-megatron-fsdp"):
+    if flag(settings, "--use-megatron-fsdp"):
         stage = FSDP_STAGES[word(settings, SHARDING, "optim_grads_params")]
         yield "zero_stage", SHARDING, stage
-    elif is_on(settings, "--use-torch-fsdp2"):
+    elif flag(settings, "--use-torch-fsdp2"):
         reshards = "--torch-fsdp2-no-reshard-after-forward" not in settings
         yield "zero_stage", "--use-torch-fsdp2", 3 if reshards else 2
-    elif is_on(settings, "--use-distributed-optimizer"):
+    elif flag(settings, "--use-distributed-optimizer"):
         yield "zero_stage", "--use-distributed-optimizer", 1
 
 
@@ -140,7 +139,7 @@ def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_offload(settings: Settings) -> Decided:
-    if is_on(settings, "--optimizer-cpu-offload"):
+    if flag(settings, "--optimizer-cpu-offload"):
         yield "offload", "--optimizer-cpu-offload", OFFLOADS[1]
         key = "--optimizer-offload-fraction"
         share = as_number(given(settings, key))
@@ -250,7 +249,7 @@ SIZES = {
 
 def _of_groups(settings: Settings) -> Decided:
     heads = number(settings, "--num-attention-heads")
-    if is_on(settings, "--group-query-attention"):
+    if flag(settings, "--group-query-attention"):
         groups = whole(settings, "--num-query-groups")
         yield "model.num_kv_heads", "--num-query-groups", groups
     elif heads is not None:

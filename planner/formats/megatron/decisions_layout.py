@@ -41,19 +41,19 @@ from planner.formats.megatron.options import (
     PP,
     SP,
     TP,
+    accounted,
     choices,
     chosen,
     chunks_in,
     degree,
-    is_even,
-    is_on,
     names,
+    number,
     row,
     whole,
 )
 from planner.formats.megatron.runtime import exchanges_beside_batches
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, given, word
+from planner.formats.settings import Settings, flag, given, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -152,9 +152,11 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 def _of_policies(settings: Settings) -> Decided:
     """What happens in the chunks; in equal ones whose number is the recipe's, in each of them."""
     chunks, pp = chunks_in(settings), whole(settings, PP)
+    has_ends = any(number(settings, option) is not None for option in (FIRST, LAST))
+    is_uneven = bool(word(settings, LAYOUT)) or has_ends or any(accounted(settings))
     if chunks is not None:
         yield from _policies(settings, chunks, per_stage(chunks, pp))
-    elif "--num-layers" not in settings and is_even(settings):
+    elif "--num-layers" not in settings and not is_uneven:
         for name, key, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
             if name not in ("recompute_modules", "_recompute_unit"):
                 value = ALL if value[0] == _MANY else PerChunk(value[0])
@@ -164,7 +166,7 @@ def _of_policies(settings: Settings) -> Decided:
 def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]) -> Decided:
     key, modules, unit = "--recompute-granularity", "--recompute-modules", "--recompute-num-layers"
     granularity = word(settings, key)
-    if is_on(settings, "--recompute-activations") or granularity == "selective":
+    if flag(settings, "--recompute-activations") or granularity == "selective":
         yield "selective_layers_per_stage", key, layers
         selected = names(settings, modules, ("core_attn",))
         yield "recompute_modules", modules, selected
@@ -234,7 +236,7 @@ ROWS: Table = (
         derived(
             "sequence_parallel",
             SP,
-            lambda settings: (is_on(settings, SP) and whole(settings, TP) > 1) or None,
+            lambda settings: (flag(settings, SP) and whole(settings, TP) > 1) or None,
         ),
         unless(
             lambda c, s: c.model.moe and s.tp > 1 and not s.sequence_parallel,
@@ -268,7 +270,7 @@ ROWS: Table = (
         derived(
             "placement",
             INNER,
-            lambda settings: PLACEMENT_NAMES[1] if is_on(settings, INNER) else None,
+            lambda settings: PLACEMENT_NAMES[1] if flag(settings, INNER) else None,
         ),
     ),
     row(

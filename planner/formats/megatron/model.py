@@ -11,8 +11,8 @@ from planner.cost.context import Context
 from planner.formats.decision import KeyValue, which
 from planner.formats.format import Located, ModelInFile
 from planner.formats.megatron.layout import pattern_text
-from planner.formats.megatron.options import MTP, choices, is_on, load_options, number
-from planner.formats.settings import Settings, given, word
+from planner.formats.megatron.options import MTP, choices, load_options, number
+from planner.formats.settings import Settings, flag, given, word
 from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
 
@@ -84,25 +84,26 @@ _ALWAYS: Mapping[str, str] = {
 
 def described(settings: Settings) -> ModelInFile | None:
     """The model, or None where the words do not describe one that pretrain_gpt.py builds."""
-    sizes = [number(settings, option) for option in SIZES]
-    if not all(sizes) or any(option in settings for option in OTHERS):
-        return None
-    num_layers, hidden_size, num_heads = (size or 0 for size in sizes)
+    num_layers, hidden_size, num_heads = (number(settings, option) or 0 for option in SIZES)
     if min(num_layers, hidden_size, num_heads) < 1 or num_layers > MAX_LAYERS:
         return None
-    if hidden_size % num_heads and number(settings, "--kv-channels") is None:
+    is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None
+    if is_uneven or any(option in settings for option in OTHERS):
         return None
     vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
     tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
     vocab_size = vocab_size or tokenizers.get(word(settings, "--tokenizer-type"))
-    gate = next((option for option in _GATES if is_on(settings, option)), "")
-    is_relu = is_on(settings, "--squared-relu")
+    gate = next((option for option in _GATES if flag(settings, option)), "")
+    is_relu = flag(settings, "--squared-relu")
     usual = int((4 * hidden_size * 2 / 3) / 64) * 64 if gate == "--swiglu" else 4 * hidden_size
     ffn_size = number(settings, "--ffn-hidden-size") or usual
     positions, position = number(settings, "--max-position-embeddings") or 0, _position(settings)
-    is_grouped = is_on(settings, "--group-query-attention")
+    is_grouped = flag(settings, "--group-query-attention")
     norm = word(settings, "--normalization", "LayerNorm")
-    has_biases = not is_on(settings, "--disable-bias-linear")
+    has_biases, latent = not flag(settings, "--disable-bias-linear"), None
+    if flag(settings, "--multi-latent-attention"):
+        sizes = {name: number(settings, key) or _default(key) for name, key in _LATENT.items()}
+        latent = MlaSpec(q_lora_rank=number(settings, "--q-lora-rank") or 0, **sizes)
     spec = ModelSpec(
         name=f"the script's model ({num_layers} layers of {hidden_size})",
         num_layers=num_layers,
@@ -115,19 +116,19 @@ def described(settings: Settings) -> ModelInFile | None:
         activation=_GATES.get(gate, "squared-relu" if is_relu else "gelu"),
         vocab_size=vocab_size or VOCABULARY,
         max_seq_len=max(positions, number(settings, "--seq-length") or 1),
-        tied_embeddings=not is_on(settings, "--untie-embeddings-and-output-weights"),
+        tied_embeddings=not flag(settings, "--untie-embeddings-and-output-weights"),
         biases=Biases(
-            qkv=has_biases or is_on(settings, "--add-qkv-bias"),
+            qkv=has_biases or flag(settings, "--add-qkv-bias"),
             attention_output=has_biases,
             mlp=has_biases,
             norm=norm == "LayerNorm",
         ),
         norm=next(name for name, spelled in _NORMS.items() if spelled == norm),
-        qk_norm="head" if is_on(settings, "--qk-layernorm") else "none",
+        qk_norm="head" if flag(settings, "--qk-layernorm") else "none",
         position=position,
         num_learned_positions=positions if position == "learned" else 0,
         moe=_mixture(settings, num_layers, ffn_size),
-        mla=_latent(settings),
+        mla=latent,
         num_mtp_layers=number(settings, MTP) or 0,
     )
     assumed = () if vocab_size else (f"a vocabulary of {VOCABULARY:,}",)
@@ -143,7 +144,7 @@ def described(settings: Settings) -> ModelInFile | None:
 
 
 def _position(settings: Settings) -> Position:
-    if is_on(settings, "--use-rotary-position-embeddings"):
+    if flag(settings, "--use-rotary-position-embeddings"):
         return "rope"
     kind = word(settings, "--position-embedding-type", "learned_absolute")
     return next((name for name, spelled in _POSITIONS.items() if spelled == kind), "rope")
@@ -165,8 +166,8 @@ def _mixture(settings: Settings, num_layers: int, ffn_size: int) -> MoeSpec | No
         shared_ffn_size=number(settings, "--moe-shared-expert-intermediate-size") or 0,
         num_leading_dense_layers=leading,
         moe_layer_step=step,
-        router_bias=is_on(settings, "--moe-router-enable-expert-bias"),
-        expert_bias=not is_on(settings, "--disable-bias-linear"),
+        router_bias=flag(settings, "--moe-router-enable-expert-bias"),
+        expert_bias=not flag(settings, "--disable-bias-linear"),
     )
 
 
@@ -179,13 +180,6 @@ def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
     layers = [int(kind) for kind, count in runs for _ in range(int(count or 1))]
     leading = len(list(takewhile(lambda kind: not kind, layers)))
     return (leading, 1) if leading < num_layers else (0, 1)
-
-
-def _latent(settings: Settings) -> MlaSpec | None:
-    if not is_on(settings, "--multi-latent-attention"):
-        return None
-    sizes = {name: number(settings, key) or _default(key) for name, key in _LATENT.items()}
-    return MlaSpec(q_lora_rank=number(settings, "--q-lora-rank") or 0, **sizes)
 
 
 def _has_biases(model: ModelSpec) -> tuple[bool, bool, bool]:

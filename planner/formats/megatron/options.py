@@ -28,9 +28,8 @@ from planner.formats.megatron.layout import (
     given_ends,
     parse_layout,
 )
-from planner.formats.settings import Settings, given, word
+from planner.formats.settings import Settings, flag, given, word
 from planner.spec.strategy import Strategy
-from planner.spelling import did_you_mean
 
 VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
@@ -82,11 +81,11 @@ def _option(name: str, attribute: str, entry: Schema) -> Option:
     kinds = own.get("type", "")
     kind = kinds if isinstance(kinds, str) else kinds[0]
     values = set(entry["options"].values())
-    flag = "bool" if len(values) > 1 else "flag" if True in values else "off"
+    switch = "bool" if len(values) > 1 else "flag" if True in values else "off"
     count = entry.get("maxItems", "+" if "minItems" in entry else "*")
     return Option(
         name=name,
-        kind=flag if kind == "boolean" else _KINDS.get(kind, "str"),
+        kind=switch if kind == "boolean" else _KINDS.get(kind, "str"),
         nargs=str(count) if is_list else "",
         choices=tuple(str(each) for each in own.get("enum", ()) if each is not None),
         dest=attribute,
@@ -117,12 +116,6 @@ def is_own_script(path: str) -> bool:
 def is_option(word: str) -> bool:
     """Whether the parser takes a word for an option and not for a value."""
     return word.startswith("-") and len(word) > 1 and not _NUMBER_LIKE.match(word)
-
-
-def unknown_option(name: str) -> str:
-    """What is wrong with an option that is none, with the nearest known one."""
-    hint = did_you_mean(name[:100], load_options())
-    return f"unknown option; {hint}" if hint else f"unknown option of Megatron-LM {VERSION}"
 
 
 def typed(option: Option, words: Sequence[str]) -> SettingValue:
@@ -178,11 +171,6 @@ HOST_LAYERS = "--cpu-offloading-num-layers"
 MAX_CHUNKS = 10_000
 
 
-def is_on(settings: Settings, option: str) -> bool:
-    """Whether a flag is given."""
-    return given(settings, option) is True
-
-
 def number(settings: Settings, option: str) -> int | None:
     """A whole number; None where it is not given or not known."""
     value = given(settings, option)
@@ -229,13 +217,7 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
 
 def accounted(settings: Settings) -> tuple[bool, bool]:
     """Whether embedding and loss count as a layer each."""
-    return is_on(settings, EMBEDDING), is_on(settings, LOSS)
-
-
-def is_even(settings: Settings) -> bool:
-    """Nothing makes stages or chunks differ."""
-    has_ends = any(number(settings, option) is not None for option in (FIRST, LAST))
-    return not word(settings, LAYOUT) and not has_ends and not any(accounted(settings))
+    return flag(settings, EMBEDDING), flag(settings, LOSS)
 
 
 def chosen(option: str, *words: object, why: str = "") -> KeyValue:

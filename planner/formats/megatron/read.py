@@ -27,7 +27,6 @@ from planner.formats.megatron.options import (
     load_options,
     options_by_dest,
     typed,
-    unknown_option,
 )
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
@@ -36,7 +35,7 @@ from planner.formats.shell.options import Entry, Launch, Launches, WordsReader, 
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.syntax import branch_places
 from planner.formats.shell.word import Command, Lines, Word, split_words
-from planner.spelling import alike
+from planner.spelling import alike, did_you_mean
 
 FORMAT = "megatron"
 # Key of the training script among the settings of a launch script.
@@ -226,7 +225,11 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
             reader.report(far[0], "unknown_key", message)
             far = []
         for entry in (*near, *far):
-            reader.report(entry, "unknown_key", unknown_option(entry.name))
+            hint = did_you_mean(entry.name[:100], known) or ""
+            message = (
+                f"unknown option; {hint}" if hint else f"unknown option of Megatron-LM {VERSION}"
+            )
+            reader.report(entry, "unknown_key", message)
 
 
 NEEDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size", "num_layers")

@@ -103,31 +103,31 @@ def _counted_layers(file: MegatronView) -> int:
     return file.num_layers and file.num_layers + sum(accounted(file.settings))
 
 
-@rule(ARGUMENTS)
-def pp_divides_layers(file: MegatronView) -> Violations:
+@rule(ARGUMENTS, key=PP)
+def pp_divides_layers(file: MegatronView) -> Refused:
     """Stages are equal unless a layout or the ends are given."""
-    layers = _counted_layers(file)
-    if layers % file.pp and not file.having(LAYOUT, CHUNKS, FIRST, LAST):
-        counted = f"must divide {layers} layers, embedding and loss counted where asked"
-        yield PP, f"{counted}; given {file.pp}, uneven stages need {LAYOUT}"
+    layers, is_free = _counted_layers(file), file.having(LAYOUT, CHUNKS, FIRST, LAST)
+    counted = f"must divide {layers} layers, embedding and loss counted where asked"
+    needed = f"{counted}; given {file.pp}, uneven stages need {LAYOUT}"
+    return {needed: layers % file.pp and not is_free}
 
 
-@rule(ARGUMENTS)
-def chunk_divides_stage(file: MegatronView) -> Violations:
+@rule(ARGUMENTS, key=CHUNK)
+def chunk_divides_stage(file: MegatronView) -> Refused:
     """Chunks of the size given fill every stage."""
-    size, layers = file.number(CHUNK), _counted_layers(file)
-    if size is None or not layers or layers % file.pp:
-        return
-    if size < 1 or (layers // file.pp) % size:
-        yield CHUNK, f"must divide the {layers // file.pp} layers of a stage; given {size}"
+    size, (layers, rest) = file.number(CHUNK), divmod(_counted_layers(file), file.pp)
+    is_wrong = size is not None and layers and not rest and (size < 1 or layers % size)
+    return {f"must divide the {layers} layers of a stage; given {size}": is_wrong}
 
 
-@rule.unenforced("megatron/core/transformer/transformer_block.py, when the model is built")
-def chunks_divide_stage(file: MegatronView) -> Violations:
+@rule.unenforced(
+    "megatron/core/transformer/transformer_block.py, when the model is built", key=CHUNKS
+)
+def chunks_divide_stage(file: MegatronView) -> Refused:
     """Each stage splits into the number of chunks given."""
     count, layers = file.number(CHUNKS), _counted_layers(file)
-    if count and not file.having(FIRST, LAST) and layers % (file.pp * count):
-        yield CHUNKS, f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}"
+    is_uneven = count and not file.having(FIRST, LAST) and layers % (file.pp * count)
+    return {f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}": is_uneven}
 
 
 @rule(ARGUMENTS)
@@ -173,12 +173,11 @@ def layout_holds_mtp(file: MegatronView) -> Violations:
         yield LAYOUT, "has layers m before a stage's last part; allowed is the last"
 
 
-@rule(CONFIG)
-def layout_stands_alone(file: MegatronView) -> Violations:
+@rule(CONFIG, key=LAYOUT)
+def layout_stands_alone(file: MegatronView) -> Refused:
     """A layout leaves nothing to the other options of uneven stages."""
     found = file.having(FIRST, LAST, EMBEDDING, LOSS)
-    if file.has(LAYOUT) and found:
-        yield LAYOUT, f"cannot stand beside {', '.join(found)}"
+    return {f"cannot stand beside {', '.join(found)}": file.has(LAYOUT) and found}
 
 
 @rule(CONFIG, says=f"cannot stand beside {EMBEDDING} or {LOSS}")
@@ -210,12 +209,12 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
         yield given[0], f"every stage must split into {vpp} chunks; given {ends}"
 
 
-@rule(ARGUMENTS)
-def chunks_need_stages(file: MegatronView) -> Violations:
+@rule(ARGUMENTS, key=PP)
+def chunks_need_stages(file: MegatronView) -> Refused:
     """Interleaving needs two stages, without overlapped transfers three."""
-    least = 3 if file.on("--no-overlap-p2p-communication") else 2
-    if file.vpp > 1 and file.pp < least:
-        yield PP, f"{file.vpp} chunks per stage need {least} stages; given {file.pp}"
+    least = 3 if file.flag("--no-overlap-p2p-communication") else 2
+    needed = f"{file.vpp} chunks per stage need {least} stages; given {file.pp}"
+    return {needed: file.vpp > 1 and file.pp < least}
 
 
 @rule("megatron/core/pipeline_parallel/schedules.py")
@@ -231,13 +230,12 @@ def micro_batches_fill_chunks(file: MegatronView) -> Violations:
         yield BATCH, f"{count} micro-batches leave {count % group} in the last group of {group}"
 
 
-@rule(ARGUMENTS)
-def batch_divides(file: MegatronView) -> Violations:
+@rule(ARGUMENTS, key=BATCH)
+def batch_divides(file: MegatronView) -> Refused:
     """Micro-batches of equal size make up the batch on every replica."""
     each = file.micro_batch * file.dp
-    if each and file.global_batch % each:
-        what = f"a multiple of micro-batch {file.micro_batch} x dp {file.dp} = {each}"
-        yield BATCH, f"must be {what}; given {file.global_batch}"
+    what = f"a multiple of micro-batch {file.micro_batch} x dp {file.dp} = {each}"
+    return {f"must be {what}; given {file.global_batch}": each and file.global_batch % each}
 
 
 @rule(
@@ -251,13 +249,13 @@ def cp_divides_sequence(file: MegatronView) -> bool:
     return file.cp > 1 and file.seq_len % (2 * file.cp) > 0
 
 
-@rule(ARGUMENTS)
-def positions_cover_sequence(file: MegatronView) -> Violations:
+@rule(ARGUMENTS, key="--max-position-embeddings")
+def positions_cover_sequence(file: MegatronView) -> Refused:
     """No sequence is longer than the positions."""
     given = "--encoder-seq-length" if file.has("--encoder-seq-length") else "--seq-length"
     most, length = file.number("--max-position-embeddings"), file.number(given) or 1
-    if most is not None and most < length:
-        yield "--max-position-embeddings", f"must be at least {given} {length}; given {most}"
+    is_short = most is not None and most < length
+    return {f"must be at least {given} {length}; given {most}": is_short}
 
 
 @rule(ARGUMENTS)
@@ -300,12 +298,12 @@ def exchange_is_known(file: MegatronView) -> Refused:
     }
 
 
-@rule(CONFIG)
-def exchange_fits_layers(file: MegatronView) -> Violations:
+@rule(CONFIG, key=CP_TYPE)
+def exchange_fits_layers(file: MegatronView) -> Refused:
     """One way of context parallelism serves all layers, or every layer names its own."""
-    count = len(file.words(CP_TYPE))
-    if file.cp > 1 and file.num_layers and count not in (0, 1, file.num_layers):
-        yield CP_TYPE, f"must name 1 way or {file.num_layers}, one per layer; given {count}"
+    count, layers = len(file.words(CP_TYPE)), file.num_layers
+    is_other = file.cp > 1 and layers and count not in (0, 1, layers)
+    return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
 
 
 @rule(ARGUMENTS, key="--expert-model-parallel-size")
@@ -330,7 +328,7 @@ def ep_divides_experts(file: MegatronView) -> Refused:
 )
 def inner_stages_keep_dp(file: MegatronView) -> bool:
     """With stages inside data parallelism, experts have the same data parallelism."""
-    return file.on("--use-tp-pp-dp-mapping") and file.pp > 1 and file.dp != file.expert_dp
+    return file.flag("--use-tp-pp-dp-mapping") and file.pp > 1 and file.dp != file.expert_dp
 
 
 @rule(_STATE, key="--num-distributed-optimizer-instances")

@@ -66,7 +66,7 @@ def train_length_given_once(file: MegatronView) -> bool:
 )
 def sequence_parallel_needs_tp(file: MegatronView) -> bool:
     """With one tensor-parallel rank there is nothing to split."""
-    return file.on(SP) and file.tp == 1
+    return file.flag(SP) and file.tp == 1
 
 
 @rule.unenforced(
@@ -76,7 +76,7 @@ def sequence_parallel_needs_tp(file: MegatronView) -> bool:
 )
 def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
     """A mixture refuses to train with tensor parallelism alone."""
-    return bool(file.num_experts and file.tp > 1 and not file.on(SP))
+    return bool(file.num_experts and file.tp > 1 and not file.flag(SP))
 
 
 @rule(
@@ -86,7 +86,7 @@ def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
 )
 def tp_overlap_needs_sequence_parallel(file: MegatronView) -> bool:
     """Only gathers and scatters of sequence parallelism can be overlapped."""
-    return file.on("--tp-comm-overlap") and (not file.on(SP) or file.tp == 1)
+    return file.flag("--tp-comm-overlap") and (not file.flag(SP) or file.tp == 1)
 
 
 @rule(
@@ -99,14 +99,14 @@ def tp_overlap_needs_sequence_parallel(file: MegatronView) -> bool:
 )
 def expert_bias_needs_whole_experts(file: MegatronView) -> bool:
     """Experts with biases are not split."""
-    return file.has("--num-experts") and not file.on("--disable-bias-linear") and file.etp > 1
+    return file.has("--num-experts") and not file.flag("--disable-bias-linear") and file.etp > 1
 
 
 @rule(CONFIG, key="--moe-router-topk", says="1 needs --moe-router-pre-softmax")
 def single_expert_needs_pre_softmax(file: MegatronView) -> bool:
     """The softmax over one chosen expert has no gradient."""
     is_softmax = file.word(SCORE, "softmax") == "softmax"
-    is_free = file.on("--moe-router-pre-softmax") or "sinkhorn" in file.words(BALANCING)
+    is_free = file.flag("--moe-router-pre-softmax") or "sinkhorn" in file.words(BALANCING)
     return file.number("--moe-router-topk") == 1 and is_softmax and not is_free
 
 
@@ -115,7 +115,7 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
     """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
     factor = as_number(file[CAPACITY])
     has_factor = factor is not None and factor >= 0
-    if file.on(PADS) and not has_factor:
+    if file.flag(PADS) and not has_factor:
         yield PADS, f"needs {CAPACITY}"
     others = [each for each in file.words(BALANCING) if each not in _LOSSES]
     if has_factor and others:
@@ -126,7 +126,7 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
 def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
     """Offsets that balance the experts go with sigmoid scores."""
     score = file.word(SCORE, "softmax")
-    is_other = file.on("--moe-router-enable-expert-bias") and score not in (
+    is_other = file.flag("--moe-router-enable-expert-bias") and score not in (
         "sigmoid",
         "sqrtsoftplus",
     )
@@ -141,28 +141,28 @@ def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
 def shared_expert_overlap_needs_exchange(file: MegatronView) -> bool:
     """The shared expert hides an all-to-all."""
     has_shared = file.has("--moe-shared-expert-intermediate-size")
-    overlaps = file.on("--moe-shared-expert-overlap") and has_shared
+    overlaps = file.flag("--moe-shared-expert-overlap") and has_shared
     return file.dispatcher == "allgather" and overlaps
 
 
 @rule(ARGUMENTS, key="--group-query-attention", says="cannot stand beside --multi-latent-attention")
 def latent_attention_excludes_groups(file: MegatronView) -> bool:
     """Latent attention has no query groups."""
-    return file.on("--group-query-attention") and file.on("--multi-latent-attention")
+    return file.flag("--group-query-attention") and file.flag("--multi-latent-attention")
 
 
 @rule(CONFIG, key="--squared-relu", says="needs --no-bias-gelu-fusion or --disable-bias-linear")
 def squared_relu_excludes_fusion(file: MegatronView) -> bool:
     """The fused bias knows gelu and swiglu."""
-    is_apart = file.on("--no-bias-gelu-fusion") or file.on("--disable-bias-linear")
-    return file.on("--squared-relu") and not is_apart
+    is_apart = file.flag("--no-bias-gelu-fusion") or file.flag("--disable-bias-linear")
+    return file.flag("--squared-relu") and not is_apart
 
 
 @rule(ARGUMENTS, key=MTP)
 def mtp_shifts_positions(file: MegatronView) -> Refused:
     """Further tokens are shifted: positions are rotary, or there are none."""
     kind, count = file.word("--position-embedding-type", "learned_absolute"), file.number(MTP)
-    is_rotary = file.on("--use-rotary-position-embeddings") or kind in ("rope", "none")
+    is_rotary = file.flag("--use-rotary-position-embeddings") or kind in ("rope", "none")
     text = f"{count} needs --position-embedding-type rope or none; given {kind}"
     return {text: count and not is_rotary}
 

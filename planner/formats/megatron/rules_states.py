@@ -29,12 +29,11 @@ KNOWN_MODULES = (
 rule = Rules(MegatronView)
 
 
-@rule(CONFIG)
-def full_recompute_is_complete(file: MegatronView) -> Violations:
+@rule(CONFIG, key=GRANULARITY)
+def full_recompute_is_complete(file: MegatronView) -> Refused:
     """Full recomputation is told how and how many layers."""
     missing = [option for option in (METHOD, UNIT) if option not in file.settings]
-    if file.granularity == "full" and missing:
-        yield GRANULARITY, f"full needs {' and '.join(missing)}"
+    return {f"full needs {' and '.join(missing)}": file.granularity == "full" and missing}
 
 
 @rule.unenforced(
@@ -44,7 +43,7 @@ def full_recompute_is_complete(file: MegatronView) -> Violations:
 def recompute_has_a_granularity(file: MegatronView) -> list[str]:
     """Without one nothing is recomputed, whatever method and layers say."""
     found = [option for option in (METHOD, UNIT, MODULES) if option in file.settings]
-    is_open = GRANULARITY in file.settings or file.on("--recompute-activations")
+    is_open = GRANULARITY in file.settings or file.flag("--recompute-activations")
     return [] if is_open else found[:1]
 
 
@@ -66,10 +65,10 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
     grouped, latent = "--moe-grouped-gemm", "--multi-latent-attention"
     delayed, overlap = "fp8 with delayed scaling", "--moe-shared-expert-overlap"
     refused = {
-        f"moe_act needs {grouped}": not file.on(grouped),
-        f"moe_act cannot stand beside {delayed}": is_delayed and file.on(grouped),
-        f"mla_up_proj needs {latent}": not file.on(latent),
-        f"shared_experts cannot stand beside {overlap}": file.on(overlap) and has_shared,
+        f"moe_act needs {grouped}": not file.flag(grouped),
+        f"moe_act cannot stand beside {delayed}": is_delayed and file.flag(grouped),
+        f"mla_up_proj needs {latent}": not file.flag(latent),
+        f"shared_experts cannot stand beside {overlap}": file.flag(overlap) and has_shared,
         f"layernorm cannot stand beside {delayed}": is_delayed,
     }
     others = [name for name in modules if name not in KNOWN_MODULES]
@@ -85,8 +84,8 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
 )
 def distributed_activations_need_full(file: MegatronView) -> bool:
     """Saved inputs are shared out over tp ranks under full recomputation only."""
-    is_shared = file.tp > 1 and not file.on(SP) and file.granularity == "full"
-    return file.on("--distribute-saved-activations") and not is_shared
+    is_shared = file.tp > 1 and not file.flag(SP) and file.granularity == "full"
+    return file.flag("--distribute-saved-activations") and not is_shared
 
 
 @rule(CONFIG, key=HOST_LAYERS)
@@ -115,17 +114,11 @@ def fine_grained_offload_setup(file: MegatronView) -> Refused:
 def offload_modules_exist(file: MegatronView) -> Refused:
     """Only modules that can be offloaded are, and attention's projection with its core."""
     modules = file.words("--offload-modules")
-    known = [
-        "core_attn",
-        "attn_proj",
-        "expert_fc1",
-        "fused_group_mlp",
-        "moe_act",
-        "attn_norm",
-        "mlp_norm",
-        "qkv_linear",
-    ]
-    allowed = ", ".join(known)
+    allowed = (
+        "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, "
+        "qkv_linear"
+    )
+    known = allowed.split(", ")
     lacks_core = "attn_proj" in modules and "core_attn" not in modules
     return {
         **{f"unknown {name}; allowed are {allowed}": name not in known for name in modules},
@@ -137,13 +130,13 @@ def offload_modules_exist(file: MegatronView) -> Refused:
 def optimizer_offload_setup(file: MegatronView) -> Refused:
     """The offloaded optimizer is the precision-aware one."""
     recipe = file.word("--fp8-recipe", "delayed")
-    is_scaled_else = file.on("--fp8-param-gather") and recipe != "delayed"
+    is_scaled_else = file.flag("--fp8-param-gather") and recipe != "delayed"
     with_gather = f"with --fp8-param-gather needs --fp8-recipe delayed; given {recipe}"
-    return {f"needs {AWARE}": not file.on(AWARE), with_gather: is_scaled_else}
+    return {f"needs {AWARE}": not file.flag(AWARE), with_gather: is_scaled_else}
 
 
 def _is_sharded(file: MegatronView) -> bool:
-    return file.on(SHARDED) or file.on(FSDP)
+    return file.flag(SHARDED) or file.flag(FSDP)
 
 
 @rule("megatron/core/optimizer/optimizer_config.py", key=AWARE, on=AWARE)
@@ -161,7 +154,7 @@ def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     """Other states than fp32 belong to the precision-aware optimizer."""
     options = ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
     small = [option for option in options if file.word(option, "fp32") != "fp32"]
-    return [] if file.on(AWARE) else small
+    return [] if file.flag(AWARE) else small
 
 
 @rule.unenforced(
@@ -186,7 +179,7 @@ def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     """Gathered weights are overlapped where sharded gradients are."""
     return {
         f"needs {SHARDED} or {FSDP}": not _is_sharded(file),
-        "needs --overlap-grad-reduce": not file.on("--overlap-grad-reduce"),
+        "needs --overlap-grad-reduce": not file.flag("--overlap-grad-reduce"),
     }
 
 
@@ -197,8 +190,8 @@ def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
 )
 def step_overlap_needs_chunks(file: MegatronView) -> bool:
     """Gathering during the optimizer's step goes chunk by chunk."""
-    goes_by_chunks = file.vpp > 1 and file.on(GATHER) and file.on(SHARDED)
-    return file.on("--overlap-param-gather-with-optimizer-step") and not goes_by_chunks
+    goes_by_chunks = file.vpp > 1 and file.flag(GATHER) and file.flag(SHARDED)
+    return file.flag("--overlap-param-gather-with-optimizer-step") and not goes_by_chunks
 
 
 @rule(ARGUMENTS, key=FSDP, on=FSDP)
@@ -218,13 +211,13 @@ def megatron_fsdp_setup(file: MegatronView) -> Refused:
 )
 def megatron_fsdp_takes_all_processes(file: MegatronView) -> bool:
     """Megatron-FSDP lays its mesh over all processes: pipeline stages have no place in it."""
-    return file.on(FSDP) and file.pp > 1
+    return file.flag(FSDP) and file.pp > 1
 
 
 @rule(ARGUMENTS, key=FSDP, says="needs --optimizer adam or sgd; given {file.optimizer}")
 def megatron_fsdp_optimizer(file: MegatronView) -> bool:
     """Megatron-FSDP updates its shards with Adam or SGD."""
-    return file.on(FSDP) and file.optimizer not in ("adam", "sgd")
+    return file.flag(FSDP) and file.optimizer not in ("adam", "sgd")
 
 
 @rule.unenforced(
@@ -234,7 +227,7 @@ def megatron_fsdp_optimizer(file: MegatronView) -> bool:
 )
 def double_buffer_excludes_batches(file: MegatronView) -> bool:
     """Expert exchange beside another micro-batch needs more than two buffers of a layer."""
-    return file.on(FSDP) and file.on("--fsdp-double-buffer") and file.on(EXCHANGE)
+    return file.flag(FSDP) and file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE)
 
 
 def _needs(missing: Refused) -> Refused:
@@ -250,27 +243,26 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
     missing = {
         "--pipeline-model-parallel-size 1": file.pp > 1,
         "--expert-model-parallel-size 1": file.ep > 1,
-        f"no {SHARDED}": file.on(SHARDED),
+        f"no {SHARDED}": file.flag(SHARDED),
         f"{CONNECTIONS} unset or above 1": file.variable(CONNECTIONS) == "1",
-        fused: not file.on(fused),
-        tied: not file.on(tied),
+        fused: not file.flag(fused),
+        tied: not file.flag(tied),
     }
     return _needs(missing)
 
 
 def _needs_one_queue(file: MegatronView) -> bool:
     is_ordered = keeps_order(file.world.compute_capability)
-    is_free = file.on(FSDP) or file.on(FSDP2) or file.on(EXCHANGE) or is_ordered
+    is_free = file.flag(FSDP) or file.flag(FSDP2) or file.flag(EXCHANGE) or is_ordered
     return file.is_script and not is_free and file.tp * file.cp > 1
 
 
-@rule(ARGUMENTS)
-def connections_keep_order(file: MegatronView) -> Violations:
+@rule(ARGUMENTS, key=CONNECTIONS)
+def connections_keep_order(file: MegatronView) -> Refused:
     """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
     given = file.variable(CONNECTIONS)
-    if _needs_one_queue(file) and given not in (None, "1"):
-        needed = "must be 1 with tensor or context parallelism before Blackwell"
-        yield CONNECTIONS, f"{needed}; given {given}"
+    needed = "must be 1 with tensor or context parallelism before Blackwell"
+    return {f"{needed}; given {given}": _needs_one_queue(file) and given not in (None, "1")}
 
 
 @rule(
@@ -296,9 +288,9 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
         "several chunks per stage": file.pp > 1 and file.vpp == 1,
         "no full recomputation": file.granularity == "full",
         f"no moe among {MODULES}": "moe" in file.words(MODULES),
-        "--bf16 or --fp16": not (file.on("--bf16") or file.on("--fp16")),
+        "--bf16 or --fp16": not (file.flag("--bf16") or file.flag("--fp16")),
         f"at most 1 of {MTP}": (file.number(MTP) or 0) > 1,
-        "no --moe-shared-expert-overlap": file.on("--moe-shared-expert-overlap"),
+        "no --moe-shared-expert-overlap": file.flag("--moe-shared-expert-overlap"),
     }
     return _needs(missing)
 
@@ -306,7 +298,7 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
 @rule(CONFIG, key="--delay-wgrad-compute", says=f"needs {EXCHANGE}")
 def delayed_gradients_need_exchange(file: MegatronView) -> bool:
     """Weight gradients are put off to give expert exchange something to run beside."""
-    return file.on("--delay-wgrad-compute") and not file.on(EXCHANGE)
+    return file.flag("--delay-wgrad-compute") and not file.flag(EXCHANGE)
 
 
 @rule(f"{ARGUMENTS}, {CONFIG}")

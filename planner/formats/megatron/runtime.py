@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.formats.decision import Decided, KeyValue, Of, several, switched
-from planner.formats.megatron.options import Choices, choices, is_on
-from planner.formats.settings import Settings, as_number, given, word
+from planner.formats.megatron.options import Choices, choices
+from planner.formats.settings import Settings, as_number, flag, given, word
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
@@ -108,15 +108,15 @@ of_exchange: Of = several(
 def of_runtime(settings: Settings) -> Decided:
     """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
     yield from of_exchange(settings)
-    is_16_bits = is_on(settings, "--bf16") or is_on(settings, "--fp16")
+    is_16_bits = flag(settings, "--bf16") or flag(settings, "--fp16")
     held = 2 if is_16_bits else 0
     key = FP32_GRADIENTS
-    if is_on(settings, "--use-megatron-fsdp"):
+    if flag(settings, "--use-megatron-fsdp"):
         key, is_fp32 = FSDP_GRADIENTS, word(settings, FSDP_GRADIENTS) == "fp32"
-    elif is_on(settings, BF16_GRADIENTS):
+    elif flag(settings, BF16_GRADIENTS):
         key, held, is_fp32 = BF16_GRADIENTS, 2, False
     else:
-        is_fp32 = is_on(settings, FP32_GRADIENTS) or is_on(settings, "--bf16")
+        is_fp32 = flag(settings, FP32_GRADIENTS) or flag(settings, "--bf16")
     if held or is_fp32:
         yield "gradient_bytes", key, 4 if is_fp32 else held
 
@@ -125,7 +125,7 @@ def traits_of(settings: Settings) -> Iterator[Setting]:
     """The capacity of experts that a file asks for."""
     factor = as_number(given(settings, CAPACITY))
     if factor is not None and factor > 0:
-        yield from capacity_settings(factor, pads=is_on(settings, PADS))
+        yield from capacity_settings(factor, pads=flag(settings, PADS))
 
 
 def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.formats.format import Located
 from planner.formats.megatron.decisions import SIZES
-from planner.formats.megatron.options import ETP, PP, TP, is_on, names, number, whole
+from planner.formats.megatron.options import ETP, PP, TP, names, number, whole
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
@@ -55,10 +55,6 @@ class MegatronView(ConfigView):
             self.unresolved.add(option)
         return self.settings
 
-    def on(self, option: str) -> bool:
-        """Whether a flag is given."""
-        return is_on(self.settings, option)
-
     def has(self, option: str) -> bool:
         """Whether an option is given with a known value."""
         return given(self.settings, option) is not None
@@ -105,9 +101,9 @@ class MegatronView(ConfigView):
     @property
     def num_kv_heads(self) -> int:
         """Key and value heads."""
-        if self.on("--multi-latent-attention"):
+        if self.flag("--multi-latent-attention"):
             return self.num_heads
-        if self.on("--group-query-attention"):
+        if self.flag("--group-query-attention"):
             return self.query_groups
         value = self.world.decisions.get("model.num_kv_heads", self.num_heads)
         return value if type(value) is int else 0
@@ -115,7 +111,7 @@ class MegatronView(ConfigView):
     @property
     def granularity(self) -> str:
         """What is recomputed: full, selective, or empty: nothing."""
-        if self.on("--recompute-activations"):
+        if self.flag("--recompute-activations"):
             return "selective"
         return self.word("--recompute-granularity")
 

@@ -65,8 +65,8 @@ WITH_VALUE = frozenset(
 # Programs whose own options begin where they stand among the words of srun.
 _OTHERS = ("torchrun", "mpirun", "mpiexec", "python", "python3")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
-# What Slurm sets where a job asks for so much.
-_VARIABLES = {
+# Variables that Slurm sets where a job asks for so much.
+SLURM_VARIABLES = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
     "--gpus": ("SLURM_GPUS",),
@@ -92,15 +92,9 @@ def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
             spelled, start = _SHORT[name[:2]], 2
         is_torchruns = spelled in (NNODES, NPROC_PER_NODE)
         start, value = (start, word) if start < len(word.text) else (0, following)
-        if value and (is_torchruns or (is_slurm and spelled in _VARIABLES)):
+        if value and (is_torchruns or (is_slurm and spelled in SLURM_VARIABLES)):
             found = _NUMBER.fullmatch(value.text, start)
             yield spelled, value.cut(*(found.span(1) if found else (start, len(value.text))))
-
-
-def slurm_variables(words: Sequence[Word]) -> dict[str, Word]:
-    """Variables that Slurm sets where a job asks for so much."""
-    values = launcher_values(words)
-    return {each: value for name, value in values for each in _VARIABLES.get(name, ())}
 
 
 def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Located]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.expansion import NUMBER, WORDS, Expander, Value
-from planner.formats.shell.launch import SBATCH, slurm_variables
+from planner.formats.shell.launch import SBATCH, SLURM_VARIABLES, launcher_values
 from planner.formats.shell.syntax import ScriptError, parsed
 from planner.formats.shell.word import Char, Command, Lines, Word, spaced, split_words
 
@@ -70,7 +70,8 @@ class Script(Expander):
         for node in root.children:
             if node.type == "comment" and self.written(node).startswith(SBATCH):
                 self.outer += split_words(Word(self.source[slice(*self.span(node))]))
-        self.values |= {name: (word,) for name, word in slurm_variables(self.outer).items()}
+        for option, word in launcher_values(self.outer):
+            self.values |= dict.fromkeys(SLURM_VARIABLES.get(option, ()), (word,))
         self._run(root)
 
     def _run(self, node: "Node") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from planner.documents.schema import wrongs
 from planner.errors import InputError
 from planner.formats.format import Located, ParsedConfig, SourceText
-from planner.formats.settings import Settings, finding_at
+from planner.formats.settings import finding_at
 from planner.formats.shell.launch import number_of
 from planner.formats.shell.word import Word
 from planner.formats.torchtitan.keys import (
@@ -39,8 +39,6 @@ ALIASES = {
     "training.batch_size": "training.local_batch_size",
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
 }
-# Policies that plans have; of every n-th layer they have none.
-KNOWN = ("none", "selective", "full")
 _OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 
 
@@ -90,7 +88,18 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Pa
         if found:
             message = f"{brief(named[name].value)} given; {found[0].allowed}"
             findings.append(finding_at(f"{NAME}.bad_value", path, named[name], message))
-    settings |= _policy(given) | _release(given)
+    # Selective checkpointing of every n-th layer, its default then, is none that is known now.
+    mode = given.get("activation_checkpoint.mode")
+    option = "activation_checkpoint.selective_ac_option"
+    chosen = given.get(option, Located(value="2", key=option))
+    if (mode is None or mode.value == "selective") and chosen.value != "op":
+        settings[POLICY] = chosen
+    # Degrees stand in a section of their own since 2025.
+    is_new = any(key.startswith("parallelism.") for key in given)
+    compiled = (given.get(key) for key in ("compile.enable", "training.compile"))
+    is_eager = not is_new and not any(value and value.value for value in compiled)
+    year = "2025" if is_new else "2024-eager" if is_eager else "2024"
+    settings[RELEASE] = Located(value=year, key=RELEASE)
     # The present release may have a config of the model's name and flavour; its defaults are not
     # the file's.
     model, flavor = (
@@ -101,6 +110,8 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Pa
     own = f"{NAME}_{shape.get('num_layers', 0)}_layers"
     settings["module"] = replace(flavor, value=OWN_MODULE)
     settings["config"] = replace(flavor, value=own)
+    # Of every n-th layer plans have no policy.
+    is_other = POLICY in settings and settings[POLICY].value not in ("none", "selective", "full")
     decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
     if "parallelism.expert_tensor_parallel_degree" in given:
         decisions["etp"] = given["parallelism.expert_tensor_parallel_degree"]
@@ -112,7 +123,7 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Pa
         settings=settings,
         decisions=decisions,
         findings=tuple(findings),
-        assumes=("recompute",) * (settings[POLICY].value not in KNOWN if POLICY in settings else 0),
+        assumes=("recompute",) * is_other,
     )
 
 
@@ -132,21 +143,3 @@ def _renamed(key: str) -> str:
     section, _, name = key.partition(".")
     moved = (f"{new}.{name}" for new in ("parallelism", "training") if section in SECTIONS)
     return next((each for each in (ALIASES.get(key, ""), *moved) if each in DECIDING), "")
-
-
-def _policy(given: Settings) -> dict[str, Located]:
-    """Selective checkpointing of every n-th layer, its default then, is none that is known now."""
-    mode = given.get("activation_checkpoint.mode")
-    option = "activation_checkpoint.selective_ac_option"
-    chosen = given.get(option, Located(value="2", key=option))
-    is_selective = mode is None or mode.value == "selective"
-    return {POLICY: chosen} if is_selective and chosen.value != "op" else {}
-
-
-def _release(given: Settings) -> dict[str, Located]:
-    """The profile: degrees stand in a section of their own since 2025."""
-    is_new = any(key.startswith("parallelism.") for key in given)
-    compiled = (given.get(key) for key in ("compile.enable", "training.compile"))
-    is_eager = not is_new and not any(value and value.value for value in compiled)
-    year = "2025" if is_new else "2024-eager" if is_eager else "2024"
-    return {RELEASE: Located(value=year, key=RELEASE)}

@@ -344,14 +344,12 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     each, rest = divmod(file.parts, file.pp)
     is_computed = file[key.PARTS] is None and file[key.LAYERS] and each and not rest
     is_single, is_known = file.schedule in SINGLE, file.schedule not in ("", "other")
+    is_short = is_known and not is_single and each < 2
     return {
-        f"{each} model parts per rank; the schedule takes 1": is_computed
-        and is_single
-        and each != 1,
-        f"{each} model part per rank; the schedule needs 2": is_computed
-        and is_known
-        and not is_single
-        and each < 2,
+        f"{each} model parts per rank; the schedule takes 1": (
+            is_computed and is_single and each != 1
+        ),
+        f"{each} model part per rank; the schedule needs 2": is_computed and is_short,
     }
 
 
