@@ -23,9 +23,8 @@ from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.utils import groups
 from drawn_deepspeed import expressible, spaces
 
-from planner.formats.deepspeed.format import read_hostfile, write_hostfile
+from planner.formats.deepspeed.format import read, read_hostfile, write_hostfile
 from planner.formats.deepspeed.keys import schema
-from planner.formats.deepspeed.read import read
 from planner.formats.format import Format, FormatRule, SourceText
 from planner.formats.registry import load_format
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from planner.documents.json_nodes import parse_json
 from planner.documents.nodes import Node
 from planner.errors import ExpressError, InputError
-from planner.formats.deepspeed.format import RULES, emit, write_into
-from planner.formats.deepspeed.read import read, recognise
+from planner.formats.deepspeed.format import RULES, emit, read, recognise, write_into
 from planner.formats.format import CheckContext, Format, SourceText
 from planner.formats.registry import load_format
 

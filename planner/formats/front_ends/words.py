@@ -8,7 +8,7 @@ from planner.documents.tree import parsed_object
 from planner.errors import InputError
 from planner.formats.accelerate.format import read as read_accelerate
 from planner.formats.accelerate.keys import type_of
-from planner.formats.deepspeed.read import read as read_deepspeed
+from planner.formats.deepspeed.format import read as read_deepspeed
 from planner.formats.format import Finding, Located, ParsedConfig, Severity, SourceText, listed
 from planner.formats.front_ends.content import Content, OutsideError, source_named
 from planner.formats.front_ends.tools import FrontEnd

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.formats.deepspeed.read import read, recognise
+from planner.formats.deepspeed.format import read, recognise
 from planner.formats.format import SourceText
 
 BATCH = (
