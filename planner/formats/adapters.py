@@ -6,14 +6,13 @@ The file of adapters says what PEFT trains and how transformers loads what stays
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from planner.cost.context import Context
 from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
 from planner.formats.format import ExplainedKey, OutputFile, SourceText
-from planner.spec.job import Precision
 from planner.spec.training import (
     ALL_LINEAR,
     MAX_RANK,
@@ -26,7 +25,6 @@ from planner.spec.traits import Setting
 
 FILE = "adapter.json"
 SUFFIX = "_proj"
-_DTYPES: Mapping[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
 _NF4 = {
     "load_in_4bit": True,
     "bnb_4bit_quant_type": "nf4",
@@ -61,7 +59,7 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
         }
     }
     if training.mode == "qlora":
-        dtype = _DTYPES[context.job.precision]
+        dtype = {"bf16": "bfloat16", "fp16": "float16"}[context.job.precision]
         types = {"bnb_4bit_compute_dtype": dtype, "bnb_4bit_quant_storage": dtype}
         content["quantization"] = {**_NF4, **types}
     return (OutputFile(name=FILE, text=json.dumps(content, indent=2) + "\n"),)

@@ -114,11 +114,6 @@ def unbuilt(context: Context) -> Iterator[str]:
 
 
 TITLE = "Megatron-Bridge"
-VARIABLES = {
-    "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
-    "LEARNING_RATE": "peak learning rate",
-}
-FROZEN = {"PRETRAINED_CHECKPOINT": "folder of the frozen weights in Megatron's format"}
 _EXCHANGE = KeyMapping(
     names=("expert_exchange",),
     keys=("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
@@ -133,15 +128,6 @@ _BESIDE = (
     *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
     *(*_EXCHANGE.keys, *_CAPACITY.keys),
 )
-# What no repair changes: where a file says nothing of it, it is the recipe's.
-_OF_JOB = {
-    "global_batch",
-    "seq_len",
-    "precision",
-    "optimizer",
-    "expert_exchange",
-    "mtp_layers",
-}
 
 
 def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -216,8 +202,15 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         f"{'++' * key.startswith((f'{PRECISION}.', f'{PEFT}.'))}{key}={value}"
         for key, value, _ in found
     ]
-    frozen = FROZEN if training.is_frozen else {}
-    variables = VARIABLES | frozen
+    text = "".join(f"{shlex.quote(word)}\n" for word in words)
+    variables = {
+        "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
+        "LEARNING_RATE": "peak learning rate",
+    }
+    words.append("optimizer.lr=${LEARNING_RATE}")
+    if training.is_frozen:
+        variables["PRETRAINED_CHECKPOINT"] = "folder of the frozen weights in Megatron's format"
+        words.append(f"{CHECKPOINT}=${{PRETRAINED_CHECKPOINT}}")
     if not recipe:
         task = "peft" if training.is_frozen else "pretrain"
         variables["RECIPE"] = (
@@ -225,17 +218,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
         )
     return Emitted(
-        files=(
-            OutputFile(name="bridge.overrides", text="".join(f"{shlex.quote(w)}\n" for w in words)),
-        ),
-        command=(
-            "${TRAIN_SCRIPT}",
-            "--recipe",
-            recipe or "${RECIPE}",
-            *words,
-            "optimizer.lr=${LEARNING_RATE}",
-            *(f"{CHECKPOINT}=${{{name}}}" for name in frozen),
-        ),
+        files=(OutputFile(name="bridge.overrides", text=text),),
+        command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}", *words),
         environment=environment(context, strategy),
         variables=variables,
         decided=tuple(
@@ -296,10 +280,12 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     refuse(TITLE, list(reasons(context, strategy)))
     given, lines = read(source).settings, _lines(context, strategy)
     stated = translated(given)
+    # What no repair changes: where a file says nothing of it, it is the recipe's.
+    of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
     rows = [
         row
         for row in TABLE
-        if not _OF_JOB.issuperset(row.names) or any(key in stated for key in row.keys)
+        if not of_job.issuperset(row.names) or any(key in stated for key in row.keys)
     ]
     found = decisions.edits(rows, stated, lines.values())
     texts = {

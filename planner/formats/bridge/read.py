@@ -47,10 +47,6 @@ _MISTYPED = re.compile(r"\s\+{0,2}(?:model|train)\.\w+=")
 # Overrides of NeMo before Megatron-Bridge.
 _OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
 RECIPE = "run_recipe.py"
-DEGREES = tuple(
-    f"model.{name}_parallel_size"
-    for name in ("tensor_model", "pipeline_model", "context", "expert_model")
-)
 # Keys without a field: a name, or nothing.
 _WHOLE = (PRECISION, PEFT)
 _TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
@@ -153,8 +149,12 @@ def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[s
     """That the command names a recipe, and the degrees that it sets and nothing overrides."""
     if not any(word.text.startswith(NAMED) for word in words):
         return {}
-    recipe = {NAMED: Located(value=True, key=NAMED)}
-    return recipe | {key: Located(value=None, key=key) for key in DEGREES if key not in settings}
+    found = {NAMED: Located(value=True, key=NAMED)}
+    for name in ("tensor_model", "pipeline_model", "context", "expert_model"):
+        key = f"model.{name}_parallel_size"
+        if key not in settings:
+            found[key] = Located(value=None, key=key)
+    return found
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
@@ -183,29 +183,28 @@ def _value(each: Entry) -> object:
     return text
 
 
-GROUPED, HEADS = "model.num_query_groups", "model.num_attention_heads"
-NEEDED = ("model.num_layers", HEADS, "train.micro_batch_size")
-_OTHERS = {"dataset.seq_length": "--seq-length"}
-_DTYPE = re.compile(r"torch\.(float32|bfloat16|float16|uint8)")
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 
 
 def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
     """The reading of what is printed, by ``group.field``; None where it is not whole."""
-    if any(key not in given for key in NEEDED):
+    heads = "model.num_attention_heads"
+    if not given.keys() >= {heads, "model.num_layers", "train.micro_batch_size"}:
         return None
     words: dict[str, Located] = {}
     dests = {option.name: dest for dest, option in options_by_dest().items()}
     for key, place in given.items():
         # Fields of these groups have the names of Megatron's arguments.
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
-        option = _OTHERS.get(key) or (option_of(key) if is_printed else "")
+        option = option_of(key) if is_printed or key == "dataset.seq_length" else ""
         if option in dests and not (key == VIRTUAL and LAYOUT in given):
-            text = _DTYPE.sub(lambda found: _DTYPES[found[1]], str(place.value)).strip("'")
-            words[dests[option]] = Located(value=text, key=key, line=place.line)
+            text = str(place.value)
+            for dtype, short in _DTYPES.items():
+                text = text.replace(f"torch.{dtype}", short)
+            words[dests[option]] = Located(value=text.strip("'"), key=key, line=place.line)
     settings = settings_of(words)
-    groups = given.get(GROUPED)
-    if groups and groups.value != given[HEADS].value:
+    groups = given.get("model.num_query_groups")
+    if groups and groups.value != given[heads].value:
         settings["--group-query-attention"] = replace(groups, value=True)
     held = given.get("ddp.grad_reduce_in_fp32")
     reduced = ACCUMULATED if held and held.value == "True" else BF16_GRADIENTS

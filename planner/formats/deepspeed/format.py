@@ -240,13 +240,6 @@ def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> 
 
 
 FILE = "ds_config.json"
-_RATE = UserKey(
-    file=FILE,
-    key="lr",
-    what="peak learning rate, under optimizer.params; or take the optimizer out, where your script "
-    "brings its own",
-    section="optimizer",
-)
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
@@ -266,11 +259,15 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             "then `deepspeed --hostfile hostfile` starts your script from one of them"
         )
         decided.append(ExplainedKey(key=HOSTFILE.name, value=f"{count} hosts", why=why))
+    rate = (
+        "peak learning rate, under optimizer.params; or take the optimizer out, where your script "
+        "brings its own"
+    )
     return Emitted(
         files=tuple(files),
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": _script(strategy)},
-        open_keys=(_RATE,),
+        open_keys=(UserKey(file=FILE, key="lr", what=rate, section="optimizer"),),
         decided=(*decided, *liger_lines(context)),
     )
 

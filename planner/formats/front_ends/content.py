@@ -24,7 +24,6 @@ from planner.formats.trainer.format import is_json, places_in
 FILES = (".yaml", ".yml", ".json")
 # Variables that say how many processes a program's own launcher starts.
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
-MAX_LENGTH = 1000
 
 
 class OutsideError(InputError):
@@ -184,7 +183,7 @@ def source_named(path: str, name: Located) -> SourceText:
     OutsideError where the name leads out of the folders that belong to the file.
     """
     where, text = f"line {name.line}" if name.line else name.key, str(name.value)
-    if len(text) > MAX_LENGTH or "\0" in text or "\n" in text:
+    if len(text) > 1000 or "\0" in text or "\n" in text:
         raise InputError.single(path, where, "a name of a file is needed")
     folders, is_absolute = _folders_of(path), Path(text).is_absolute()
     found = next((folder / text for folder in folders if is_file(folder / text)), None)

@@ -351,13 +351,11 @@ def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[s
     ]
     said = {key: each for key, each in settings.items() if not _is_default(key, each.value)}
     found = engine.changes(table, said, [*others, *lines])
-    return {key: value for key, value in found.items() if not _is_said(settings, key, value)}
-
-
-def _is_said(settings: Settings, key: str, value: object) -> bool:
-    if key in settings and value is not REMOVED:
-        return bool(given(settings, key) == value)
-    return key not in settings and _is_default(key, value)
+    for key, value in list(found.items()):
+        is_said = key in settings and value is not REMOVED and given(settings, key) == value
+        if is_said or (key not in settings and _is_default(key, value)):
+            del found[key]
+    return found
 
 
 def _is_default(key: str, value: object) -> bool:

@@ -34,9 +34,9 @@ NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 GAP = Char(" ", (0, 0), (0, 0))
 # How a text is quoted decides which backslashes count and whether blanks part words. Behind the
 # equals sign of an assignment nothing is parted, though nothing is quoted.
-_BARE, _ASSIGNED, _HEREDOC = "", "=", "<<"
+_BARE, _ASSIGNED = "", "="
 _QUOTES = {"string": '"', "translated_string": '"', "raw_string": "'", "ansi_c_string": "'"}
-_ESCAPED_IN = {'"': '"\\$`', _HEREDOC: "\\$`"}
+_ESCAPED_IN = {'"': '"\\$`', "<<": "\\$`"}
 _LITERAL = re.compile(rf"\\(?P<escaped>\r?\n|.|$)|(?P<open>{PLACEHOLDER})|[^\\<]+|<", re.DOTALL)
 _BLANK = re.compile(r"(?:\s|\\\r?\n)*")
 _REFERENCE = re.compile(r"\$\{?(\w+|[@*])(\[[@*]\])?(?:(:?[-=+])(.*))?\}?", re.DOTALL)

@@ -74,8 +74,6 @@ SLURM_VARIABLES = {
     "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     "--gres": ("SLURM_GPUS_ON_NODE",),
 }
-# Options whose numbers are those of the whole job.
-_OF_JOB = (NNODES, "--nodes", "--ntasks", "--gpus")
 _NUMBER = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([1-9]\d{0,7})")
 
 
@@ -156,7 +154,8 @@ def processes_edit(
     count = processes(settings)
     if count is None or count.value == num_gpus or any(word.unknown for _, word in values):
         return
-    totals = [each for each in values if each[0] in _OF_JOB]
+    # Options whose numbers are those of the whole job.
+    totals = [each for each in values if each[0] in (NNODES, "--nodes", "--ntasks", "--gpus")]
     of_slurm = {word.origin for name, word in totals if name != NNODES}
     wanted = [(number_of(word.text) or 0) * num_gpus for _, word in totals]
     if not totals or any(number % count.value for number in wanted):

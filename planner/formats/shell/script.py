@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Arm = tuple[bool | None, "Iterable[Node]"]
 # Of statements in each other; a script with more is refused.
 MAX_DEPTH = 100
-# Of a command, in characters: functions that run each other end.
-_COST = 100
 # Nodes in which nothing is a statement.
 _NO_STATEMENTS = (*WORDS, "comment", "test_command", "heredoc_body")
 _NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statement", "command")
@@ -219,7 +217,8 @@ class Script(Expander):
     def _command(self, node: "Node") -> None:
         """A command with what stands behind its redirections, and what is nested in it."""
         body = node.children[0] if node.type == "redirected_statement" else node
-        self.budget.spend(_COST)
+        # So many characters for a command: functions that run each other end.
+        self.budget.spend(100)
         own = {}
         for each in body.children:
             if each.type == "variable_assignment" and (value := self._assigned(each)):

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from string import Template
-from typing import Any
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
-from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, which
+from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, told, which
 from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan.keys import (
@@ -41,7 +40,6 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
 
-PRECISIONS = ("bf16", "mxfp8")
 LEFT_OPEN = {
     "learning rate and its schedule": "--optimizer.param_groups.0.optimizer_kwargs.lr "
     "--lr_scheduler.warmup_steps --lr_scheduler.decay_type",
@@ -49,7 +47,6 @@ LEFT_OPEN = {
     "checkpoints": "--checkpoint.enable --checkpoint.interval",
     "evaluation": "--validator.enable --validator.freq",
 }
-_KINDS = {"llama3": "plain", "qwen3": "qk_norm", "deepseek_v3": "mla", "gpt_oss": "sinks"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +78,7 @@ def chosen_config(context: Context) -> Chosen | None:
 def unlike_configs(context: Context) -> Iterator[str]:
     """Why no config can be chosen."""
     model, precision, length = context.model, context.job.precision, context.job.seq_len
-    named, has_config = _named(context), precision in PRECISIONS
+    named, has_config = _named(context), precision in ("bf16", "mxfp8")
     most = named.max_seq_len if named else length
     yield from which(
         {
@@ -102,42 +99,28 @@ def unlike_configs(context: Context) -> Iterator[str]:
 
 def _named(context: Context) -> Config | None:
     """The plainest config of the model and precision: the one with the shortest name."""
-    fitting = [
-        config_named(module, name)
-        for module, own in modules().items()
-        for name in own
-        if _KINDS[module] == _kind(context.model) and not name.startswith("sft_")
-    ]
-    shape = _shape(context.model)
+    model = context.model
+    kinds = {
+        "deepseek_v3": model.mla,
+        "gpt_oss": model.family == "gpt-oss",
+        "": list(_foreign_parts(model)),
+        "qwen3": model.qk_norm == "head",
+        "llama3": not model.moe,
+    }
+    module = next(which(kinds), "")
+    # By the names in configs.json: those of the model's parts with a dot.
+    shape = dict(vars(model))
+    for part, values in (("moe", model.moe), ("mla", model.mla)):
+        shape |= {f"{part}.{key}": value for key, value in vars(values).items()} if values else {}
+    configs = (config_named(module, name) for name in modules().get(module, ()))
     fitting = [
         each
-        for each in fitting
-        if each.precision == context.job.precision
+        for each in configs
+        if not each.name.startswith("sft_")
+        and each.precision == context.job.precision
         and all(shape.get(key) == value for key, value in each.model.items())
     ]
     return min(fitting, key=lambda each: (len(each.name), each.name), default=None)
-
-
-def _kind(model: ModelSpec) -> str:
-    kinds = which(
-        {
-            "mla": model.mla,
-            "sinks": model.family == "gpt-oss",
-            "foreign": list(_foreign_parts(model)),
-            "qk_norm": model.qk_norm == "head",
-            "plain": not model.moe,
-        }
-    )
-    return next(kinds, "foreign")
-
-
-def _shape(model: ModelSpec) -> dict[str, Any]:
-    """By the names in configs.json; those of the model's parts with a dot."""
-    parts = {"moe": model.moe, "mla": model.mla}
-    own = ((name, vars(part)) for name, part in parts.items() if part)
-    return vars(model) | {
-        f"{part}.{key}": value for part, values in own for key, value in values.items()
-    }
 
 
 def _foreign_parts(model: ModelSpec) -> Iterator[str]:
@@ -211,7 +194,15 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found = reasons(TABLE, context, strategy)
     refuse(NAME, found if chosen else [*found, *unlike_configs(context)])
     assert chosen is not None
-    lines = [*_head(chosen), *lines_of(TABLE, context, strategy)]
+    where = "its own" if not chosen.text else "written for this plan, found in the working folder"
+    head = {
+        "module": (chosen.module, ""),
+        "config": (chosen.config, f"config with the model's sizes, {where}"),
+        "hf_assets_path": ("${HF_ASSETS_PATH}", ""),
+        "dataloader.dataset": ("${DATASET}", ""),
+        "training.steps": ("${STEPS}", ""),
+    }
+    lines = [*told(head), *lines_of(TABLE, context, strategy)]
     text = "".join(f"{_text_of(line)}\n" for line in lines)
     files = [OutputFile(name="torchtitan.args", text=text)]
     if chosen.text:
@@ -285,17 +276,6 @@ def _text_of(line: KeyValue) -> str:
     """The words of a line as a file holds them; variables stay open."""
     words = words_of(line.key, line.value)
     return " ".join(word if word.startswith("${") else shlex.quote(word) for word in words)
-
-
-def _head(chosen: Chosen) -> tuple[KeyValue, ...]:
-    where = "its own" if not chosen.text else "written for this plan, found in the working folder"
-    return (
-        KeyValue(key="module", value=chosen.module),
-        KeyValue(key="config", value=chosen.config, why=f"config with the model's sizes, {where}"),
-        KeyValue(key="hf_assets_path", value="${HF_ASSETS_PATH}"),
-        KeyValue(key="dataloader.dataset", value="${DATASET}"),
-        KeyValue(key="training.steps", value="${STEPS}"),
-    )
 
 
 FORMAT = Format(

@@ -32,13 +32,6 @@ OLD = (
 )
 # A setting that only such a file has: the profile of its release.
 RELEASE = "release"
-SECTIONS = ("parallelism", "training", "experimental")
-# What the present release calls otherwise; other names moved between sections only.
-ALIASES = {
-    "activation_checkpoint.mode": POLICY,
-    "training.batch_size": "training.local_batch_size",
-    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
-}
 _OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 
 
@@ -141,5 +134,12 @@ def _lines_of(text: str) -> Mapping[str, int]:
 def _renamed(key: str) -> str:
     """The present name of a key that decides; empty where it has none."""
     section, _, name = key.partition(".")
-    moved = (f"{new}.{name}" for new in ("parallelism", "training") if section in SECTIONS)
-    return next((each for each in (ALIASES.get(key, ""), *moved) if each in DECIDING), "")
+    # Other names moved between sections only.
+    other = {
+        "activation_checkpoint.mode": POLICY,
+        "training.batch_size": "training.local_batch_size",
+        "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+    }.get(key, "")
+    moves = section in ("parallelism", "training", "experimental")
+    moved = (f"{new}.{name}" for new in ("parallelism", "training") if moves)
+    return next((each for each in (other, *moved) if each in DECIDING), "")

@@ -41,8 +41,10 @@ from planner.spelling import did_you_mean
 # Behind this word of a command stand torchtitan's own.
 _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
 _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
-_SECTIONS = r"(?:parallelism|training|activation[-_]checkpoint)"
-_OPTIONS = re.compile(rf"(?<!\S)--{_SECTIONS}\.[a-z]|(?<!\S)activation[-_]checkpoint:")
+_OPTIONS = re.compile(
+    r"(?<!\S)--(?:parallelism|training|activation[-_]checkpoint)\.[a-z]"
+    r"|(?<!\S)activation[-_]checkpoint:"
+)
 # What torchtitan's own run_train.sh takes from the environment.
 SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 # So does it the number of processes of a node.
@@ -67,14 +69,14 @@ def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
     if starts:
         launched = (each for each in starts if any(launcher_values(each.launcher)))
         return next(launched, starts[0]), starts
-    found = [(each.words, _options_at(each.words)) for each in script.commands]
-    words, options = max(found, key=lambda each: len(each[1]), default=((), []))
+    words: Sequence[Word] = ()
+    options: list[int] = []
+    for each in script.commands:
+        here = [at for at, word in enumerate(each.words) if _is_option(word.text)]
+        if len(here) > len(options) or not words:
+            words, options = each.words, here
     at = options[0] if options else 0
-    return Command(words=words[at:], launcher=words[:at]), ()
-
-
-def _options_at(words: Sequence[Word]) -> list[int]:
-    return [at for at, word in enumerate(words) if _is_option(word.text)]
+    return Command(words=tuple(words[at:]), launcher=tuple(words[:at])), ()
 
 
 def _is_option(text: str) -> bool:

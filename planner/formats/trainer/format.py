@@ -56,16 +56,6 @@ from planner.spelling import alike, did_you_mean
 
 FILE = "training_arguments.json"
 VARIABLE = "PARALLELISM_CONFIG_"
-MODELS = ("model_name_or_path", "model_name", "model_id", "model")
-# Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
-PEFT: Mapping[str, tuple[object, ...]] = {
-    "use_peft": (True,),
-    "finetuning_type": ("lora", "freeze", "oft"),
-    "tuner_type": ("lora",),
-    "train_type": ("lora",),
-    "load_in_4bit": (True,),
-    "load_in_8bit": (True,),
-}
 _EXPONENT = re.compile(r"\d{1,9}e[+-]?\d{1,3}")
 _TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
 
@@ -129,11 +119,20 @@ def read(source: SourceText) -> ParsedConfig:
     is_shared &= "recompute_layers_per_stage" not in found
     # Documents of about one length together; else the script's collator decides.
     is_grouped = given(settings, keys.SAMPLING) == GROUPED
-    stated = ((key, given(settings, key), values) for key, values in PEFT.items())
+    models = ("model_name_or_path", "model_name", "model_id", "model")
+    # Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
+    peft: dict[str, tuple[object, ...]] = {
+        "use_peft": (True,),
+        "finetuning_type": ("lora", "freeze", "oft"),
+        "tuner_type": ("lora",),
+        "train_type": ("lora",),
+        "load_in_4bit": (True,),
+        "load_in_8bit": (True,),
+    }
     adapters = (
-        f"{key} {value}: adapters are trained, and plans train all parameters"
-        for key, value, values in stated
-        if value is not None and value in values
+        f"{key} {settings[key].value}: adapters are trained, and plans train all parameters"
+        for key, values in peft.items()
+        if given(settings, key) in values
     )
     return ParsedConfig(
         format="trainer",
@@ -142,7 +141,7 @@ def read(source: SourceText) -> ParsedConfig:
         decisions=found,
         findings=tuple(sorted(findings, key=lambda each: each.line)),
         assumes=("zero_stage",) * is_bare + ("recompute",) * is_shared,
-        named_model=next((settings[key] for key in MODELS if key in settings), None),
+        named_model=next((settings[key] for key in models if key in settings), None),
         unpriced=next(adapters, ""),
         batching=decided(settings, keys.SAMPLING, "grouped") if is_grouped else None,
         traits=LIGER if flag(settings, keys.LIGER) else (),
