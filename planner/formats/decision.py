@@ -149,6 +149,7 @@ def of_key(
     why: Why,
     *,
     read: Callable[[Any], object] = as_whole,
+    follows: Callable[[Settings], object] | None = None,
     of: Of | None = None,
     off: object = REMOVED,
     cannot: Cannot = nothing,
@@ -157,13 +158,15 @@ def of_key(
 ) -> KeyMapping:
     """The row of a decision that one key carries; where its value is None it is not written.
 
-    Without a name the key is needed beside a decision, and is none. ``more`` keys carry it too.
+    What a file decides is read from the key's value, or ``follows`` from all settings. Without a
+    name the key is needed beside a decision, and is none. ``more`` keys carry it too.
     """
+    own = derived(name, key, follows) if follows else stated(name, key, read)
     return KeyMapping(
         names=(name,) if name else (),
         keys=(key, *more),
         to=says(key, value, why, is_default=is_default),
-        of=(of or stated(name, key, read)) if name else nothing,
+        of=(of or own) if name else nothing,
         off={key: UNCHANGED if is_default else off},
         cannot=cannot,
     )
@@ -227,7 +230,6 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
 
 
 def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
-    """The settings after some changes."""
     gone = tuple(key for key, value in found.items() if value is REMOVED)
     kept = {
         key: value

@@ -189,7 +189,6 @@ def _as_kind(value: object, entry: Schema) -> object:
 
 
 def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
-    """Where an unknown key may belong."""
     deepspeed = of_deepspeed()["properties"]
     is_its = name in deepspeed or name in deepspeed["zero_optimization"]["properties"]
     if section == "deepspeed_config" and is_its:

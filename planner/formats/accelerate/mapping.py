@@ -243,7 +243,7 @@ FSDP = Section(
             keys.VERSION,
             lambda *_: 2,
             "FSDP2 shards parameter by parameter",
-            of=derived("_version", keys.VERSION, lambda settings: whole(settings, keys.VERSION, 1)),
+            follows=lambda settings: whole(settings, keys.VERSION, 1),
             cannot=no_fsdp,
         ),
         of_key(

@@ -10,7 +10,6 @@ from planner.formats.decision import (
     KeyMapping,
     KeyValue,
     Table,
-    derived,
     of_key,
     several,
     told,
@@ -373,12 +372,8 @@ TABLE: Table = (
         keys.EP,
         lambda _, s: _above_1(s.ep),
         "ranks that split the experts",
-        of=derived(
-            "ep",
-            keys.EP,
-            lambda each: (
-                as_whole(given(each, keys.EP)) if given(each, keys.EP_ON) is True else None
-            ),
+        follows=lambda each: (
+            as_whole(given(each, keys.EP)) if given(each, keys.EP_ON) is True else None
         ),
         off=UNCHANGED,
     ),
@@ -395,14 +390,10 @@ TABLE: Table = (
         keys.SCRIPT_TP,
         lambda _, s: _above_1(s.tp) if s.pp > 1 else None,
         "num_mp of your PipeModelDataParallelTopology; the layers must split themselves",
-        of=derived(
-            "tp",
-            keys.SCRIPT_TP,
-            lambda each: (
-                as_whole(given(each, keys.SCRIPT_TP))
-                if DeepspeedView(settings=each).autotp == 1
-                else None
-            ),
+        follows=lambda each: (
+            as_whole(given(each, keys.SCRIPT_TP))
+            if DeepspeedView(settings=each).autotp == 1
+            else None
         ),
     ),
     of_key(

@@ -112,7 +112,6 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
 
 
 def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterator[Finding]:
-    """Unknown keys, and values of the wrong kind."""
     foreign: list[Path] = []
     for wrong in wrongs(schema(), value):
         path, place = wrong.path, places[wrong.path]
@@ -163,7 +162,6 @@ def _is_meant(path: Path) -> bool:
 
 
 def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
-    """What is wrong with a key, and what may have been meant."""
     where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
     replaced, place = _REPLACED.get(".".join(path)), _other_place(path)
     if replaced:

@@ -85,7 +85,6 @@ def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
 
 
 def _num_known(words: Iterable[str]) -> int:
-    """How many words are options of Megatron."""
     options = load_options()
     return sum(word.partition("=")[0] in options for word in words)
 
@@ -103,8 +102,6 @@ def _of(commands: Iterable[Command]) -> Iterator[Command]:
 
 
 def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Entry]]:
-    """Options as Megatron's parser makes them, and words that belong to none."""
-
     def most(name: str) -> int | None:
         option = load_options().get(name)
         if option is None or option.nargs:
@@ -164,7 +161,6 @@ def read(source: SourceText) -> ParsedConfig:
 def _take(
     reader: WordsReader, options: Sequence[Entry], strays: Sequence[Entry], branches: Sequence[int]
 ) -> None:
-    """Settings of the options, and what is wrong with them and with words of none."""
     known = load_options()
     own = [each for each in options if each.name in known]
     reader.take(own, lambda each: typed(known[each.name], each.texts), branches)

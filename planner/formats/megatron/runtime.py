@@ -80,7 +80,6 @@ def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _dispatch(context: Context) -> Iterator[KeyValue]:
-    """How tokens reach their experts."""
     kernels, moe = context.traits.kernels, context.model.moe
     dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
     if kernels.deduplicated_dispatch:

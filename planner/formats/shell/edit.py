@@ -121,7 +121,6 @@ def _refused(
     lines: Lines,
     by_hand: str,
 ) -> Iterator[str]:
-    """Why it is not known which launches to edit."""
     here = lines.at(chosen[0].start)
     unlike = {lines.at(each[0].start) for each in found if _differ(each, chosen, deciding)}
     if chosen[0].is_kept:
@@ -181,13 +180,11 @@ def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int)
 
 
 def _says(entry: Entry, words: Sequence[str]) -> bool:
-    """Whether an option is these words already."""
     is_named = entry.joined is not None or entry.word.text == words[0]
     return is_named and entry.texts == _values(words) and not entry.unknown
 
 
 def _values(words: Sequence[str]) -> list[str]:
-    """The value in an option's words."""
     return [*re.split("[=:]", words[0], maxsplit=1)[1:], *words[1:]]
 
 
@@ -290,7 +287,6 @@ class _Splice:
         return () if self.command.is_list else branches_in(self.text)
 
     def _depth(self, at: int) -> int:
-        """In how many branches a place lies."""
         return sum(start <= at < end for start, end in self._branches)
 
 

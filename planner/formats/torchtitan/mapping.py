@@ -56,7 +56,7 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
         key,
         lambda _, s: getattr(s, name),
         why,
-        of=derived(name, key, read),
+        follows=read,
         cannot=cannot,
         more=more,
     )
@@ -250,14 +250,14 @@ TABLE: Table = (
         option.SEQUENCE_PARALLEL,
         lambda _, s: s.sequence_parallel if s.tp > 1 else None,
         "norms split over tensor parallelism",
-        of=derived("sequence_parallel", option.SEQUENCE_PARALLEL, _sequence),
+        follows=_sequence,
     ),
     of_key(
         "zero_stage",
         option.RESHARD,
         lambda _, s: "always" if s.zero_stage == 3 else "never",
         "ZeRO stage {s.zero_stage}",
-        of=derived("zero_stage", option.RESHARD, _stage),
+        follows=_stage,
         cannot=unless(
             lambda _, s: s.zero_stage not in (2, 3),
             "ZeRO stage {s.zero_stage}: torchtitan shards gradients (2) and weights (3)",
@@ -292,7 +292,7 @@ TABLE: Table = (
         option.OPTIMIZER,
         lambda c, _: IMPLEMENTATIONS[c.traits.optimizer.name],
         "optimizer {c.traits.optimizer.name}",
-        of=derived("optimizer", option.OPTIMIZER, _optimizer),
+        follows=_optimizer,
         cannot=unlike_software,
     ),
     KeyMapping(

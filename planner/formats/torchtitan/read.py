@@ -106,8 +106,6 @@ def misplaced(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Word]]:
-    """Options with their values; and the words that belong to none."""
-
     def most(name: str) -> int | None:
         if not name.startswith("--"):
             return 0
@@ -207,7 +205,6 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
 
 
 def _take(reader: WordsReader, option: Entry) -> None:
-    """Take an option's value into the settings; and what is wrong with it."""
     key, spelled, line = option.name, option.word.text.partition("=")[0], option.line
     entry, settings = option_of(key), reader.settings
     if entry is None:
@@ -240,7 +237,6 @@ def _hint(key: str) -> str:
 
 
 def _take_variables(reader: WordsReader, found: Command, lines: Lines) -> None:
-    """Take what torchtitan's script reads from the environment."""
     for name, key in SCRIPT_VARIABLES.items():
         variable = found.environment.get(name)
         place = variable or (found.program if _is_wrapped(found) else None)

@@ -181,7 +181,6 @@ def _unlike_json(source: SourceText) -> Iterator[Finding]:
 
 
 def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
-    """Unknown keys, and values of the wrong kind."""
     content = {at[0]: place.value for at, place in places.items() if len(at) == 1}
     spelled = {_in_full(at): place for at, place in places.items()}
     whole = {

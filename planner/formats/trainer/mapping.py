@@ -171,7 +171,7 @@ COMMON: Table = (
         keys.BATCH,
         lambda _, s: s.micro_batch,
         "{s.micro_batch} sequence(s) per micro-batch",
-        of=derived("micro_batch", keys.BATCH, lambda settings: whole(settings, keys.BATCH, 8)),
+        follows=lambda settings: whole(settings, keys.BATCH, 8),
         cannot=lambda context, _: problems(context),
     ),
     steps_row(keys.STEPS),
@@ -253,35 +253,31 @@ FSDP = Section(
             keys.FSDP,
             lambda *_: True,
             "fsdp_config carries the plan",
-            of=derived("_part", keys.FSDP, _sharding),
+            follows=_sharding,
         ),
         of_key(
             "_version",
             keys.VERSION,
             lambda *_: 2,
             "FSDP2 shards parameter by parameter",
-            of=derived("_version", keys.VERSION, lambda settings: whole(settings, keys.VERSION, 2)),
+            follows=lambda settings: whole(settings, keys.VERSION, 2),
         ),
         of_key(
             "zero_stage",
             keys.RESHARD,
             lambda _, s: s.zero_stage == 3,
             RESHARDING,
-            of=derived("zero_stage", keys.RESHARD, _reshards),
+            follows=_reshards,
         ),
         of_key(
             "offload",
             keys.OFFLOAD,
             lambda _, s: s.offload != "none",
             "offload {s.offload}",
-            of=derived(
-                "offload",
-                keys.OFFLOAD,
-                lambda found: (
-                    OFFLOADED
-                    if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
-                    else None
-                ),
+            follows=lambda found: (
+                OFFLOADED
+                if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
+                else None
             ),
         ),
         _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
