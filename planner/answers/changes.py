@@ -332,7 +332,6 @@ def _catalogs(cluster: ClusterSpec) -> ClusterSpec | None:
 
 
 def _with_memory(node: NodeSpec, *, hbm: NodeSpec, host: NodeSpec) -> NodeSpec:
-    """The node with the memories of others."""
     accelerator = replace(node.accelerator, hbm_bytes=hbm.accelerator.hbm_bytes)
     told = {name: getattr(host, name) for name in HOST_MEMORY}
     return replace(node, accelerator=accelerator, **told)

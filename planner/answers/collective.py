@@ -17,11 +17,7 @@ from planner.collectives.gradients import (
     top_k_all_gather,
 )
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
-from planner.collectives.hierarchy import (
-    GroupLevel,
-    on_levels,
-    unsuitable,
-)
+from planner.collectives.hierarchy import GroupLevel, on_levels, unsuitable
 from planner.cost.network import collective_s, link_share, point_to_point_s
 from planner.cost.topology import Group
 from planner.errors import InputError

@@ -55,7 +55,6 @@ class JobAssumptions:
 
 
 def _total(parts: Parts) -> float:
-    """Parameters of all parts."""
     return sum(float(part.total) for part in parts.values())
 
 

@@ -6,11 +6,7 @@ from typing import Any, Literal
 
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
-from planner.formats.megatron.layout import (
-    chunks_of,
-    even_chunks,
-    parse_layout,
-)
+from planner.formats.megatron.layout import chunks_of, even_chunks, parse_layout
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
 from planner.spec.strategy import (
@@ -111,7 +107,6 @@ def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
 
 
 def _value_problem(name: str, value: int | str) -> str | None:
-    """What is wrong with a value that no layout can have."""
     decision = STRATEGY_FIELDS[name]
     if decision.words:
         allowed = ", ".join(decision.words)

@@ -172,7 +172,6 @@ def explanation(nothing: NothingFits) -> list[str]:
 
 
 def _forbidden(nothing: NothingFits, found: ConflictingRules) -> Iterator[str]:
-    """The rules that forbid, with what they allow."""
     options = [text for text in nothing.conflict if text.startswith("--")]
     with_options = f" with {', '.join(options)}" if options else ""
     if not found.rules:

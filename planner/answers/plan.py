@@ -13,13 +13,7 @@ from planner.answers.variants import Variant, mixed_policy_gain, resident_varian
 from planner.answers.whatif import Case, found_by, search_each, smallest
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
-from planner.query.objectives import (
-    FASTEST,
-    OBJECTIVES,
-    Aim,
-    objective,
-    objective_matrix,
-)
+from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective, objective_matrix
 from planner.query.resolve import Resolved
 from planner.search.headroom import (
     headroom_frontier,
@@ -36,7 +30,7 @@ from planner.units import Array
 
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     """The best plans over all frameworks that keep the limits, the best of each first."""
-    plans = [plan for plan in plans if aim.limits.meets(plan)]
+    plans = [plan for plan in plans if not aim.limits.missed_by(plan)]
     by_time = OBJECTIVES[aim.objective].order in ("at_most", "fastest")
 
     def key(plan: Plan) -> tuple[float, float]:

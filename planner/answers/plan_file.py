@@ -18,11 +18,7 @@ from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
-from planner.frameworks.settings import (
-    with_optimizer,
-    with_recompute_modules,
-    with_training,
-)
+from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
 from planner.layers.adapters import training_problem
 from planner.limits import (
     MAX_BATCH,
@@ -34,11 +30,7 @@ from planner.limits import (
 )
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
-from planner.spec.job import (
-    JobSpec,
-    Precision,
-    read_documents,
-)
+from planner.spec.job import JobSpec, Precision, read_documents
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, STRATEGY_FIELDS, FieldSpec, Strategy
 from planner.spec.training import MAX_RANK, Mode, Target, Training
@@ -72,7 +64,6 @@ class InputsPart(Strict):
 
 
 def _type_of(name: str, decision: FieldSpec) -> object:
-    """What a field of strategies may be in a file."""
     if name in STRATEGY_FIELDS:
         if decision.words or decision.is_flag:
             return str if decision.words else bool
@@ -182,7 +173,6 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
 
 
 def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
-    """What the plan was asked for, on a cluster."""
     cluster = load_cluster(cluster_name)
     try:
         peak_flops_per_s(cluster.accelerator, inputs.precision)

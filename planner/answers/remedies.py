@@ -175,7 +175,6 @@ class Remedies:
         return (node.whole or node).num_accelerators
 
     def _on(self, larger: Case, plan: Plan, *, is_smallest: bool) -> Remedy:
-        """A change of the cluster, the batch as it is."""
         grown = larger.context.cluster
         cluster = argument_of(grown)
         more = grown.num_accelerators - self.case.context.cluster.num_accelerators

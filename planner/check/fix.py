@@ -14,13 +14,7 @@ from pathlib import Path
 
 from planner.answers.base import Deadline
 from planner.answers.plan_file import plan_text, read_plan
-from planner.answers.repair import (
-    RECOMPUTE,
-    FieldChange,
-    RepairAnswer,
-    diagnosis,
-    repair,
-)
+from planner.answers.repair import RECOMPUTE, FieldChange, RepairAnswer, diagnosis, repair
 from planner.check.check import completed_of, file_findings
 from planner.check.findings import legality_findings, not_said_yet
 from planner.check.plan import PLAN
@@ -357,7 +351,6 @@ def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
 
 
 def _refuse(findings: Iterable[Finding]) -> None:
-    """Raise InputError with every finding, at its line."""
     error = refusal(findings)
     if error.problems:
         raise error

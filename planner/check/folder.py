@@ -92,5 +92,4 @@ def _planned(source: SourceText, request: Request) -> Request:
 
 
 def _near(name: str, folder: Path) -> str | None:
-    """A file beside the plan, or a name of the catalog."""
     return str(folder / name) if name and is_file(folder / name) else name or None

@@ -50,7 +50,6 @@ def _unusable(path: str, why: str) -> InputError:
 
 
 def _line_of(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    """The number of the first line that has a pattern."""
     return next((at for at, line in enumerate(lines, 1) if pattern.search(line)), None)
 
 

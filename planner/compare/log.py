@@ -244,7 +244,6 @@ def _sizes(lines: Sequence[str]) -> Sizes:
 
 
 def _one(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    """The last value of a pattern."""
     for line in reversed(lines):
         match = pattern.search(line[:MAX_LINE])
         if match:

@@ -63,7 +63,6 @@ def _recipe(name: str) -> Recipe:
 
 
 def _of_recipe(recipe: Recipe, query: Query) -> dict[str, Any]:
-    """Options that say what a recipe does: its job, its software and its degrees."""
     members = [item for text in query.get("fix") for item in text.split(",")]
     words = [item.partition("=")[0].strip().lower() for item in members]
     fixed = {ALIASES.get(word, word) for word in words}

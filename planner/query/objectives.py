@@ -7,6 +7,7 @@ whole job, or of NUM_SAMPLE_ITERATIONS iterations where its tokens are not given
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -107,7 +108,9 @@ class Amount:
     """What GPU-hours come to."""
 
     of_hours: Callable[[float, ClusterSpec], float | None]  # None: hwdb lacks a figure
-    lacks: Callable[[ClusterSpec], tuple[str, str, str]]  # file, key, and what to do about it
+    part: Callable[[ClusterSpec], NodeSpec | AcceleratorSpec]  # in whose file that figure is
+    key: str  # there
+    lacking: str  # what to do about it where it is missing
     column: str
     is_always_shown: bool = False  # in tables of plans, not only where it is traded off
     text: Callable[[float], str] | None = None  # with its unit; None: a count
@@ -133,24 +136,8 @@ class Objective:
 def _known(amount: Amount, hours: float, cluster: ClusterSpec) -> float:
     value = amount.of_hours(hours, cluster)
     if value is None:
-        raise InputError.single(*amount.lacks(cluster))
+        raise InputError.single(amount.part(cluster).name, amount.key, amount.lacking)
     return value
-
-
-def _no_price(cluster: ClusterSpec) -> tuple[str, str, str]:
-    message = (
-        "no price, so no cost; give one in the node's file, or as usd_per_hour under "
-        "overrides of a cluster file"
-    )
-    return cluster.node.name, "price.usd_per_hour", message
-
-
-def _no_power(cluster: ClusterSpec) -> tuple[str, str, str]:
-    message = (
-        "no power figure, so no energy; give one in the accelerator's file, or as tdp_w under "
-        "overrides of a cluster file"
-    )
-    return cluster.accelerator.name, "tdp_w", message
 
 
 def _price_basis(cluster: ClusterSpec) -> str:
@@ -169,7 +156,10 @@ def _power_basis(cluster: ClusterSpec) -> str:
 
 _COST = Amount(
     of_hours=lambda hours, cluster: cost_usd(hours, cluster.node),
-    lacks=_no_price,
+    part=attrgetter("node"),
+    key="price.usd_per_hour",
+    lacking="no price, so no cost; give one in the node's file, or as usd_per_hour under "
+    "overrides of a cluster file",
     column="USD",
     is_always_shown=True,
     includes=COST_INCLUDES,
@@ -177,7 +167,10 @@ _COST = Amount(
 )
 _ENERGY = Amount(
     of_hours=lambda hours, cluster: energy_kwh(hours, cluster.accelerator),
-    lacks=_no_power,
+    part=attrgetter("accelerator"),
+    key="tdp_w",
+    lacking="no power figure, so no energy; give one in the accelerator's file, or as tdp_w under "
+    "overrides of a cluster file",
     column="energy",
     text=format_energy,
     includes=ENERGY_INCLUDES,
@@ -303,10 +296,6 @@ class JobLimits:
             "budget": budget is not None and (cost is None or cost > budget),
         }
         return tuple(name for name, is_missed in missed.items() if is_missed)
-
-    def meets(self, plan: Priced) -> bool:
-        """Whether a plan keeps all limits."""
-        return not self.missed_by(plan)
 
     def _by_deadline_s(self, job: JobSpec) -> float:
         if self.deadline_s is None or self.total_tokens is None:

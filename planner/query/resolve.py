@@ -24,13 +24,7 @@ from planner.formats.format import Format
 from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
 from planner.query.like import started
-from planner.query.narrowing import (
-    check_placement,
-    expressible,
-    narrowing_of,
-    offering,
-    placed,
-)
+from planner.query.narrowing import check_placement, expressible, narrowing_of, offering, placed
 from planner.query.objectives import FASTEST, OBJECTIVES, WORDS, Aim, JobLimits, check_known
 from planner.query.query import Query
 from planner.query.software import (
@@ -228,7 +222,6 @@ def _objective(option: str, word: str, problems: Problems) -> str | None:
 
 
 def _pareto(query: Query, problems: Problems) -> tuple[str, ...]:
-    """Names of the objectives to trade off."""
     text = query.get("pareto")
     if text is None:
         text = "time,gpus" if query.get("frontier") else ""

@@ -25,14 +25,7 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import Precision, mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SCHEDULES
-from planner.spec.training import (
-    ALL_LINEAR,
-    FULL,
-    MODES,
-    USUAL_RANK,
-    Training,
-    read_targets,
-)
+from planner.spec.training import ALL_LINEAR, FULL, MODES, USUAL_RANK, Training, read_targets
 from planner.spec.traits import FrameworkTraits
 from planner.spelling import unknown
 
@@ -105,7 +98,6 @@ def read_frameworks(
 def _note_left(
     chosen: Sequence[str], kept: Sequence[str], why: str, subject: str, problems: Problems
 ) -> None:
-    """Note the frameworks that drop out, where others are kept."""
     left = ", ".join(name for name in chosen if name not in kept)
     if kept and left:
         problems.note(NoteKind.left_out, f"left out{why}: {left}", subject)

@@ -101,7 +101,6 @@ def _number(path: str, value: object, *, is_whole: bool) -> float | None:
 
 
 def _allowed(path: str, kind: object) -> str:
-    """Return in words which values a trait takes."""
     if choices := _choices(path, kind):
         text = ", ".join(map(str, choices))
         return f"a list with some of {text}" if get_origin(kind) is tuple else text

@@ -75,7 +75,7 @@ def test_no_smaller_cluster_keeps_the_deadline(
     assert chosen.span_s() <= (found.limits.deadline_s or 0.0)
     for gpus in range(8, chosen.num_gpus, 8):
         plan = in_own_cluster(case, gpus, CLUSTER_OF)
-        assert plan is None or not found.limits.meets(plan)
+        assert plan is None or found.limits.missed_by(plan)
 
 
 def test_the_plan_is_that_of_a_cluster_of_its_own(case: Case, all_sizes: tuple[Plan, ...]) -> None:
@@ -106,7 +106,7 @@ def test_a_deadline_nobody_keeps_names_the_fastest_and_a_larger_cluster(
     assert [size.num_gpus for size in found.nearest] == [all_sizes[-1].num_gpus]
     assert found.enough is not None
     assert found.enough.num_gpus > 64
-    assert limits.meets(found.enough)
+    assert not limits.missed_by(found.enough)
     assert sized(case, limits, larger=case.context.cluster).enough is None
 
 

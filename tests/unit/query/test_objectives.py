@@ -153,6 +153,6 @@ def test_a_plan_meets_its_own_time_and_cost_and_nothing_less(plans: tuple[Plan, 
         assert time_s is not None
         assert cost is not None
         own = JobLimits(total_tokens=10**10, deadline_s=time_s * (1 + 1e-9), budget_usd=cost)
-        assert own.meets(plan)
-        assert not replace(own, deadline_s=0.999 * time_s).meets(plan)
-        assert not replace(own, budget_usd=0.999 * cost).meets(plan)
+        assert not own.missed_by(plan)
+        assert replace(own, deadline_s=0.999 * time_s).missed_by(plan)
+        assert replace(own, budget_usd=0.999 * cost).missed_by(plan)
