@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from statistics import median
 
@@ -95,13 +95,7 @@ class Measured:
         return (self.high_s - self.low_s) / self.median_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Lines:
-    """A form of STEPS as it was met in a log."""
-
-    form: StepForm
-    # Number, value, line, total of a bar or 0.
-    rows: list[tuple[int, float, int, int]] = field(default_factory=list)
+Row = tuple[int, float, int, int]  # a step as printed: number, value, line, total of a bar or 0
 
 
 def read_log(path: str) -> Log:
@@ -116,11 +110,12 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
     if found is None:
         raise _without_steps(path, lines, known)
+    form, rows = found
     # A run that is announced twice is two: ranks do not do so.
     places = [at for at, line in enumerate(lines, 1) if ONCE.search(line[:MAX_LINE])]
     if len(places) > 1:
         raise _second_run(path, places[1])
-    steps, notes = _ordered(path, found)
+    steps, notes = _ordered(path, form, rows)
     sizes = _sizes(lines)
     # The largest peak of each kind over ranks and time.
     most: dict[str, float] = {}
@@ -135,8 +130,8 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         notes = (*notes, f"line {len(lines)} is cut off and left out")
     return Log(
         path=one_line(path),
-        framework=found.form.framework,
-        unit=found.form.unit,
+        framework=form.framework,
+        unit=form.unit,
         steps=steps,
         memory=Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0}),
         sizes=sizes,
@@ -146,39 +141,43 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     )
 
 
-def _found(lines: Sequence[str]) -> list[_Lines]:
+def _found(lines: Sequence[str]) -> dict[StepForm, list[Row]]:
     """Every form with the lines that have it; a line is of the first form that it fits."""
-    found = [_Lines(form=form) for form in STEPS]
+    found: dict[StepForm, list[Row]] = {form: [] for form in STEPS}
     for at, line in enumerate(lines, 1):
         for part in line.split("\r"):
-            for each in found:
-                match = each.form.line.search(part[:MAX_LINE])
+            for form, rows in found.items():
+                match = form.line.search(part[:MAX_LINE])
                 if match is None:
                     continue
                 groups = match.groupdict()
                 value = _number(groups["value"])
                 if 0.0 < value < 1e15:
-                    number = int(groups.get("number") or len(each.rows) + 1)
-                    each.rows.append((number, value, at, int(groups.get("total") or 0)))
+                    number = int(groups.get("number") or len(rows) + 1)
+                    rows.append((number, value, at, int(groups.get("total") or 0)))
                 break
     return found
 
 
-def _chosen(found: Iterable[_Lines], total: int | None) -> _Lines | None:
+def _chosen(
+    found: Mapping[StepForm, list[Row]], total: int | None
+) -> tuple[StepForm, list[Row]] | None:
     """The form with most lines, the earlier of several; bars of other loops left out."""
     kept = []
-    for each in found:
-        if each.form.is_bar and each.rows:
-            totals = Counter(row[3] for row in each.rows)
+    for form, rows in found.items():
+        if form.is_bar and rows:
+            totals = Counter(row[3] for row in rows)
             wanted = total if total in totals else totals.most_common(1)[0][0]
-            each = replace(each, rows=[row for row in each.rows if row[3] == wanted])
-        if each.rows:
-            kept.append(each)
-    own = [each for each in kept if not each.form.is_summary] or kept
-    return max(own, key=lambda each: len(each.rows), default=None)
+            rows = [row for row in rows if row[3] == wanted]
+        if rows:
+            kept.append((form, rows))
+    own = [pair for pair in kept if not pair[0].is_summary] or kept
+    return max(own, key=lambda pair: len(pair[1]), default=None)
 
 
-def _ordered(path: str, found: _Lines) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def _ordered(
+    path: str, form: StepForm, rows: Sequence[Row]
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Steps by number, each once; raises InputError where a second run begins.
 
     A number behind the last is another run, or one that was taken up again; behind the last but
@@ -186,18 +185,18 @@ def _ordered(path: str, found: _Lines) -> tuple[tuple[Step, ...], tuple[str, ...
     """
     steps: dict[int, Step] = {}
     largest: list[int] = []
-    for number, value, line, _ in found.rows:
-        if found.form.is_summary:
+    for number, value, line, _ in rows:
+        if form.is_summary:
             number = 1
-        before = largest[: -1 if found.form.by_all_ranks else None]
-        if before and number < before[-1] and not found.form.is_bar:
+        before = largest[: -1 if form.by_all_ranks else None]
+        if before and number < before[-1] and not form.is_bar:
             raise _second_run(path, line, f", at step {number:,} after {largest[-1]:,}")
         # the two largest so far: ranks print the lines of a step among those of the next
         if not largest or number > largest[-1]:
             largest = [*largest[-1:], number]
-        if number not in steps or found.form.is_bar:
+        if number not in steps or form.is_bar:
             steps[number] = Step(number=number, value=value, line=line)
-    notes = ("one figure for the whole run: no step times",) if found.form.is_summary else ()
+    notes = ("one figure for the whole run: no step times",) if form.is_summary else ()
     return tuple(steps[number] for number in sorted(steps)), notes
 
 

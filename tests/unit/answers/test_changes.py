@@ -30,7 +30,6 @@ def nothing_of(name: str) -> NothingFits:
 
 
 def typed(name: str, remedy: Remedy) -> list[str]:
-    """The command of the question with the change, option by option."""
     model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
     given = {"--framework": framework, "--seq-len": str(seq_len)}
     if "--forbid" not in remedy.change.words:

@@ -25,7 +25,6 @@ def plan_of(context: Context, **request: object) -> tuple[Context, Strategy]:
 
 
 def renamed(context: Context, **names: str) -> Context:
-    """The context on an accelerator of another name, vendor or generation."""
     node = context.cluster.node
     node = replace(node, accelerator=replace(node.accelerator, **names))
     cluster: ClusterSpec = replace(context.cluster, node=node)

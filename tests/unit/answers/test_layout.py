@@ -20,7 +20,6 @@ def strategy_of(context: Context, **request: object) -> Strategy:
 
 
 def refusal(context: Context, **request: object) -> dict[str, str]:
-    """Messages by option of a layout that is refused."""
     with pytest.raises(InputError) as caught:
         resolve(context, requested(**request))  # type: ignore[arg-type]
     assert {problem.where for problem in caught.value.problems} == {"command line"}

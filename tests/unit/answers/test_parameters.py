@@ -63,7 +63,6 @@ def test_turning_a_figure_is_overriding_it(tmp_path: Path, node: str, factor: fl
 
 
 def assert_same(turned: object, stated: object) -> None:
-    """Equal but for rounding, field by field."""
     fields = getattr(stated, "__dataclass_fields__", None)
     if fields is not None:
         for name in fields:

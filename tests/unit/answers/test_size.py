@@ -111,7 +111,6 @@ def test_a_deadline_nobody_keeps_names_the_fastest_and_a_larger_cluster(
 
 
 def fake(size: Plan, gpus: int, iteration_s: float) -> Plan:
-    """A plan of given GPUs and time."""
     strategy = replace(size.strategy, dp=gpus, tp=1, pp=1, cp=1)
     assert strategy.num_gpus == gpus
     return replace(

@@ -37,7 +37,6 @@ def narrowed(*allow: str) -> Narrowing:
 def best_of(
     context_of: Callable[..., Context], small_model: Callable[..., object]
 ) -> Callable[[float], Plan]:
-    """The first plan of a small question on GPUs of so many GiB."""
 
     def best(hbm_gib: float) -> Plan:
         model = small_model(num_layers=8, max_seq_len=4096)

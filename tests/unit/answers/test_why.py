@@ -72,7 +72,6 @@ def test_options_the_best_plan_keeps_give_the_best_plan(
 
 
 def changed(answer: WhyAnswer, factor: float, **strategy: object) -> WhyAnswer:
-    """The answer where the plan asked for takes so many times the best one's time."""
     assert answer.best is not None
     estimate = answer.best.estimate
     made = replace(estimate, iter_time_s=estimate.iter_time_s * factor)

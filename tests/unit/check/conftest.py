@@ -29,7 +29,6 @@ def demo_text() -> Callable[..., str]:
 def check_demo(
     tmp_path: Path, demo_format: Format, demo_text: Callable[..., str]
 ) -> Callable[..., FileResult]:
-    """Check a sound configuration with some keys changed."""
 
     def check(request: dict[str, Any] | None = None, **changes: object) -> FileResult:
         path = tmp_path / "run.demo"

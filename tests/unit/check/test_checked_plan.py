@@ -22,7 +22,6 @@ TP_LINE = 13
 
 @pytest.fixture
 def check_plan(tmp_path: Path) -> Callable[..., FileResult]:
-    """Check a sound plan file with some decisions changed."""
 
     def check(request: dict[str, Any] | None = None, **strategy: object) -> FileResult:
         path = tmp_path / "plan.yaml"

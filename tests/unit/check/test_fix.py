@@ -17,7 +17,6 @@ Begin = Callable[..., RepairStart]
 
 @pytest.fixture
 def start(demo_text: Callable[..., str]) -> Begin:
-    """Start from a sound file with some keys changed."""
 
     def run(job: dict[str, int] | None = None, **changes: object) -> RepairStart:
         reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))

@@ -30,7 +30,6 @@ Check = Callable[..., FileResult]
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    """Check a script on one node of eight GPUs."""
 
     def of(words: str, name: str = "train.sh", **asked: str) -> FileResult:
         path = tmp_path / name
