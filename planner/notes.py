@@ -47,13 +47,14 @@ class Note:
 class Problems:
     """Runs readers, and keeps the problems and notes of all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str = COMMAND_LINE) -> None:
+        self.where = where
         self.found: list[Problem] = []
         self.notes: list[Note] = []
 
-    def add(self, option: str, message: str) -> None:
-        """Keep one problem of a command-line option."""
-        self.found.append(Problem(where=COMMAND_LINE, key=option, message=message))
+    def add(self, key: str, message: str) -> None:
+        """Keep one problem of a command-line option, or of a key of a file."""
+        self.found.append(Problem(where=self.where, key=key, message=message))
 
     def note(self, kind: NoteKind, text: str, subject: str = "") -> None:
         """Keep one note."""

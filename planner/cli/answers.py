@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
-NARROWS = ("fix", "limit", "where", "forbid")
 
 
 @options.takes(*options.OF_THE_FASTEST, refused="`why` asks for the fastest plan")
@@ -30,14 +29,16 @@ def why(
     """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
     from planner.answers.base import Deadline
     from planner.answers.whatif import Case
+    from planner.answers.why import WhyDocument
     from planner.answers.why import why as explain
     from planner.notes import Problems
     from planner.query.narrowing import fixed
     from planner.query.resolve import resolve
-    from planner.report.why import print_why, render_why_json
+    from planner.report.why import print_why
 
     problems = Problems()
-    if not (fixed(query) or any(query.get(name) for name in NARROWS)):
+    narrowing = (query.get(name) for name in ("fix", "limit", "where", "forbid"))
+    if not (fixed(query) or any(narrowing)):
         text = "needed: what the layout is, such as tp=4,pp=8; --limit, --where, --forbid will do"
         problems.add("--fix", text)
     resolved = resolve(query, problems=problems)
@@ -48,7 +49,7 @@ def why(
             deadline=Deadline(resolved.time_limit_s),
             progress=progress,
         )
-    show_as(output_format, partial(render_why_json, answer), partial(print_why, answer))
+    show_as(output_format, "why", partial(WhyDocument.of, answer), partial(print_why, answer))
     if answer.asked is None:
         raise typer.Exit(3)
 
@@ -78,12 +79,7 @@ def size(
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
     from planner.notes import Problems
-    from planner.report.size import (
-        print_scaling,
-        print_sizing,
-        render_scaling_json,
-        render_sizing_json,
-    )
+    from planner.report.size import print_scaling, print_sizing, scale_document, size_document
     from planner.report.sizing_words import no_size
 
     problems = Problems()
@@ -100,14 +96,16 @@ def size(
         scaling, notes = _scaling(query, gpus, problems, is_weak=weak)
         show_as(
             output_format,
-            partial(render_scaling_json, scaling, notes),
+            "scale",
+            partial(scale_document, scaling, notes),
             partial(print_scaling, scaling, notes, verbose=verbose),
         )
         return
     sizing, notes = _fewest(query, max_gpus, problems)
     show_as(
         output_format,
-        partial(render_sizing_json, sizing, notes),
+        "size",
+        partial(size_document, sizing, notes),
         partial(print_sizing, sizing, notes, verbose=verbose),
     )
     if sizing.chosen is None:
@@ -117,7 +115,6 @@ def size(
 def _fewest(
     query: Query, max_gpus: int | None, problems: "Problems"
 ) -> "tuple[Sizing, tuple[Note, ...]]":
-    """The fewest GPUs that keep the limits, and what was assumed."""
     from planner.answers.base import Deadline
     from planner.answers.size import Sizer, nothing_at_any_size
     from planner.answers.whatif import Case
@@ -162,7 +159,6 @@ def _fewest(
 def _scaling(
     query: Query, gpus: str, problems: "Problems", *, is_weak: bool
 ) -> "tuple[Scaling, tuple[Note, ...]]":
-    """The best plan at every size, and what was given and assumed."""
     from planner.answers.base import Deadline
     from planner.answers.scale import nothing_scales, scaling
     from planner.answers.whatif import Case
@@ -213,13 +209,14 @@ def sensitivity(
 ) -> None:
     """Turn every figure of hardware and job, plan again: what moves time, where others win."""
     from planner.answers.base import Deadline, search_context
+    from planner.answers.sensitivity import SensitivityDocument
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
     from planner.cli.output import measuring
     from planner.errors import NothingFitsError
     from planner.notes import Note, Problems
     from planner.query.resolve import resolve
-    from planner.report.sensitivity import print_sensitivity, render_sensitivity_json
+    from planner.report.sensitivity import print_sensitivity
 
     plan, keeps_margin = None, True
     notes: tuple[Note, ...] = ()
@@ -250,6 +247,7 @@ def sensitivity(
     following = measuring(result, query.cluster)
     show_as(
         output_format,
-        partial(render_sensitivity_json, result, notes, following),
+        "sensitivity",
+        partial(SensitivityDocument.of, result, notes, following),
         partial(print_sensitivity, result, notes, verbose=verbose, following=following),
     )

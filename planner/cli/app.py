@@ -29,9 +29,6 @@ from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
 from planner.query.words import unknown_options
 
-# As shells report a program that wrote into a closed pipe; 1 would mean findings.
-READER_GONE = 141
-
 HELP = {"-h", "--help"}
 WORDS = {"help_option_names": sorted(HELP, key=len)}
 
@@ -151,7 +148,8 @@ def _run(entry: Callable[[], object]) -> None:
         say("interrupted")
         sys.exit(130)
     except SystemExit as stop:
-        sys.exit(READER_GONE if isinstance(stop.__context__, BrokenPipeError) else stop.code)
+        # As shells report a program that wrote into a closed pipe; 1 would mean findings.
+        sys.exit(141 if isinstance(stop.__context__, BrokenPipeError) else stop.code)
     except OSError as error:
         say(f"cannot read or write: {error}")
         sys.exit(InputError.exit_code)

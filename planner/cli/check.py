@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from planner.formats.format import Severity
     from planner.query.from_file import Request
 
-DEFAULT_TIME_LIMIT_S = 30.0
 BOM = "\ufeff"
 Forms = Literal["text", "json", "sarif", "github", "junit"]
 
@@ -93,7 +92,7 @@ def check(
         software=read_software(profile, settings),
         assumed=read_assumed(assume or ()),
         with_advice=advice,
-        time_limit_s=read.get("time_limit", DEFAULT_TIME_LIMIT_S),
+        time_limit_s=read.get("time_limit", 30.0),
     )
     request_for = partial(
         with_settings, given, framework=framework, host_memory=host_memory, fail_on=fail_on
@@ -197,7 +196,8 @@ def _fixed(
     from planner.check.plan import check_format_name, is_plan_file
     from planner.cli.output import delayed_progress
     from planner.formats.format import read_source
-    from planner.report.repair import print_repair, render_repair_json
+    from planner.query.traits import software_options
+    from planner.report.repair import print_repair, repair_document
 
     check_format_name(request.framework)
     if path.is_dir():
@@ -208,8 +208,17 @@ def _fixed(
         refuse(of_job[0], "is for configuration files; a plan file states its own")
     with delayed_progress() as progress:
         made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
-    command = _search_command(made)
-    show_as(form, partial(render_repair_json, made, command), partial(print_repair, made, command))
+    # ``planner plan`` with the same question.
+    context = made.answer.context
+    traits, job = context.traits, context.job
+    words = ["planner", "plan", made.model, made.cluster, "--framework", traits.name]
+    words += software_options(traits)
+    words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
+    words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
+    words += [*traits.training.options, "--margin", f"{100.0 * context.margin_fraction:g}"]
+    command = shlex.join(words)
+    document = partial(repair_document, made, command)
+    show_as(form, "repair", document, partial(print_repair, made, command))
     if made.text is None:
         return 3
     if target is not None:
@@ -225,7 +234,6 @@ def refuse(option: str, message: str) -> NoReturn:
 
 
 def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path | None:
-    """Where the repair is to be written; None: nowhere."""
     from planner.report.files import check_replaceable, check_writable
 
     if apply and out is not None:
@@ -235,20 +243,6 @@ def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path |
     elif out is not None:
         check_writable(out, force=force, option="--out")
     return path if apply else out
-
-
-def _search_command(made: "FixedFile") -> str:
-    """``planner plan`` with the same question."""
-    from planner.query.traits import software_options
-
-    context = made.answer.context
-    traits, job = context.traits, context.job
-    words = ["planner", "plan", made.model, made.cluster, "--framework", traits.name]
-    words += software_options(traits)
-    words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
-    words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
-    words += traits.training.options
-    return shlex.join([*words, "--margin", f"{100.0 * context.margin_fraction:g}"])
 
 
 def _write(made: "FixedFile", text: str, target: Path) -> None:

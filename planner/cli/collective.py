@@ -56,7 +56,6 @@ def collective(
     from planner.cli.output import show_as
     from planner.notes import Problems
     from planner.report.collective import print_collective
-    from planner.report.document import serialise
 
     problems = Problems()
     ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
@@ -70,7 +69,8 @@ def collective(
     answer = collective_answer(question)
     show_as(
         output_format,
-        partial(serialise, "collective", answer),
+        "collective",
+        lambda: answer,
         partial(print_collective, answer, verbose=verbose),
     )
 
@@ -99,14 +99,20 @@ def _question(
     group: int | None,
     ways: dict[str, Any],
 ) -> "CollectiveQuestion":
-    """The question; raises one InputError with every problem found."""
     from planner.answers.collective import CollectiveQuestion, most_whole_ranks
     from planner.catalog.clusters import load_cluster
+    from planner.collectives.algorithms import BY_NAME
+    from planner.spelling import did_you_mean
     from planner.units import parse_bytes
 
     num_bytes = problems.parsed("SIZE", size, parse_bytes)
     machines = problems.read(lambda: load_cluster(cluster))
-    names = _algorithms(problems, algorithm)
+    # Given with commas; none stands for all that can do it.
+    names = [] if algorithm == ALL else [name.strip() for name in algorithm.split(",")]
+    for name in names:
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME) or f"allowed are all, {', '.join(BY_NAME)}"
+            problems.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
     if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
         message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
         problems.add("--group", message)
@@ -127,22 +133,7 @@ def _question(
         num_bytes=num_bytes,
         cluster=machines,
         num_ranks=num_ranks,
-        algorithms=names,
+        algorithms=tuple(dict.fromkeys(names)),
         note=note,
         **ways,
     )
-
-
-def _algorithms(problems: "Problems", text: str) -> tuple[str, ...]:
-    """Names given with commas; none stands for all that can do it."""
-    from planner.collectives.algorithms import BY_NAME
-    from planner.spelling import did_you_mean
-
-    if text == ALL:
-        return ()
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in BY_NAME:
-            hint = did_you_mean(name, BY_NAME) or f"allowed are all, {', '.join(BY_NAME)}"
-            problems.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
-    return tuple(dict.fromkeys(names))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # The former name of ``explain MODEL CLUSTER memory``.
 ALIAS = "memory"
-OF_A_LAYOUT = ("recompute_layers", "layers_per_stage", "offload_activations")
 
 
 @options.takes(
@@ -62,28 +61,31 @@ def explain(
     if context.info_name == ALIAS:
         item = ALIAS
     elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
+        from planner.answers.plan_file import load_plan
+
         item = "" if is_plan(context, query) else query.cluster
-        given = (f"--{name.replace('_', '-')}" for name in OF_A_LAYOUT if is_given(context, name))
+        own = ("recompute_layers", "layers_per_stage", "offload_activations")
+        given = (f"--{name.replace('_', '-')}" for name in own if is_given(context, name))
         options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
-        _explain_plan(query, item, output_format)
+        refuse_question(query)
+        # As the model sees it now; a note where that differs from what the file says.
+        model_context, strategy, file = load_plan(plan_file(Path(query.model)))
+        _print(model_context, strategy, item, file, output_format)
         return
-    own = {
-        "recompute_layers": recompute_layers,
-        "layers_per_stage": layers_per_stage,
-        "offload_activations": offload_activations,
-    }
-    model_context, strategy, notes = _layout(query, own)
+    model_context, strategy, notes = _layout(
+        query, recompute_layers, layers_per_stage, offload_activations
+    )
     if item == ALIAS:
         from planner.answers.explain import MemoryDocument, memory_answer
         from planner.cli.output import show_as
-        from planner.report.document import serialise
         from planner.report.explain import print_memory_answer
 
         answer = memory_answer(model_context, strategy, notes)
         fits, whole = answer.estimate.memory.fits, verbose or show_all
         show_as(
             output_format,
-            lambda: serialise("memory", MemoryDocument.of_answer(answer)),
+            "memory",
+            partial(MemoryDocument.of_answer, answer),
             partial(print_memory_answer, answer, show_all=show_all, verbose=whole),
         )
     else:
@@ -105,17 +107,12 @@ def _is_plan_file(name: str) -> bool:
     return any(line.startswith("strategy:") for line in read_text(path).splitlines())
 
 
-def _explain_plan(query: Query, item: str, output_format: str) -> None:
-    """A saved plan as the model sees it now; a note where that differs from what it says."""
-    from planner.answers.plan_file import load_plan
-
-    refuse_question(query)
-    model_context, strategy, file = load_plan(plan_file(Path(query.model)))
-    _print(model_context, strategy, item, file, output_format)
-
-
-def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tuple[Note, ...]]":
-    """The layout that options give, and what was assumed."""
+def _layout(
+    query: Query,
+    recompute_layers: int | None,
+    layers_per_stage: str | None,
+    offload_activations: str | None,
+) -> "tuple[Context, Strategy, tuple[Note, ...]]":
     from planner.answers.layout import option_problems, requested, resolve
     from planner.notes import Problems
     from planner.query import resolve as question
@@ -130,13 +127,11 @@ def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tupl
     request = requested(
         **one_layout(query, problems),
         global_batch=query.get("global_batch"),
-        recompute_layers=own["recompute_layers"],
+        recompute_layers=recompute_layers,
         offloaded_layers=problems.parsed(
-            "--offload-activations", own["offload_activations"], parse_offloaded_layers
+            "--offload-activations", offload_activations, parse_offloaded_layers
         ),
-        layers_per_stage=problems.parsed(
-            "--layers-per-stage", own["layers_per_stage"], parse_layers
-        ),
+        layers_per_stage=problems.parsed("--layers-per-stage", layers_per_stage, parse_layers),
     )
     for option, message in option_problems(request):
         problems.add(option, message)
@@ -156,18 +151,17 @@ def _layout(query: Query, own: dict[str, Any]) -> "tuple[Context, Strategy, tupl
 def _print(
     context: "Context", strategy: "Strategy", item: str, file: "PlanFile | None", output_format: str
 ) -> bool:
-    """Both trees, one, or an item; whether the layout fits."""
     from planner.answers.explain import ExplainDocument
     from planner.cli.output import show_as
     from planner.cost.estimate import estimate
-    from planner.report.document import serialise
     from planner.report.explain import print_explained
 
     result = estimate(context, strategy)
     document = ExplainDocument.of(context, strategy, result, item, file)
     show_as(
         output_format,
-        partial(serialise, "explain", document),
+        "explain",
+        lambda: document,
         partial(print_explained, context, strategy, result, document),
     )
     if file is not None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from planner.report.emitted import PlanText
     from planner.spec.strategy import Strategy
 
-DEFAULT_LAUNCHER = "torchrun"
-
 
 def emit(
     plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
@@ -37,7 +35,6 @@ def emit(
 ) -> None:
     """Write a plan as the configuration and launch script of a framework."""
     from planner.answers.plan_file import load_plan
-    from planner.documents.file import read_text
     from planner.report.document import serialise
     from planner.report.emitted import PlanText, emit_document
     from planner.report.files import check_folder
@@ -46,22 +43,21 @@ def emit(
     if out is not None:
         check_folder(out)
     context, strategy, file = load_plan(plan)
-    as_json = output_format == "json"
-    if out is None:
-        if as_json:
-            files = made.emitted(context, strategy).files
-            typer.echo(serialise("emit", emit_document(made, files, context, strategy, None)))
-        else:
-            _print_config(made, context, strategy)
-        return
-    text = PlanText(
-        text=read_text(plan),
-        model=file.inputs.model,
-        cluster=file.inputs.cluster,
-    )
-    files = write(made, starter, context, strategy, text, out, force=force)
-    if as_json:
+    if out is not None:
+        text = PlanText.of_file(plan, file)
+        files = write(made, starter, context, strategy, text, out, force=force)
+    else:
+        files = made.emitted(context, strategy).files
+    if output_format == "json":
         typer.echo(serialise("emit", emit_document(made, files, context, strategy, out)))
+    elif out is None:
+        # The first file of the configuration; what else there is, in a note.
+        first, *others = files
+        typer.echo(first.text, nl=not first.text.endswith("\n"))
+        _say_mismatch(made, context)
+        if others:
+            names = ", ".join(each.name for each in others)
+            say(f"note: this is {first.name}; --out writes {names} too")
 
 
 def read_target(
@@ -88,23 +84,16 @@ def read_target(
         problems.add(option, message + ", ".join(written))
     if launcher is not None and needs_out:
         problems.add("--launcher", f"writes files, which needs --out; given {launcher}")
-    starter = problems.read(lambda: load_launcher(launcher or DEFAULT_LAUNCHER))
+    starter = problems.read(lambda: load_launcher(launcher or "torchrun"))
     problems.finish()
     assert starter is not None
     return load_format(to), starter
 
 
-def _print_config(made: "Format", context: "Context", strategy: "Strategy") -> None:
-    """The first file of the configuration on standard output; what else there is, in a note."""
+def _say_mismatch(made: "Format", context: "Context") -> None:
     from planner.report.emitted import mismatch
 
-    first, *others = made.emitted(context, strategy).files
-    typer.echo(first.text, nl=not first.text.endswith("\n"))
-    notes = [mismatch(made, context)]
-    if others:
-        names = ", ".join(file.name for file in others)
-        notes.append(f"this is {first.name}; --out writes {names} too")
-    for note in filter(None, notes):
+    if note := mismatch(made, context):
         say(f"note: {note}")
 
 
@@ -122,28 +111,17 @@ def write(
 
     Raises ExpressError and InputError.
     """
-    from planner.report.emitted import mismatch, output_files
+    from planner.report.emitted import output_files
     from planner.report.files import write_folder
 
     files = output_files(made, launcher, context, strategy, plan)
     write_folder(out, files, force=force)
     say(f"wrote {', '.join(file.name for file in files)} to {out}")
-    note = mismatch(made, context)
-    if note:
-        say(f"note: {note}")
+    _say_mismatch(made, context)
     return files
 
 
 OPTION = "--out"
-FRONTIER = "time,gpus"
-# Options that other targets have no use for.
-OF_THE_PAGE = {
-    "top": "--top",
-    "search": "--no-search",
-    "emit": "--emit",
-    "launcher": "--launcher",
-}
-
 Target = Literal["html", "perfetto", "chakra", "astra-sim"]
 
 
@@ -185,18 +163,20 @@ def export(
     else:
         check_writable(out, force=force, option=OPTION)
     if not is_page:
-        given = (option for name, option in OF_THE_PAGE.items() if is_given(context, name))
+        of_page = {"top": "", "search": "no-", "emit": "", "launcher": ""}
+        given = (f"--{no}{name}" for name, no in of_page.items() if is_given(context, name))
         options.refuse_all(given, "belongs to --to html")
     target = read_target(emit, launcher, option="--emit", needs_out=False) if emit else None
     answer = None
     if is_plan(context, query):
         refuse_question(query, ("time_limit",) if is_page else ())
-        plan, text = _saved(Path(query.model))
+        path, plan, file = saved_plan(Path(query.model))
+        text = PlanText.of_file(path, file)
         if is_page and search:
             answer = _around(plan, top, query)
     else:
         if is_page and query.get("pareto") is None:
-            query = query.with_(pareto=FRONTIER)
+            query = query.with_(pareto="time,gpus")
         answer = best_of(query, top, target[0] if target else None)
         plan = answer.plans[0]
         text = PlanText.of(plan, query)
@@ -216,17 +196,6 @@ def export(
     page = page_of(plan, text, *target, origin=origin, answer=answer)
     write_atomically(out, render_page(page), option=OPTION)
     say(f"wrote the page to {out}")
-
-
-def _saved(path: Path) -> "tuple[Plan, PlanText]":
-    """The plan of a file, with its text."""
-    from planner.documents.file import read_text
-    from planner.report.emitted import PlanText
-
-    path, plan, file = saved_plan(path)
-    return plan, PlanText(
-        text=read_text(path), model=file.inputs.model, cluster=file.inputs.cluster
-    )
 
 
 def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -142,8 +141,16 @@ def calibrate(
         request = Request(model=model, cluster=words[0])
         text = _fitted(words, taken, request, config, command, out, form=output_format)
     else:
+        from planner.calibrate.machine import machine_of
+        from planner.calibrate.write import machine_text
+        from planner.report.measure import calibrate_document, print_machine
+
         assert taken is not None
-        text = _whole(*taken, command, out, form=output_format)
+        path, rows = taken
+        made = machine_of(path, rows, out or Path("measured.yaml"))
+        text = machine_text(made, command, rows.machine.date)
+        document = partial(calibrate_document, made, text)
+        show_as(output_format, "calibrate", document, partial(print_machine, made, rows))
     if target is not None:
         write_atomically(target, text, option="--out")
         say(f"wrote {target}")
@@ -169,18 +176,6 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     return None
 
 
-def _whole(path: str, table: "Table", command: str, out: Path | None, *, form: str) -> str:
-    """The machine stated whole: shown, and its cluster file."""
-    from planner.calibrate.machine import machine_of
-    from planner.calibrate.write import machine_text
-    from planner.report.measure import print_machine, render_calibration_json
-
-    made = machine_of(path, table, out or Path("measured.yaml"))
-    text = machine_text(made, command, table.machine.date)
-    show_as(form, partial(render_calibration_json, made, text), partial(print_machine, made, table))
-    return text
-
-
 def _fitted(
     words: list[str],
     taken: "tuple[str, Table] | None",
@@ -201,7 +196,7 @@ def _fitted(
     from planner.calibrate.write import cluster_text
     from planner.cli.output import delayed_progress
     from planner.notes import Problems
-    from planner.report.measure import print_calibration, render_calibration_json
+    from planner.report.measure import calibrate_document, print_calibration
 
     cluster, *files = words
     base, problems, points = read_base(cluster), Problems(), list[Point]()
@@ -217,7 +212,8 @@ def _fitted(
         made = fit(base, points)
     folder = out.parent if out else Path()
     text = cluster_text(made, command, datetime.now(UTC).date(), folder)
-    show_as(form, partial(render_calibration_json, made, text), partial(print_calibration, made))
+    document = partial(calibrate_document, made, text)
+    show_as(form, "calibrate", document, partial(print_calibration, made))
     return text
 
 
@@ -272,11 +268,7 @@ def _measured(base: "Base | None", *, is_first: bool) -> "Table":
 
     world = join()
     try:
-        with delayed_progress() if is_first else nullcontext(_silent) as progress:
+        with delayed_progress(is_shown=is_first) as progress:
             return measure(world, progress, check)
     finally:
         leave(world)
-
-
-def _silent(_message: str, _fraction: float) -> None:
-    """What the processes but the first show."""

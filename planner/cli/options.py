@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -182,7 +182,11 @@ def takes(
         def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
             del given[HELP_ALL]
             said = {each.name: given.pop(each.name) for each in others}
-            query = query_of(context, {name: given.pop(name) for name in PLACES}, said)
+            stated = {name: value for name, value in said.items() if is_given(context, name)}
+            beneath = {name: value for name, value in said.items() if name not in stated}
+            model, cluster = (given.pop(name) or "" for name in PLACES)
+            # A project's defaults stand beneath.
+            query = Query.of(str(model), str(cluster), defaults=beneath, **stated)
             refuse(query, groups or GROUPS, refused)
             command(query=query, **given, **({"context": context} if "context" in own else {}))
 
@@ -191,14 +195,6 @@ def takes(
         return run
 
     return decorate
-
-
-def query_of(context: typer.Context, places: Mapping[str, Any], said: Mapping[str, Any]) -> Query:
-    """Return the question that a command's parameters state, a project's defaults beneath."""
-    given = {name: value for name, value in said.items() if is_given(context, name)}
-    beneath = {name: value for name, value in said.items() if name not in given}
-    model, cluster = (places.get(name) or "" for name in PLACES)
-    return Query.of(str(model), str(cluster), defaults=beneath, **given)
 
 
 def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:

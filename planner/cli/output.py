@@ -4,9 +4,9 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,27 +21,25 @@ if TYPE_CHECKING:
     from planner.formats.format import Format
     from planner.search.search import Progress
 
-PIPE_WIDTH = 160
-MIN_WIDTH = 80
-DELAY_S = 1.0  # before a bar appears
-
 
 def console() -> "Console":
     """Return a console on standard output: wide in a pipe without COLUMNS, never below 80."""
     from planner.report.table import Screen
 
-    width = None
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        width = PIPE_WIDTH
-    screen = Screen(width=width, highlight=False, emoji=False, markup=False)
-    screen.width = max(screen.width, MIN_WIDTH)
+    is_free = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    screen = Screen(width=160 if is_free else None, highlight=False, emoji=False, markup=False)
+    screen.width = max(screen.width, 80)
     return screen
 
 
-def show_as(form: str, document: Callable[[], str], screen: "Callable[[Console], None]") -> None:
+def show_as(
+    form: str, kind: str, document: Callable[[], Any], screen: "Callable[[Console], None]"
+) -> None:
     """Print an answer as its document where that is asked for, else on a screen."""
     if form == "json":
-        typer.echo(document())
+        from planner.report.document import serialise
+
+        typer.echo(serialise(kind, document()))
     else:
         screen(console())
 
@@ -52,9 +50,9 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def delayed_progress() -> "Iterator[Progress]":
+def delayed_progress(*, is_shown: bool = True) -> "Iterator[Progress]":
     """Yield a progress callback; nothing is shown in the first second or without a terminal."""
-    if not sys.stderr.isatty():
+    if not (is_shown and sys.stderr.isatty()):
         yield lambda _message, _fraction: None
         return
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -66,7 +64,7 @@ def delayed_progress() -> "Iterator[Progress]":
     screen = Screen(stderr=True)
     bar = Bar(text, BarColumn(), TimeElapsedColumn(), console=screen, transient=True)
     task = bar.add_task("starting", total=1.0)
-    timer = threading.Timer(DELAY_S, bar.start)
+    timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
     timer.start()
     try:
@@ -77,24 +75,16 @@ def delayed_progress() -> "Iterator[Progress]":
         bar.stop()
 
 
-# Options that change what is shown, and no answer.
-OF_THE_SCREEN = frozenset({"verbose", "show_all", "output_format", "top", "force"})
-FOLDER = "run"
-ACROSS_NODES = ("nic_gbit_per_s", "fabric_latency_us")
-
-
-def typed(context: typer.Context, without: Collection[str] = ()) -> list[str]:
+def typed(context: typer.Context, without: str = "") -> list[str]:
     """The words of the command that runs, as its options were read; defaults are left out."""
-    given = [
-        parameter
-        for parameter in context.command.params
-        if parameter.name
-        and parameter.name not in (*OF_THE_SCREEN, *without)
-        and is_given(context, parameter.name)
-    ]
+    # Options that change what is shown, and no answer.
+    left_out = ("verbose", "show_all", "output_format", "top", "force", without)
     words, options = ["planner", context.command.name or ""], list[str]()
-    for parameter in given:
-        value = context.params[str(parameter.name)]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in left_out or not is_given(context, name):
+            continue
+        value = context.params[name]
         if parameter.param_type_name == "argument":
             words.append(str(value))
         elif isinstance(value, bool):
@@ -112,7 +102,7 @@ def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
     made = made if made and made.is_written else format_of(plan.context.traits)
     if list(made.refused(plan.context)):
         return shlex.join([*typed(context), "--save", "plan.yaml"])
-    return shlex.join([*typed(context), "--emit", made.name, "--out", FOLDER])
+    return shlex.join([*typed(context), "--emit", made.name, "--out", "run"])
 
 
 def measuring(result: "Sensitivity", cluster: str) -> str:
@@ -132,6 +122,6 @@ def measuring(result: "Sensitivity", cluster: str) -> str:
     whole, count = (own.node.whole or own.node).name, own.node.num_accelerators
     place = cluster if is_path(cluster) else f"{own.num_nodes}x{whole}"
     start = ["torchrun", "--no-python", "--nproc-per-node", str(count)] if count > 1 else []
-    files = ["all_reduce_perf.txt"] if worth & set(ACROSS_NODES) else []
+    files = ["all_reduce_perf.txt"] if worth & {"nic_gbit_per_s", "fabric_latency_us"} else []
     words = ["planner", "calibrate", "--measure", place, *files, "--out", "mine.yaml"]
     return shlex.join([*start, *words])

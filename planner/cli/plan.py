@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from planner.launchers.launcher import Launcher
     from planner.query.resolve import Resolved
 
-# Layouts that are shown.
-TOP = 5
-
 
 @options.takes()
 def plan(
@@ -44,7 +41,7 @@ def plan(
             "and what binds them."
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = TOP,
+    top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 5,
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,
@@ -62,7 +59,7 @@ def plan(
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
     from planner.answers.plan import answered
     from planner.cli.export import write
-    from planner.cli.output import delayed_progress, writing
+    from planner.cli.output import delayed_progress, show_as, writing
     from planner.notes import Problems
     from planner.query.resolve import resolve
     from planner.report.emitted import PlanText
@@ -82,7 +79,13 @@ def plan(
         _maximize(context, query, maximize, output_format, verbose=verbose)
         return
     if versus:
-        _compare(query, versus, output_format)
+        from planner.cli.versus import compare
+        from planner.report.plan_options import print_versus, versus_document
+
+        with delayed_progress() as progress:
+            found = compare(query, versus, progress)
+        document = partial(versus_document, found)
+        show_as(output_format, "versus", document, partial(print_versus, found))
         return
     resolved = resolve(query, fmt=target[0] if target else None, problems=problems)
     if space:
@@ -122,7 +125,7 @@ def _maximize(
     from planner.answers.whatif import Case
     from planner.cli.output import delayed_progress, show_as, typed
     from planner.query.resolve import resolve
-    from planner.report.plan_options import print_largest, render_largest_json
+    from planner.report.plan_options import largest_document, print_largest
 
     options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
     resolved = resolve(query)
@@ -143,30 +146,20 @@ def _maximize(
         if answer.is_cut:
             raise deadline.nothing_found()
         raise nothing_fits(case)
-    following = shlex.join(typed(context, without={"maximize"}))
+    following = shlex.join(typed(context, without="maximize"))
     show_as(
         output_format,
-        partial(render_largest_json, answer),
+        "largest",
+        partial(largest_document, answer),
         partial(print_largest, answer, verbose=verbose, following=following),
     )
-
-
-def _compare(query: Query, versus: list[str], output_format: str) -> None:
-    """Show the best plan as asked beside those of the question asked otherwise."""
-    from planner.cli.output import delayed_progress, show_as
-    from planner.cli.versus import compare
-    from planner.report.plan_options import print_versus, render_versus_json
-
-    with delayed_progress() as progress:
-        found = compare(query, versus, progress)
-    show_as(output_format, partial(render_versus_json, found), partial(print_versus, found))
 
 
 def _print_space(resolved: "Resolved", output_format: str) -> None:
     """Show the space; raises InputError where there is no such form of it."""
     from planner.cli.output import show_as
     from planner.errors import InputError
-    from planner.report.plan_options import print_spaces, render_spaces_json
+    from planner.report.plan_options import print_spaces, space_document
     from planner.search.space.count import count_space
 
     if output_format == "csv":
@@ -175,7 +168,8 @@ def _print_space(resolved: "Resolved", output_format: str) -> None:
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
     show_as(
         output_format,
-        partial(render_spaces_json, spaces, resolved.notes),
+        "space",
+        partial(space_document, spaces, resolved.notes),
         partial(print_spaces, spaces, resolved.notes),
     )
 
@@ -205,7 +199,6 @@ def _target(
 def _show(
     result: "Answer", output_format: str, following: str, *, verbose: bool, show_all: bool
 ) -> None:
-    """Write the answer for people or for programs."""
     from planner.answers.plan import beside_document, beside_screen
     from planner.cli.output import console
     from planner.report.document import serialise

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from planner.notes import Problems
     from planner.query.query import Query
 
-# Of a saved time: less is rounding.
-DRIFT = 1e-6
 # Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
 
@@ -75,7 +73,7 @@ def read_saved(path: Path) -> "tuple[Plan, PlanFile]":
 def say_drift(iteration_s: float, file: "PlanFile") -> None:
     """Note on standard error where the model no longer says what it said."""
     drift = iteration_s / file.estimate.iter_time_s - 1.0
-    if abs(drift) > DRIFT:
+    if abs(drift) > 1e-6:  # less is rounding
         say(
             f"note: the model now says {drift:+.1%} time against the saved estimate "
             f"(planner {file.planner_version})"

@@ -12,6 +12,7 @@ import typer
 from planner.catalog.paths import EXAMPLE_ACCELERATOR
 from planner.cli import options
 from planner.cli.output import say
+from planner.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -199,46 +200,42 @@ def hardware(
         from planner.catalog.detect import Choice
 
         choice = Choice(accelerator=accelerator, partition=partition)
-        files = [*(from_files or []), *(names or [])] if from_files else []
-        _check_usage(names if not from_files else None, out, force=force)
+        from planner.report.files import check_yaml
+
+        files = [*from_files, *(names or [])] if from_files else []
+        # Refused before any tool is run.
+        if names and not from_files:
+            message = f"--detect takes no name; given {', '.join(names)}"
+            raise InputError.single("command line", "NAME", message)
+        check_yaml(out, force=force)
         machine = _merged([Path(file) for file in files], choice, detect=detect)
-        _write(machine, out, _command(files, choice, detect=detect), output_format)
+        # The command as it can be repeated.
+        command = ["planner", "show", "hardware", *(["--detect"] if detect else [])]
+        command += ["--from", *files] if files else []
+        command += ["--accelerator", accelerator] if accelerator else []
+        command += ["--partition", partition] if partition else []
+        _write(machine, out, shlex.join(command), output_format)
         return
     alone = {"--out": out, "--accelerator": accelerator, "--partition": partition}
     options.refuse_all(
         (name for name, value in alone.items() if value), "needs --detect or --from FILE"
     )
-    _catalog(tuple(names or ()), output_format, list_all=list_all)
-
-
-def _catalog(words: tuple[str, ...], form: str, *, list_all: bool) -> None:
     from planner.answers import show
     from planner.catalog.words import is_hardware, unique_match
-    from planner.errors import InputError
     from planner.report.show import MOST, print_hardware, print_hardware_entry
 
+    words = tuple(names or ())
     if name := unique_match(words, is_hardware):
         found = show.hardware_entry(name)
         is_cluster = isinstance(found, show.Cluster)
         kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")
-        _shown(kind, found, form, print_hardware_entry, rows)
+        _shown(kind, found, output_format, print_hardware_entry, rows)
         return
-    if form == "csv":
+    if output_format == "csv":
         message = "of one entry only: those of several kinds have different columns"
         raise InputError.single("command line", "--format csv", message)
-    most = MOST if form == "table" and not list_all else None
-    _shown("hardware", show.hardware(words, most), form, print_hardware)
-
-
-def _check_usage(names: list[str] | None, out: Path | None, *, force: bool) -> None:
-    """Refuse what cannot work before any tool is run."""
-    from planner.errors import InputError
-    from planner.report.files import check_yaml
-
-    if names:
-        message = f"--detect takes no name; given {', '.join(names)}"
-        raise InputError.single("command line", "NAME", message)
-    check_yaml(out, force=force)
+    most = MOST if output_format == "table" and not list_all else None
+    _shown("hardware", show.hardware(words, most), output_format, print_hardware)
 
 
 def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
@@ -275,12 +272,3 @@ def _write(machine: "Machine", out: Path | None, command: str, form: str) -> Non
         _shown("detected", found, form, print_detected, "seen")
     if out is not None:
         say(f"wrote {out}")
-
-
-def _command(files: list[str], choice: "Choice", *, detect: bool) -> str:
-    """The command as it can be repeated."""
-    words = ["planner", "show", "hardware", *(["--detect"] if detect else [])]
-    words += ["--from", *files] if files else []
-    words += ["--accelerator", choice.accelerator] if choice.accelerator else []
-    words += ["--partition", choice.partition] if choice.partition else []
-    return shlex.join(words)

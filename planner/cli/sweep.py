@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from planner.sweep.run import Executor
-
-MAX_CELLS = 20_000
-LINE_S = 30.0  # between lines about how far a run is, where no terminal shows a bar
-FAILURES = 1  # exit code where cells failed that may be asked again
 
 
 class _RunIsMeant(TyperGroup):
@@ -61,7 +58,7 @@ def run(
     ] = None,
     max_cells: Annotated[
         int, typer.Option(min=1, help="Cells that a sweep may have at most.")
-    ] = MAX_CELLS,
+    ] = 20_000,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many cells there are, and stop.")
     ] = False,
@@ -71,9 +68,17 @@ def run(
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
     from planner.cli.output import console
     from planner.errors import InputError
+    from planner.report.document import serialise
     from planner.report.files import write_atomically
-    from planner.report.sweep import outcome, print_outcome, render_outcome
-    from planner.sweep.run import FAILED, results_text
+    from planner.report.sweep import outcome, print_outcome
+    from planner.sweep.run import (
+        FAILED,
+        in_this_process,
+        num_cores,
+        on_processes,
+        on_ray,
+        results_text,
+    )
     from planner.sweep.run import run as answer_all
     from planner.sweep.sweep import check_values, read_sweep
 
@@ -93,7 +98,13 @@ def run(
     target = out or file.with_suffix(".jsonl")
     _check_target(target, force=force)
     check_values(sweep, file)
-    executor, where = _executor(workers, ray, len(sweep))
+    count = min(workers or num_cores(), len(sweep))
+    executor: Executor = partial(on_processes, workers=count)
+    where = f"{count} worker{'s' * (count > 1)}"
+    if ray is not None:
+        executor, where = partial(on_ray, address=ray), f"Ray at {ray}"
+    elif count == 1:
+        executor = in_this_process
     try:
         with _shown_progress() as progress:
             results, num_known = answer_all(sweep, target, executor, progress)
@@ -105,13 +116,13 @@ def run(
     target.with_suffix(".partial").unlink(missing_ok=True)
     made = outcome(results, num_known, where)
     if output_format == "json":
-        typer.echo(render_outcome(made))
+        typer.echo(serialise("sweep", made))
     else:
         print_outcome(made, results.rows, sweep.size, console())
         typer.echo(f"Next: planner sweep show {target}")
     if any(row["status"] == FAILED for row in results.rows):
         say("failed cells are not kept: the same command asks them again")
-        raise typer.Exit(FAILURES)
+        raise typer.Exit(1)
 
 
 def _check_target(target: Path, *, force: bool) -> None:
@@ -130,23 +141,8 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise InputError.single(str(target), "--out", message) from None
 
 
-def _executor(workers: int | None, ray: str | None, num_cells: int) -> "tuple[Executor, str]":
-    """Who answers, and who that is in words."""
-    from functools import partial
-
-    from planner.sweep.run import in_this_process, num_cores, on_processes, on_ray
-
-    if ray is not None:
-        return partial(on_ray, address=ray), f"Ray at {ray}"
-    count = min(workers or num_cores(), num_cells)
-    if count == 1:
-        return in_this_process, "1 worker"
-    return partial(on_processes, workers=count), f"{count} workers"
-
-
 @contextmanager
 def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
-    """A bar in a terminal, else a line now and then."""
     import time
 
     from planner.cli.output import delayed_progress
@@ -160,7 +156,8 @@ def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
             rate = answered / max(now_s - started_s, 1e-9)
             text = f"{known + answered:,} of {known + asked:,} cells, {rate:.2f} cells/s"
             bar(text, (known + answered) / max(1, known + asked))
-            if not sys.stderr.isatty() and now_s - said_s >= LINE_S:
+            # A line now and then where no terminal shows a bar.
+            if not sys.stderr.isatty() and now_s - said_s >= 30.0:
                 said_s = now_s
                 say(text)
 

@@ -104,8 +104,7 @@ class _Groups:
     """Every group that a collective runs on, numbered from 1; all ranks have no number."""
 
     numbers: Mapping[Ranks, int]
-    of_rank: Mapping[tuple[str, int], Ranks]
-    """By axis and member."""
+    of_rank: Mapping[tuple[str, int], Ranks]  # by axis and member
 
 
 def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> _Groups:

@@ -10,8 +10,6 @@ from functools import lru_cache
 
 from planner.answers.execution import Node
 
-# Release of Chakra whose schema this is.
-SCHEMA = "1.0.0"
 # NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE.
 TYPES = {"compute": 4, "send": 5, "receive": 6, "collective": 7}
 # CollectiveCommType.
@@ -20,7 +18,6 @@ COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatte
 ATTRIBUTE_NAME, INT64_VALUE, BOOL_VALUE, STRING_VALUE = 1, 9, 27, 29
 METADATA_VERSION, METADATA_ATTRIBUTE = 1, 2
 NODE_ID, NODE_NAME, NODE_TYPE, NODE_DATA_DEPS, NODE_START, NODE_DURATION = 1, 2, 3, 5, 6, 7
-NODE_ATTRIBUTE = 10
 # Attributes of a node or a header, by name.
 Values = tuple[tuple[str, bool | int | str], ...]
 
@@ -63,7 +60,8 @@ def _attributes(field: int, values: Values) -> bytes:
 
 def header(about: Values) -> bytes:
     """What a trace starts with."""
-    version = _data(METADATA_VERSION, SCHEMA.encode())
+    # The release of Chakra whose schema this is.
+    version = _data(METADATA_VERSION, b"1.0.0")
     return _delimited(version + _attributes(METADATA_ATTRIBUTE, about))
 
 
@@ -86,4 +84,5 @@ def shared(node: Node) -> bytes:
 
 def on_rank(node: bytes, values: Values) -> bytes:
     """A shared node with the attributes that are a rank's own."""
-    return _delimited(node + _attributes(NODE_ATTRIBUTE, (("is_cpu_op", False), *values)))
+    # Field 10 of a node.
+    return _delimited(node + _attributes(10, (("is_cpu_op", False), *values)))

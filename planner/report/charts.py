@@ -69,15 +69,12 @@ class Chart:
 
     title: str
     caption: str
-    legend: Mapping[str, str]
-    """What each colour stands for."""
+    legend: Mapping[str, str]  # what each colour stands for
     svg: str = ""
+    # What stands beside each at either side, its lengths by colour.
     bars: Sequence[tuple[str, str, Mapping[str, float]]] = ()
-    """What stands beside each at either side, its lengths by colour."""
-    end: float = 1.0
-    """How long a bar may be."""
-    limit: float = 0.0
-    """Where a stroke stands in every bar; 0: nowhere."""
+    end: float = 1.0  # how long a bar may be
+    limit: float = 0.0  # where a stroke stands in every bar; 0: nowhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +96,8 @@ class Window:
 class Panel:
     """Where memory is drawn."""
 
-    floor: float
-    """Where nothing is held."""
-    most: float
-    """Bytes of the device, drawn near the top."""
+    floor: float  # where nothing is held
+    most: float  # bytes of the device, drawn near the top
 
     def y(self, num_bytes: float) -> float:
         """Where so many bytes are drawn."""
@@ -232,7 +227,6 @@ def windows(found: Iteration, strategy: Strategy) -> tuple[tuple[float, float], 
 
 
 def _placed(shown: Sequence[tuple[float, float]]) -> Iterator[Window]:
-    """The windows side by side, at one scale."""
     left, gap = LEFT, 14.0
     room = WIDTH - LEFT - 10.0 - gap * (len(shown) - 1)
     units_per_s = room / sum(end - start for start, end in shown)

@@ -89,7 +89,6 @@ def _shares_tables(answer: CollectiveAnswer, width: int) -> Iterator[Table[Algor
 
 
 def _shares(answer: CollectiveAnswer, places: Sequence[int]) -> Table[AlgorithmRow]:
-    """Time, rounds and bytes of each algorithm on some of the levels."""
     columns: list[Column[AlgorithmRow]] = [ALGORITHMS[0]]
     for place in places:
         columns += _share_columns(answer.levels[place].name, place)

@@ -17,19 +17,14 @@ from planner.spelling import did_you_mean
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of document."""
 
-    version: int
-    """Raised when a field changes its meaning or goes."""
-    question: str
-    """The command that writes it with ``--format json``."""
-    row: str
-    """The type of its body, as module and name under ``planner``."""
+    version: int  # raised when a field changes its meaning or goes
+    question: str  # the command that writes it with ``--format json``
+    row: str  # the type of its body, as module and name under ``planner``
 
 
 # In the order of the commands. Row types are named, not imported: an answer needs no schema.
@@ -107,7 +102,7 @@ def schema(kind: str) -> dict[str, Any]:
         "planner_version": {"type": "string"},
     }
     return {
-        "$schema": DIALECT,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:planner:{kind}:{version}",
         **made,
         "title": commands()[kind],

@@ -9,10 +9,11 @@ from typing import Any
 
 from planner import __version__
 from planner.answers.base import Plan
-from planner.answers.plan_file import plan_text
+from planner.answers.plan_file import PlanFile, plan_text
 from planner.answers.row import row_of, told
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
+from planner.documents.file import read_text
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.registry import left_open
@@ -48,6 +49,11 @@ class PlanText:
         model, cluster = places_for_file(query)
         text = plan_text(plan, model=model, cluster=cluster)
         return cls(text=text, model=model, cluster=cluster)
+
+    @classmethod
+    def of_file(cls, path: Path, file: PlanFile) -> "PlanText":
+        """A file that was read."""
+        return cls(text=read_text(path), model=file.inputs.model, cluster=file.inputs.cluster)
 
 
 def mismatch(made: Format, context: Context) -> str:
@@ -147,7 +153,6 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _figures(context: Context, strategy: Strategy) -> str:
-    """What the plan should reach, and with what degrees."""
     result, job = estimate(context, strategy), context.job
     memory = result.memory
     notes = {"dp": f" (replicas {strategy.dp_replicate})", "pp": f" (chunks {strategy.vpp})"}
@@ -186,7 +191,6 @@ def _figures(context: Context, strategy: Strategy) -> str:
 
 
 def _ranks(context: Context, strategy: Strategy) -> str:
-    """How ranks lie: on the nodes, and along every axis."""
     nodes = allocation_of(context, strategy)
     axes = [axis for axis in PLACEMENTS[strategy.placement] if axis in GPU_DEGREES]
     rows, apart = list[tuple[str, ...]](), 1

@@ -187,7 +187,6 @@ def _ledger(
 
 
 def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
-    """One row per stage: groups of items, peak, moment, verdict."""
     memory, layers = answer.estimate.memory, answer.strategy.layers_per_stage
     states = STATES if wide else ("states",)
     shown = (*states, "activations", "transient", *(("overhead",) if wide else ()), "other")

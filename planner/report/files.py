@@ -135,13 +135,6 @@ def check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:
         raise InputError(problems)
 
 
-def _others(folder: Path, pattern: str, files: Sequence[OutputFile]) -> list[str]:
-    """Regular files of the pattern in the folder that are none of those to be written."""
-    own = {file.name for file in files}
-    found = folder.glob(pattern) if pattern and folder.is_dir() else ()
-    return sorted(path.name for path in found if path.is_file() and path.name not in own)
-
-
 def _move(moves: Iterable[tuple[Path, Path]]) -> None:
     """Rename all files, or none: on failure put back what was renamed."""
     done: list[tuple[Path, Path]] = []
@@ -163,8 +156,9 @@ def write_folder(
 
     Files of the pattern ``replaces`` belong to what was there before, and go with it.
     """
-    gone = _others(folder, replaces, files)
     names = [file.name for file in files]
+    found = folder.glob(replaces) if replaces and folder.is_dir() else ()
+    gone = sorted({path.name for path in found if path.is_file()} - set(names))
     check_targets(folder, [*names, *gone], force=force)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     work = None

@@ -26,15 +26,10 @@ if TYPE_CHECKING:
     from xml.etree import ElementTree
 
     from rich.console import Console
-    from rich.text import Text
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 WIDTH = 100
 
-SARIF_SCHEMA = (
-    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-)
-GITHUB_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 GITHUB_TEXT = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 GITHUB_PROPERTY = GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
 # Characters that XML 1.0 cannot hold, escaped or not.
@@ -78,7 +73,6 @@ def _by_severity(numbers: dict[str, int]) -> str:
 
 
 def _style(numbers: dict[str, int]) -> str:
-    """The style of the worst severity found."""
     return next((STYLES[severity] for severity, number in numbers.items() if number), "bold green")
 
 
@@ -90,7 +84,12 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
     from planner.report.table import show, whole
 
     for result in results:
-        show(console, _title(result))
+        gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
+        known = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
+        numbers = counts([result])
+        found = (_by_severity(numbers) or "nothing found", _style(numbers))
+        what = (f"  {known}" if known else "", "dim")
+        show(console, Text.assemble((result.path, "bold"), what, ": ", found))
         for finding in result.findings:
             place = f"{finding.path}:{finding.line}" if finding.line else finding.path
             line = whole(f"  {place} ").append(finding.severity, style=STYLES[finding.severity])
@@ -110,17 +109,6 @@ def render_text(results: Sequence[FileResult]) -> str:
     with console.capture() as captured:
         print_findings(results, console)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def _title(result: FileResult) -> "Text":
-    """The file, what it is, and how many findings of each severity it has."""
-    from rich.text import Text
-
-    gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
-    words = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
-    numbers = counts([result])
-    found = (_by_severity(numbers) or "nothing found", _style(numbers))
-    return Text.assemble((result.path, "bold"), (f"  {words}" if words else "", "dim"), ": ", found)
 
 
 def _figures(result: FileResult) -> list[str]:
@@ -155,7 +143,7 @@ def render_github(results: Sequence[FileResult]) -> str:
         properties = ",".join(
             f"{name}={value.translate(GITHUB_PROPERTY)}" for name, value in given.items() if value
         )
-        command = GITHUB_COMMANDS[finding.severity]
+        command = "notice" if finding.severity == "note" else finding.severity
         text = _with_key(finding).translate(GITHUB_TEXT)
         lines.append(f"::{command} {properties}::{text}")
     return "\n".join(lines)
@@ -167,52 +155,47 @@ def _with_key(finding: Finding) -> str:
 
 def render_sarif(results: Sequence[FileResult]) -> str:
     """One SARIF run with the rules that were broken, and a result per finding."""
-    findings = [finding for result in results for finding in result.findings]
-    rules = list(dict.fromkeys(finding.rule for finding in findings))
-    files = dict.fromkeys(_uri(result.path) for result in results)
-    driver = {
-        "name": "planner",
-        "version": __version__,
-        "rules": [_sarif_rule(name) for name in rules],
-    }
-    is_read = not any(one.rule == UNREADABLE for one in findings)
-    run = {
-        "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": is_read}],
-        "artifacts": [{"location": {"uri": uri}} for uri in files],
-        "results": [_sarif_result(finding, rules.index(finding.rule)) for finding in findings],
-        "columnKind": "unicodeCodePoints",
-    }
-    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
-
-
-def _sarif_rule(name: str) -> dict[str, Any]:
     from planner.query.rules import describe
 
-    info = describe(name)
-    source = {"text": f"{info.description}. Source: {info.source}"}
-    return {
-        "id": info.name,
-        "shortDescription": {"text": info.description},
-        "defaultConfiguration": {"level": info.severity},
-        **({"fullDescription": source} if info.source else {}),
+    findings = [finding for result in results for finding in result.findings]
+    names = list(dict.fromkeys(finding.rule for finding in findings))
+    rules = []
+    for info in map(describe, names):
+        source = {"text": f"{info.description}. Source: {info.source}"}
+        rule = {
+            "id": info.name,
+            "shortDescription": {"text": info.description},
+            "defaultConfiguration": {"level": info.severity},
+            **({"fullDescription": source} if info.source else {}),
+        }
+        rules.append(rule)
+    found = []
+    for finding in findings:
+        place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
+        if finding.line:
+            place["region"] = {"startLine": finding.line}
+        location: dict[str, Any] = {"physicalLocation": place}
+        if finding.key:
+            location["logicalLocations"] = [{"fullyQualifiedName": finding.key, "kind": "member"}]
+        result = {
+            "ruleId": finding.rule,
+            "ruleIndex": names.index(finding.rule),
+            "level": finding.severity,
+            "message": {"text": _with_key(finding)},
+            "locations": [location],
+        }
+        found.append(result)
+    files = dict.fromkeys(_uri(result.path) for result in results)
+    run = {
+        "tool": {"driver": {"name": "planner", "version": __version__, "rules": rules}},
+        "invocations": [{"executionSuccessful": UNREADABLE not in names}],
+        "artifacts": [{"location": {"uri": uri}} for uri in files],
+        "results": found,
+        "columnKind": "unicodeCodePoints",
     }
-
-
-def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
-    if finding.line:
-        place["region"] = {"startLine": finding.line}
-    location: dict[str, Any] = {"physicalLocation": place}
-    if finding.key:
-        location["logicalLocations"] = [{"fullyQualifiedName": finding.key, "kind": "member"}]
-    return {
-        "ruleId": finding.rule,
-        "ruleIndex": rule_index,
-        "level": finding.severity,
-        "message": {"text": _with_key(finding)},
-        "locations": [location],
-    }
+    schemas = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas"
+    head = {"$schema": f"{schemas}/sarif-schema-2.1.0.json", "version": "2.1.0"}
+    return json.dumps({**head, "runs": [run]}, indent=2)
 
 
 def _uri(path: str) -> str:

@@ -13,13 +13,10 @@ from planner.answers.row import Row, told, told_by
 from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
-from planner.report.document import serialise
 from planner.report.table import pairs, show
 from planner.report.words import days, layout_words, note_lines
 from planner.search.space.space import EVERYTHING
 from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
-
-MTBF_SOURCE = f"Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs"
 
 
 def _decimal(num_bytes: float) -> str:
@@ -35,28 +32,7 @@ def _span(seconds: float) -> str:
     return f"{days(seconds)} days" if seconds >= 2 * DAY_S else format_seconds(seconds)
 
 
-def _inputs_line(job: Job) -> str:
-    """What was asked."""
-    context = job.plan.context
-    return (
-        f"{context.model.name} on {context.cluster.name}, {format_count(job.total_tokens)} tokens, "
-        f"batch {context.job.global_batch} x {context.job.seq_len} tokens, "
-        f"{context.job.precision}{context.traits.training.suffix}, {job.plan.framework}"
-    )
-
-
-def _verdict_line(job: Job) -> str:
-    """How long the job takes, and what that costs."""
-    cost = job.cost_usd
-    price = "" if cost is None else f", {format_count(round(cost))} USD"
-    return (
-        f"{_span(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
-        f"{format_count(round(job.gpu_hours))} GPU-hours{price}."
-    )
-
-
 def _rows(job: Job) -> Iterator[tuple[str, str]]:
-    """What is said of the job, by a word for it."""
     terms, plan = job.terms, job.plan
     yield (
         "work",
@@ -66,7 +42,8 @@ def _rows(job: Job) -> Iterator[tuple[str, str]]:
             f"{job.goodput:.1%} of the time for them (goodput)"
         ),
     )
-    number, source = job.num_failures, "" if terms.node_mtbf_s else f" ({MTBF_SOURCE})"
+    llama3 = f" (Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs)"
+    number, source = job.num_failures, "" if terms.node_mtbf_s else llama3
     expected = f"{number:,.0f}" if number >= 10.0 else f"{number:.2g}"
     yield (
         "failures",
@@ -117,7 +94,6 @@ def _rows(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def _grounds(job: Job) -> Iterator[str]:
-    """What the answer rests on."""
     weights, master, states = job.bytes_per_param
     yield f"Plan: {layout_words(job.plan)}."
     yield (
@@ -140,11 +116,22 @@ def _grounds(job: Job) -> Iterator[str]:
 
 def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: bool) -> None:
     """The verdict first; ``verbose``: what it rests on."""
+    context, cost = job.plan.context, job.cost_usd
+    inputs = (
+        f"{context.model.name} on {context.cluster.name}, {format_count(job.total_tokens)} tokens, "
+        f"batch {context.job.global_batch} x {context.job.seq_len} tokens, "
+        f"{context.job.precision}{context.traits.training.suffix}, {job.plan.framework}"
+    )
+    price = "" if cost is None else f", {format_count(round(cost))} USD"
+    verdict = (
+        f"{_span(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
+        f"{format_count(round(job.gpu_hours))} GPU-hours{price}."
+    )
     show(
         console,
-        Text(_inputs_line(job), "dim"),
+        Text(inputs, "dim"),
         *note_lines(notes, assumed=False),
-        Text(_verdict_line(job), "bold"),
+        Text(verdict, "bold"),
         pairs(_rows(job)),
     )
     if verbose:
@@ -166,7 +153,7 @@ class _Around(Row):
 JobDocument: Any = told_by(Job, _Around, leave_out=("node",))
 
 
-def render_job_json(job: Job, notes: Sequence[Note]) -> str:
+def job_document(job: Job, notes: Sequence[Note]) -> Any:  # noqa: ANN401 - a type made here
     """Everything in base units."""
     inputs = InputsRow.of((job.plan.context,), EVERYTHING, tuple(notes))
-    return serialise("job", told(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan)))
+    return told(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan))

@@ -123,7 +123,6 @@ class CalibrateDocument(Row):
 
 
 def _verdict(one: Comparison) -> str:
-    """Whether the run is as fast as its price, in a sentence."""
     if one.measured is None:
         return "Not compared: a rate is no time without --global-batch, --seq-len and --gpus."
     if one.predicted is None or one.time_error is None:
@@ -147,7 +146,6 @@ def print_comparisons(found: Sequence[Comparison], console: Console) -> None:
 
 
 def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
-    """What a word at the left says of a log, in lines."""
     if one.measured is None:
         yield "measured", f"{one.rate:,.4g} {one.log.unit}, the median of {len(one.log.steps)}"
     else:
@@ -225,6 +223,23 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
                 num_left_out=len(steps.left_out_s),
                 **asdict(one.log.memory),
             )
+        predicted = None
+        if price := one.predicted:
+            context = price.layout.context
+            predicted = PredictedRow(
+                model=context.model.name,
+                cluster=context.cluster.name,
+                framework=context.traits.name,
+                profile=context.traits.profile,
+                gpus=price.layout.strategy.num_gpus,
+                layout=short_layout(price.layout.strategy),
+                global_batch=context.job.global_batch,
+                seq_len=context.job.seq_len,
+                **figures(EstimateRow, price.estimate),
+                assumed=price.assumed,
+                unusual=price.unusual,
+                **asdict(price.memory),
+            )
         row = told(
             ComparedRow,
             one,
@@ -234,29 +249,11 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
             unit=one.log.unit,
             printed=one.rate,
             measured=measured,
-            predicted=_predicted_row(one.predicted) if one.predicted else None,
+            predicted=predicted,
             notes=one.log.notes,
         )
         logs.append(row)
     return serialise("compare", CompareDocument(logs=logs))
-
-
-def _predicted_row(price: Prediction) -> PredictedRow:
-    made, context = price.estimate, price.layout.context
-    return PredictedRow(
-        model=context.model.name,
-        cluster=context.cluster.name,
-        framework=context.traits.name,
-        profile=context.traits.profile,
-        gpus=price.layout.strategy.num_gpus,
-        layout=short_layout(price.layout.strategy),
-        global_batch=context.job.global_batch,
-        seq_len=context.job.seq_len,
-        **figures(EstimateRow, made),
-        assumed=price.assumed,
-        unusual=price.unusual,
-        **asdict(price.memory),
-    )
 
 
 def print_calibration(made: Calibration, console: Console) -> None:
@@ -323,7 +320,7 @@ def print_machine(made: Calibration, table: Table, console: Console) -> None:
     )
 
 
-def render_calibration_json(made: Calibration, text: str) -> str:
+def calibrate_document(made: Calibration, text: str) -> CalibrateDocument:
     """The same as data, with the cluster file; figures that are lists are in the file alone."""
     figures = [
         told(
@@ -336,11 +333,10 @@ def render_calibration_json(made: Calibration, text: str) -> str:
         if not each.values
     ]
     cluster = made.base.cluster
-    body = CalibrateDocument(
+    return CalibrateDocument(
         cluster=cluster.name,
         accelerator=cluster.accelerator.name,
         figures=figures,
         own=made.own,
         cluster_file=text,
     )
-    return serialise("calibrate", body)

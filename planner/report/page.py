@@ -277,7 +277,6 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
 
 
 def _stages(plan: Plan) -> Table[Sequence[str]]:
-    """Every stage's peak against the device."""
     memory, layers = plan.estimate.memory, plan.strategy.layers_per_stage
     rows = [
         (
@@ -293,7 +292,6 @@ def _stages(plan: Plan) -> Table[Sequence[str]]:
 
 
 def _ledger(ledger: StageLedger) -> Table[Sequence[str]]:
-    """The largest items of the fullest stage."""
     rest = sum(each.num_bytes for each in ledger.items[MAX_LEDGER:])
     rows: list[tuple[str, str, float]] = [
         (each.name, each.lifetime, each.num_bytes) for each in ledger.items[:MAX_LEDGER]
@@ -308,7 +306,6 @@ def _ledger(ledger: StageLedger) -> Table[Sequence[str]]:
 
 
 def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
-    """Plans beside the one of the page."""
     rows = []
     for plan in plans:
         estimate, layout = plan.estimate, short_layout(plan.strategy)
@@ -330,7 +327,6 @@ def _layouts(own: Plan, plans: Sequence[Plan]) -> Table[Sequence[str]]:
 
 
 def _runs(runs: Sequence[PublishedRun]) -> Table[Sequence[str]]:
-    """The nearest published runs, and how far the model is off them."""
     rows = []
     for run in runs:
         degrees = [

@@ -9,6 +9,7 @@ from rich.text import Text
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import short_layout
 from planner.answers.plan import Beside
+from planner.answers.recipe import Placed
 from planner.answers.row import told
 from planner.answers.rows import (
     AimRow,
@@ -17,14 +18,15 @@ from planner.answers.rows import (
     PlanDocument,
     PlanRow,
     RankedRow,
+    RecipeRow,
     SearchRow,
     SoftwareRow,
     VariantRow,
 )
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.layers.parameters import describe_size
+from planner.query.like import recipe_gpus
 from planner.query.objectives import OBJECTIVES
-from planner.report.recipes import placed_line, recipe_row
 from planner.report.sizing_words import limits_text, option_text
 from planner.report.table import show, whole
 from planner.report.tables import frontier_table, plans_table, shown_frontier
@@ -42,13 +44,64 @@ from planner.report.words import (
     software_lines,
 )
 from planner.search.space.vocabulary import MIXED_LAYERS
-from planner.units import format_bytes
+from planner.units import GIB, format_bytes
 
 MAX_LISTED_RULES = 6
 
 
+def _standing(found: Placed) -> str:
+    if found.problem:
+        return f"not possible here: {found.problem}"
+    assert found.estimate is not None
+    software = f"{found.recipe.source.framework} {found.recipe.source.profile}"
+    if found.missing_bytes:
+        tail = f", but fits under {software}, its own software" if found.fits_its_own else ""
+        return f"does not fit here: needs {format_bytes(found.missing_bytes)} more{tail}"
+    memory, tail = found.estimate.memory, ""
+    if memory.peak_bytes > memory.usable_bytes:
+        free = found.context.cluster.accelerator.hbm_bytes - memory.peak_bytes
+        tail = f", with {free / GIB:.1f} GiB free, less than the margin"
+    slower = found.slower_fraction
+    change = "" if slower is None else f", {100.0 * slower:+.1f} %"
+    row = f"row {found.row}" if found.row else "not among the rows"
+    own = found.own_slower_fraction
+    # A recipe that is slower than the first row by more is shown under its own software, too.
+    if slower is not None and own is not None and slower > 0.05 and found.fits_its_own:
+        tail += f" ({100.0 * own:+.1f} % under {software} and its runtime)"
+    return f"{row}{change}{tail}"
+
+
+def placed_line(found: Placed) -> str:
+    """What a vendor ships for the model and accelerator, and what the model thinks of it here."""
+    recipe = found.recipe
+    gpus = f"{recipe_gpus(recipe)} {recipe.accelerator.upper()}"
+    other: list[str] = [] if recipe.task == "pretrain" else [recipe.task]
+    other += [] if recipe.precision == found.context.job.precision else [recipe.precision]
+    if recipe.global_batch != found.context.job.global_batch:
+        other.append(f"batch {recipe.global_batch}")
+    terms = f" ({', '.join(other)})" if other else ""
+    return f"{recipe.source.vendor} ships {recipe.summary} for {gpus}{terms}: {_standing(found)}."
+
+
+def recipe_row(found: Placed) -> RecipeRow:
+    """The same as a row."""
+    made = found.estimate
+    row: RecipeRow = told(
+        RecipeRow,
+        found,
+        recipe=found.recipe.recipe,
+        source=found.recipe.source.title,
+        layout=found.recipe.layout,
+        iter_time_s=made.iter_time_s if made else None,
+        peak_bytes=made.memory.peak_bytes if made else None,
+        fits_its_own_software=found.fits_its_own,
+        problem=found.problem or None,
+        own_iter_time_s=found.own.iter_time_s if found.own else None,
+    )
+    return row
+
+
 def _search_line(answer: Answer) -> str:
-    """What the search looked at and why most of it was set aside."""
     searches, dropped = answer.searches, answer.dropped()
     listed = [f"{name} {count:,}" for name, count in list(dropped.items())[:MAX_LISTED_RULES]]
     if len(dropped) > MAX_LISTED_RULES:
@@ -138,24 +191,6 @@ def _faster_line(answer: Answer, *, always: bool) -> str:
     return f"{named}, inside the error{relied}."
 
 
-def _variant_lines(answer: Answer, beside: Beside) -> Iterator[str]:
-    """What changing one thing about the first plan, or policies it cannot have, would gain."""
-    if answer.aim.objective != "iteration_s" or not beside.variants:
-        return
-    gaining = [one for one in beside.variants[0] if one.time_change < 0]
-    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
-    shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest[:3]]
-    if shown:
-        yield f"Variants of plan 1: {'; '.join(shown)}."
-    mixed = beside.mixed
-    if mixed is not None and mixed.time_change < -0.001:
-        framework = answer.plans[0].framework
-        yield (
-            f"Layers under different policies, which {framework} has no options for: "
-            f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
-        )
-
-
 def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
     """What is traded off, thinned; the output formats for programs have all of it."""
     if not answer.pareto:
@@ -181,8 +216,20 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     machines = f"{context.cluster.num_accelerators:,} x {context.cluster.accelerator.name}"
     yield Text()
     if answer.plans:
-        best = answer.plans[0]
-        yield from (selects_line(answer.plans), *_variant_lines(answer, beside), costs_line(best))
+        best, mixed = answer.plans[0], beside.mixed
+        yield selects_line(answer.plans)
+        if answer.aim.objective == "iteration_s" and beside.variants:
+            # What changing one thing, or policies that it cannot have, would gain.
+            gaining = [one for one in beside.variants[0] if one.time_change < 0]
+            simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))[:3]
+            shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest]
+            yield f"Variants of plan 1: {'; '.join(shown)}." if shown else ""
+            if mixed is not None and mixed.time_change < -0.001:
+                yield (
+                    f"Layers under different policies, which {best.framework} has no options for: "
+                    f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
+                )
+        yield costs_line(best)
         yield f"Rank order {placement_line(best.context, best.strategy)}."
         yield range_line(best.estimate)
         yield mfu_line(best)

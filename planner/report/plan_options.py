@@ -1,6 +1,6 @@
 """The answers of ``plan --space``, ``--versus`` and ``--maximize``: screens and documents."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -25,8 +25,7 @@ from planner.answers.rows import (
 )
 from planner.answers.why import Side, Versus, usd_per_token
 from planner.notes import Note
-from planner.report.document import serialise
-from planner.report.table import Table, show, text_table, whole
+from planner.report.table import show, text_table, whole
 from planner.report.words import (
     days,
     host_line,
@@ -115,18 +114,16 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         )
 
 
-def render_spaces_json(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> str:
-    """The spaces as JSON; the number of splits is text, as it may have many digits."""
+def space_document(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> SpaceDocument:
+    """The spaces; the number of splits is text, as it may have many digits."""
     contexts = tuple(space.context for space in spaces)
-    body = SpaceDocument(
+    return SpaceDocument(
         inputs=InputsRow.of(contexts, spaces[0].narrowing, tuple(notes)),
         spaces=[_space_row(space) for space in spaces],
     )
-    return serialise("space", body)
 
 
 AS_ASKED = "as asked"
-BILLION = 1e9
 # Ratios closer to 1 are told without a direction.
 SMALL = 0.005
 
@@ -192,23 +189,9 @@ def _figures(plan: Plan) -> dict[str, str]:
         "host": host_line(plan).partition(" of a node")[0],
         "days": "" if total_s is None else days(total_s),
         "USD": "" if total_s is None else format_count(round(plan.cost_usd() or 0)),
-        "USD/1B tokens": "" if price is None else f"{BILLION * price:,.3g}",
+        "USD/1B tokens": "" if price is None else f"{1e9 * price:,.3g}",
         "layout": layout_words(plan),
     }
-
-
-def _versus_table(found: Versus) -> Table[Sequence[str]]:
-    """A column per side: what says something, and where sides could differ, differs."""
-    sides = [_figures(side.plan) if side.plan else {} for side in found.sides]
-    rows = []
-    for title in next(filter(None, sides)):
-        cells = [side.get(title, "") for side in sides]
-        said = {side[title] for side in sides if side} - {""}
-        # Where all sides say the same, these say nothing.
-        if said and not (title in ("framework", "batch", "GPUs") and len(said) == 1):
-            rows.append((title, *cells))
-    titles = [_title(side) for side in found.sides]
-    return text_table(("", *titles), rows, left=titles)
 
 
 def print_versus(found: Versus, console: Console) -> None:
@@ -220,11 +203,21 @@ def print_versus(found: Versus, console: Console) -> None:
         if side.plan is None
     }
     bases = dict.fromkeys(ratio.basis for one in found.others if (ratio := found.ratio(one)))
+    # A column per side: what says something, and where sides could differ, differs.
+    sides = [_figures(side.plan) if side.plan else {} for side in found.sides]
+    rows = []
+    for title in next(filter(None, sides)):
+        cells = [side.get(title, "") for side in sides]
+        said = {side[title] for side in sides if side} - {""}
+        # Where all sides say the same, these say nothing.
+        if said and not (title in ("framework", "batch", "GPUs") and len(said) == 1):
+            rows.append((title, *cells))
+    titles = [_title(side) for side in found.sides]
     show(
         console,
         *(Text(_versus_line(found, other), "bold green") for other in found.others),
         Text(inputs_line(first.contexts, first.notes), "dim"),
-        _versus_table(found),
+        text_table(("", *titles), rows, left=titles),
         *(f"{label}: {reason}" for label, reason in reasons.items()),
         *(Text(f"Ranges of ratios hold eight of ten: {basis}.", "dim") for basis in bases),
     )
@@ -240,14 +233,14 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def render_versus_json(found: Versus) -> str:
-    """The answer as indented JSON."""
+def versus_document(found: Versus) -> VersusDocument:
+    """Every side with its plan."""
     others = [
         OtherRow(**_side(other), speed=found.ratio(other), verdict=_versus_line(found, other))
         for other in found.others
     ]
     asked = SideRow(**_side(found.asked))
-    return serialise("versus", VersusDocument(asked=asked, others=others))
+    return VersusDocument(asked=asked, others=others)
 
 
 MEMORIES = {HBM: "device memory", HOST: "host memory"}
@@ -267,21 +260,6 @@ def _extent(one: Largest) -> str:
     return f"{one.value:,}; {one.beyond:,} needs more {needed}."
 
 
-def _plan_lines(one: Largest) -> Iterator[str]:
-    """The fastest plan there: its layout, rate and memory."""
-    plan = one.plan
-    if plan is None:
-        return
-    gpus = gpus_of_replica(asdict(plan.strategy))
-    yield f"With a replica on {gpus:,} GPU{'s' * (gpus > 1)}: {layout_words(plan)}."
-    rate = format_count(round(plan.estimate.tokens_per_s))
-    yield f"{rate} tokens/s, MFU {plan.estimate.mfu:.1%}; {memory_line(plan)}"
-    if host := host_line(plan):
-        yield host
-    if one.resident:
-        yield f"With nothing offloaded: {_extent(one.resident)}"
-
-
 def print_largest(
     answer: LargestAnswer, console: Console, *, verbose: bool = False, following: str = ""
 ) -> None:
@@ -298,7 +276,17 @@ def print_largest(
             title = f"Longest sequence at micro-batch {one.fixed:,}"
             longest = max(longest, one.value)
         lines.append(Text(f"{title}: {_extent(one)}", "bold green" if one.value else "bold"))
-        lines += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in _plan_lines(one)]
+        if plan := one.plan:
+            gpus = gpus_of_replica(asdict(plan.strategy))
+            rate = format_count(round(plan.estimate.tokens_per_s))
+            below = [
+                f"With a replica on {gpus:,} GPU{'s' * (gpus > 1)}: {layout_words(plan)}.",
+                f"{rate} tokens/s, MFU {plan.estimate.mfu:.1%}; {memory_line(plan)}",
+                host_line(plan),
+                f"With nothing offloaded: {_extent(one.resident)}" if one.resident else "",
+            ]
+            said = filter(None, below)
+            lines += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in said]
     beyond = f"{model.name} was made for sequences of {model.max_seq_len:,} tokens."
     show(
         console,
@@ -331,11 +319,10 @@ def _largest(one: Largest) -> LargestRow:
     )
 
 
-def render_largest_json(answer: LargestAnswer) -> str:
-    """The answer as indented JSON."""
-    body = LargestDocument(
+def largest_document(answer: LargestAnswer) -> LargestDocument:
+    """Every value with the plan there."""
+    return LargestDocument(
         inputs=InputsRow.of(answer.case.contexts, answer.case.narrowing, answer.notes),
         tight=answer.is_tight,
         largest=list(map(_largest, answer.found)),
     )
-    return serialise("largest", body)

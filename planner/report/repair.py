@@ -23,7 +23,6 @@ from planner.check.plan import PLAN
 from planner.check.result import Figures
 from planner.formats.format import Finding
 from planner.limits import one_line
-from planner.report.document import serialise
 from planner.report.table import Column, Table, show, text_table, whole
 from planner.search.near import MOST_CHANGES
 from planner.search.space.legality import LAYERS, Violation
@@ -90,8 +89,8 @@ class RepairDocument(Row):
     """Unified, of what --apply changes in a configuration file."""
 
 
-def render_repair_json(made: FixedFile, command: str) -> str:
-    """What is wrong and what repairs it as JSON, base units throughout."""
+def repair_document(made: FixedFile, command: str) -> Any:  # noqa: ANN401 - a RepairDocument
+    """What is wrong and what repairs it, base units throughout."""
     answer, context = made.answer, made.answer.context
     before = answer.before
     repaired = [
@@ -104,7 +103,7 @@ def render_repair_json(made: FixedFile, command: str) -> str:
         for one in answer.repaired
     ]
     is_known = bool(repaired) or made.is_sound
-    body = told(
+    return told(
         RepairDocument,
         made,
         path=made.source.path,
@@ -126,7 +125,6 @@ def render_repair_json(made: FixedFile, command: str) -> str:
         configurations=answer.near.num_configurations,
         seconds=answer.seconds,
     )
-    return serialise("repair", body)
 
 
 def print_repair(made: FixedFile, command: str, console: Console) -> None:
@@ -208,7 +206,6 @@ def _memory(plan: Plan) -> str:
 
 
 def _changed(repaired: Repaired) -> str:
-    """The fields that count, in one line; lists of numbers per stage by their name only."""
     per_stage = (RECOMPUTE, LAYERS)
     texts = [
         change.field if change.field in per_stage else f"{change.field} {_shown(change.after)}"
@@ -219,7 +216,6 @@ def _changed(repaired: Repaired) -> str:
 
 
 def _shown(value: Value) -> str:
-    """A value of a field in words."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, dict):
@@ -300,7 +296,6 @@ def _proved(answer: RepairAnswer) -> str:
 
 
 def _no_repair(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
-    """What is said where nothing was found."""
     near, most = made.answer.near, made.answer.near.num_changes
     changed, looked_at = (
         plural(most, "changed field"),
@@ -321,7 +316,6 @@ def _no_repair(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any
 
 
 def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
-    """Time and memory before, where they are known, and after."""
     plans = {"after": answer.repaired[0].plan}
     if answer.before is not None:
         at = answer.before.context.cluster.name

@@ -9,33 +9,28 @@ from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import (
     FACTORS,
-    Crossover,
     ParameterSweep,
     Point,
     Sensitivity,
-    SensitivityDocument,
     layout_of,
 )
 from planner.notes import Note
-from planner.report.document import serialise
 from planner.report.table import Column, Table, show, whole
 from planner.report.words import inputs_line, layout_words, note_lines
 from planner.units import format_seconds
 
-MOST_SHOWN = 6  # crossings; JSON has all
 NEAR = 1.1  # a factor of figures; who wins within it is the verdict
 TITLES = ("/ 2", "- 10%", "+ 10%", "x 2")
 
 
-def value_text(figure: Parameter, factor: float = 1.0) -> str:
-    """A figure's value with its unit."""
+def _value(figure: Parameter, factor: float = 1.0) -> str:
     value = figure.value * factor
     if not figure.unit:
         return f"{value:.0%}" if figure.most == 1.0 else f"{value:,.0f}"
     return f"{value:,.0f} {figure.unit}" if value >= 1000 else f"{value:.3g} {figure.unit}"
 
 
-def verdict_line(result: Sensitivity) -> str:
+def _verdict(result: Sensitivity) -> str:
     """Whether the layout stays the best when figures are a tenth off."""
     nearest = [
         one.figure.title
@@ -51,40 +46,38 @@ def verdict_line(result: Sensitivity) -> str:
     return f"{layout} is the best layout; with {named} 10 % off another one wins."
 
 
-def crossing_line(one: ParameterSweep, crossing: Crossover) -> str:
-    """From which value on which layout wins."""
-    figure, is_less = one.figure, crossing.factor < 1.0
-    value, now = value_text(figure, crossing.factor), value_text(figure)
-    wins = f"{crossing.layout} wins" if crossing.layout else "nothing fits"
-    if figure.is_hardware:
-        side = "below" if is_less else "above"
-        return f"{side} {value} of {figure.title} (now {now}): {wins}"
-    side = "less" if is_less else "more"
-    return f"with {figure.title} at {value} or {side} (now {now}): {wins}"
-
-
-def _crossings(result: Sensitivity, *, is_hardware: bool) -> list[tuple[ParameterSweep, Crossover]]:
-    """Of the hardware, or of the job; those nearest to today's value first."""
+def _crossings(result: Sensitivity, *, is_hardware: bool) -> list[str]:
+    """From which values on which layouts win: of the hardware, or of the job; nearest first."""
     found = [
-        (one, crossing)
+        (one.figure, crossing)
         for one in result.responses
         for crossing in one.crossings
         if one.figure.is_hardware == is_hardware
     ]
-    return sorted(found, key=lambda pair: max(pair[1].factor, 1.0 / pair[1].factor))
+    lines = []
+    for figure, each in sorted(found, key=lambda pair: max(pair[1].factor, 1.0 / pair[1].factor)):
+        value, now = _value(figure, each.factor), _value(figure)
+        if is_hardware:
+            side = "below" if each.factor < 1.0 else "above"
+            where = f"{side} {value} of {figure.title}"
+        else:
+            side = "less" if each.factor < 1.0 else "more"
+            where = f"with {figure.title} at {value} or {side}"
+        wins = f"{each.layout} wins" if each.layout else "nothing fits"
+        lines.append(f"- {where} (now {now}): {wins}")
+    return lines
 
 
-def measure_line(result: Sensitivity) -> str:
+def _worth_measuring(result: Sensitivity) -> str:
     """Which figures machines differ in so that it is worth measuring them."""
-    found = result.worth_measuring[:3]
-    if not found:
-        return "Nothing that machines are known to differ in moves time: no need to measure."
     texts = []
-    for one in found:
+    for one in result.worth_measuring[:3]:
         low, high = one.figure.ends or (1.0, 1.0)
         decides = ", which decides the layout" if one.decides else ""
-        values = f"{value_text(one.figure, low)} to {value_text(one.figure, high)}"
+        values = f"{_value(one.figure, low)} to {_value(one.figure, high)}"
         texts.append(f"{one.figure.title}, {values}, moves time by {one.span:.1%}{decides}")
+    if not texts:
+        return "Nothing that machines are known to differ in moves time: no need to measure."
     return f"Worth measuring, as machines differ: {'; '.join(texts)}."
 
 
@@ -99,7 +92,6 @@ def _cell(point: Point | None) -> str:
 
 
 def _table(result: Sensitivity) -> Table[ParameterSweep]:
-    """Time per token at other values of the figures that matter."""
 
     def factor_column(factor: float, title: str) -> Column[ParameterSweep]:
         def text(one: ParameterSweep) -> str:
@@ -110,7 +102,7 @@ def _table(result: Sensitivity) -> Table[ParameterSweep]:
 
     columns: list[Column[ParameterSweep]] = [
         Column("figure", lambda one: one.figure.title, right=False),
-        Column("now", lambda one: value_text(one.figure)),
+        Column("now", lambda one: _value(one.figure)),
         *map(factor_column, FACTORS, TITLES),
         Column(
             "per 1%",
@@ -130,8 +122,8 @@ def print_sensitivity(
 ) -> None:
     """The verdict first, then where other layouts win, what to measure, and the table."""
     of_hardware = _crossings(result, is_hardware=True)
-    shown = of_hardware if verbose else of_hardware[:MOST_SHOWN]
-    crossings = [*shown, *_crossings(result, is_hardware=False)]
+    # JSON has all.
+    shown = of_hardware if verbose else of_hardware[:6]
     given = ""
     if layout_of(result.plan) != layout_of(result.best):
         slower = result.plan.estimate.iter_time_s / result.best.estimate.iter_time_s - 1.0
@@ -146,10 +138,11 @@ def print_sensitivity(
         console,
         Text(inputs_line((result.best.context,), ()), "dim"),
         *note_lines(notes, assumed=False),
-        Text(verdict_line(result), "bold"),
+        Text(_verdict(result), "bold"),
         given,
-        *(f"- {crossing_line(one, crossing)}" for one, crossing in crossings),
-        measure_line(result),
+        *shown,
+        *_crossings(result, is_hardware=False),
+        _worth_measuring(result),
         whole(f"Next: {following}") if following else "",
         Text(title, "bold"),
         _table(result),
@@ -161,7 +154,6 @@ def print_sensitivity(
 
 
 def _grounds(result: Sensitivity) -> Iterator[str]:
-    """What the answer rests on."""
     yield f"Best plan: {layout_words(result.best)}."
     proved = "every one proved best" if result.is_proved else "not every one proved best"
     yield f"{result.num_searches} searches, {proved} under the model; crossings within 1 %."
@@ -170,8 +162,3 @@ def _grounds(result: Sensitivity) -> Iterator[str]:
         "wins only in between is not seen. What is sustained is at most all of the peak. Batch, "
         "length and layers are changed in whole eighths."
     )
-
-
-def render_sensitivity_json(result: Sensitivity, notes: Sequence[Note], following: str) -> str:
-    """Everything in base units, figures in the unit that stands beside them."""
-    return serialise("sensitivity", SensitivityDocument.of(result, notes, following))

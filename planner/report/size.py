@@ -22,7 +22,6 @@ from planner.answers.size import SizeDocument, SizeRow, Sizing
 from planner.cost.context import Context
 from planner.notes import Note
 from planner.query.objectives import AMOUNTS, JobLimits
-from planner.report.document import serialise
 from planner.report.sizing_words import (
     count_text,
     job_text,
@@ -32,7 +31,7 @@ from planner.report.sizing_words import (
     time_text,
 )
 from planner.report.table import Column, Table, show
-from planner.report.tables import layout, layout_axes
+from planner.report.tables import amount_column, layout, layout_axes
 from planner.report.words import (
     costs_line,
     evidence_line,
@@ -91,7 +90,6 @@ def print_sizing(
 
 
 def _job_words(context: Context, batch: str) -> str:
-    """What is trained on which node, in one line."""
     return (
         f"{context.model.name} on {context.cluster.node.name}, {batch} x {context.job.seq_len} "
         f"tokens, {context.job.precision}{context.traits.training.suffix}"
@@ -117,13 +115,6 @@ def _sizes_table(sizing: Sizing, *, wide: bool) -> Table[Plan]:
     known = sizing.case.context.job.total_tokens is not None
     per = "" if known else "/1k it"
 
-    def amount_column(name: str) -> Column[Plan]:
-        def text(size: Plan) -> str:
-            value = size.amounts()[name]
-            return "-" if value is None else (AMOUNTS[name].text or count_text)(value)
-
-        return Column(f"{AMOUNTS[name].column}{per}", text)
-
     columns: list[Column[Plan]] = [
         Column("", lambda size: ">" if size.num_gpus in marked else "", right=False),
         Column("GPUs", lambda size: f"{size.num_gpus:,}"),
@@ -143,7 +134,7 @@ def _sizes_table(sizing: Sizing, *, wide: bool) -> Table[Plan]:
     for name, amount in AMOUNTS.items():
         is_known = any(size.amounts()[name] is not None for size in shown)
         if is_known and (wide or amount.is_always_shown):
-            columns.append(amount_column(name))
+            columns.append(amount_column(name, per, count_text))
     if not sizing.limits.is_empty:
 
         def missed(size: Plan) -> str:
@@ -183,7 +174,6 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
 
 
 def _head(sizing: Sizing, plan: Plan) -> str:
-    """How many GPUs, and where."""
     node, gpus = sizing.case.context.cluster.node, plan.num_gpus
     is_part = plan.num_nodes == 1 and gpus < node.num_accelerators
     place = f"of a {node.name}" if is_part else f"{plan.num_nodes:,} x {node.name}"
@@ -235,10 +225,10 @@ def _size_row(size: Plan, limits: JobLimits) -> SizeRow:
     )
 
 
-def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
-    """Return everything as JSON, base units throughout."""
+def size_document(sizing: Sizing, notes: Sequence[Note]) -> SizeDocument:
+    """Everything in base units."""
     limits, node = sizing.limits, sizing.case.context.cluster.node
-    data = SizeDocument(
+    return SizeDocument(
         inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, tuple(notes)),
         limits=limits,
         includes={name: amount.includes for name, amount in AMOUNTS.items()},
@@ -253,11 +243,9 @@ def render_sizing_json(sizing: Sizing, notes: Sequence[Note]) -> str:
         seconds=sizing.seconds,
         proved_optimal=sizing.is_complete,
     )
-    return serialise("size", data)
 
 
 def _scaling_table(result: Scaling) -> Table[ScalePoint]:
-    """The best plan of every size, and what it gains."""
     axes = layout_axes([plan for _, plan in result.fitting])
 
     def of_plan(title: str, text: Callable[[Plan], str]) -> Column[ScalePoint]:
@@ -284,7 +272,6 @@ def _scaling_table(result: Scaling) -> Table[ScalePoint]:
 
 
 def _shares_table(result: Scaling) -> Table[Sequence[str]]:
-    """Where the time of every size's plan goes, and the dominating limit."""
     found = [shares(plan.estimate) for _, plan in result.fitting]
     # Limits that never take this share of an iteration get no column.
     shown = [name for name in found[0] if max(part[name] for part in found) >= 0.005]
@@ -395,9 +382,9 @@ def print_scaling(
     show(console, head, _shares_table(result), *note_lines(notes, assumed=True))
 
 
-def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
-    """Return everything as JSON, base units throughout."""
-    data = ScaleDocument(
+def scale_document(result: Scaling, notes: Sequence[Note]) -> ScaleDocument:
+    """Everything in base units."""
+    return ScaleDocument(
         scaling="weak" if result.is_weak else "strong",
         inputs=InputsRow.of(result.case.contexts, result.case.narrowing, tuple(notes)),
         base_gpus=result.base.strategy.num_gpus,
@@ -406,4 +393,3 @@ def render_scaling_json(result: Scaling, notes: Sequence[Note]) -> str:
         batch_exhausted_from_gpus=result.exhausted_from(),
         seconds=result.seconds,
     )
-    return serialise("scale", data)

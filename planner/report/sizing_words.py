@@ -32,7 +32,6 @@ def count_text(number: float) -> str:
 
 
 def _three_digits(value: float, *, up: bool) -> float:
-    """Round to three significant digits, up or down."""
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     return step * (math.ceil if up else math.floor)(value / step)
 

@@ -77,11 +77,6 @@ def print_outcome(made: SweepRow, rows: Sequence[Row], size: str, out: Console) 
     )
 
 
-def render_outcome(made: SweepRow) -> str:
-    """Return the document ``sweep``."""
-    return serialise("sweep", made)
-
-
 def print_show(shown: Winners, out: Console) -> None:
     """Print the best cells, or where the best changes along an option."""
     kept = f" with {' and '.join(each.text for each in shown.conditions)}"
@@ -150,7 +145,6 @@ def _figures(names: Sequence[str], row: Row) -> dict[str, str]:
 
 
 def _change_words(shown: Winners, along: str, group: Group, steps: Sequence[Step]) -> str:
-    """Where the best changes, in a sentence."""
     said: list[str] = []
     before: Group = ()
     for step in steps:

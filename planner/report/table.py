@@ -20,9 +20,6 @@ from planner.limits import printable
 
 R = TypeVar("R")
 
-# Columns of at most this ``spare`` would rather stand close, or wrap, than be left out.
-MATTERS = 2
-
 
 class Screen(Console):
     """A console on which control characters of names and texts stand escaped."""
@@ -45,10 +42,8 @@ class Column(Generic[R]):
     title: str
     text: Callable[[R], str]
     right: bool = True
-    wraps: bool = False
-    """Whether a long text takes several lines; else it is cut where space lacks."""
-    spare: int = 0
-    """0: always shown; where space lacks, the largest is left out first."""
+    wraps: bool = False  # a long text takes several lines; else it is cut where space lacks
+    spare: int = 0  # 0: always shown; where space lacks, the largest is left out first
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,7 @@ class Table(Generic[R]):
     rows: Sequence[R]
     columns: Sequence[Column[R]]
     title: str = ""
-    style: Callable[[R], str] | None = None
-    """Style of a row in the terminal."""
+    style: Callable[[R], str] | None = None  # of a row in the terminal
 
     def cells(self) -> list[list[str]]:
         """The texts of all cells, row by row."""
@@ -104,7 +98,8 @@ def rich_table(table: Table[R], *, gap: int = 2) -> RichTable:
 
 def fitting_table(table: Table[R], width: int) -> RichTable:
     """The table for a terminal of this width: spare columns leave, then columns stand closer."""
-    matters = [column for column in table.columns if column.spare <= MATTERS]
+    # These would rather stand close, or wrap, than be left out.
+    matters = [column for column in table.columns if column.spare <= 2]
     # Close columns and wrapped ones are harder to read: only where one that matters would leave.
     for gap, may_wrap in ((2, False), (1, False), (1, True)):
         kept = _kept(table, width, gap, may_wrap=may_wrap)
@@ -130,7 +125,6 @@ def _kept(table: Table[R], width: int, gap: int, *, may_wrap: bool) -> list[Colu
 
 
 def _total(columns: Sequence[Column[R]], rows: Sequence[R], gap: int, *, may_wrap: bool) -> int:
-    """Characters of a row."""
     widths = [_width(column, rows, may_wrap=may_wrap) for column in columns]
     return sum(widths) + gap * (len(widths) - 1)
 

@@ -4,7 +4,7 @@ What rows differ in is shown at every width; of what is measured, the columns of
 ``spare`` leave first.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.table import Table as RichTable
@@ -87,7 +87,6 @@ def memory_saved_by(strategy: Strategy) -> str:
 
 
 def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
-    """The layout, and what else of the decisions tells rows apart."""
     could_have = [
         plan.strategy.sequence_parallel
         for plan in plans
@@ -178,12 +177,13 @@ def _count(number: float | None) -> str:
     return "-" if number is None else format_count(round(number))
 
 
-def _amount_column(name: str, span: str) -> Column[Plan]:
-    text = AMOUNTS[name].text
+def amount_column(name: str, span: str, count: Callable[[float], str]) -> Column[Plan]:
+    """What of an amount plans take; ``count``: how those without a unit of their own are said."""
+    text = AMOUNTS[name].text or count
 
     def cell(plan: Plan) -> str:
         value = plan.amounts()[name]
-        return text(value) if text and value is not None else _count(value)
+        return "-" if value is None else text(value)
 
     return Column(f"{AMOUNTS[name].column}{span}", cell)
 
@@ -199,7 +199,7 @@ def frontier_table(
     has_budget = any(plan.total_s() is not None for plan in plans)
     span = "" if has_budget else "\n/1k it"
     amounts = [
-        _amount_column(name, span)
+        amount_column(name, span, _count)
         for name, amount in AMOUNTS.items()
         if name in traded
         or (amount.is_always_shown and any(p.amounts()[name] is not None for p in plans))

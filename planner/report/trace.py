@@ -9,7 +9,7 @@ in that of how many slices they have.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from planner import __version__
 from planner.answers.base import Plan
 from planner.answers.execution import Iteration
 from planner.answers.items import item_title
-from planner.cost.timeline import PASSES, WAIT, MemoryCurve, Slice, Timeline
+from planner.cost.timeline import PASSES, WAIT, MemoryCurve, Slice
 from planner.cost.topology import stage_ranks
 from planner.spec.strategy import Strategy
 from planner.units import GIB
@@ -43,35 +43,24 @@ def _complete(
     return _event("X", name, rank, args, cat=category, ts=start, dur=end - start)
 
 
-def slice_title(each: Slice) -> str:
-    """What a slice is called: ``forward 3``, ``optimizer step``."""
-    if each.kind == WAIT:
-        return "waiting"
-    numbers = dict.fromkeys(str(operation.micro_batch) for operation in each.slot)
-    return f"{each.kind} {'+'.join(numbers)}" if numbers else item_title(each.kind)
-
-
 def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
     """The slice, and inside it what it spends its time on, where that is more than one thing."""
     args: Event = {
         PASSES[kind]: {"chunk": chunk, "micro_batch": number} for kind, chunk, number in each.slot
     }
-    category = each.kind if each.slot or each.kind == WAIT else "tail"
-    yield _complete(slice_title(each), category, rank, (each.start_s, each.end_s), args)
+    category, title = each.kind, "waiting"
+    if each.slot:
+        numbers = dict.fromkeys(str(operation.micro_batch) for operation in each.slot)
+        title = f"{each.kind} {'+'.join(numbers)}"
+    elif each.kind != WAIT:
+        category, title = "tail", item_title(each.kind)
+    yield _complete(title, category, rank, (each.start_s, each.end_s), args)
     if len(each.seconds) < 2:
         return
     *starts, _ = accumulate(each.seconds.values(), initial=each.start_s)
     # The last part ends where the slice does, whatever rounding says.
     for name, edges in zip(each.seconds, pairwise((*starts, each.end_s)), strict=True):
         yield _complete(item_title(name), category, rank, edges, {"item": f"time.{name}"})
-
-
-def stage_name(strategy: Strategy, stage: int) -> str:
-    """What the track of a stage is called: ``stage 1: 8 layers (rank 4 and 3 alike)``."""
-    same = strategy.num_gpus // strategy.pp
-    alike = f" and {same - 1} alike" if same > 1 else ""
-    rank, layers = first_rank(strategy, stage), strategy.layers_per_stage[stage]
-    return f"stage {stage}: {layers} layers (rank {rank}{alike})"
 
 
 def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
@@ -97,19 +86,19 @@ def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
             }
 
 
-def trace_events(
-    strategy: Strategy, drawn: Timeline, curves: Sequence[MemoryCurve]
-) -> Iterator[Event]:
+def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
     """Every stage's name, slices of a microsecond or more, and counters."""
-    digits = len(str(len(drawn.stages) - 1))
+    stages, same = found.timeline.stages, strategy.num_gpus // strategy.pp
+    alike = f" and {same - 1} alike" if same > 1 else ""
     whole = {"name": "one iteration"}
     yield _event("M", "process_name", first_rank(strategy, 0), whole)
-    for stage, slices in enumerate(drawn.stages):
-        rank = first_rank(strategy, stage)
-        yield _event("M", "thread_name", rank, {"name": stage_name(strategy, stage)})
+    for stage, slices in enumerate(stages):
+        rank, layers = first_rank(strategy, stage), strategy.layers_per_stage[stage]
+        name = f"stage {stage}: {layers} layers (rank {rank}{alike})"
+        yield _event("M", "thread_name", rank, {"name": name})
         events = (event for each in slices for event in _slice_events(rank, each))
         yield from (event for event in events if event["dur"])
-        yield from _counters(curves[stage], digits)
+        yield from _counters(found.curves[stage], len(str(len(stages) - 1)))
 
 
 def render_trace(plan: Plan, found: Iteration) -> str:
@@ -126,8 +115,7 @@ def render_trace(plan: Plan, found: Iteration) -> str:
         "peak_bytes": estimate.memory.peak_bytes,
     }
     events = ",\n".join(
-        json.dumps(event, separators=(",", ":"))
-        for event in trace_events(plan.strategy, drawn, found.curves)
+        json.dumps(event, separators=(",", ":")) for event in _events(plan.strategy, found)
     )
     head = f'{{"displayTimeUnit":"ms",\n"otherData":{json.dumps(about)},\n"traceEvents":[\n'
     return f"{head}{events}\n]}}\n"

@@ -17,9 +17,7 @@ from planner.answers.why import (
     Comparison,
     ItemDifference,
     WhyAnswer,
-    WhyDocument,
 )
-from planner.report.document import serialise
 from planner.report.table import Column, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 
@@ -107,7 +105,6 @@ def _verdict(answer: WhyAnswer) -> str:
 
 
 def _reasons(answer: WhyAnswer) -> Iterator[str]:
-    """What the verdict rests on, most telling first."""
     both = answer.comparison
     if both is None or answer.verdict in ("is the best plan", "ties"):
         return
@@ -217,7 +214,6 @@ def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
 
 
 def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
-    """Items taken together."""
     both = (sum(item.asked_s for item in items), sum(item.best_s for item in items))
     return ItemDifference.of(name, *both)
 
@@ -242,8 +238,3 @@ def _stages(both: Comparison) -> Table[Sequence[str]]:
         )
     titles = ("the same stage", "layers", "asked", "best", "difference", "most of it")
     return text_table(titles, rows, left=titles[-1:])
-
-
-def render_why_json(answer: WhyAnswer) -> str:
-    """The answer as indented JSON."""
-    return serialise("why", WhyDocument.of(answer))

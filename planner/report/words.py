@@ -69,7 +69,6 @@ def degrees_words(strategy: Strategy) -> str:
 
 
 def _recompute_words(context: Context, strategy: Strategy) -> str:
-    """What is recomputed of which layers."""
     usual = {"none": "nothing recomputed", "full": "all layers recomputed"}
     if strategy.recompute in usual:
         return usual[strategy.recompute]

@@ -23,15 +23,13 @@ from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.plan import searched
 from planner.errors import InputError, PlannerError
 from planner.query.query import Query
-from planner.query.resolve import Resolved, resolve
+from planner.query.resolve import resolve
 from planner.spec.strategy import STRATEGY_FIELDS
-from planner.sweep.sweep import Axis, Cell, Sweep, Value, key_of
+from planner.sweep.sweep import Sweep, Value, key_of
 
 Row = Mapping[str, Any]
 PLAN, NOTHING, REFUSED, FAILED, DIFFERS = "plan", "nothing", "refused", "failed", "differs"
 MAX_TRIES = 3  # of a cell whose process ends before it answers
-RAY_CONNECT_S = 5.0
-BILLION = 1e9
 ASKED = "asked_"  # in front of an option whose name a column of plans has
 
 
@@ -86,23 +84,16 @@ def run(
                     kept.write(json.dumps({"key": task.key, **row}) + "\n")
                     kept.flush()
                 progress(count, len(tasks), num_known)
-    columns = columns_of(sweep.axes)
-    rows = tuple(_row(columns, cell, key, found[key]) for key, cell in cells)
-    axes = {name: axis.values for name, axis in zip(columns, sweep.axes, strict=True)}
-    return Results(path=str(target), axes=axes, rows=rows), num_known
-
-
-def _row(columns: list[str], cell: Cell, key: str, answer: Row) -> Row:
-    figures = {name: value for name, value in answer.items() if name not in columns}
-    asked = dict(zip(columns, cell.values, strict=True))
-    return {**asked, **figures, "command": cell.command, "key": key}
-
-
-def columns_of(axes: Iterable[Axis]) -> list[str]:
-    """Return the column of every axis; ``asked_`` in front where plans have such a column."""
-    names = [axis.name.replace("-", "_") for axis in axes]
+    names = [axis.name.replace("-", "_") for axis in sweep.axes]
     taken = {"framework", *STRATEGY_FIELDS}
-    return [f"{ASKED}{name}" if name in taken else name for name in names]
+    columns = [f"{ASKED}{name}" if name in taken else name for name in names]
+    rows = []
+    for key, cell in cells:
+        figures = {name: value for name, value in found[key].items() if name not in columns}
+        asked = dict(zip(columns, cell.values, strict=True))
+        rows.append({**asked, **figures, "command": cell.command, "key": key})
+    axes = {name: axis.values for name, axis in zip(columns, sweep.axes, strict=True)}
+    return Results(path=str(target), axes=axes, rows=tuple(rows)), num_known
 
 
 def results_text(results: Results) -> str:
@@ -156,15 +147,13 @@ def answer(task: Task) -> Row:
         found = searched(resolved, 1, Deadline(resolved.time_limit_s))
     except Exception as error:
         return {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
-    if not found.plans:
-        return {"status": NOTHING, "reason": _why_nothing(found, resolved)}
-    return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}
-
-
-def _why_nothing(found: Answer, resolved: Resolved) -> str:
+    if found.plans:
+        return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}
+    limits = "" if resolved.aim.limits.is_empty else " within the limits"
+    reason = f"no layout fits{limits}"
     if not found.is_complete:
-        return f"no plan found within --time-limit {resolved.time_limit_s:g}"
-    return "no layout fits" if resolved.aim.limits.is_empty else "no layout fits within the limits"
+        reason = f"no plan found within --time-limit {resolved.time_limit_s:g}"
+    return {"status": NOTHING, "reason": reason}
 
 
 def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
@@ -173,7 +162,7 @@ def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
     total_s, hours, amounts = plan.total_s(), plan.gpu_hours(), plan.amounts()
     has_job = job.total_tokens is not None
     span_s = hours * 3600.0 / strategy.num_gpus
-    billions = span_s * made.tokens_per_s / BILLION
+    billions = span_s * made.tokens_per_s / 1e9
     per_billion = {
         f"{name}_per_billion_tokens": None if value is None else value / billions
         for name, value in {"gpu_hours": hours, **amounts}.items()
@@ -181,7 +170,7 @@ def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
     return {
         "framework": plan.framework,
         "gpus": strategy.num_gpus,
-        **{name: _plain(getattr(strategy, name)) for name in STRATEGY_FIELDS},
+        **{name: getattr(strategy, name) for name in STRATEGY_FIELDS},
         "iter_time_s": made.iter_time_s,
         "iter_time_s_lower": made.iter_time_s_lower,
         "iter_time_s_upper": made.iter_time_s_upper,
@@ -197,10 +186,6 @@ def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
         "is_proved": found.proved_optimal,
         "is_complete": found.is_complete,
     }
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def in_this_process(tasks: Iterable[Task]) -> Answers:
@@ -302,7 +287,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module that need not be
         if address not in ("auto", "local"):
             # Ray itself tries for minutes where nobody listens.
             host, _, port = address.removeprefix("ray://").rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), RAY_CONNECT_S).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, OverflowError) as error:
         message = f"no Ray cluster at {address}: {error}"

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import islice, product
@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.errors import InputError, Problem
 from planner.limits import brief
+from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES, Option
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -20,7 +21,6 @@ from planner.query.words import unknown_options
 from planner.spelling import did_you_mean
 
 Value = str | int | float | bool | None
-MAX_SAMPLED_CELLS = 24  # cells that are read before a value is said to be wrong in all of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,59 +125,41 @@ def read_sweep(path: Path) -> Sweep:
     """Read a sweep file; InputError with every unknown key and every value that cannot be read."""
     from planner.documents.tree import load_yaml
 
-    reader = _Reader(str(path))
-    sweep = reader.read(load_yaml(path))
-    if reader.problems:
-        raise InputError(dict.fromkeys(reader.problems))
-    return sweep
+    raw, problems = load_yaml(path), Problems(str(path))
+    known = (*PLACES, *axes_by_name())
+    for name in raw:
+        if name not in known:
+            hints = [each.message for each in unknown_options([f"--{name}"])]
+            hint = did_you_mean(str(name).replace("_", "-"), known)
+            allowed = "; ".join(filter(None, [*hints, hint])) or f"allowed: {', '.join(known)}"
+            problems.add(str(name), f"is not an option of a sweep; {allowed}")
+    for name in PLACES:
+        if name not in raw:
+            problems.add(name, "is missing; a sweep has a model and a cluster, or lists of them")
+    names = [*PLACES, *(name for name in raw if name not in PLACES)]
+    axes = [_axis(problems, name, raw[name]) for name in names if name in raw and name in known]
+    problems.finish()
+    return Sweep(axes=tuple(axes))
 
 
-class _Reader:
-    """Reads keys and values, and keeps what is wrong with all of them."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.problems: list[Problem] = []
-
-    def note(self, key: str, message: str) -> None:
-        self.problems.append(Problem(where=self.where, key=key, message=message))
-
-    def read(self, raw: Mapping[str, Any]) -> Sweep:
-        known = (*PLACES, *axes_by_name())
-        for name in raw:
-            if name not in known:
-                hints = [each.message for each in unknown_options([f"--{name}"])]
-                hint = did_you_mean(str(name).replace("_", "-"), known)
-                allowed = "; ".join(filter(None, [*hints, hint])) or f"allowed: {', '.join(known)}"
-                self.note(str(name), f"is not an option of a sweep; {allowed}")
-        for name in PLACES:
-            if name not in raw:
-                self.note(name, "is missing; a sweep has a model and a cluster, or lists of them")
-        names = [*PLACES, *(name for name in raw if name not in PLACES)]
-        return Sweep(
-            axes=tuple(
-                self.axis(name, raw[name]) for name in names if name in raw and name in known
-            )
-        )
-
-    def axis(self, name: str, given: object) -> Axis:
-        several = given if isinstance(given, list) else [given]
-        if not several:
-            self.note(name, "is an empty list; give at least one value")
-        read: dict[Value, Any] = {}
-        for place, one in enumerate(several):
-            key = f"{name}[{place}]" if isinstance(given, list) else name
-            try:
-                value, keyword = _place(name, one) if name in PLACES else _value(name, one)
-            except InputError as error:
-                self.problems.extend(_placed(each, self.where, key) for each in error.problems)
-            except ValueError as error:
-                self.note(key, str(error))
-            else:
-                if value in read:
-                    self.note(key, f"{brief(one)} is given twice")
-                read[value] = keyword
-        return Axis(name=name, values=tuple(read), given=tuple(read.values()))
+def _axis(problems: Problems, name: str, given: object) -> Axis:
+    several = given if isinstance(given, list) else [given]
+    if not several:
+        problems.add(name, "is an empty list; give at least one value")
+    read: dict[Value, Any] = {}
+    for place, one in enumerate(several):
+        key = f"{name}[{place}]" if isinstance(given, list) else name
+        try:
+            value, keyword = _place(name, one) if name in PLACES else _value(name, one)
+        except InputError as error:
+            problems.found += [_placed(each, problems.where, key) for each in error.problems]
+        except ValueError as error:
+            problems.add(key, str(error))
+        else:
+            if value in read:
+                problems.add(key, f"{brief(one)} is given twice")
+            read[value] = keyword
+    return Axis(name=name, values=tuple(read), given=tuple(read.values()))
 
 
 def _place(name: str, given: object) -> tuple[Value, str]:
@@ -226,14 +208,13 @@ def check_values(sweep: Sweep, path: Path) -> None:
 
     A value that is wrong in some cells only, such as fp8 on an A100, is refused in those alone.
     """
-    problems: list[Problem] = []
+    problems = Problems(str(path))
     for number, axis in enumerate(sweep.axes[len(PLACES) :], start=len(PLACES)):
         for place in range(len(axis.values)):
             key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
             own = _own_problems(sweep, number, place)
-            problems += [_placed(problem, str(path), key) for problem in own]
-    if problems:
-        raise InputError(dict.fromkeys(problems))
+            problems.found += [_placed(problem, problems.where, key) for problem in own]
+    problems.finish()
 
 
 def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
@@ -243,7 +224,8 @@ def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
     """
     name, own, others = sweep.axes[number].name, list[Problem](), set[Problem]()
     option = axes_by_name()[name].name
-    for places in islice(_cells_with(sweep, number, place), MAX_SAMPLED_CELLS):
+    # So many are read before a value is said to be wrong in all of them.
+    for places in islice(_cells_with(sweep, number, place), 24):
         found: tuple[Problem, ...] = ()
         try:
             resolve(sweep.cell(places).query)

@@ -15,7 +15,6 @@ from planner.sweep.run import ASKED, PLAN, Results, Row
 
 # Options that say what is trained: plans of different jobs do not compete.
 JOB = ("model", "train", "lora_rank", "lora_targets", "seq_len", "tokens")
-NOT_CHOSEN = (*JOB, "objective", "time_limit")
 CONDITION = re.compile(r"\s*([\w-]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*")
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -148,14 +147,22 @@ def winners(
     problems.finish()
     measure = MEASURES[best]
     keeping = tuple(each for each in conditions if each)
-    rows, num_unknown = _plans(results, keeping, measure)
+    plans = [row for row in results.rows if row["status"] == PLAN]
+    rows = [row for row in plans if all(each.holds(row) for each in keeping)]
+    if not rows:
+        text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
+        raise NothingFitsError(text)
+    num_unknown = sum(row[measure.column] is None for row in rows)
+    if num_unknown == len(rows):
+        message = f"no plan has {measure.column} (days need tokens; hwdb may lack a price)"
+        raise InputError.single("command line", "--best", message)
     if per is None:
         kept = [name for name in results.varying if name in JOB]
     apart = tuple(name for name in kept if name and name != along)
     groups: dict[Group, list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in apart), []).append(row)
-    left_out = (*apart, *NOT_CHOSEN, along)
+    left_out = (*apart, *JOB, "objective", "time_limit", along)
     choices = tuple(name for name in results.varying if name not in left_out)
     steps: dict[Group, list[Step]] = {}
     if along is not None:
@@ -173,22 +180,6 @@ def winners(
         num_plans=len(rows),
         num_unknown=num_unknown,
     )
-
-
-def _plans(
-    results: Results, conditions: Sequence[Condition], measure: Measure
-) -> tuple[list[Row], int]:
-    """Plans that keep the conditions, and how many of them lack the figure."""
-    plans = [row for row in results.rows if row["status"] == PLAN]
-    rows = [row for row in plans if all(each.holds(row) for each in conditions)]
-    if not rows:
-        text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
-        raise NothingFitsError(text)
-    num_unknown = sum(row[measure.column] is None for row in rows)
-    if num_unknown == len(rows):
-        message = f"no plan has {measure.column} (days need tokens; hwdb may lack a price)"
-        raise InputError.single("command line", "--best", message)
-    return rows, num_unknown
 
 
 def _ranked(rows: Sequence[Row], measure: Measure) -> list[Row]:
@@ -216,13 +207,11 @@ def _steps(
             steps.append(Step(value=value, row=None, winner=(), lead=None, is_change=False))
             continue
         (winner, first), *others = by_choice.items()
-        lead = _lead(first, others[0][1], measure) if others else None
+        lead = None
+        if others:
+            own, other = (float(row[measure.column]) for row in (first, others[0][1]))
+            lead = (own / other if measure.largest else other / own) - 1.0
         is_change = before not in (None, winner)
         steps.append(Step(value=value, row=first, winner=winner, lead=lead, is_change=is_change))
         before = winner
     return steps
-
-
-def _lead(first: Row, second: Row, measure: Measure) -> float:
-    best, other = float(first[measure.column]), float(second[measure.column])
-    return best / other - 1.0 if measure.largest else other / best - 1.0

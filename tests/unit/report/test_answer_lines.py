@@ -15,8 +15,7 @@ from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
-from planner.report.plan import plan_document, print_answer, tight_line
-from planner.report.recipes import placed_line, recipe_row
+from planner.report.plan import placed_line, plan_document, print_answer, recipe_row, tight_line
 from planner.report.words import note_lines
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB

@@ -10,7 +10,7 @@ from planner.answers.show import ListedRecipe, Recipes, recipes
 from planner.catalog.recipes import COLUMNS, find_recipe
 from planner.cost.estimate import estimate
 from planner.query.like import priced_problem
-from planner.report.recipes import placed_line, recipe_row
+from planner.report.plan import placed_line, recipe_row
 from planner.report.show import recipes_line
 from tools.plausibility import recipe_context
 
