@@ -24,7 +24,7 @@ from planner.frameworks.registry import load_traits
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import Enumeration
 from planner.search.stages.cp_sat import solve_cells
-from planner.search.stages.solver import SolverLimits, _split, solve_split
+from planner.search.stages.solver import _split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.spec.job import JobSpec
 
@@ -60,7 +60,7 @@ def least_bytes(model: StageModel, num_layers: int) -> float:
 def by_cp_sat(model: StageModel, num_layers: int) -> float:
     """Seconds of the split that CP-SAT alone finds, -1 where it is not proved."""
     table = stage_table(model, num_layers, 1e12)
-    columns, is_proved = solve_cells(model, table, num_layers, SolverLimits())
+    columns, is_proved = solve_cells(model, table, num_layers)
     return _split(model, table, columns).iteration_s if is_proved and columns is not None else -1.0
 
 

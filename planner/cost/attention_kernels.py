@@ -12,10 +12,9 @@ from planner.units import Array
 
 
 def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:
-    if work.kernel == "fused":
-        return accelerator.attention
     package = accelerator.attention_flash_attn if work.kernel == "flash_attn" else None
-    return package or accelerator.attention_flash2
+    fit = package or accelerator.attention_flash2
+    return accelerator.attention if work.kernel == "fused" else fit
 
 
 def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
@@ -31,9 +30,7 @@ def _attention_s(
     work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
 ) -> Array:
     """Seconds of the passes over the whole sequence and over the window."""
-    ramped: Array = sum(  # type: ignore[assignment]
-        flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in work.passes
-    )
+    ramped = np.asarray(sum(flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in work.passes))
     return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
 
 

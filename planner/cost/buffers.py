@@ -167,7 +167,8 @@ def _gathers(context: Context, strategy: StrategyColumns) -> Mask:
 def _root_params(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
     """Parameters gathered with the head: the embedding too, where they are one unit."""
     joined = context.traits.states.gathers_embedding_with_head & (strategy.pp == 1)
-    return parts.last_gathered + np.where(joined, parts.first_gathered, 0.0)
+    first = parts.first_params + parts.first_frozen_elements
+    return parts.last_params + parts.last_frozen_elements + np.where(joined, first, 0.0)
 
 
 def gathered_head_bytes(
@@ -195,7 +196,7 @@ def gathered_head_bytes(
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
     copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
-    inside = weight_bytes(context) * parts.last_gathered
+    inside = weight_bytes(context) * (parts.last_params + parts.last_frozen_elements)
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
     arrives = _gathers(context, strategy) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
@@ -217,7 +218,8 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: StageP
     is_whole = unsharded_until_step(strategy, states)
     gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
     root = _root_params(context, strategy, parts)
-    largest = np.maximum(np.maximum(parts.first_gathered, root), parts.gathered)
+    first = parts.first_params + parts.first_frozen_elements
+    largest = np.maximum(np.maximum(first, root), parts.gathered)
     pool = weight_bytes(context) * (parts.gathered + largest)
     whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
     pool = pool + whole * states.gradient_bytes / parts.num_shards

@@ -9,6 +9,7 @@ import numpy as np
 from planner.cost.context import unique_rows
 from planner.cost.layer_time import (
     Duration,
+    LayerPasses,
     Setting,
     TimeItems,
     add_items,
@@ -117,7 +118,7 @@ class EndCosts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerCosts:
+class LayerCosts(LayerPasses):
     """Costs on distinct layer shapes; ``index`` maps every strategy to its shape.
 
     Times of layers of several kinds (dense and mixture) are averaged, weighted by their number;
@@ -126,12 +127,6 @@ class LayerCosts:
 
     index: Index
     num_shapes: int
-    forward: TimeItems
-    backward: TimeItems
-    repeated: TimeItems
-    """The forward as full recomputation repeats it."""
-    selective: TimeItems
-    """The part of the forward that selective recomputation repeats."""
     params: Array
     expert_params: Array
     body: LayerMemory
@@ -284,10 +279,7 @@ def layer_costs(
     return LayerCosts(
         index=index,
         num_shapes=len(rows),
-        forward=passes.forward,
-        backward=passes.backward,
-        repeated=passes.repeated,
-        selective=passes.selective,
+        **vars(passes),
         body=_memory(behind),
         lead=_memory(leading or behind),
         num_leading=sum(kind.num_leading for kind in kinds),

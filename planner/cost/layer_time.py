@@ -179,18 +179,14 @@ def _comm_items(
     return items
 
 
-def kernel_items(items: TimeItems) -> TimeItems:
-    """Without collectives."""
-    return {name: duration for name, duration in items.items() if name not in COMM_ITEMS}
-
-
 def comm_items(items: TimeItems) -> TimeItems:
     """Collectives alone."""
     return {name: duration for name, duration in items.items() if name in COMM_ITEMS}
 
 
-def _compute(name: str, seconds: Array) -> TimeItems:
-    return {name: Duration(busy_s=seconds, exposed_s=seconds)}
+def all_exposed(seconds: Array) -> Duration:
+    """Nothing runs beside it."""
+    return Duration(busy_s=seconds, exposed_s=seconds)
 
 
 def op_precision(op: Op, job: JobSpec, kernels: KernelTraits) -> Precision:
@@ -271,10 +267,10 @@ def _op_items(
         tp = setting.strategy.tp
         chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
         chunk_time = ZERO + sum(chunk_s(gemm, accelerator, precision) for gemm in chunks)
-    items = add_items(_compute(kernel, gemm_time), _compute("memory_bound", moving_s))
+    items = {kernel: all_exposed(gemm_time), "memory_bound": all_exposed(moving_s)}
     if op.attention:
         attention = attention_seconds(op.attention, accelerator, setting.job.precision)
-        items = add_items(items, _compute("attention", attention))
+        items = add_items(items, {"attention": all_exposed(attention)})
     is_trained = not any(gemm.is_frozen for gemm in op.gemms)
     other_time = gemm_time * (0.5 * is_trained)
     return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time, other_time))
@@ -365,7 +361,7 @@ def _with_launches(
         group, (forward, backward, repeated), op_s, setting.traits, setting.strategy
     )
     found = [
-        add_items(items, _compute("launch", wait))
+        add_items(items, {"launch": all_exposed(wait)})
         for items, wait in zip(passes, waits, strict=True)
     ]
     return found[0], found[1], found[2]
@@ -373,12 +369,14 @@ def _with_launches(
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPasses:
-    """A layer's forward, its backward, and what recomputation repeats: all of it, or a part."""
+    """A layer's forward, its backward, and what recomputation repeats."""
 
     forward: TimeItems
     backward: TimeItems
     repeated: TimeItems
+    """The forward as full recomputation repeats it."""
     selective: TimeItems
+    """The part of the forward that selective recomputation repeats."""
 
 
 def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:

@@ -1,6 +1,6 @@
 """What selective recomputation costs for every set of modules it could repeat."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
@@ -63,11 +63,6 @@ def _under_each(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[
     return found
 
 
-def _distinct(under: Sequence[Op]) -> Iterable[tuple[int, Op]]:
-    """Each object once, with its identity."""
-    return {id(one): one for one in under}.items()
-
-
 def module_sets(context: Context) -> tuple[ModuleSet, ...]:
     """Every set of modules with an effect of its own on the model, smaller sets first.
 
@@ -87,7 +82,7 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
             under = _under_each(op, sets, names)
             effect = {
                 key: (float(np.max(one.selective_fraction)), tuple(t.name for t in one.kept))
-                for key, one in _distinct(under)
+                for key, one in {id(one): one for one in under}.items()
             }
             columns.append([effect[id(one)] for one in under])
     effects = list(zip(*columns, strict=True))
@@ -126,7 +121,7 @@ def selective_options(
             under = _under_each(op, chosen, names)
             costs = {
                 key: (one.selective_fraction * forward_s, one.kept_bytes)
-                for key, one in _distinct(under)
+                for key, one in {id(one): one for one in under}.items()
             }
             for position, one in enumerate(under):
                 repeated[position] += costs[id(one)][0]

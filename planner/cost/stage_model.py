@@ -113,10 +113,6 @@ class PricedStrategy:
         alike = [k for k in (SELECTIVE, FULL) if (self.counts[k] == self.layers).all()]
         return alike[0] if alike and self.model.num_mtp_layers else None
 
-    def mtp_layers(self, stage: int) -> int:
-        """Layers of multi-token prediction on a stage."""
-        return self.model.num_mtp_layers * (stage == self.strategy.head_stage)
-
     def mtp_params(self, stage: int) -> Array:
         """Parameters of multi-token prediction on a stage."""
         return (stage == self.strategy.head_stage) * self.parts.all_mtp_params

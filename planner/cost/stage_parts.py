@@ -66,16 +66,6 @@ class StageParameters(Rowed):
         """Elements of one layer that travel where weights are gathered, frozen ones included."""
         return self.params + self.frozen_elements
 
-    @property
-    def first_gathered(self) -> Array:
-        """The same of the embedding."""
-        return self.first_params + self.first_frozen_elements
-
-    @property
-    def last_gathered(self) -> Array:
-        """The same of the head."""
-        return self.last_params + self.last_frozen_elements
-
     def end_exchange_s(self, end: Literal["first", "last"]) -> Array:
         """Seconds per micro-batch that embedding or head are gathered, and reduced, in."""
         trained: Array = getattr(self, f"{end}_params") * self.dp.both_passes

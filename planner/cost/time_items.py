@@ -14,8 +14,8 @@ from planner.cost.layer_time import (
     Duration,
     TimeItems,
     add_items,
+    all_exposed,
     comm_items,
-    kernel_items,
     scale_items,
 )
 from planner.cost.network import point_to_point_s
@@ -59,11 +59,8 @@ def _total(items: TimeItems) -> Duration:
 def _end_items(name: str, costs: LayerCosts, end: EndCosts) -> TimeItems:
     """Kernels of embedding or head, and their collectives beside those of layers."""
     items = costs.items_at(end.both)
-    return {f"compute.{name}": _total(kernel_items(items))} | comm_items(items)
-
-
-def _all_exposed(seconds: Array) -> Duration:
-    return Duration(busy_s=seconds, exposed_s=seconds)
+    kernels = {kernel: one for kernel, one in items.items() if kernel not in COMM_ITEMS}
+    return {f"compute.{name}": _total(kernels)} | comm_items(items)
 
 
 @item(
@@ -99,7 +96,8 @@ def _layer_items(subject: PricedStrategy, stage: int) -> TimeItems:
     }
     counts = subject.counts[:, 0, stage].copy()
     if subject.mtp_policy is not None:
-        counts[subject.mtp_policy] += subject.mtp_layers(stage)
+        is_head = stage == subject.strategy.head_stage
+        counts[subject.mtp_policy] += subject.model.num_mtp_layers * is_head
     selective, full = counts[[SELECTIVE, FULL]]
     redo = add_items(scale_items(repeated, full), scale_items(again, selective))
     return items | {f"recompute.{name}": duration for name, duration in redo.items()}
@@ -207,7 +205,7 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
         "offload.gradients": Duration(
             busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s
         ),
-    } | {name: _all_exposed(seconds) for name, seconds in steps.items()}
+    } | {name: all_exposed(seconds) for name, seconds in steps.items()}
 
 
 @item(
@@ -253,7 +251,7 @@ def _common_items(subject: PricedStrategy, makespan: Array, computing: Array) ->
 def common_step_end_items(subject: PricedStrategy) -> TimeItems:
     """Behind every stage's tail: what an iteration takes however layers are split."""
     return {
-        name: _all_exposed(price(subject.context, subject.columns, subject.parts))
+        name: all_exposed(price(subject.context, subject.columns, subject.parts))
         for name, price in PER_ITERATION.items()
     }
 

@@ -93,22 +93,6 @@ def _norm(model: ModelSpec, name: str) -> list[Weight]:
     return [*_vector(name, model.hidden_size), *_vector(name, shift, kind="bias")]
 
 
-def _attention(model: ModelSpec) -> list[Weight]:
-    """Projections of self-attention; a latent norm follows its down-projection, others the end."""
-    query, key = {
-        "none": (0, 0),
-        "head": (model.head_dim, model.head_dim),
-        "full": (model.query_size, model.kv_size),
-    }[model.qk_norm]
-    latent = {}
-    if model.mla:
-        latent = {"query_down": model.mla.q_lora_rank, "kv_down": model.mla.kv_lora_rank}
-    tensors = []
-    for name, part in attention_params(model).items():
-        tensors += [*_linear(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]
-    return [*tensors, *_vector("q_norm", query), *_vector("k_norm", key)]
-
-
 def _moe(model: ModelSpec) -> Iterator[Weight]:
     """Router, routed experts in tensors of three dimensions, and the shared expert."""
     num_experts = model.moe.num_experts if model.moe else 0
@@ -118,8 +102,22 @@ def _moe(model: ModelSpec) -> Iterator[Weight]:
 
 
 def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
-    """One layer in the order in which its module registers its tensors."""
-    tensors = _attention(model)
+    """One layer in the order in which its module registers its tensors.
+
+    A latent norm of attention follows its down-projection, its others stand behind the projections.
+    """
+    query, key = {
+        "none": (0, 0),
+        "head": (model.head_dim, model.head_dim),
+        "full": (model.query_size, model.kv_size),
+    }[model.qk_norm]
+    latent = {}
+    if model.mla:
+        latent = {"query_down": model.mla.q_lora_rank, "kv_down": model.mla.kv_lora_rank}
+    tensors = list[Weight]()
+    for name, part in attention_params(model).items():
+        tensors += [*_linear(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]
+    tensors += [*_vector("q_norm", query), *_vector("k_norm", key)]
     if kind == "cross":
         cross = _linears(model, cross_attention_params(model))
         tensors += [*_norm(model, "cross_norm"), *cross]

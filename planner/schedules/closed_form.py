@@ -53,11 +53,6 @@ def one_f_one_b_in_flight(stage: Array, pp: Array | float, num_micro_batches: Ar
     return np.minimum(pp - stage, num_micro_batches) * 1.0
 
 
-def one_f_one_b_order(device: int, num_devices: int, num_micro_batches: int) -> Order:
-    """What a device runs: p - 1 - i forwards, a forward and a backward in turn, backwards."""
-    return interleaved_order(device, num_devices, num_micro_batches, 1, ahead=1)
-
-
 def interleaved_makespan_s(
     slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array
 ) -> Array:
@@ -88,8 +83,9 @@ def interleaved_order(
 ) -> Order:
     """What a device runs: chunk c·p + i for c < v, groups of p micro-batches through each in turn.
 
-    ``ahead (p - i - 1) + (v - 1) p`` forwards come first. Raises ValueError where p does not divide
-    m when interleaved. Source: megatron/core/pipeline_parallel/schedules.py,
+    ``ahead (p - i - 1) + (v - 1) p`` forwards come first, then a forward and a backward in turn,
+    then backwards; of one chunk ``ahead`` is 1. Raises ValueError where p does not divide m when
+    interleaved. Source: megatron/core/pipeline_parallel/schedules.py,
     ``forward_backward_pipelining_with_interleaving``.
     """
     if vpp > 1 and num_micro_batches % num_devices:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.schedules import dualpipe, zero_bubble
-from planner.schedules.closed_form import gpipe_order, interleaved_order, one_f_one_b_order
+from planner.schedules.closed_form import gpipe_order, interleaved_order
 from planner.schedules.operation import Operation, Order, Slot
 from planner.spec.strategy import V_SHAPED
 
@@ -17,16 +17,16 @@ def num_chunks(schedule: str, num_devices: int, vpp: int = 1) -> int:
 
 def _order(schedule: str, device: int, p: int, m: int, vpp: int) -> Order:
     match schedule:
-        case "1f1b" if vpp == 1:
-            return one_f_one_b_order(device, p, m)
         case "1f1b":
-            return interleaved_order(device, p, m, vpp)
+            return interleaved_order(device, p, m, vpp, ahead=2 if vpp > 1 else 1)
         case "gpipe":
             return gpipe_order(device, m)
-        case "zb-h1" | "zb-interleaved":
-            return zero_bubble.order_h(device, p, m, vpp=vpp)
-        case "zb-h2":
-            return zero_bubble.order_h(device, p, m, k=2)
+        case "zb-h1" | "zb-interleaved" | "zb-h2":
+            # k (p - 1 - i) + (v - 1) p forwards, then F and B in turn, W behind the backward of
+            # k · i later.
+            k = 2 if schedule == "zb-h2" else 1
+            chunks = 1 if schedule == "zb-h2" else vpp
+            return interleaved_order(device, p, m, chunks, ahead=k, num_deferred=k * device)
         case "zb-v":
             return zero_bubble.order_v(device, p, m)
         case "dualpipe":

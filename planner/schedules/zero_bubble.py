@@ -13,7 +13,6 @@ micro-batches, v chunks per device.
 
 import numpy as np
 
-from planner.schedules.closed_form import interleaved_order
 from planner.schedules.operation import Order, OrderBuilder
 from planner.units import Array
 
@@ -56,19 +55,6 @@ def in_flight(pp: Array | float, num_micro_batches: Array, k: Array | int) -> Ar
     for W.
     """
     return np.minimum(k * (pp - 1.0) + 1.0, num_micro_batches)
-
-
-def order_h(
-    device: int, num_devices: int, num_micro_batches: int, *, k: int = 1, vpp: int = 1
-) -> Order:
-    """What a device runs under ZB-H1 (k = 1) or ZB-H2 (k = 2); ZB-H1 also interleaved.
-
-    ``k (p - 1 - i) + (v - 1) p`` forwards, then F and B in turn, W behind the backward of k · i
-    later. Raises ValueError when interleaved and p does not divide m.
-    """
-    return interleaved_order(
-        device, num_devices, num_micro_batches, vpp, ahead=k, num_deferred=k * device
-    )
 
 
 def order_v(device: int, num_devices: int, num_micro_batches: int) -> Order:

@@ -7,6 +7,7 @@ in columns; then strategies in the order of their bounds, each decided exactly.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def least_over_limit(
     def ascending(strategy: StrategyColumns, factors: Array) -> _Ascending:
         return _Ascending(narrowing=narrowing, widened=widened, strategy=strategy, factors=factors)
 
-    sample = _Most(enumeration, limited, None).least(take(shapes, order[:FIRST_SHAPES]))
+    sample = _least(enumeration, limited, take(shapes, order[:FIRST_SHAPES]))
     upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     while upper <= MOST_FACTOR:
@@ -71,7 +72,7 @@ def least_over_limit(
         bounds = shape_bounds(context, shapes, narrowing.kinds, states)
         possible = take(shapes, np.flatnonzero(bounds.can_fit))
         try:
-            strategy, factors = _Most(enumeration, limited, deadline).least(possible)
+            strategy, factors = _least(enumeration, limited, possible, deadline)
         except SearchTimeoutError:
             found = ascending(*sample).first(MOST_FACTOR, solves=False)
             return found and replace(found, is_least=False)
@@ -82,44 +83,45 @@ def least_over_limit(
     return None
 
 
-class _Most:
-    """Bounds strategies of one space."""
+def _least(
+    enumeration: Enumeration,
+    limited: Limited,
+    shapes: dict[str, Array],
+    deadline: float | None = None,
+) -> tuple[StrategyColumns, Array]:
+    """All strategies of the shapes, and the least factor of the limit that bounds leave."""
+    context = enumeration.context
+    pricing = Pricing(context=context, layers=LayerTable(context=context))
+    policy = least_memory_policy(policies_of(context, enumeration.narrowing))
+    strategy = enumeration.strategies(shapes)
+    factors = np.full(len(strategy), np.inf)
+    for start in range(0, len(strategy), CHUNK_ROWS):
+        rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
+        if deadline is not None and time.monotonic() > deadline:
+            raise SearchTimeoutError
+        model = pricing.model(strategy.take(rows))
+        model = pricing.price(model, policy, np.ones(len(model))).bound
+        for num_stages, index in group_by_pp(model.strategy):
+            holds = partial(_holds, limited, model.take(index), num_stages, context)
+            factors[rows[index]] = _bisected(holds, len(index))
+    return strategy, factors
 
-    def __init__(self, enumeration: Enumeration, limited: Limited, deadline: float | None) -> None:
-        self.enumeration, self.limited, self.deadline = enumeration, limited, deadline
-        context = enumeration.context
-        self.pricing = Pricing(context=context, layers=LayerTable(context=context))
-        self.policy = least_memory_policy(policies_of(enumeration.context, enumeration.narrowing))
 
-    def least(self, shapes: dict[str, Array]) -> tuple[StrategyColumns, Array]:
-        """All strategies of the shapes, and the least factor of the limit that bounds leave."""
-        strategy = self.enumeration.strategies(shapes)
-        factors = np.full(len(strategy), np.inf)
-        num_layers = self.enumeration.context.model.num_blocks
-        for start in range(0, len(strategy), CHUNK_ROWS):
-            rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
-            if self.deadline is not None and time.monotonic() > self.deadline:
-                raise SearchTimeoutError
-            model = self.pricing.model(strategy.take(rows))
-            model = self.pricing.price(model, self.policy, np.ones(len(model))).bound
-            for num_stages, index in group_by_pp(model.strategy):
-                part = model.take(index)
-                factors[rows[index]] = self._bisected(part, num_stages, num_layers)
-        return strategy, factors
+def _holds(
+    limited: Limited, model: StageModel, num_stages: int, context: Context, factor: Array
+) -> Mask:
+    return feasible(limited(model, factor), num_stages, context.model.num_blocks)
 
-    def _bisected(self, model: StageModel, num_stages: int, num_layers: int) -> Array:
-        """Factors on a logarithmic scale, no more than the least by the last step."""
 
-        def holds(factor: Array) -> Mask:
-            return feasible(self.limited(model, factor), num_stages, num_layers)
-
-        low, high = np.zeros(len(model)), np.full(len(model), np.log(MOST_FACTOR))
-        never = ~holds(np.exp(high))
-        for _ in range(NUM_BISECTIONS):
-            middle = 0.5 * (low + high)
-            possible = holds(np.exp(middle))
-            low, high = np.where(possible, low, middle), np.where(possible, middle, high)
-        return np.where(never, np.inf, np.exp(low))
+def _bisected(holds: Callable[[Array], Mask], num_rows: int) -> Array:
+    """Factors on a logarithmic scale, no more than the least by the last step."""
+    low, high = np.zeros(num_rows), np.full(num_rows, np.log(MOST_FACTOR))
+    never = ~holds(np.exp(high))
+    for _ in range(NUM_BISECTIONS):
+        middle = 0.5 * (low + high)
+        possible = holds(np.exp(middle))
+        low, high = np.where(possible, low, middle), np.where(possible, middle, high)
+    return np.where(never, np.inf, np.exp(low))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -339,7 +339,7 @@ def solve_row(model: StageModel, num_layers: int, how: str) -> Split | None:
     table = stage_table(model, num_layers, 1e12)
     if not np.isfinite(table.seconds).any(axis=1).all():
         return None
-    columns, is_proved = cp_sat.solve_cells(model, table, num_layers, solver.SolverLimits())
+    columns, is_proved = cp_sat.solve_cells(model, table, num_layers)
     assert is_proved
     if columns is None:
         return None

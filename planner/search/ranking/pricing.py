@@ -135,21 +135,15 @@ class Pricing:
         if not (module_sets := self.module_sets(policy)):
             same = PolicyVariant(policy=policy)
             return of_kinds(model, policy.kinds), np.arange(len(model)), [same] * len(model)
-        sets, places, options = self._options(model.strategy, policy)
-        variants = [PolicyVariant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
-        return _under(model.take(places), policy, options), places, variants
-
-    def _options(
-        self, strategy: StrategyColumns, policy: Policy
-    ) -> tuple[Index, Index, SelectiveCosts]:
-        """Pairs of a set of modules worth trying and a strategy, and the set's costs for it."""
-        module_sets = self.module_sets(policy)
-        by_shape, index = self.layers.options(strategy, ((), *module_sets))
+        # Pairs of a set of modules worth trying and a strategy, and the set's costs for it.
+        by_shape, index = self.layers.options(model.strategy, ((), *module_sets))
         options = by_shape[1:]
         sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
         chosen = options[sets, index[places]]
-        pace = straggler_factor(self.context, strategy)[places]
-        return sets, places, replace(chosen, added_s=pace * chosen.added_s)
+        pace = straggler_factor(self.context, model.strategy)[places]
+        chosen = replace(chosen, added_s=pace * chosen.added_s)
+        variants = [PolicyVariant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
+        return _under(model.take(places), policy, chosen), places, variants
 
     def _worth_trying(self, policy: Policy, options: SelectiveCosts, index: Index) -> Mask:
         """Undominated sets by shape, S x shapes, of the shapes in ``index`` at least."""

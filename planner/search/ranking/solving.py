@@ -15,7 +15,6 @@ from planner.search.stages.capacity import capacity_of, stage_limits
 from planner.search.stages.solver import (
     CLOSED,
     PolicyVariant,
-    SolverLimits,
     Split,
     StageCandidate,
     StageCandidates,
@@ -272,7 +271,7 @@ class Solving:
                 return best, False
             is_first = False
             below_s = min(below_s, longest_s * way.weight)
-            split = way.solve(self.num_layers, below_s, SolverLimits(deadline=self.deadline))
+            split = way.solve(self.num_layers, below_s, self.deadline)
             if split is None:
                 continue
             proved &= split.is_optimal

@@ -15,7 +15,6 @@ from ortools.sat.python import cp_model
 
 from planner.cost.stage import StageModel
 from planner.search.space.interleaving import has_equal_chunks, max_chunk_layers
-from planner.search.stages.solver import SolverLimits
 from planner.search.stages.stage_table import StageTable
 from planner.units import Array
 
@@ -23,7 +22,7 @@ SEED = 0
 
 
 def solve_cells(
-    model: StageModel, table: StageTable, num_layers: int, effort: SolverLimits
+    model: StageModel, table: StageTable, num_layers: int, deadline: float = np.inf
 ) -> tuple[Array | None, bool]:
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
     problem = cp_model.CpModel()
@@ -38,9 +37,10 @@ def solve_cells(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
-    solver.parameters.max_deterministic_time = effort.deterministic_limit
-    if np.isfinite(effort.deadline):
-        solver.parameters.max_time_in_seconds = max(effort.deadline - time.monotonic(), 0.0)
+    # In units of work, so that any machine gives the same answer.
+    solver.parameters.max_deterministic_time = 30.0
+    if np.isfinite(deadline):
+        solver.parameters.max_time_in_seconds = max(deadline - time.monotonic(), 0.0)
     solver.parameters.catch_sigint_signal = False
     status = solver.solve(problem)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

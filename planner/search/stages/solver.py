@@ -39,43 +39,32 @@ class Split:
     """By which the time is multiplied already."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SolverLimits:
-    """How long one stage problem may be worked on."""
-
-    deterministic_limit: float = 30.0
-    """Of CP-SAT, in its own units of work, so that any machine gives the same answer."""
-    deadline: float = np.inf
-    """Of time.monotonic()."""
-
-
 def solve_split(
     model: StageModel,
     num_layers: int,
     *,
     below_s: float = np.inf,
-    effort: SolverLimits | None = None,
+    deadline: float = np.inf,
     limits: Limits | None = None,
 ) -> Split | None:
     """Return the optimal split of the one strategy in ``model`` that takes at most ``below_s``.
 
-    None when it is proved that none does. Deterministic unless ``effort`` limits seconds: one
-    worker, fixed seed. ``is_optimal`` is False when a limit struck first; the best split seen by
-    then may take longer than ``below_s``, for ever where none was.
+    None when it is proved that none does. Deterministic without a ``deadline`` (time.monotonic()):
+    one worker, fixed seed. ``is_optimal`` is False when a limit struck first; the best split seen
+    by then may take longer than ``below_s``, for ever where none was.
     """
     assert len(model) == 1
-    effort = effort or SolverLimits()
     longest_s = UNLIMITED_S
     if np.isfinite(below_s):
         longest_s = float(slowest_limit_s(model, num_layers, np.array([below_s]))[0])
-    table = stage_table(model, num_layers, longest_s, limits, effort.deadline)
+    table = stage_table(model, num_layers, longest_s, limits, deadline)
     work_s, rest_s = float(least_work_s(model, num_layers)[0]), float(model.constant_s[0])
     pipeline = Pipeline(
         num_micro_batches=float(model.strategy.num_micro_batches[0]),
         vpp=float(model.strategy.vpp[0]),
         filled_s=float(model.bubble_filled_s[0]),
     )
-    dealt = partition_layers(table, num_layers, pipeline, work_s, below_s - rest_s, effort.deadline)
+    dealt = partition_layers(table, num_layers, pipeline, work_s, below_s - rest_s, deadline)
     if dealt is None:
         return None if table.is_whole else _none_seen(table)
     if dealt.columns is None:
@@ -87,7 +76,7 @@ def solve_split(
         solve_cells,  # importing it costs more than most searches
     )
 
-    columns, is_optimal = solve_cells(model, table, num_layers, effort)
+    columns, is_optimal = solve_cells(model, table, num_layers, deadline)
     if columns is None:
         return None if is_optimal and table.is_whole else _none_seen(table)
     split = _split(model, table, columns)
@@ -152,12 +141,18 @@ class StageCandidate:
     """In the models and the limits."""
 
     def solve(
-        self, num_layers: int, below_s: float = np.inf, effort: SolverLimits | None = None
+        self, num_layers: int, below_s: float = np.inf, deadline: float = np.inf
     ) -> Split | None:
         """The best split of this row under this variant, as ``solve_split`` gives it."""
         model = self.models.take(slice(self.place, self.place + 1))
         limits = self.limits.of_one(self.place, int(model.strategy.pp[0]))
-        split = solve_split(model, num_layers, below_s=below_s, effort=effort, limits=limits)
+        split = solve_split(
+            model,
+            num_layers,
+            below_s=below_s,
+            deadline=deadline,
+            limits=limits,
+        )
         return split and self.variant.completed(
             replace(split, weight=self.weight), int(model.strategy.vpp[0])
         )

@@ -14,7 +14,7 @@ from planner.cost.stage_model import stage_model
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
 from planner.search.stages import stage_table as choices
-from planner.search.stages.solver import SolverLimits, solve_split
+from planner.search.stages.solver import solve_split
 from planner.spec.strategy import POLICIES, SCHEDULES, StrategyColumns
 
 Contexts = Callable[..., Context]
@@ -50,7 +50,7 @@ def test_choices_in_steps_or_past_the_deadline_prove_nothing(
     best = solve_split(model, 4)
     with mock.patch.object(choices, "MOST_CELLS", 4):
         coarse = solve_split(model, 4)
-        late = solve_split(model, 4, effort=SolverLimits(deadline=0.0))
+        late = solve_split(model, 4, deadline=0.0)
     assert best is not None
     assert coarse is not None
     assert late is not None
