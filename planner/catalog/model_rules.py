@@ -13,18 +13,9 @@ from planner.errors import Problem
 Raw: TypeAlias = Mapping[str, Any]
 
 
-class Finding(NamedTuple):
-    """A broken rule: the key to change, what is wrong with it, what it was, what it may be."""
-
-    key: str
-    what: str
-    given: object
-    allowed: object
-
-    def problem(self, where: str) -> Problem:
-        """Return the problem shown to the user."""
-        message = f"{self.what}; given {self.given}, allowed {self.allowed}"
-        return Problem(where=where, key=self.key, message=message)
+def refused(key: str, what: str, given: object, allowed: object, where: str = "") -> Problem:
+    """Return a broken rule: the key to change, what is wrong with it, what it may be."""
+    return Problem(where=where, key=key, message=f"{what}; given {given}, allowed {allowed}")
 
 
 class Rule(NamedTuple):
@@ -163,5 +154,5 @@ def broken_rules(raw: Raw, where: str) -> list[Problem]:
         if is_broken:
             what, allowed = value_of([rule.what, rule.allowed], names)
             given = names[rule.key.replace(".", "_")]
-            problems.append(Finding(rule.key, what, given, allowed).problem(where))
+            problems.append(refused(rule.key, what, given, allowed, where))
     return problems

@@ -20,8 +20,9 @@ from planner.catalog.hf.expressions import (
     value_of,
 )
 from planner.catalog.model_file import Layers, Width
-from planner.catalog.model_rules import Finding
+from planner.catalog.model_rules import refused
 from planner.documents.tree import load_yaml
+from planner.errors import Problem
 
 # Keys of a model file (:class:`planner.catalog.model_file.ModelFile`).
 Raw: TypeAlias = dict[str, Any]
@@ -103,7 +104,7 @@ class Only(Strict):
 
 
 class Refusal(Strict):
-    """What the planner cannot express, beyond wrong types and ``only``: a Finding when true."""
+    """What the planner cannot express, beyond wrong types and ``only``: a problem when true."""
 
     when: str
     key: str
@@ -174,7 +175,7 @@ class Family(Strict):
                 names["built_layers"] = value_of(self.windows.layers, names)
         return names
 
-    def findings(self, names: Names) -> Iterator[Finding]:
+    def findings(self, names: Names) -> Iterator[Problem]:
         """Yield what the planner cannot express, of names that are all there."""
         if self.windows:
             reader = None if self.windows.reads_layer_types else self.class_name
@@ -186,7 +187,7 @@ class Family(Strict):
             if found:
                 given = found["given"]
                 shown = list(given)[:20] if isinstance(given, tuple) else given
-                yield Finding(found["key"], found["what"], shown, found["allowed"])
+                yield refused(found["key"], found["what"], shown, found["allowed"])
 
     def raw(self, names: Names) -> Raw:
         """Return the keys of a model file, less those that need an absent name."""
@@ -269,7 +270,7 @@ def full_attention_step(kinds: Sequence[str]) -> int | None:
 
 def wrong_layer_types(
     given: Kinds | None, built: Kinds, window: int | None, reader: str | None
-) -> Finding | None:
+) -> Problem | None:
     """Return why ``layer_types``, or the layers built without it, cannot be or be expressed.
 
     ``reader`` is the class that goes by its own rule, None where ``layer_types`` is followed.
@@ -278,18 +279,18 @@ def wrong_layer_types(
     allowed = f"all {FULL}, all {SLIDING}, or every n-th {FULL}"
     if len(kinds) != len(built):
         what = "needs one entry per layer"
-        return Finding("layer_types", what, f"{len(kinds)} entries", len(built))
+        return refused("layer_types", what, f"{len(kinds)} entries", len(built))
     if unknown := sorted(set(kinds) - {FULL, SLIDING}):
         what = "kinds of layers that are not modelled"
-        return Finding("layer_types", what, ", ".join(map(repr, unknown)), allowed)
+        return refused("layer_types", what, ", ".join(map(repr, unknown)), allowed)
     if reader and kinds != built:
         what = f"{reader} does not read it and builds other layers"
-        return Finding("layer_types", what, _shown(kinds), _shown(built))
+        return refused("layer_types", what, _shown(kinds), _shown(built))
     if window and full_attention_step(kinds) is None:
         key = "max_window_layers" if given is None else "layer_types"
-        return Finding(key, "a pattern that is not modelled", _shown(kinds), allowed)
+        return refused(key, "a pattern that is not modelled", _shown(kinds), allowed)
     if SLIDING in kinds and not window:
-        return Finding("layer_types", f"{SLIDING} without a window", _shown(kinds), FULL)
+        return refused("layer_types", f"{SLIDING} without a window", _shown(kinds), FULL)
     return None
 
 

@@ -153,7 +153,7 @@ def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
         found = [*map(given.problem, problems), *map(given.in_their_words, between)]
         raise InputError(found) from None
     names = family.names({key: getattr(config, key) for key in family.keys})
-    refused = [given.problem(finding.problem(where)) for finding in family.findings(names)]
+    refused = [given.problem(each) for each in family.findings(names)]
     if refused:
         raise InputError(refused)
     raw = family.raw(names)
