@@ -106,17 +106,6 @@ def test_what_python_json_takes_is_taken_and_the_rest_is_input_error(text: str) 
     assert parsed_json("f", text).value == expected
 
 
-@pytest.mark.parametrize("count", [65, 1000, 200_000])
-@pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_deep_nesting_is_input_error(count: int, opening: str) -> None:
-    with pytest.raises(InputError, match="deeper than 64"):
-        parsed_json("f", opening * count)
-
-
-def test_nesting_up_to_the_limit_is_read() -> None:
-    assert parsed_json("f", "[" * 65 + "]" * 65).value
-
-
 @pytest.mark.parametrize(
     "text", ["9" * 5000, "/* ", '{"a": 1', '"\\ud800"', "", "nan", "\x00", "{} {}"]
 )

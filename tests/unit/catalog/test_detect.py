@@ -12,7 +12,6 @@ from planner.catalog.detect import (
     may_mean,
     merge,
 )
-from planner.catalog.hardware import aliases, list_names
 from planner.catalog.observe import Observation, Slot, SlurmNodes, Source
 from planner.errors import InputError
 
@@ -198,10 +197,6 @@ def test_a_site_label_may_mean_every_accelerator_whose_name_has_its_words() -> N
     assert may_mean("a100", "a100-sxm-40")
     assert not may_mean("a100", "h100-sxm")
     assert not may_mean("", "h100-sxm")
-
-
-def test_every_alias_of_an_accelerator_leads_to_one() -> None:
-    assert set(aliases()["accelerators"].values()) <= set(list_names("accelerators"))
 
 
 def test_every_figure_says_where_it_was_seen() -> None:

@@ -117,35 +117,13 @@ def test_figures_in_a_wrong_unit_are_implausible(key: str, value: float) -> None
     assert implausible(key, value)
 
 
-def test_a_key_given_twice_is_an_error_with_its_line(tmp_path: Path) -> None:
-    message = error_of(written(tmp_path, "a: 1\nb:\n  c: 1\n  c: 2\n"))
-    assert message.endswith("file.yaml::line 4: key 'c' is given twice in one mapping")
-
-
-def test_malformed_yaml_is_an_error_with_its_line(tmp_path: Path) -> None:
-    assert "file.yaml::line 2: " in error_of(written(tmp_path, "a: {b: 1\nc: 2\n"))
-
-
 @pytest.mark.parametrize("text", ["", "- 1\n", "word\n"])
 def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path, text: str) -> None:
     assert "must be a mapping" in error_of(written(tmp_path, text))
 
 
-@pytest.mark.parametrize("text", ["a: \x07\n", "a: !!python/object:os.system {}\n", "{a: 1}: 2\n"])
-def test_what_is_not_plain_yaml_is_an_input_error(tmp_path: Path, text: str) -> None:
-    assert "file.yaml::" in error_of(written(tmp_path, text))
-
-
 def test_keys_that_yaml_reads_as_numbers_or_switches_are_refused(tmp_path: Path) -> None:
     assert "keys must be words" in error_of(written(tmp_path, "on: 1\n"))
-
-
-def test_missing_and_unreadable_files_are_input_errors(tmp_path: Path) -> None:
-    assert "no such file" in error_of(tmp_path / "none.yaml")
-    assert "cannot be read" in error_of(tmp_path)
-    binary = tmp_path / "binary.yaml"
-    binary.write_bytes(b"\xff\xfe\x00")
-    assert "is no text file" in error_of(binary)
 
 
 def test_nearest_puts_like_spellings_before_names_that_contain_the_word() -> None:

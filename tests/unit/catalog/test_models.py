@@ -162,11 +162,6 @@ def test_missing_file_is_a_problem_not_a_traceback(tmp_path: Path) -> None:
     assert problems_of(tmp_path / "absent.yaml")
 
 
-def test_unknown_name_gives_the_nearest_ones() -> None:
-    with pytest.raises(InputError, match="llama3-8b"):
-        load_model("llama3-8")
-
-
 def test_name_with_a_path_inside_is_not_looked_up_in_the_catalog() -> None:
     with pytest.raises(InputError):
         load_model("../models/gpt2-small")

@@ -7,7 +7,6 @@ import pytest
 
 from planner.catalog import observe
 from planner.catalog.observe import (
-    SMI_COMMAND,
     Observation,
     Slot,
     SlurmNodes,
@@ -17,7 +16,6 @@ from planner.catalog.observe import (
     read_source,
 )
 from planner.errors import InputError
-from planner.limits import MAX_LOG_BYTES
 
 SMI_HEADER = (
     "name, memory.total [MiB], memory.reserved [MiB], pcie.link.gen.max, pcie.link.width.max"
@@ -47,11 +45,6 @@ def test_rows_are_counted_and_reserved_memory_is_taken_off() -> None:
     assert seen.slot == Slot(generation=5, lanes=16)
 
 
-def test_columns_may_come_in_any_order_and_without_units() -> None:
-    seen = smi("index, memory.total [MiB], name\n0, 46068, NVIDIA L40S\n")
-    assert (seen.gpu, seen.num_gpus, seen.memory_mib) == ("NVIDIA L40S", 1, 46068)
-
-
 def test_the_smallest_memory_and_the_slowest_slot_count() -> None:
     rows = ["NVIDIA L40S, 46068 MiB, 0 MiB, 4, 16", "NVIDIA L40S, 45000 MiB, 0 MiB, 4, 8"]
     seen = smi("\n".join([SMI_HEADER, *rows]))
@@ -78,11 +71,6 @@ def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None
     assert error.value.problems[-1].message.startswith("80 more problems")
 
 
-def test_the_command_asks_for_what_is_read() -> None:
-    assert SMI_COMMAND.startswith("nvidia-smi --query-gpu=name,memory.total,")
-    assert SMI_COMMAND.endswith(" --format=csv")
-
-
 @pytest.mark.parametrize("why", ["[N/A]", "[Not Supported]", "[GPU is lost]", "n/a", ""])
 def test_a_figure_that_is_not_given_is_not_told_whatever_the_reason(why: str) -> None:
     seen = smi(f"name, memory.total [MiB], pcie.link.gen.max\nNVIDIA A10, {why}, {why}\n")
@@ -97,15 +85,19 @@ def test_a_node_of_two_partitions_is_counted_once() -> None:
     assert group.partitions == ("a", "b")
 
 
-def test_sockets_and_other_resources_are_left_out() -> None:
-    text = SINFO_HEADER + "n1|64|515000|lustre:1,gpu:h100:8(S:0,1),shard:80|a\n"
-    (group,) = sinfo(text).groups
-    assert (group.gpu, group.num_gpus) == ("h100", 8)
-
-
-def test_a_resource_without_kind_is_a_gpu_of_no_name() -> None:
-    (group,) = sinfo(SINFO_HEADER + "n1|64|1|gpu:8|a\n").groups
-    assert (group.gpu, group.num_gpus) == ("", 8)
+@pytest.mark.parametrize(
+    ("rows", "gpu"),
+    [
+        (("n1|64|515000|lustre:1,gpu:h100:8(S:0,1),shard:80|a",), "h100"),
+        (("n1|64|1|gpu:8|a",), ""),
+        (("n1|1|1|gpu:h100:4(S:0),gpu:h100:4(S:1)|x",), "h100"),
+        (("n1|1|1|(null)|x", "n2|1|1|gpu:h100:0|x", "n3|1|1|gpu:h100:8|x"), "h100"),
+    ],
+    ids=["other resources", "no kind", "two entries", "nodes without GPUs"],
+)
+def test_resources_that_are_eight_gpus_of_one_node(rows: tuple[str, ...], gpu: str) -> None:
+    (group,) = sinfo(SINFO_HEADER + "\n".join(rows)).groups
+    assert (group.gpu, group.num_gpus, group.num_nodes) == (gpu, 8, 1)
 
 
 def test_the_kind_with_most_gpus_comes_first_and_its_smallest_memory_counts() -> None:
@@ -127,12 +119,6 @@ def test_a_resource_that_cannot_be_read_is_refused(gres: str) -> None:
         sinfo(SINFO_HEADER + f"n1|1|1|{gres}|x\n")
 
 
-def test_nodes_without_gpus_are_no_problem_beside_others() -> None:
-    text = SINFO_HEADER + "n1|1|1|(null)|x\nn2|1|1|gpu:h100:0|x\nn3|1|1|gpu:h100:8|x\n"
-    (group,) = sinfo(text).groups
-    assert group.num_nodes == 1
-
-
 def test_nodes_that_plans_do_not_use_are_left_out_and_named() -> None:
     text = SINFO_HEADER + (
         "n1|1|1|gpu:h100:8|x\n"
@@ -145,11 +131,6 @@ def test_nodes_that_plans_do_not_use_are_left_out_and_named() -> None:
         "left out: 1 node with parts of GPUs (MIG): 'gpu:1g.10gb:7'",
         "left out: 1 node with several kinds of GPU: 'gpu:h100:2,gpu:v100:2'",
     )
-
-
-def test_one_kind_in_two_entries_adds() -> None:
-    (group,) = sinfo(SINFO_HEADER + "n1|1|1|gpu:h100:4(S:0),gpu:h100:4(S:1)|x\n").groups
-    assert (group.gpu, group.num_gpus) == ("h100", 8)
 
 
 def test_the_command_above_the_table_and_empty_lines_are_left_out() -> None:
@@ -185,23 +166,6 @@ def test_a_table_below_the_command_that_printed_it_is_read() -> None:
     assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
     with pytest.raises(InputError, match=r"line 3: memory\.total"):
         parse(command + "name, memory.total [MiB]\nNVIDIA L4, much\n", "smi")
-
-
-def test_a_huge_file_is_refused_without_being_read_whole(tmp_path: Path) -> None:
-    path = tmp_path / "huge.csv"
-    with path.open("wb") as file:
-        file.truncate(100 * 2**20)
-    with pytest.raises(
-        InputError, match=f"104,857,600 bytes are too many; allowed are {MAX_LOG_BYTES:,}"
-    ):
-        read_source(path)
-
-
-def test_a_missing_file_and_a_folder_are_problems(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_source(tmp_path / "nothing")
-    with pytest.raises(InputError, match="a folder"):
-        read_source(tmp_path)
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:

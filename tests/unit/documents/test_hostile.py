@@ -1,6 +1,5 @@
 """No file takes long or much memory to refuse; each refusal names its place."""
 
-import os
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -95,34 +94,3 @@ def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MAX_MEMORY
-
-
-@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-class TestFiles:
-    """What is no regular file of a sound size is never read."""
-
-    def test_a_named_pipe(self, read: Callable[[Path], object], tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "pipe")
-        assert "file: cannot be read: a named pipe" in refusal(read, tmp_path / "pipe")
-
-    @pytest.mark.parametrize("name", ["zero", "urandom", "full"])
-    def test_a_device(self, read: Callable[[Path], object], name: str) -> None:
-        assert "file: cannot be read: a device" in refusal(read, Path("/dev") / name)
-
-    def test_a_large_file(self, read: Callable[[Path], object], tmp_path: Path) -> None:
-        path = tmp_path / "large"
-        with path.open("wb") as file:
-            file.truncate(100 * 2**20)
-        assert "file: cannot be read: 104,857,600 bytes are too many" in refusal(read, path)
-
-    def test_a_loop_of_links(self, read: Callable[[Path], object], tmp_path: Path) -> None:
-        (tmp_path / "a").symlink_to(tmp_path / "b")
-        (tmp_path / "b").symlink_to(tmp_path / "a")
-        assert "file: cannot be read: " in refusal(read, tmp_path / "a")
-
-    def test_a_folder_and_a_name_that_cannot_be(
-        self, read: Callable[[Path], object], tmp_path: Path
-    ) -> None:
-        assert "a folder" in refusal(read, tmp_path)
-        assert "cannot be read" in refusal(read, Path("a\0b"))
-        assert "cannot be read" in refusal(read, Path("a" * 5000))

@@ -56,11 +56,6 @@ def test_nesting_is_accepted_up_to_the_limit(tmp_path: Path) -> None:
     assert load_json(written(tmp_path, nested(MAX_DEPTH)))
 
 
-def test_folder_means_the_config_in_it(tmp_path: Path) -> None:
-    written(tmp_path, b"{}")
-    assert load_json(tmp_path / "config.json") == {}
-
-
 def test_folder_without_a_config_says_what_it_misses(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"the folder {tmp_path} holds no config.json"):
         read_config(tmp_path)

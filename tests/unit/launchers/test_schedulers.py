@@ -54,11 +54,6 @@ def test_unknown_launchers_are_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_a_launcher_has_the_name_it_is_found_by(name: str) -> None:
-    assert load_launcher(name).name == name
-
-
-@pytest.mark.parametrize("name", LAUNCHERS)
 def test_the_same_plan_gives_the_same_bytes(made: Any, name: str) -> None:
     assert made(name) == made(name)
 
