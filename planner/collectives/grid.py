@@ -7,7 +7,6 @@ import numpy as np
 
 from planner.collectives.cost import CollectiveCost, Link, Number
 from planner.spec.cluster import CollectiveKind
-from planner.units import Array
 
 # Members from which a dimension of a torus closes into a ring (Google, TPU v4 and v5p pages).
 SHORTEST_CLOSED_DIMENSION = 4
@@ -23,25 +22,6 @@ def exchange_detour(dims: Sequence[int], closes: Sequence[bool]) -> float:
     n = math.prod(dims)
     far = [d / 4.0 if closed else d / 2.0 for d, closed in zip(dims, closes, strict=True) if d > 1]
     return max(far) * n / (n - 1) if far else 1.0
-
-
-def _bandwidth_bytes(num_bytes: Array, dims: Sequence[int]) -> tuple[Array, float]:
-    """Bytes in sequence along one dimension's link, and bytes sent per rank, reduce-scatter.
-
-    The vector is cut into as many parts as there are dimensions. Part i takes the dimensions in
-    the order i, i+1, ... and shrinks on the way; each step lasts as long as its largest part.
-    """
-    count = len(dims)
-    busy = 0.0
-    for step in range(count):
-        moved = []
-        for part in range(count):
-            before = math.prod(dims[(part + i) % count] for i in range(step))
-            here = dims[(part + step) % count]
-            moved.append((here - 1) / here / before / count)
-        busy += max(moved)
-    total = math.prod(dims)
-    return np.asarray(num_bytes, dtype=float) * busy, (total - 1) / total
 
 
 def grid_collective(
@@ -63,7 +43,17 @@ def grid_collective(
         return CollectiveCost(time_s=zero, rounds=zero, sent_bytes=zero)
     phases = 2.0 if kind == "all_reduce" else 1.0
     slower = 1.0 if wraps else 2.0
-    busy, share = _bandwidth_bytes(size, long)
+    # The vector is cut into as many parts as there are dimensions. Part i takes the dimensions in
+    # the order i, i+1, ... and shrinks on the way; each step lasts as long as its largest part.
+    count, total, busy_share = len(long), math.prod(long), 0.0
+    for step in range(count):
+        moved = []
+        for part in range(count):
+            before = math.prod(long[(part + i) % count] for i in range(step))
+            here = long[(part + step) % count]
+            moved.append((here - 1) / here / before / count)
+        busy_share += max(moved)
+    busy, share = size * busy_share, (total - 1) / total
     rounds = np.where(size > 0, phases * sum(d - 1 for d in long), 0.0)
     seconds = slower * (rounds * link.latency_s + phases * busy / link.bytes_per_s)
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=phases * share * size)

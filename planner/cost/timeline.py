@@ -61,11 +61,6 @@ def _worth_a_slice(items: Seconds, whole_s: float) -> dict[str, float]:
     return {name: seconds for name, seconds in items.items() if seconds > least_s}
 
 
-def _kind(slot: Slot) -> str:
-    kinds = {operation.kind for operation in slot}
-    return "forward and backward" if {"F", "B"} <= kinds else PASSES[slot[0].kind]
-
-
 def _exposed(items: TimeItems, whole_s: float) -> dict[str, float]:
     return _worth_a_slice({name: float(one.exposed_s[0]) for name, one in items.items()}, whole_s)
 
@@ -119,16 +114,19 @@ def timeline(subject: PricedStrategy) -> Timeline:
     stages = []
     for stage, ran in enumerate(run.runs):
         begin = 0.0 if in_step else scale * ran[0][0]
-        own = [
-            Slice(
-                start_s=scale * start,
-                end_s=scale * end,
-                kind=_kind(slot),
-                seconds=_seconds(slot, passes, scale),
-                slot=slot,
+        own = []
+        for start, end, slot in ran:
+            kinds = [operation.kind for operation in slot]
+            both = "F" in kinds and "B" in kinds
+            own.append(
+                Slice(
+                    start_s=scale * start,
+                    end_s=scale * end,
+                    kind="forward and backward" if both else PASSES[kinds[0]],
+                    seconds=_seconds(slot, passes, scale),
+                    slot=slot,
+                )
             )
-            for start, end, slot in ran
-        ]
         own += _in_turn(begin + modelled_s, _exposed(step_end_items(subject, stage), iteration_s))
         own += _in_turn(begin + modelled_s + tail_s, common)
         stages.append(tuple(_with_waits(begin, begin + iteration_s, own)))

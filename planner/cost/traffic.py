@@ -204,20 +204,6 @@ def _tail(own: _Sharding, ends: _Sharding, stage: int) -> Messages:
     return _summed(messages, subject)
 
 
-def _recomputed_fraction(subject: PricedStrategy, stage: int) -> float:
-    """Of what a stage recomputes, the share of its seconds that messages show."""
-    costs, counts = subject.parts.costs, subject.counts[:, 0, stage]
-    comms_s = whole_s = 0.0
-    for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
-        exposed = {
-            name: float(counts[policy]) * float(one.exposed_s[0])
-            for name, one in costs.items_at(items).items()
-        }
-        whole_s += sum(exposed.values())
-        comms_s += sum(seconds for name, seconds in exposed.items() if name in COMM_ITEMS)
-    return comms_s / whole_s if whole_s else 0.0
-
-
 def traffic_of(subject: PricedStrategy) -> Traffic:
     """Messages of every chunk, stage and boundary; none of :func:`why_no_traffic`.
 
@@ -271,13 +257,24 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         chunks.append(
             ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
         )
+    # Of what a stage recomputes, the share of its seconds that messages show.
+    costs, fractions = parts.costs, list[float]()
+    for stage in range(subject.strategy.pp):
+        comms_s = whole_s = 0.0
+        for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
+            number = float(subject.counts[policy, 0, stage])
+            exposed = {
+                name: number * float(one.exposed_s[0])
+                for name, one in costs.items_at(items).items()
+            }
+            whole_s += sum(exposed.values())
+            comms_s += sum(seconds for name, seconds in exposed.items() if name in COMM_ITEMS)
+        fractions.append(comms_s / whole_s if whole_s else 0.0)
     sent, gathered = boundary_message_bytes(columns, parts)
     return Traffic(
         chunks=tuple(chunks),
         tails=tuple(_tail(own, ends, stage) for stage in range(subject.strategy.pp)),
         sent_bytes=float(sent[0]),
         gathered_bytes=float(gathered[0]) if subject.strategy.tp > 1 else 0.0,
-        recomputed_fraction=tuple(
-            _recomputed_fraction(subject, stage) for stage in range(subject.strategy.pp)
-        ),
+        recomputed_fraction=tuple(fractions),
     )

@@ -71,20 +71,6 @@ class _Steps:
         Lower bounds stay valid. So do splits that leave enough, and where they were the fastest
         with more memory they still are: only the other numbers of GPUs are searched again.
         """
-        self.exploration = self._tightened(step_gib)
-        found = frontier(self.exploration)
-        self.bound_s = min([self.bound_s, *(best.bound_s for best in found)])
-        known = {point.ranked.row: point for point in self.line if point.headroom_gib >= step_gib}
-        ranked = [one for best in found for one in best.ranked]
-        new = [one for one in ranked if one.row not in known]
-        plans = [found_of(self.exploration.candidates.strategy, one) for one in new]
-        subjects = price_all(self.context, [plan.strategy for plan in plans])
-        for one, plan, subject in zip(new, plans, subjects, strict=True):
-            left_gib = headroom_gib(self.context, memory_estimate(subject).peak_bytes)
-            known[one.row] = _Point(ranked=one, found=plan, headroom_gib=left_gib)
-        self.line = [known[one.row] for one in ranked]
-
-    def _tightened(self, step_gib: int) -> Exploration:
         old, context = self.exploration, with_headroom(self.context, step_gib)
         tight = _Keeping(
             enumeration=replace(old.enumeration, context=context, dropped={}),
@@ -97,12 +83,22 @@ class _Steps:
         rows = tight.candidates
         rows.add([old.candidates.bounded])
         rows.is_refined = np.isinf(rows.lower_s)
-        for point in self.line:
-            if point.headroom_gib >= step_gib:
-                row, split = point.ranked.row, point.ranked.split
-                rows.splits[row], rows.upper_s[row] = split, split.iteration_s
-                rows.is_refined[row] = True
-        return tight
+        known = {point.ranked.row: point for point in self.line if point.headroom_gib >= step_gib}
+        for row, point in known.items():
+            split = point.ranked.split
+            rows.splits[row], rows.upper_s[row] = split, split.iteration_s
+            rows.is_refined[row] = True
+        self.exploration = tight
+        found = frontier(self.exploration)
+        self.bound_s = min([self.bound_s, *(best.bound_s for best in found)])
+        ranked = [one for best in found for one in best.ranked]
+        new = [one for one in ranked if one.row not in known]
+        plans = [found_of(self.exploration.candidates.strategy, one) for one in new]
+        subjects = price_all(self.context, [plan.strategy for plan in plans])
+        for one, plan, subject in zip(new, plans, subjects, strict=True):
+            left_gib = headroom_gib(self.context, memory_estimate(subject).peak_bytes)
+            known[one.row] = _Point(ranked=one, found=plan, headroom_gib=left_gib)
+        self.line = [known[one.row] for one in ranked]
 
 
 def headroom_frontier(

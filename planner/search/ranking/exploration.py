@@ -50,7 +50,11 @@ class Shapes:
         interest. Of all shapes, or of those found before under limits that were no lower.
         """
         if among is None:
-            among = self._of_groups((limit_s > -np.inf) & (longest_s > 0))
+            groups = (limit_s > -np.inf) & (longest_s > 0)
+            among = np.arange(len(self.group))
+            if not groups.all():
+                parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
+                among = np.sort(np.concatenate([np.zeros(0, dtype=int), *parts]))
         lower, group = self.lower_s[among], self.group[among]
         kept = self.is_closed[among] & (lower < limit_s[group])
         among, lower, group = among[kept], lower[kept], group[kept]
@@ -66,13 +70,6 @@ class Shapes:
         order = np.argsort(self.group, kind="stable")
         starts = np.cumsum(np.bincount(self.group, minlength=len(self.gpus)))
         return np.split(order, starts[:-1])
-
-    def _of_groups(self, groups: Mask) -> Index:
-        """Ascending positions of the shapes of some groups."""
-        if groups.all():
-            return np.arange(len(self.group))
-        parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
-        return np.sort(np.concatenate([np.zeros(0, dtype=int), *parts]))
 
     def open(self, shapes: Index, limit_s: Array, longest_s: Array) -> Array:
         """Note under which limits of groups shapes are opened; those of all shapes before."""

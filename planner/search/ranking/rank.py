@@ -100,28 +100,23 @@ def _kth_value(candidates: Candidates, k: int, field: Field) -> float:
     return candidates.kth_upper_s(field.within[group], k, field.weight[group])
 
 
-def _bound_of_unseen(exploration: Exploration, field: Field) -> float:
-    """Least bound of a value among shapes that were not opened and rows that were not refined."""
-    shapes, candidates, weight = exploration.shapes, exploration.candidates, field.weight
-    closed = shapes.is_closed & field.within[shapes.group]
-    unrefined = field.within[candidates.group] & ~candidates.is_refined
-    of_shapes = weight[shapes.group[closed]] * shapes.lower_s[closed]
-    of_rows = weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
-    return min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
-
-
 def _solved(exploration: Exploration, k: int, field: Field) -> Best:
     """Solve rows by ascending bound of their value until no other can be among the k best.
 
     The bound is in seconds on the GPUs of the best one.
     """
-    candidates, solving = exploration.candidates, exploration.solving
+    candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
+    # Least bound of a value among shapes that were not opened and rows that were not refined.
+    closed = shapes.is_closed & field.within[shapes.group]
+    unrefined = field.within[candidates.group] & ~candidates.is_refined
+    of_shapes = field.weight[shapes.group[closed]] * shapes.lower_s[closed]
+    of_rows = field.weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
+    bound = min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
     rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
     value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
     order = np.argsort(value, kind="stable")
     rows, value = rows[order], value[order]
     best: list[tuple[float, Ranked]] = []
-    bound = _bound_of_unseen(exploration, field)
     known = _kth_value(candidates, k, field) * (1.0 + CLOSED)
     own_s: dict[int, float] = {}
     batch = FIRST_SOLVED

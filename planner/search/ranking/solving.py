@@ -21,7 +21,7 @@ from planner.search.stages.solver import (
     below,
 )
 from planner.spec.strategy import POLICIES
-from planner.units import Array, Index, Mask
+from planner.units import Array, Index
 
 # Rows times variants of their policy (sets of modules, numbers of layers) bounded together.
 MOST_PAIRS = 2**13
@@ -167,7 +167,14 @@ class Solving:
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
         model, weight = pricing.model(known.strategy.take(rows)), known.weight[rows]
         if pricing.num_variants(policy) > 1:
-            alive = self._may_beat(pricing.price(model, policy, weight).bound, limits)
+            bound = pricing.price(model, policy, weight).bound
+            # Rows that the bound leaves below their limit.
+            alive = np.zeros(len(bound), dtype=bool)
+            for num_stages, index in group_by_pp(bound.strategy):
+                part = bound.take(index)
+                capacity = capacity_of(part, stage_limits(part, num_stages, self.num_layers))
+                left, _ = within(part, capacity, self.num_layers, limits[index])
+                alive[index[left]] = True
             known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
             rows, model = rows[alive], model.take(alive)
             if not len(rows):
@@ -187,16 +194,6 @@ class Solving:
         chosen = [variants[place] for place in kept.tolist()]
         self._keep_ways(pairs[kept], model.take(kept), lower[kept], chosen)
         known.note_proofs(rows)
-
-    def _may_beat(self, bound: StageModel, limit_s: Array) -> Mask:
-        """Rows that a bound leaves below their limit."""
-        alive = np.zeros(len(bound), dtype=bool)
-        for num_stages, index in group_by_pp(bound.strategy):
-            part = bound.take(index)
-            capacity = capacity_of(part, stage_limits(part, num_stages, self.num_layers))
-            kept, _ = within(part, capacity, self.num_layers, limit_s[index])
-            alive[index[kept]] = True
-        return alive
 
     def _keep_ways(
         self, rows: Index, model: StageModel, lower: Array, variants: list[PolicyVariant]

@@ -86,20 +86,17 @@ def _in_one(
     asked = {fixed.text: np.isin(dimension.domain, fixed.values)} if fixed else {}
     for culprits in _conflicts({**asked, **own}):
         message = f"{_leave(culprits)} no {dimension.name}"
-        if fixed and fixed.text in culprits:
-            yield fixed.text, message + _would_do(dimension, fixed, own)
-        else:
+        if not fixed or fixed.text not in culprits:
             yield culprits[0], f"{message} among {dimension.allowed}"
-
-
-def _would_do(dimension: Dimension, fixed: Fixed, own: Mapping[str, Mask]) -> str:
-    left = dimension.domain[_all(own)]
-    if not len(left):
-        return ""
-    if dimension.words:
-        names = "|".join(dimension.shown(int(code)) for code in left)
-        return f"; what would do is {dimension.name}={names}"
-    return f"; the nearest that would do is {dimension.name}={_nearest(left, fixed.values)[1]}"
+            continue
+        left = dimension.domain[_all(own)]
+        if len(left) and dimension.words:
+            names = "|".join(dimension.shown(int(code)) for code in left)
+            message += f"; what would do is {dimension.name}={names}"
+        elif len(left):
+            nearest = _nearest(left, fixed.values)[1]
+            message += f"; the nearest that would do is {dimension.name}={nearest}"
+        yield fixed.text, message
 
 
 def _nearest(candidates: Array, values: tuple[int, ...]) -> tuple[int, int]:

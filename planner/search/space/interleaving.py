@@ -32,6 +32,18 @@ def max_chunk_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
     return np.asarray(np.asarray(vpp) * chunk_size(num_layers, pp, vpp))
 
 
+def slowest_stage_s(
+    strategy: StrategyColumns, num_layers: int, layer_s: Array, first_s: Array, last_s: Array
+) -> Array:
+    """Least possible slowest stage without memory limits: mean, tallest, and either end."""
+    pp, vpp = strategy.pp, strategy.vpp
+    mean = (layer_s * num_layers + first_s + last_s) / pp
+    full = max_chunk_layers(num_layers, pp, vpp)
+    fewest = np.maximum(full - chunk_size(num_layers, pp, vpp), 1.0)
+    ends = fewest * layer_s + np.maximum(first_s, last_s)
+    return np.maximum(np.maximum(mean, layer_s * full), ends)
+
+
 def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
     """Whether some split exists: equal chunks, or one with a full stage and the others' fewest."""
     pp, vpp = np.asarray(pp), np.asarray(vpp)

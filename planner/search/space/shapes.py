@@ -17,7 +17,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
 from planner.cost.time_terms import straggler_factor
 from planner.layers.weights import mean_states
-from planner.search.space.interleaving import chunk_size, max_chunk_layers
+from planner.search.space.interleaving import slowest_stage_s
 from planner.search.space.space import Columns, take
 from planner.spec.strategy import GPU_DEGREES, STATES, STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
@@ -112,20 +112,15 @@ def shape_bounds(
 def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> Array:
     """Iteration time without any transfer between stages, replicas or to the host.
 
-    The makespan of layers, embedding and head alone, for the best split without regard to memory:
-    the slowest stage takes at least the mean, a tallest stack of layers, or an end with one layer.
+    The makespan of layers, embedding and head alone, for the best split without regard to memory.
     """
-    pace = straggler_factor(context, strategy)
-    num_layers, pp = context.model.num_blocks, strategy.pp
+    pace, num_layers = straggler_factor(context, strategy), context.model.num_blocks
     forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
     first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
     last_s = last_s + pace * costs.exposed_at(costs.mtp.time)
     work = layer_s * num_layers + first_s + last_s
-    full = max_chunk_layers(num_layers, pp, strategy.vpp)
-    slowest = np.maximum(work / pp, layer_s * full)
-    fewest = np.maximum(full - chunk_size(num_layers, pp, strategy.vpp), 1.0)
-    slowest = np.maximum(slowest, fewest * layer_s + np.maximum(first_s, last_s))
+    slowest = slowest_stage_s(strategy, num_layers, layer_s, first_s, last_s)
     filled = pace * bubble_filled_s(context, strategy, forward, backward)
     makespan = makespan_s(slowest, work, strategy.num_micro_batches, strategy.vpp, filled)
     return makespan + context.traits.overheads.step_overhead_s

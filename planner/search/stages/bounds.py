@@ -18,10 +18,9 @@ from planner.cost.stage import (
     iteration_s,
 )
 from planner.search.space.interleaving import (
-    chunk_size,
     default_layers,
     fits_chunks,
-    max_chunk_layers,
+    slowest_stage_s,
 )
 from planner.search.stages.capacity import (
     ROUNDING,
@@ -52,15 +51,15 @@ def tail_bound_s(model: StageModel, num_layers: int) -> Array:
 
 
 def slowest_bound_s(model: StageModel, num_layers: int) -> Array:
-    """Least possible slowest stage without memory limits: mean, tallest, and either end."""
-    pp = model.strategy.pp
-    mean = (model.layer_s * num_layers + model.first_s + model.last_s) / pp
-    vpp = model.strategy.vpp
-    full = max_chunk_layers(num_layers, pp, vpp)
-    fewest = np.maximum(full - chunk_size(num_layers, pp, vpp), 1.0)
-    ends = fewest * model.layer_s + np.maximum(model.first_s, model.last_s)
-    bound: Array = np.maximum(np.maximum(mean, model.layer_s * full), ends) + model.link_s
-    return bound
+    """Least possible slowest stage without memory limits, transfers between stages included."""
+    slowest_s = slowest_stage_s(
+        model.strategy,
+        num_layers,
+        model.layer_s,
+        model.first_s,
+        model.last_s,
+    )
+    return np.asarray(slowest_s + model.link_s)
 
 
 def least_work_s(model: StageModel, num_layers: int) -> Array:
@@ -177,7 +176,22 @@ def refine(
     if len(alive):
         part, its_bound = model.take(alive), bound.take(alive)
         its_capacity = capacity.take(alive)
-        low, high = _slowest_range_s(its_bound, its_capacity, num_layers)
+        # The slowest stage is no faster than ``low``; within ``high`` stages hold the model, as
+        # they must within some time.
+        low = slowest_bound_s(its_bound, num_layers)
+        dearest = its_bound.layer_s + its_bound.policies.added_s.max(axis=0)
+        high = its_capacity.fixed_s.max(axis=1) + dearest * num_layers
+        just_above = low * (1 + ROUNDING)
+        at_least = its_capacity.holds(its_capacity.layers(just_above), num_layers)
+        high = np.where(at_least, just_above, high)
+        rows = np.flatnonzero(~at_least)
+        left = its_capacity.take(rows)
+        # Close in on the time from which on stages hold the model.
+        for _ in range(NUM_BISECTIONS if len(rows) else 0):
+            middle = 0.5 * (low[rows] + high[rows])
+            holds = left.holds(left.layers(middle), num_layers)
+            low[rows] = np.where(holds, low[rows], middle)
+            high[rows] = np.where(holds, middle, high[rows])
         lower[alive] = np.minimum(bound_s(its_bound, num_layers, low, added_s), limit_s[alive])
         found = _rounded(part, its_capacity, num_layers, high)
         upper[alive], layers[alive], counts[:, alive] = found
@@ -222,28 +236,6 @@ def _rounded(
     valid &= fits_chunks(layers, model.strategy.vpp, model.strategy.pp)
     valid &= fits(model, layers, counts)
     return np.where(valid, iteration_s(model, layers, counts), np.inf), layers, counts
-
-
-def _slowest_range_s(model: StageModel, capacity: Capacity, num_layers: int) -> tuple[Array, Array]:
-    """The slowest stage is no faster than the first; within the second, stages hold the model.
-
-    They must hold it within some time.
-    """
-    least = slowest_bound_s(model, num_layers)
-    dearest = model.layer_s + model.policies.added_s.max(axis=0)
-    high = capacity.fixed_s.max(axis=1) + dearest * num_layers
-    just_above = least * (1 + ROUNDING)
-    at_least = capacity.holds(capacity.layers(just_above), num_layers)
-    low, high = least.copy(), np.where(at_least, just_above, high)
-    rows = np.flatnonzero(~at_least)
-    left = capacity.take(rows)
-    # Close in on the time from which on stages hold the model.
-    for _ in range(NUM_BISECTIONS if len(rows) else 0):
-        middle = 0.5 * (low[rows] + high[rows])
-        holds = left.holds(left.layers(middle), num_layers)
-        low[rows] = np.where(holds, low[rows], middle)
-        high[rows] = np.where(holds, middle, high[rows])
-    return low, high
 
 
 def _spread(model: StageModel, capacity: Capacity, most: Array, num_layers: int) -> Array:

@@ -19,14 +19,27 @@ from planner.search.stages.stage_table import StageTable
 from planner.units import Array
 
 SEED = 0
+# Of one stage, by column of the table.
+Choice = dict[int, cp_model.IntVar]
 
 
 def solve_cells(
     model: StageModel, table: StageTable, num_layers: int, deadline: float = np.inf
 ) -> tuple[Array | None, bool]:
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
-    problem = cp_model.CpModel()
-    chosen = _choices(problem, table, num_layers)
+    problem, chosen = cp_model.CpModel(), list[Choice]()
+    # One boolean per stage and possible number of layers.
+    for number, seconds in enumerate(table.seconds):
+        columns = np.flatnonzero(np.isfinite(seconds)).tolist()
+        chosen.append({c: problem.new_bool_var(f"x{number}_{c}") for c in columns})
+        problem.add_exactly_one(chosen[-1].values())
+    layers = [
+        cp_model.LinearExpr.weighted_sum(
+            list(stage.values()), [int(table.layers[column]) for column in stage]
+        )
+        for stage in chosen
+    ]
+    problem.add(cp_model.LinearExpr.sum(layers) == num_layers)
     may_differ = ~has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)
     if (may_differ & (model.strategy.vpp > 1))[0]:
         # One stage has full chunks; what else fits_chunks asks is in the table's range.
@@ -45,32 +58,12 @@ def solve_cells(
     status = solver.solve(problem)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, status == cp_model.INFEASIBLE
-    columns = [next(c for c, x in stage.items() if solver.value(x)) for stage in chosen]
-    return np.array(columns), status == cp_model.OPTIMAL
-
-
-Choices = list[dict[int, cp_model.IntVar]]
-
-
-def _choices(problem: cp_model.CpModel, table: StageTable, num_layers: int) -> Choices:
-    """One boolean per stage and possible number of layers."""
-    chosen: Choices = []
-    for stage, seconds in enumerate(table.seconds):
-        columns = np.flatnonzero(np.isfinite(seconds)).tolist()
-        chosen.append({c: problem.new_bool_var(f"x{stage}_{c}") for c in columns})
-        problem.add_exactly_one(chosen[-1].values())
-    layers = [
-        cp_model.LinearExpr.weighted_sum(
-            list(stage.values()), [int(table.layers[column]) for column in stage]
-        )
-        for stage in chosen
-    ]
-    problem.add(cp_model.LinearExpr.sum(layers) == num_layers)
-    return chosen
+    found = [next(c for c, x in stage.items() if solver.value(x)) for stage in chosen]
+    return np.array(found), status == cp_model.OPTIMAL
 
 
 def _add_objective(
-    problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: Choices
+    problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: list[Choice]
 ) -> None:
     step_s = float(model.layer_s[0]) / 2**16
     m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
