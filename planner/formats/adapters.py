@@ -90,6 +90,11 @@ def read_adapters(source: SourceText) -> Training:
     lora = lora if isinstance(lora, dict) else {}
     rank, (targets, unknown) = lora.get("r"), _targets(lora.get("target_modules"))
     of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
+    # None, or as it is written here: plans price no other quantisation.
+    small = content.get("quantization")
+    stated = small if isinstance(small, dict) else {}
+    is_priced = not small or all(stated.get(key) == value for key, value in _NF4.items())
+    nf4 = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
     is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
     # Arguments of LoraConfig after which more, or something else, is trained.
     beyond = ("use_dora", "lora_bias", "modules_to_save", "target_parameters", "rank_pattern")
@@ -97,7 +102,7 @@ def read_adapters(source: SourceText) -> Training:
         "lora.r": "" if is_rank else of_rank,
         "lora.target_modules": unknown,
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
-        "quantization": _unlike_nf4(content.get("quantization")),
+        "quantization": "" if is_priced else f"plans price {nf4}; given {small!r}",
     }
     problems = [
         Problem(where=source.path, key=key, message=message[:300])
@@ -106,8 +111,7 @@ def read_adapters(source: SourceText) -> Training:
     ]
     if problems:
         raise InputError(problems)
-    is_small = bool(content.get("quantization"))
-    return Training(mode="qlora" if is_small else "lora", rank=rank or 0, targets=targets)
+    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=targets)
 
 
 def _targets(given: object) -> tuple[tuple[Target, ...], str]:
@@ -119,16 +123,6 @@ def _targets(given: object) -> tuple[tuple[Target, ...], str]:
         return read_targets(",".join(map(str, names))), ""
     except ValueError as error:
         return (), str(error)
-
-
-def _unlike_nf4(given: object) -> str:
-    """What of a quantisation plans do not price; empty where it is none, or as written here."""
-    if not given:
-        return ""
-    stated = given if isinstance(given, dict) else {}
-    wanted = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
-    is_alike = all(stated.get(key) == value for key, value in _NF4.items())
-    return "" if is_alike else f"plans price {wanted}; given {given!r}"
 
 
 # Head and cross-entropy in chunks of tokens, the head's gradient made in forward.

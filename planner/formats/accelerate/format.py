@@ -7,6 +7,7 @@ would be, stop ``accelerate launch``.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.cost.context import Context
@@ -122,7 +123,14 @@ def read(source: SourceText) -> ParsedConfig:
             message = f"given twice, also as {settings[full].key}; the last one counts"
             findings.append(finding_at(rule, source.path, place, message))
         settings[full] = place
-    findings += [*_wrong(source.path, settings), *_unlike_exchange(source)]
+    findings += _wrong(source.path, settings)
+    # How replicas keep in step where the comment says more than plain all-reduces.
+    if exchange := _EXCHANGE.search(source.text):
+        line = source.text.count("\n", 0, exchange.start()) + 1
+        place = Located(value=exchange[1], key=f"{SCRIPT}: gradient_exchange", line=line)
+        message = f"{exchange[1][:40]} is not modelled; priced are plain all-reduces"
+        rule = "accelerate.exchange_not_modelled"
+        findings.append(finding_at(rule, source.path, place, message, "note"))
     settings = {key: value for key, value in settings.items() if key not in keys.sections()}
     own = section_of(settings)
     return ParsedConfig(
@@ -196,17 +204,6 @@ def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
     return did_you_mean(name, list(known)) or f"{len(known)} keys are known"
 
 
-def _unlike_exchange(source: SourceText) -> Iterator[Finding]:
-    """How replicas keep in step where the comment says more than plain all-reduces."""
-    for match in _EXCHANGE.finditer(source.text):
-        line = source.text.count("\n", 0, match.start()) + 1
-        place = Located(value=match[1], key=f"{SCRIPT}: gradient_exchange", line=line)
-        message = f"{match[1][:40]} is not modelled; priced are plain all-reduces"
-        rule = "accelerate.exchange_not_modelled"
-        yield finding_at(rule, source.path, place, message, "note")
-        break
-
-
 def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
     """The comment that says what the training script must do."""
     said: dict[str, object] = {
@@ -226,14 +223,13 @@ def said_in(text: str) -> dict[str, Located]:
     match, found = _COMMENT.search(text), dict[str, Located]()
     number = text.count("\n", 0, match.start()) + 1 if match else 0
     for name, given in _WORD.findall(match[1]) if match else ():
-        is_number = name in _NUMBERS and _NUMBER.fullmatch(given)
-        value = int(given) if is_number else given
-        place = Located(value=value, key=f"{SCRIPT}: {name}", line=number)
+        place = Located(value=given, key=f"{SCRIPT}: {name}", line=number)
+        if name in _NUMBERS and _NUMBER.fullmatch(given):
+            place = replace(place, value=int(given))
         if name in (*_NUMBERS, "optimizer"):
             found[name] = place
         elif name == _CHECKPOINTING and given == "true":
-            key = "recompute_layers_per_stage"
-            found[key] = Located(value=ALL, key=place.key, line=number)
+            found["recompute_layers_per_stage"] = replace(place, value=ALL)
     return found
 
 

@@ -43,13 +43,8 @@ from planner.spelling import alike, did_you_mean
 NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=")
-_MISTYPED = re.compile(r"\s\+{0,2}(?:model|train)\.\w+=")
 # Overrides of NeMo before Megatron-Bridge.
 _OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
-RECIPE = "run_recipe.py"
-# Keys without a field: a name, or nothing.
-_WHOLE = (PRECISION, PEFT)
-_TELLING = tuple(key for key in OPTIONS if key.startswith(("model.", "train.")))
 
 
 def recognise(source: SourceText) -> bool:
@@ -57,8 +52,11 @@ def recognise(source: SourceText) -> bool:
     text = source.text
     if _OTHER.search(text) or source.path.endswith((".yaml", ".yml")):
         return False
-    runs_recipe = RECIPE in text and _MISTYPED.search(text) is not None
-    return (runs_recipe or any(f"{key}=" in text for key in _TELLING)) and "\x00" not in text
+    # A key of the model may be mistyped.
+    has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
+    telling = (key for key in OPTIONS if key.startswith(("model.", "train.")))
+    runs_recipe = "run_recipe.py" in text and has_keys
+    return (runs_recipe or any(f"{key}=" in text for key in telling)) and "\x00" not in text
 
 
 def overrides_in(source: SourceText) -> Launches:
@@ -93,7 +91,8 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
     return [
         Entry(word=word, name=match[2], joined=match[3], line=lines.at(word.start))
         for word, match in found
-        if match and not word.text.startswith("-") and ("." in match[2] or match[2] in _WHOLE)
+        # These stand without a field: a name, or nothing.
+        if match and ("." in match[2] or match[2] in (PRECISION, PEFT))
     ]
 
 

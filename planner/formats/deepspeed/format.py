@@ -91,23 +91,16 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
         ".".join(("bf16", *path[1:]) if path[0] == old else path): place
         for path, place in places.items()
     }
-    findings = [
-        *repeated_keys(
-            "deepspeed.duplicate_key",
-            source.path,
-            tree.duplicates,
-            "stands twice, first on line {first}; DeepSpeed refuses that",
-        ),
-        *_wrong(source.path, tree.value, places),
-    ]
+    says, rule = "stands twice, first on line {first}; DeepSpeed refuses that", "duplicate_key"
+    findings = [*repeated_keys(f"deepspeed.{rule}", source.path, tree.duplicates, says)]
+    findings += _wrong(source.path, tree.value, places)
     findings += [] if fills_auto else _left_open(source.path, places)
-    findings.sort(key=lambda finding: finding.line)
     return ParsedConfig(
         format="deepspeed",
         path=source.path,
         settings=settings,
         decisions=decided_in(TABLE, settings),
-        findings=tuple(findings),
+        findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 
 
@@ -164,10 +157,9 @@ def _is_meant(path: Path) -> bool:
 def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
     where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
     replaced, place = _REPLACED.get(".".join(path)), _other_place(path)
+    hint = f"it is a key of {place}" if place else did_you_mean(path[-1], known)
     if replaced:
         hint = f"{replaced} in its place"
-    else:
-        hint = f"it is a key of {place}" if place else did_you_mean(path[-1], known)
     return f"DeepSpeed knows no key {path[-1]!r} {where}" + (f"; {hint}" if hint else "")
 
 
@@ -195,8 +187,26 @@ def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding,
     findings: list[Finding] = []
     for number, line in enumerate(source.text.split("\n"), start=1):
         entry = line.strip()
-        if entry and not entry.startswith("#"):
-            findings += _entry(source, number, entry, slots)
+        if not entry or entry.startswith("#"):
+            continue
+        found = _ENTRY.match(entry)
+        host, count, rest = found.groups() if found else ("", "1", "")
+        rest = rest.strip()
+        is_rest = bool(rest) and not rest.startswith("#")
+        wrong = {
+            "entry": "" if found else f"no entry; given {entry[:60]!r}, needed is `host slots=8`",
+            "duplicate": "allowed is one entry for every host; given another" * (host in slots),
+            "slots": "no slots; given 0, needed are 1 or more" * (int(count) == 0),
+            "rest": f"ignored by the launcher; given {rest[:60]!r} behind the slots" * is_rest,
+        }
+        place = Located(value=None, key=host, line=number)
+        for rule, message in wrong.items():
+            severity: Severity = "warning" if rule == "rest" else "error"
+            name = f"deepspeed.hostfile_{rule}"
+            if message:
+                findings.append(finding_at(name, source.path, place, message, severity))
+        if found:
+            slots.setdefault(host, int(count))
     if not slots and not findings:
         message = "no host; given none, needed is a line such as `worker-0 slots=8`"
         place = Located(value=None, key="")
@@ -215,26 +225,6 @@ HOSTFILE = CompanionFile(name="hostfile", recognise=is_hostfile, read=read_hostf
 def write_hostfile(slots: Mapping[str, int]) -> str:
     """The file of these hosts, each with its slots."""
     return "".join(f"{host} slots={count}\n" for host, count in slots.items())
-
-
-def _entry(source: SourceText, line: int, entry: str, slots: dict[str, int]) -> Iterator[Finding]:
-    found = _ENTRY.match(entry)
-    host, number, rest = found.groups() if found else ("", "1", "")
-    rest = rest.strip()
-    is_rest = bool(rest) and not rest.startswith("#")
-    wrong = {
-        "entry": "" if found else f"no entry; given {entry[:60]!r}, needed is `host slots=8`",
-        "duplicate": "allowed is one entry for every host; given another" * (host in slots),
-        "slots": "no slots; given 0, needed are 1 or more" * (int(number) == 0),
-        "rest": f"ignored by the launcher; given {rest[:60]!r} behind the slots" * is_rest,
-    }
-    place = Located(value=None, key=host, line=line)
-    for rule, message in wrong.items():
-        severity: Severity = "warning" if rule == "rest" else "error"
-        if message:
-            yield finding_at(f"deepspeed.hostfile_{rule}", source.path, place, message, severity)
-    if found:
-        slots.setdefault(host, int(number))
 
 
 FILE = "ds_config.json"

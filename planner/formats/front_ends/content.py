@@ -87,13 +87,18 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     under = _under(source, tool, file) if file else Content(names=frozenset(), places={})
     stated = {name: each for name, each in given.items() if each.value is not None}
     places = {k: each for k, each in under.places.items() if k.partition(".")[0] not in given}
-    launcher = (*command.launcher, *command.words[:start])
+    launcher, option = (*command.launcher, *command.words[:start]), "--config_file"
+    named = (
+        Located(value=right.text, key=option, line=lines.at(left.start))
+        for left, right in pairwise(launcher)
+        if left.text == option and not right.unknown
+    )
     return Content(
         names=under.names | stated.keys(),
         places=places | stated,
         findings=under.findings,
         num_gpus=_processes(launcher, {**script.environment, **command.environment}, lines),
-        accelerate=_after(launcher, "--config_file", lines),
+        accelerate=next(named, None),
         open_keys={name: each for name, each in given.items() if each.value is None},
         is_command=True,
     )
@@ -147,15 +152,6 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
         raise InputError.single(source.path, f"line {file.line}", message)
     at = {name: replace(each, line=file.line) for name, each in content.places.items()}
     return replace(content, places=at)
-
-
-def _after(words: Sequence[Word], option: str, lines: Lines) -> Located | None:
-    found = (
-        Located(value=right.text, key=option, line=lines.at(left.start))
-        for left, right in pairwise(words)
-        if left.text == option and not right.unknown
-    )
-    return next(found, None)
 
 
 def _processes(

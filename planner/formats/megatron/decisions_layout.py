@@ -43,7 +43,6 @@ from planner.formats.megatron.options import (
     TP,
     accounted,
     choices,
-    chosen,
     chunks_in,
     degree,
     names,
@@ -71,8 +70,8 @@ def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
 
 def _to_etp(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     split = f"split {strategy.etp} ways" if strategy.etp > 1 else "whole"
-    if strategy.etp != strategy.tp:
-        yield chosen(ETP, strategy.etp, why=f"experts are {split}")
+    stated = strategy.etp if strategy.etp != strategy.tp else None
+    return choices({ETP: (stated, f"experts are {split}")})
 
 
 def _no_stages(context: Context, strategy: Strategy) -> Refused:
@@ -96,10 +95,10 @@ def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     if strategy.pp > 1 and chunks != even_chunks(sum(chunks), strategy.pp, strategy.vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
         why = f"layers per stage, from embedding (E) to loss (L): {layers}"
-        yield chosen(LAYOUT, layout_text(chunks, context.job.mtp_layers), why=why)
+        yield from choices({LAYOUT: (layout_text(chunks, context.job.mtp_layers), why)})
     elif strategy.pp > 1 and strategy.vpp > 1:
         why = f"interleaved 1F1B: each stage holds {strategy.vpp} chunks of {chunks[0]} layers"
-        yield chosen(CHUNK, chunks[0], why=why)
+        yield from choices({CHUNK: (chunks[0], why)})
 
 
 def _of_chunks(settings: Settings) -> Decided:

@@ -220,18 +220,13 @@ def accounted(settings: Settings) -> tuple[bool, bool]:
     return flag(settings, EMBEDDING), flag(settings, LOSS)
 
 
-def chosen(option: str, *words: object, why: str = "") -> KeyValue:
-    """An option with its values."""
-    value = typed(load_options()[option], list(map(str, words)))
-    return KeyValue(key=option, value=value, why=why)
-
-
 def choices(values: Choices) -> Iterator[KeyValue]:
     """Options with their values and why: None and False say nothing, True sets a flag."""
     for option, (value, why) in values.items():
         if value is not None and value is not False:
             words = value if isinstance(value, tuple) else () if value is True else (value,)
-            yield chosen(option, *words, why=why)
+            own = typed(load_options()[option], list(map(str, words)))
+            yield KeyValue(key=option, value=own, why=why)
 
 
 def words_of(option: str, value: object) -> list[str]:

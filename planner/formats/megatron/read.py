@@ -118,9 +118,19 @@ def read(source: SourceText) -> ParsedConfig:
     lines = Lines(source.text)
     arguments, _ = _arguments(source)
     options, strays = _grouped(arguments.words, lines)
-    _take(reader, options, strays, branch_places(source.text))
-    script = arguments.program.text if arguments.program else ""
     known = load_options()
+    own = [each for each in options if each.name in known]
+    branches = branch_places(source.text)
+    reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
+    stray_words = (each for each in strays if not each.word.unknown)
+    for _, found in groupby(stray_words, key=lambda each: each.line):
+        first, *more = found
+        shown = " ".join(each.name for each in (first, *more))[:80]
+        text = f"words that belong to no option: {shown}" if more else ""
+        reader.report(first, "unknown_key", text or "a word that belongs to no option")
+    hidden = [each for each in (*options, *strays) if each.word.unknown and each.name not in known]
+    reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
+    script = arguments.program.text if arguments.program else ""
     foreign = [each for each in options if each.name not in known and not each.word.unknown]
     _report_unknown(reader, foreign, script)
     if fork := _made_for(foreign):
@@ -156,22 +166,6 @@ def read(source: SourceText) -> ParsedConfig:
         own_model=described(reader.settings) if is_own else None,
         traits=tuple(traits_of(reader.settings)),
     )
-
-
-def _take(
-    reader: WordsReader, options: Sequence[Entry], strays: Sequence[Entry], branches: Sequence[int]
-) -> None:
-    known = load_options()
-    own = [each for each in options if each.name in known]
-    reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
-    words = (each for each in strays if not each.word.unknown)
-    for _, found in groupby(words, key=lambda each: each.line):
-        first, *more = found
-        shown = " ".join(each.name for each in (first, *more))[:80]
-        text = f"words that belong to no option: {shown}" if more else ""
-        reader.report(first, "unknown_key", text or "a word that belongs to no option")
-    hidden = [each for each in (*options, *strays) if each.word.unknown and each.name not in known]
-    reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
 
 
 @cache
@@ -228,13 +222,13 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
             reader.report(entry, "unknown_key", message)
 
 
-NEEDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size", "num_layers")
 _LIST = re.compile(r"[\[(](.*)[\])]")
 
 
 def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, str] | None:
     """The reading of a dump, and whose framework ran it; None where it is of an older form."""
-    if any(name not in given for name in NEEDED):
+    degrees = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size"}
+    if not given.keys() >= degrees | {"num_layers"}:
         return None
     words = {name: each for name, each in given.items() if each.value not in ("None", "")}
     if _is_on(words, "checkpoint_activations"):

@@ -208,7 +208,11 @@ def _take(reader: WordsReader, option: Entry) -> None:
     key, spelled, line = option.name, option.word.text.partition("=")[0], option.line
     entry, settings = option_of(key), reader.settings
     if entry is None:
-        reader.report_at(spelled, line, "unknown_key", f"unknown option; {_hint(key)}")
+        known = [f"--{name}" for name in options() if name != POLICY]
+        hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
+        if key == f"{POLICY}.mode":
+            hint = "the policy is a word of its own, such as activation-checkpoint:full"
+        reader.report_at(spelled, line, "unknown_key", f"unknown option; {hint}")
         return
     if option.unknown:
         if key in SELECTORS:
@@ -227,13 +231,6 @@ def _take(reader: WordsReader, option: Entry) -> None:
         message = f"given twice, first in line {settings[key].line}; torchtitan takes the last"
         reader.report_at(spelled, line, "duplicate_key", message, "warning")
     settings[key] = Located(value=value, key=spelled, line=line)
-
-
-def _hint(key: str) -> str:
-    if key == f"{POLICY}.mode":
-        return "the policy is a word of its own, such as activation-checkpoint:full"
-    known = [f"--{name}" for name in options() if name != POLICY]
-    return did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
 
 
 def _take_variables(reader: WordsReader, found: Command, lines: Lines) -> None:

@@ -56,7 +56,6 @@ from planner.spelling import alike, did_you_mean
 
 FILE = "training_arguments.json"
 VARIABLE = "PARALLELISM_CONFIG_"
-_EXPONENT = re.compile(r"\d{1,9}e[+-]?\d{1,3}")
 _TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
 
 
@@ -87,7 +86,7 @@ def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
 
 def as_number(value: object) -> object:
     """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
-    is_number = isinstance(value, str) and _EXPONENT.fullmatch(value)
+    is_number = isinstance(value, str) and re.fullmatch(r"\d{1,9}e[+-]?\d{1,3}", value)
     return float(value) if is_number else value  # type: ignore[arg-type]
 
 
@@ -108,11 +107,18 @@ def read(source: SourceText) -> ParsedConfig:
     tree, places = places_in(source)
     settings = {".".join(_in_full(path)): place for path, place in places.items()}
     says = "given twice, first in line {first}; the last one counts"
-    findings = [
-        *repeated_keys("trainer.duplicate_key", source.path, tree.duplicates, says),
-        *_unlike_json(source),
-        *_wrong(source.path, places),
-    ]
+    findings = [*repeated_keys("trainer.duplicate_key", source.path, tree.duplicates, says)]
+    try:
+        # Plain JSON is all that HfArgumentParser reads.
+        if is_json(source):
+            parse_json(source.path, source.text, is_plain=True)
+    except InputError as error:
+        (problem,) = error.problems
+        place = Located(value=None, key="", line=int(problem.key.removeprefix("line ")))
+        reason = problem.message.removeprefix("not JSON: ")
+        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
+        findings.append(finding_at("trainer.bad_value", source.path, place, message))
+    findings += _wrong(source.path, places)
     found = decided_in(section_of(settings).table, settings)
     is_bare = section_of(settings) is REPLICATED
     is_shared = not {path[0] for path in places} <= keys.known().keys()
@@ -167,19 +173,6 @@ def _in_full(path: Path) -> Path:
     return (path[0], *(name.removeprefix(prefix) for name in path[1:2]), *path[2:])
 
 
-def _unlike_json(source: SourceText) -> Iterator[Finding]:
-    """What is no plain JSON, which is all HfArgumentParser reads."""
-    try:
-        if is_json(source):
-            parse_json(source.path, source.text, is_plain=True)
-    except InputError as error:
-        (problem,) = error.problems
-        place = Located(value=None, key="", line=int(problem.key.removeprefix("line ")))
-        reason = problem.message.removeprefix("not JSON: ")
-        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
-        yield finding_at("trainer.bad_value", source.path, place, message)
-
-
 def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     content = {at[0]: place.value for at, place in places.items() if len(at) == 1}
     spelled = {_in_full(at): place for at, place in places.items()}
@@ -193,31 +186,30 @@ def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
         if isinstance(value := content.get(key), float) and value.is_integer():
             message = f"given {value!r}, which stays so; a whole number is allowed"
             yield finding_at("trainer.bad_value", path, places[(key,)], message)
-    found, known = wrongs(keys.schema(), whole), tuple(keys.known())
-    unknown = [each.path[0] for each in found if not each.allowed and len(each.path) == 1]
-    old = [name for name in unknown if name in keys.replaced()]
-    others = [name for name in unknown if name not in old]
-    # Others than those that are nearly a key may be of the dataclasses that a script reads from the
-    # same file, as HfArgumentParser does.
-    foreign = [name for name in others if not alike(name, known, 0.87)]
-    for wrong in found:
-        place, name = spelled[wrong.path], wrong.path[-1]
+    old, foreign, known = list[str](), list[str](), tuple(keys.known())
+    for wrong in wrongs(keys.schema(), whole):
+        place, name, is_inner = spelled[wrong.path], wrong.path[-1], len(wrong.path) > 1
         if wrong.allowed:
             message = f"given {repr(place.value)[:60]}; {wrong.allowed}"
             yield finding_at("trainer.bad_value", path, place, message)
-        elif len(wrong.path) > 1 or name not in (*old, *foreign):
+        elif not is_inner and name in keys.replaced():
+            old.append(name)
+        elif is_inner or alike(name, known, 0.87):
             inner = list(wrong.schema["properties"])
             hint = did_you_mean(name, inner) or f"{len(inner)} keys are known"
-            of = wrong.path[0] if len(wrong.path) > 1 else "TrainingArguments"
-            message = f"unknown key of {of}; {hint}"
+            message = f"unknown key of {wrong.path[0] if is_inner else 'TrainingArguments'}; {hint}"
             yield finding_at("trainer.unknown_key", path, place, message)
-    shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
-    what = "no key" if len(foreign) == 1 else "no keys"
-    rest = f"{what} of TrainingArguments; sound where the script's own have them"
+        else:
+            # It may be of the dataclasses that a script reads from the same file, as
+            # HfArgumentParser does.
+            foreign.append(name)
     if old:
+        shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
         message = f"for a transformers older than 5: {listed(shown)}"
         yield finding_at("trainer.made_for", path, places[(old[0],)], message, "note")
     if foreign:
+        what = "no key" if len(foreign) == 1 else "no keys"
+        rest = f"{what} of TrainingArguments; sound where the script's own have them"
         message = f"{listed(foreign)}: {rest}"
         yield finding_at("trainer.unknown_key", path, places[(foreign[0],)], message, "note")
 
