@@ -13,14 +13,7 @@ from planner.cost.context import Context
 from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
 from planner.formats.format import ExplainedKey, OutputFile, SourceText
-from planner.spec.training import (
-    ALL_LINEAR,
-    MAX_RANK,
-    TARGETS,
-    Target,
-    Training,
-    read_targets,
-)
+from planner.spec.training import ALL_LINEAR, MAX_RANK, TARGETS, Target, Training, read_targets
 from planner.spec.traits import Setting
 
 FILE = "adapter.json"

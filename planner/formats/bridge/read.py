@@ -5,14 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
-from planner.formats.bridge.adapters import (
-    DROPOUT,
-    NULL,
-    PEFT,
-    RANK,
-    adapter_value,
-    read_adapters,
-)
+from planner.formats.bridge.adapters import DROPOUT, NULL, PEFT, RANK, adapter_value, read_adapters
 from planner.formats.bridge.keys import (
     FP32_GRADIENTS,
     GROUPS,

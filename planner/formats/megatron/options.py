@@ -22,12 +22,7 @@ from planner.formats.decision import (
     says,
     stated,
 )
-from planner.formats.megatron.layout import (
-    chunks_of,
-    even_chunks,
-    given_ends,
-    parse_layout,
-)
+from planner.formats.megatron.layout import chunks_of, even_chunks, given_ends, parse_layout
 from planner.formats.settings import Settings, flag, given, word
 from planner.spec.strategy import Strategy
 

@@ -12,15 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from planner.formats.shell.syntax import PLACEHOLDER, ScriptError
-from planner.formats.shell.word import (
-    Char,
-    Span,
-    Word,
-    gathered,
-    in_one_piece,
-    split,
-    split_words,
-)
+from planner.formats.shell.word import Char, Span, Word, gathered, in_one_piece, split, split_words
 
 if TYPE_CHECKING:
     from tree_sitter import Node

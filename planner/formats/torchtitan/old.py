@@ -16,13 +16,7 @@ from planner.formats.format import Located, ParsedConfig, SourceText
 from planner.formats.settings import finding_at
 from planner.formats.shell.launch import number_of
 from planner.formats.shell.word import Word
-from planner.formats.torchtitan.keys import (
-    NAME,
-    OWN_MODULE,
-    POLICY,
-    config_named,
-    option_of,
-)
+from planner.formats.torchtitan.keys import NAME, OWN_MODULE, POLICY, config_named, option_of
 from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.limits import brief
 
