@@ -36,12 +36,11 @@ from planner.formats.accelerate.rows import (
 )
 from planner.formats.accelerate.rules import RULES
 from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
-from planner.formats.decision import Table, changes, decided_in, explained, lines_of
+from planner.formats.decision import Table, changes, decided_in, explained, lines_of, told
 from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.format import (
     ALL,
     Emitted,
-    ExplainedKey,
     Finding,
     Format,
     Located,
@@ -264,8 +263,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment,
         variables=variables,
         decided=(
-            *explained(lines),
-            *_in_script(context, strategy, section.distributed_type),
+            *explained([*lines, *told(_in_script(context, strategy, section.distributed_type))]),
             *adapter_lines(context),
             *liger_lines(context),
         ),
@@ -273,41 +271,29 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def _in_script(context: Context, strategy: Strategy, kind: str) -> Iterator[ExplainedKey]:
+def _in_script(context: Context, strategy: Strategy, kind: str) -> Mapping[str, tuple[object, str]]:
     """What a strategy leaves to the user's code, for the README."""
     no_key = "Accelerate's file has no key for it"
-    is_torch, recomputes = kind in ("FSDP", "MULTI_GPU"), recomputes_all(strategy)
-    reduces_always = context.traits.states.reduces_every_micro_batch
-    rows = (
-        (True, f"{SCRIPT}: DataLoader batch_size", str(strategy.micro_batch), no_key),
-        (True, f"{SCRIPT}: tokens per sequence", str(context.job.seq_len), no_key),
-        (True, f"{SCRIPT}: optimizer", context.traits.optimizer.name, no_key),
-        (
-            is_torch,
-            "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-            str(strategy.num_micro_batches),
-            f"an environment variable: {no_key}",
-        ),
-        (
-            kind == "FSDP" and reduces_always,
-            f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)",
-            "pass it to Accelerator",
-            "gradients are reduced in every micro-batch, and not kept whole",
-        ),
-        (
-            kind in ("DEEPSPEED", "MULTI_GPU") and recomputes,
-            f"{SCRIPT}: model.gradient_checkpointing_enable()",
-            "call it",
-            "every block is recomputed in backward",
-        ),
-        (
-            strategy.tp > 1 and is_torch,
-            f"{SCRIPT}: from_pretrained(..., tp_plan='auto', device_mesh=...)",
-            f"tp {strategy.tp}",
-            "transformers splits the weights; Accelerate checks that tp agrees",
-        ),
-    )
-    return (ExplainedKey(key=key, value=value, why=why) for holds, key, value, why in rows if holds)
+    found: dict[str, tuple[object, str]] = {
+        f"{SCRIPT}: DataLoader batch_size": (strategy.micro_batch, no_key),
+        f"{SCRIPT}: tokens per sequence": (context.job.seq_len, no_key),
+        f"{SCRIPT}: optimizer": (context.traits.optimizer.name, no_key),
+    }
+    if kind != "DEEPSPEED":
+        steps, why = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", f"an environment variable: {no_key}"
+        found[steps] = strategy.num_micro_batches, why
+    if kind == "FSDP" and context.traits.states.reduces_every_micro_batch:
+        why = "gradients are reduced in every micro-batch, and not kept whole"
+        plugin = f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)"
+        found[plugin] = "pass it to Accelerator", why
+    if kind != "FSDP" and recomputes_all(strategy):
+        call = f"{SCRIPT}: model.gradient_checkpointing_enable()"
+        found[call] = "call it", "every block is recomputed in backward"
+    if kind != "DEEPSPEED" and strategy.tp > 1:
+        why = "transformers splits the weights; Accelerate checks that tp agrees"
+        load = f"{SCRIPT}: from_pretrained(..., tp_plan='auto', device_mesh=...)"
+        found[load] = f"tp {strategy.tp}", why
+    return found
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:

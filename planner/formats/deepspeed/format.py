@@ -247,21 +247,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             "then `deepspeed --hostfile hostfile` starts your script from one of them"
         )
         decided.append(ExplainedKey(key=HOSTFILE.name, value=f"{count} hosts", why=why))
-    rate = (
-        "peak learning rate, under optimizer.params; or take the optimizer out, where your script "
-        "brings its own"
-    )
-    return Emitted(
-        files=tuple(files),
-        command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
-        variables={"TRAIN_SCRIPT": _script(strategy)},
-        open_keys=(UserKey(file=FILE, key="lr", what=rate, section="optimizer"),),
-        decided=(*decided, *liger_lines(context)),
-    )
-
-
-def _script(strategy: Strategy) -> str:
-    """What the user's script is for, and what it must do beside calling DeepSpeed."""
+    # What the user's script must do beside calling DeepSpeed.
     tp, pp = strategy.tp, strategy.pp
     tasks = {
         f"build a PipelineModule of {pp} stages with layers_per_stage": pp > 1,
@@ -269,9 +255,20 @@ def _script(strategy: Strategy) -> str:
         "use Ulysses attention": strategy.cp > 1,
         "checkpoint as many layers of every stage as the file says": strategy.recompute != "none",
     }
-    wanted = ", ".join(which(tasks))
-    must = f"; under {keys.SCRIPT} it finds what it must do: {wanted}" if wanted else ""
-    return f"your training script, which calls deepspeed.initialize{must}"
+    calls = "deepspeed.initialize"
+    if any(tasks.values()):
+        calls += f"; under {keys.SCRIPT} it finds what it must do: {', '.join(which(tasks))}"
+    rate = (
+        "peak learning rate, under optimizer.params; or take the optimizer out, where your script "
+        "brings its own"
+    )
+    return Emitted(
+        files=tuple(files),
+        command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
+        variables={"TRAIN_SCRIPT": f"your training script, which calls {calls}"},
+        open_keys=(UserKey(file=FILE, key="lr", what=rate, section="optimizer"),),
+        decided=(*decided, *liger_lines(context)),
+    )
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -283,7 +280,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     refuse("deepspeed", reasons(TABLE, context, strategy))
     reading = read(source)
     settings = reading.settings
-    left = {*_left_to_trainer(settings, strategy), *_left_to_script(reading)}
+    left = _left_to_trainer(settings, strategy)
+    # The script may bring the optimizer, or one that no plan has; a length it may not need.
+    kind = given(settings, keys.TYPE)
+    is_known = isinstance(kind, str) and (kind == keys.AUTO or keys.is_optimizer_type(kind))
+    if "optimizer" not in settings or (is_known and "optimizer" not in reading.decisions):
+        left |= {keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED}
+    if keys.LENGTH not in settings:
+        left.add(keys.LENGTH)
     twice = dict.fromkeys(keys.given_twice(settings), REMOVED)
     stated = {key: value for key, value in settings.items() if key not in twice}
     found = changes(TABLE, stated, lines_of(TABLE, context, strategy)) | twice
@@ -295,16 +299,6 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
     paths = {path_of(settings, key): value for key, value in found.items()}
     return edited(source.path, source.text, paths)
-
-
-def _left_to_script(reading: ParsedConfig) -> Iterator[str]:
-    """An optimizer that the file does not bring, or that no plan has; a length it does not need."""
-    kind = given(reading.settings, keys.TYPE)
-    is_known = isinstance(kind, str) and (kind == keys.AUTO or keys.is_optimizer_type(kind))
-    if "optimizer" not in reading.settings or (is_known and "optimizer" not in reading.decisions):
-        yield from (keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED)
-    if keys.LENGTH not in reading.settings:
-        yield keys.LENGTH
 
 
 def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:

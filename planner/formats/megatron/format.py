@@ -4,7 +4,6 @@ Writes a plan as ``megatron.args``, one option per line, or into a script or arg
 """
 
 import shlex
-from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -48,6 +47,27 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         own += ["--rotary-base", "${ROTARY_BASE}"]
         of_rotary = "base of rotary positions: 500000 for Llama 3, 10000 where none is named"
         variables["ROTARY_BASE"] = of_rotary
+    # What of the model only the user knows, and the options that say it.
+    model, layers = context.model, "layers that predict further tokens, which the plan leaves out"
+    open_options = {
+        "--norm-epsilon --init-method-std": ("epsilon of norms, initial weights", True),
+        "--use-rope-scaling --rotary-percent": (
+            "scaling of rotary positions, such as Llama 3.1's",
+            model.position == "rope",
+        ),
+        "--moe-router-load-balancing-type --moe-aux-loss-coeff --moe-router-bias-update-rate": (
+            "how experts are balanced",
+            model.moe,
+        ),
+        "--mtp-loss-scaling-factor": (
+            "weight of the loss of further tokens",
+            context.job.mtp_layers,
+        ),
+        "--mtp-num-layers": (
+            f"{layers}: memory and time grow by them",
+            model.num_mtp_layers and not context.job.mtp_layers,
+        ),
+    }
     decided = (
         ExplainedKey(
             key=each.key, value=" ".join(words_of(each.key, each.value)[1:]) or "on", why=each.why
@@ -61,25 +81,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment(context, strategy),
         variables=variables,
         decided=tuple(decided),
-        left_open=dict(_left_open(context)),
+        left_open={what: options for options, (what, is_open) in open_options.items() if is_open},
     )
-
-
-def _left_open(context: Context) -> Iterator[tuple[str, str]]:
-    """What of the model only the user knows, and the options that say it."""
-    model = context.model
-    yield "epsilon of norms, initial weights", "--norm-epsilon --init-method-std"
-    if model.position == "rope":
-        what = "scaling of rotary positions, such as Llama 3.1's"
-        yield what, "--use-rope-scaling --rotary-percent"
-    if model.moe:
-        options = "--moe-router-load-balancing-type --moe-aux-loss-coeff"
-        yield "how experts are balanced", f"{options} --moe-router-bias-update-rate"
-    if context.job.mtp_layers:
-        yield "weight of the loss of further tokens", "--mtp-loss-scaling-factor"
-    elif model.num_mtp_layers:
-        what = "layers that predict further tokens, which the plan leaves out"
-        yield f"{what}: memory and time grow by them", "--mtp-num-layers"
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:

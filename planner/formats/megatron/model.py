@@ -255,6 +255,28 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
             "--window-size": f"{window - 1},0" if window else None,
             "--window-attn-skip-freq": (window and model.full_attention_step) or None,
         }
+    mixture: dict[str, object] = {}
+    if model.moe:
+        # How experts are scored and chosen: megatron/core/transformer/moe/moe_utils.py.
+        moe, router, leading = model.moe, model.moe.router, model.moe.num_leading_dense_layers
+        after = range(1, model.num_layers - leading + 1)
+        layers = [*[0] * leading, *(int(n % moe.moe_layer_step == 0) for n in after)]
+        is_sigmoid, has_groups = router.score == "sigmoid", router.num_groups > 1
+        is_plain_softmax = not is_sigmoid and (not router.normalises or moe.top_k == 1)
+        mixture = {
+            "--num-experts": moe.num_experts,
+            "--moe-router-topk": moe.top_k,
+            "--moe-ffn-hidden-size": moe.expert_ffn_size,
+            "--moe-shared-expert-intermediate-size": moe.shared_ffn_size or None,
+            "--moe-layer-freq": None if all(layers) else pattern_text(layers),
+            "--moe-router-score-function": "sigmoid" if is_sigmoid else None,
+            "--moe-router-pre-softmax": is_plain_softmax,
+            "--moe-router-enable-expert-bias": moe.router_bias and not moe.expert_bias,
+            "--moe-router-num-groups": router.num_groups if has_groups else None,
+            "--moe-router-group-topk": router.top_groups if has_groups else None,
+            "--moe-router-topk-scaling-factor": None if router.scaling == 1.0 else router.scaling,
+            "--moe-grouped-gemm": True,
+        }
     options = {
         "--num-layers": model.num_layers,
         "--hidden-size": model.hidden_size,
@@ -264,7 +286,7 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
         "--normalization": _NORMS[model.norm],
         **_ACTIVATIONS[model.gated_mlp, model.activation],
         **_BIASES[_has_biases(model)],
-        **(_mixture_options(model, model.moe) if model.moe else {}),
+        **mixture,
         "--position-embedding-type": _POSITIONS[model.position],
         "--max-position-embeddings": model.num_learned_positions or longest,
         "--untie-embeddings-and-output-weights": not model.tied_embeddings,
@@ -272,26 +294,3 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
         "--make-vocab-size-divisible-by": context.traits.support.vocab_padding,
     }
     return choices({option: (value, "") for option, value in options.items()})
-
-
-def _mixture_options(model: ModelSpec, moe: MoeSpec) -> dict[str, object]:
-    """Experts, and how they are scored and chosen: megatron/core/transformer/moe/moe_utils.py."""
-    router, leading = moe.router, moe.num_leading_dense_layers
-    after = range(1, model.num_layers - leading + 1)
-    layers = [*[0] * leading, *(int(n % moe.moe_layer_step == 0) for n in after)]
-    is_sigmoid, has_groups = router.score == "sigmoid", router.num_groups > 1
-    is_plain_softmax = not is_sigmoid and (not router.normalises or moe.top_k == 1)
-    return {
-        "--num-experts": moe.num_experts,
-        "--moe-router-topk": moe.top_k,
-        "--moe-ffn-hidden-size": moe.expert_ffn_size,
-        "--moe-shared-expert-intermediate-size": moe.shared_ffn_size or None,
-        "--moe-layer-freq": None if all(layers) else pattern_text(layers),
-        "--moe-router-score-function": "sigmoid" if is_sigmoid else None,
-        "--moe-router-pre-softmax": is_plain_softmax,
-        "--moe-router-enable-expert-bias": moe.router_bias and not moe.expert_bias,
-        "--moe-router-num-groups": router.num_groups if has_groups else None,
-        "--moe-router-group-topk": router.top_groups if has_groups else None,
-        "--moe-router-topk-scaling-factor": None if router.scaling == 1.0 else router.scaling,
-        "--moe-grouped-gemm": True,
-    }

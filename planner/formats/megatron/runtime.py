@@ -37,7 +37,20 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         }
     )
     if context.model.moe:
-        yield from _dispatch(context)
+        dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
+        if kernels.deduplicated_dispatch:
+            dispatcher = "flex", "tokens are sent once per domain"
+            backend = "hybridep" if kernels.dispatch_permutes else "deepep"
+        is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
+        is_hidden = is_beside and context.model.moe.shared_ffn_size > 0
+        of_shared = "expert exchange runs beside the shared expert"
+        yield from choices(
+            {
+                "--moe-token-dispatcher-type": dispatcher,
+                "--moe-flex-dispatcher-backend": (backend, ""),
+                "--moe-shared-expert-overlap": (is_hidden, of_shared),
+            }
+        )
     yield from capacity_choices(context, strategy)
     yield from exchange_choices(context, strategy)
     backends = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
@@ -77,24 +90,6 @@ def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
             "--fsdp-double-buffer": (is_double, buffers),
         }
     return choices({**overlapped, **held})
-
-
-def _dispatch(context: Context) -> Iterator[KeyValue]:
-    kernels, moe = context.traits.kernels, context.model.moe
-    dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
-    if kernels.deduplicated_dispatch:
-        dispatcher = "flex", "tokens are sent once per domain"
-        backend = "hybridep" if kernels.dispatch_permutes else "deepep"
-    is_beside = context.traits.overlap.expert_all_to_all_overlap == "shared_expert"
-    has_shared = moe is not None and moe.shared_ffn_size > 0
-    beside = "expert exchange runs beside the shared expert"
-    return choices(
-        {
-            "--moe-token-dispatcher-type": dispatcher,
-            "--moe-flex-dispatcher-backend": (backend, ""),
-            "--moe-shared-expert-overlap": (is_beside and has_shared, beside),
-        }
-    )
 
 
 # What expert exchange runs beside.

@@ -71,8 +71,39 @@ def chosen_config(context: Context) -> Chosen | None:
         positions = f"rotary positions of {named.rotary}, norms with an epsilon"
         given = f"{positions} of {named.norm_eps:g}, as the config has them"
         return Chosen(module=module, config=named.name, left_open=LEFT_OPEN | {given: "--config"})
-    is_foreign = context.job.precision != "bf16" or list(_foreign_parts(context.model))
-    return None if is_foreign else _written(context)
+    model, moe = context.model, context.model.moe
+    if context.job.precision != "bf16" or list(_foreign_parts(model)):
+        return None
+    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
+    name = f"{'m_' if words[0].isdigit() else ''}{words}_{model.num_layers}_layers"
+    template = resources.files(__package__).joinpath("planner_config.py.txt")
+    literals: dict[str, object] = {
+        "flavor": name,
+        "num_layers": model.num_layers,
+        "hidden_size": model.hidden_size,
+        "num_heads": model.num_heads,
+        "num_kv_heads": model.num_kv_heads,
+        "head_dim": model.head_dim,
+        "ffn_size": model.ffn_size,
+        "vocab_size": model.vocab_size,
+        "max_seq_len": max(model.max_seq_len, context.job.seq_len),
+        "is_tied": model.tied_embeddings,
+        "has_qk_norm": model.qk_norm == "head",
+        "num_experts": moe.num_experts if moe else 0,
+        "top_k": moe.top_k if moe else 0,
+        "expert_ffn_size": moe.expert_ffn_size if moe else 0,
+    }
+    text = Template(template.read_text(encoding="utf-8")).substitute(
+        {key: ascii(value) for key, value in literals.items()}, name=name
+    )
+    # The model's sizes do not say them.
+    variables = {
+        "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
+        "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
+        "NORM_EPS": "epsilon of its norms, rms_norm_eps",
+        "LEARNING_RATE": "highest learning rate",
+    }
+    return Chosen(module=OWN_MODULE, config=name, text=text, variables=variables)
 
 
 def unlike_configs(context: Context) -> Iterator[str]:
@@ -152,40 +183,6 @@ def _foreign_parts(model: ModelSpec) -> Iterator[str]:
             "biases of router or experts": moe and (moe.router_bias or moe.expert_bias),
         }
     )
-
-
-def _written(context: Context) -> Chosen:
-    model, moe = context.model, context.model.moe
-    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
-    name = f"{'m_' if words[0].isdigit() else ''}{words}_{model.num_layers}_layers"
-    template = resources.files(__package__).joinpath("planner_config.py.txt")
-    literals: dict[str, object] = {
-        "flavor": name,
-        "num_layers": model.num_layers,
-        "hidden_size": model.hidden_size,
-        "num_heads": model.num_heads,
-        "num_kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
-        "ffn_size": model.ffn_size,
-        "vocab_size": model.vocab_size,
-        "max_seq_len": max(model.max_seq_len, context.job.seq_len),
-        "is_tied": model.tied_embeddings,
-        "has_qk_norm": model.qk_norm == "head",
-        "num_experts": moe.num_experts if moe else 0,
-        "top_k": moe.top_k if moe else 0,
-        "expert_ffn_size": moe.expert_ffn_size if moe else 0,
-    }
-    text = Template(template.read_text(encoding="utf-8")).substitute(
-        {key: ascii(value) for key, value in literals.items()}, name=name
-    )
-    # The model's sizes do not say them.
-    variables = {
-        "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
-        "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
-        "NORM_EPS": "epsilon of its norms, rms_norm_eps",
-        "LEARNING_RATE": "highest learning rate",
-    }
-    return Chosen(module=OWN_MODULE, config=name, text=text, variables=variables)
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:

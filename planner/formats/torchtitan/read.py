@@ -172,7 +172,13 @@ def read(source: SourceText) -> ParsedConfig:
     _take_variables(reader, found, lines)
     if entries or found.program:
         _report_config(reader)
-    _report_schedule(reader)
+    for key in (SCHEDULE, SCHEDULE_CSV):
+        place = reader.settings.get(key, Located(value="", key=key))
+        is_other = key == SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
+        if place.value and is_other:
+            modelled = ", ".join(SCHEDULE_NAMES.values())
+            message = f"{place.value} is not modelled; modelled are {modelled}"
+            reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")
     launched = reader.take_launcher(found, lines) | _processes(found, lines)
     return ParsedConfig(
         format=NAME,
@@ -263,14 +269,3 @@ def _report_config(reader: WordsReader) -> None:
     if own is not None or module != OWN_MODULE:
         message = f"{message}; {hint}" if hint else message
         reader.report_at(place.key, place.line, rule, message, severity)
-
-
-def _report_schedule(reader: WordsReader) -> None:
-    """Schedules that torch has and the planner does not model."""
-    for key in (SCHEDULE, SCHEDULE_CSV):
-        place = reader.settings.get(key, Located(value="", key=key))
-        is_other = key == SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
-        if place.value and is_other:
-            modelled = ", ".join(SCHEDULE_NAMES.values())
-            message = f"{place.value} is not modelled; modelled are {modelled}"
-            reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")

@@ -12,10 +12,9 @@ from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
-from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, which
+from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, told, which
 from planner.formats.format import (
     Emitted,
-    ExplainedKey,
     Finding,
     Format,
     Located,
@@ -219,9 +218,19 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     environment = section.environment(context, strategy)
+    documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
-    mesh = [ExplainedKey(key=name, value=value, why=why) for name, value in environment.items()]
-    length = context.job.seq_len
+    no_key, prefix = "TrainingArguments have no key for it", "training script: "
+    beside: dict[str, tuple[object, str]] = {
+        **{name: (value, why) for name, value in environment.items()},
+        f"{prefix}tokens per sequence": (length, no_key),
+    }
+    if documents is not None and documents.batching != "grouped":
+        mean = f"{documents.mean:g} tokens on average"
+        beside[f"{prefix}documents {documents.batching}"] = mean, no_key
+    if strategy.tp > 1:
+        key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
+        beside[key] = f"tp_size {strategy.tp}", "transformers splits the weights"
     parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
     return Emitted(
         files=(
@@ -232,21 +241,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
         open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
-        decided=(*explained(lines), *mesh, *_in_script(context, strategy), *adapter_lines(context)),
+        decided=(*explained([*lines, *told(beside)]), *adapter_lines(context)),
     )
-
-
-def _in_script(context: Context, strategy: Strategy) -> Iterator[ExplainedKey]:
-    documents, length = context.job.documents, str(context.job.seq_len)
-    no_key, prefix = "TrainingArguments have no key for it", "training script: "
-    yield ExplainedKey(key=f"{prefix}tokens per sequence", value=length, why=no_key)
-    if documents is not None and documents.batching != "grouped":
-        mean = f"{documents.mean:g} tokens on average"
-        yield ExplainedKey(key=f"{prefix}documents {documents.batching}", value=mean, why=no_key)
-    if strategy.tp > 1:
-        key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
-        why = "transformers splits the weights"
-        yield ExplainedKey(key=key, value=f"tp_size {strategy.tp}", why=why)
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
