@@ -159,8 +159,19 @@ def _raise(problems: Sequence[tuple[str, str]]) -> None:
         )
 
 
-def _fill(context: Context, request: LayoutRequest) -> Strategy:
-    """Complete the request; nothing is checked."""
+def with_batch(context: Context, strategy: Strategy) -> Context:
+    """The context with the global batch this strategy runs."""
+    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    return replace(context, job=replace(context.job, global_batch=batch))
+
+
+def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:
+    """Return the complete strategy and the context with its batch.
+
+    Raises InputError with every broken rule and its numbers.
+    """
+    _raise(option_problems(request))
+    _raise(_problems_with(context, request))
     asked, support = request.layout, context.traits.support
     tp, pp = asked["tp"], asked["pp"]
     # The highest usual stage that the framework offers here with this optimizer.
@@ -186,23 +197,7 @@ def _fill(context: Context, request: LayoutRequest) -> Strategy:
         request.recompute: at_most(request.recompute_layers or "all"),
         "offloaded": at_most(request.offloaded_layers or 0),
     }
-    return Strategy(**values, **split_values(layers, policy_counts(layers, under)))
-
-
-def with_batch(context: Context, strategy: Strategy) -> Context:
-    """The context with the global batch this strategy runs."""
-    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    return replace(context, job=replace(context.job, global_batch=batch))
-
-
-def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:
-    """Return the complete strategy and the context with its batch.
-
-    Raises InputError with every broken rule and its numbers.
-    """
-    _raise(option_problems(request))
-    _raise(_problems_with(context, request))
-    strategy = _fill(context, request)
+    strategy = Strategy(**values, **split_values(layers, policy_counts(layers, under)))
     if request.global_batch is None:
         context = with_batch(context, strategy)
     broken = list(violations(context, strategy))

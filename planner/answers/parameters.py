@@ -78,7 +78,45 @@ def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf
 
 def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
-    return [*_of_node(context), *_of_network(context), *_of_host(context), *_of_job(context)]
+    job, model, node = context.job, context.model, context.cluster.node
+    host = [
+        Parameter(
+            key="host_link_gb_per_s_per_direction",
+            title="host link",
+            value=node.host_link_bytes_per_s / GB,
+            unit="GB/s",
+            paths=(f"{NODE}.host_link_bytes_per_s",),
+            ends=usual_ranges()["host_link_gb_per_s_per_direction"],
+        )
+    ]
+    if node.host_memory_bytes is not None:
+        memory = Parameter(
+            key="host_memory_gib",
+            title="host memory",
+            value=node.host_memory_bytes / GIB,
+            unit="GiB",
+            paths=(f"{NODE}.host_memory_bytes",),
+        )
+        host.append(memory)
+    counts = [
+        ("job.global_batch", "batch", job.global_batch, "sequences"),
+        ("job.seq_len", "sequence length", job.seq_len, "tokens"),
+    ]
+    # Of models that have one kind of layers.
+    if not model.num_decoder_layers:
+        counts.append(("model.num_layers", "layers", model.num_layers, ""))
+    of_job = [
+        Parameter(
+            key=path.partition(".")[2],
+            title=title,
+            value=value,
+            unit=unit,
+            paths=(path,),
+            is_hardware=False,
+        )
+        for path, title, value, unit in counts
+    ]
+    return [*_of_node(context), *_of_network(context), *host, *of_job]
 
 
 def _of_node(context: Context) -> list[Parameter]:
@@ -175,49 +213,4 @@ def _of_network(context: Context) -> list[Parameter]:
             ends=ends["fabric_latency_us"],
             is_cost=True,
         ),
-    ]
-
-
-def _of_host(context: Context) -> list[Parameter]:
-    """Of the links to the host, and of its memory where that is known."""
-    node = context.cluster.node
-    link = Parameter(
-        key="host_link_gb_per_s_per_direction",
-        title="host link",
-        value=node.host_link_bytes_per_s / GB,
-        unit="GB/s",
-        paths=(f"{NODE}.host_link_bytes_per_s",),
-        ends=usual_ranges()["host_link_gb_per_s_per_direction"],
-    )
-    if node.host_memory_bytes is None:
-        return [link]
-    memory = Parameter(
-        key="host_memory_gib",
-        title="host memory",
-        value=node.host_memory_bytes / GIB,
-        unit="GiB",
-        paths=(f"{NODE}.host_memory_bytes",),
-    )
-    return [link, memory]
-
-
-def _of_job(context: Context) -> list[Parameter]:
-    """Batch, length, and the layers of models that have one kind of them."""
-    job, model = context.job, context.model
-    counts = [
-        ("job.global_batch", "batch", job.global_batch, "sequences"),
-        ("job.seq_len", "sequence length", job.seq_len, "tokens"),
-    ]
-    if not model.num_decoder_layers:
-        counts.append(("model.num_layers", "layers", model.num_layers, ""))
-    return [
-        Parameter(
-            key=path.partition(".")[2],
-            title=title,
-            value=value,
-            unit=unit,
-            paths=(path,),
-            is_hardware=False,
-        )
-        for path, title, value, unit in counts
     ]

@@ -88,6 +88,11 @@ def answer(
     line = _line(case, aim, deadline, progress) if in_two or is_missed else None
     points = (line or found).frontier
     first = chosen[0] if chosen and by_time else None
+    # Of several frameworks' ladders the best plan of every number of GPUs below the first one's.
+    ladder: dict[int, Plan] = {}
+    for plan in sorted(found.ladder, key=lambda plan: plan.ranked_s):
+        if first and plan.num_gpus < first.num_gpus:
+            ladder.setdefault(plan.num_gpus, plan)
     return Answer(
         contexts=case.contexts,
         plans=chosen,
@@ -98,7 +103,7 @@ def answer(
         narrowing=narrowing,
         frontier=merged(points, ("iteration_s", "gpus")) if points else (),
         headroom_gib=headroom_gib if by_headroom else None,
-        ladder=_rungs(found.ladder, first),
+        ladder=tuple(ladder[num_gpus] for num_gpus in sorted(ladder, reverse=True)),
         fastest=_fastest(found.fastest_of_each, first),
     )
 
@@ -142,17 +147,6 @@ def _line(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found
         )
         for context in case.contexts
     )
-
-
-def _rungs(plans: Sequence[Plan], best: Plan | None) -> tuple[Plan, ...]:
-    """Of several frameworks' ladders the best plan of every number of GPUs, most GPUs first."""
-    if best is None:
-        return ()
-    below = [plan for plan in plans if plan.strategy.num_gpus < best.strategy.num_gpus]
-    by_gpus: dict[int, Plan] = {}
-    for plan in sorted(below, key=lambda plan: plan.ranked_s):
-        by_gpus.setdefault(plan.strategy.num_gpus, plan)
-    return tuple(by_gpus[count] for count in sorted(by_gpus, reverse=True))
 
 
 def points_of(plans: Sequence[Plan], names: Sequence[str]) -> Array:

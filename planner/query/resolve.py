@@ -208,20 +208,6 @@ def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> A
             f"{OBJECTIVES[name].word} needs a limit: --deadline, --min-tokens-per-s or --budget"
         )
         problems.add("--objective", message)
-    aim = Aim(objective=name, limits=limits, pareto=_pareto(query, problems))
-    if cluster is not None:
-        problems.read(partial(_check_figures, aim, cluster))
-    return aim
-
-
-def _objective(option: str, word: str, problems: Problems) -> str | None:
-    name = word.strip().lower()
-    if name not in WORDS:
-        problems.add(option, unknown("objective", word.strip(), WORDS))
-    return WORDS.get(name)
-
-
-def _pareto(query: Query, problems: Problems) -> tuple[str, ...]:
     text = query.get("pareto")
     if text is None:
         text = "time,gpus" if query.get("frontier") else ""
@@ -232,7 +218,17 @@ def _pareto(query: Query, problems: Problems) -> tuple[str, ...]:
     if text and None not in traded and not several:
         message = f"takes two or three different objectives of {', '.join(WORDS)}; given {text!r}"
         problems.add("--pareto", message)
-    return known
+    aim = Aim(objective=name, limits=limits, pareto=known)
+    if cluster is not None:
+        problems.read(partial(_check_figures, aim, cluster))
+    return aim
+
+
+def _objective(option: str, word: str, problems: Problems) -> str | None:
+    name = word.strip().lower()
+    if name not in WORDS:
+        problems.add(option, unknown("objective", word.strip(), WORDS))
+    return WORDS.get(name)
 
 
 def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:

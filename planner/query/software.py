@@ -32,13 +32,6 @@ from planner.spelling import unknown
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
-WITH_A_REFERENCE = ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
-# What can be asked in place of preference tuning and reinforcement learning.
-SEVERAL_MODELS = (
-    "Several models at once are not planned: plan the one that is trained as full, lora or qlora, "
-    "and leave room for a frozen reference with --margin PERCENT of HBM: its weights take 2 bytes "
-    "a parameter, over the GPUs that share them"
-)
 
 
 def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> str:
@@ -141,7 +134,13 @@ def read_training(query: Query, problems: Problems) -> Training:
     word, rank, targets = (query.get(name) for name in ("train", "lora_rank", "lora_targets"))
     mode = next((each for each in MODES if each == word), None)
     if mode is None:
-        instead = SEVERAL_MODELS if word.strip().lower() in WITH_A_REFERENCE else ""
+        instead = ""
+        if word.strip().lower() in ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl"):
+            instead = (
+                "Several models at once are not planned: plan the one that is trained as full, "
+                "lora or qlora, and leave room for a frozen reference with --margin PERCENT of "
+                "HBM: its weights take 2 bytes a parameter, over the GPUs that share them"
+            )
         problems.add("--train", unknown("way to train", word, MODES, instead))
         return FULL
     if mode == "full":

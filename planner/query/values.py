@@ -26,8 +26,6 @@ SIZES = {
     "model.vocab_size": "vocab_size",
     "model.num_experts": "moe.num_experts",
 }
-# What tells models apart where a file names one as a whole.
-NAMED_SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
 # Frameworks pad a vocabulary to a multiple of 128 times tensor parallelism.
 VOCAB_MULTIPLE, MOST_TP = 128, 64
 
@@ -255,7 +253,9 @@ def model_mismatches(values: Values, model: ModelSpec) -> Iterator[tuple[Located
     """What a file says of its model that is not the model's, each with its place."""
     own = values.reading.own_model
     if own is not None and "" in own.places:
-        named = [name for name in NAMED_SIZES if _part(own.spec, name) != _part(model, name)]
+        # What tells models apart where a file names one as a whole.
+        sizes = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "head_dim")
+        named = [name for name in sizes if _part(own.spec, name) != _part(model, name)]
         if named:
             shown = ", ".join(f"{_words(name)} {_part(own.spec, name)}" for name in named)
             yield own.places[""], f"names {own.spec.name} ({shown}); checked for {model.name}"
