@@ -45,17 +45,13 @@ class Limits:
         """What each user option narrows by itself."""
         return {text: narrowing_of((text,)) for text in self.narrowing.limiting}
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every limit; a conflict is looked for among the first ones first."""
-        return (HBM, GPUS, HOST, *self.parts)
-
     def conflict(self) -> Conflict[FeasiblePlan] | None:
         """A minimal set of limits that no layout keeps; None where some layout keeps all.
 
         Raises SearchTimeoutError.
         """
-        return minimal_conflict(self.names, self.probe)
+        # It is looked for among the first ones first.
+        return minimal_conflict((HBM, GPUS, HOST, *self.parts), self.probe)
 
     def probe(self, kept: frozenset[str]) -> Witness[FeasiblePlan] | None:
         """Some layout that keeps the limits named."""

@@ -43,14 +43,6 @@ def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     return tuple(plans[place] for place in order[:top])
 
 
-def _fastest(plans: Sequence[Plan], best: Plan | None) -> Plan | None:
-    """The fastest plan under the model, no mechanism weighed; None where it is the best one."""
-    if best is None:
-        return None
-    fastest = min(plans, key=lambda plan: plan.estimate.iter_time_s, default=best)
-    return fastest if fastest.estimate.iter_time_s < best.estimate.iter_time_s else None
-
-
 def answer(
     contexts: Sequence[Context],
     *,
@@ -88,6 +80,10 @@ def answer(
     line = _line(case, aim, deadline, progress) if in_two or is_missed else None
     points = (line or found).frontier
     first = chosen[0] if chosen and by_time else None
+    # No mechanism weighed; none where it is the first one.
+    fastest = min(found.fastest_of_each, key=lambda plan: plan.estimate.iter_time_s, default=first)
+    if first is None or (fastest and fastest.estimate.iter_time_s >= first.estimate.iter_time_s):
+        fastest = None
     # Of several frameworks' ladders the best plan of every number of GPUs below the first one's.
     ladder: dict[int, Plan] = {}
     for plan in sorted(found.ladder, key=lambda plan: plan.ranked_s):
@@ -104,7 +100,7 @@ def answer(
         frontier=merged(points, ("iteration_s", "gpus")) if points else (),
         headroom_gib=headroom_gib if by_headroom else None,
         ladder=tuple(ladder[num_gpus] for num_gpus in sorted(ladder, reverse=True)),
-        fastest=_fastest(found.fastest_of_each, first),
+        fastest=fastest,
     )
 
 
@@ -175,10 +171,12 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     return tuple(kept[row] for row in order.tolist())
 
 
-Ask = Callable[[Sequence[Context]], Answer]  # plans for contexts, all else being given
-
-
-def respecting_margin(ask: Ask, contexts: Sequence[Context], *, is_given: bool = False) -> Answer:
+def respecting_margin(
+    ask: Callable[[Sequence[Context]], Answer],
+    contexts: Sequence[Context],
+    *,
+    is_given: bool = False,
+) -> Answer:
     """Plans that leave the margin free; where none does, those that need it, noted as tight.
 
     ``is_given``: the user chose the margin, so it is kept. It is kept too where the search ran out

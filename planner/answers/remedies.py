@@ -9,8 +9,6 @@ from planner.answers.changes import Kind, argument_of, kinds, more_nodes, of_siz
 from planner.answers.whatif import Case, Change, Scale, best, fits, smallest, unproved
 from planner.search.feasible import SearchTimeoutError, smallest_feasible
 
-MOST_PAIRS = 3
-
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
@@ -119,7 +117,7 @@ class Remedies:
         pairs: list[Remedy] = []
         for first, second in combinations(every, 2):
             pairs += inner.both(first, second)
-            if len(pairs) == MOST_PAIRS:
+            if len(pairs) == 3:  # enough to choose from
                 break
         return pairs
 

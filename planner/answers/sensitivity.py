@@ -20,8 +20,6 @@ CROSSING_RATIO = 1.01  # a crossing lies between values that differ by less
 WORTH_FRACTION = 0.002  # of time; figures that move less have no effect
 PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned again
 
-Price = Callable[[float], float]  # factor of a figure to seconds
-
 
 def layout_of(plan: Plan) -> tuple[object, ...]:
     """What makes it another layout: framework, degrees, ZeRO stage, what is offloaded."""
@@ -146,7 +144,7 @@ class _Asker:
         self.is_proved &= found is None or found.is_optimal
         return found
 
-    def priced(self, figure: Parameter, plan: Plan | None) -> Price:
+    def priced(self, figure: Parameter, plan: Plan | None) -> Callable[[float], float]:
         """A plan's time as plans are ranked, as it is, at other values; infinite where none is."""
         if plan is None:
             return lambda _factor: math.inf

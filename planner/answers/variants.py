@@ -119,9 +119,6 @@ def resident_variant(answer: Answer) -> Variant | None:
     return None
 
 
-NOTHING = 1e-6  # relative changes below this are none
-
-
 @dataclass(frozen=True, kw_only=True)
 class PricedChange:
     """One change: its peak and time, or the rule that forbids it."""
@@ -228,7 +225,7 @@ def savings(context: Context, strategy: Strategy, before: Estimate) -> list[Pric
         job = replace(context.job, seq_len=context.job.seq_len // 2)
         words = f"sequences of {job.seq_len}"
         found.append(_saving(words, replace(context, job=job), strategy, before))
-    limit = NOTHING * before.memory.peak_bytes
+    limit = 1e-6 * before.memory.peak_bytes  # less is no change
     legal = [one for one in found if one.saved_bytes is not None and abs(one.saved_bytes) > limit]
     refused = [one for one in found if one.refused]
     return sorted(legal, key=lambda one: -(one.saved_bytes or 0.0)) + refused

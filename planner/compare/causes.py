@@ -19,7 +19,6 @@ from planner.units import format_seconds
 APART = 0.05  # of the prediction: published runs differ by less, too (docs/accuracy.md)
 CLOSES = 0.5  # of the difference, what a cause has to explain to be named
 MOST_FACTOR = 3.0  # a network or host slower than priced by more is not the cause
-MOST_IMBALANCE = 1.0  # tokens beyond the mean on the busiest rank of experts, as a share
 # Items of time on links.
 NETWORK = (
     "tensor_parallel",
@@ -113,18 +112,15 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
         yield Cause(name="drift", message=text)
 
 
-def _share(case: MeasuredRun, explained_s: float) -> str:
-    return f"{100 * min(explained_s / case.gap_s, 9.99):.0f} % of the difference"
-
-
 def no_overlap(case: MeasuredRun) -> Cause | None:
     """Without any overlap the price closes CLOSES of the difference."""
     more_s = case.made.iter_time_s_serial - case.made.iter_time_s
     if more_s < CLOSES * case.gap_s:
         return None
+    share = min(more_s / case.gap_s, 9.99)
     text = (
         f"were no communication hidden behind computation, an iteration would take "
-        f"{format_seconds(case.made.iter_time_s_serial)}: {_share(case, more_s)}"
+        f"{format_seconds(case.made.iter_time_s_serial)}: {100 * share:.0f} % of the difference"
     )
     return Cause(name="overlap", message=text, explains_s=min(more_s, case.gap_s))
 
@@ -199,7 +195,7 @@ def recomputation(case: MeasuredRun) -> Cause | None:
 
 
 def imbalance(case: MeasuredRun) -> Cause | None:
-    """Of a mixture: an imbalance of experts of at most MOST_IMBALANCE closes the difference."""
+    """Of a mixture: at most twice the mean on the busiest rank of experts closes the difference."""
     job = case.layout.context.job
     if not case.layout.context.model.moe:
         return None
@@ -208,7 +204,7 @@ def imbalance(case: MeasuredRun) -> Cause | None:
         context = replace(case.layout.context, job=replace(job, imbalance_fraction=fraction))
         return estimate(context, case.layout.strategy).iter_time_s
 
-    fraction = _crossing(at, [MOST_IMBALANCE * step / 10 for step in range(11)], case)
+    fraction = _crossing(at, [step / 10 for step in range(11)], case)
     if fraction is None:
         return None
     text = (

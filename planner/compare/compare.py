@@ -90,7 +90,12 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
     except InputError as error:
         if config is not None:
             raise
-        found = measured(log, _stated(log))
+        # What its lines say of its sizes, and where they do not, its settings.
+        stated = log.dump.reading.decisions if log.dump else {}
+        given = {name: one.value for name, one in stated.items() if isinstance(one.value, int)}
+        names = [each.name for each in fields(Sizes)]
+        sizes = Sizes(**{name: getattr(log.sizes, name) or given.get(name) for name in names})
+        found = measured(log, sizes)
         reasons = tuple(str(problem) for problem in error.problems)
         steps = tuple(steps_causes(found)) if found else ()
         return Comparison(log=log, measured=found, unpriced=reasons, steps=steps)
@@ -170,19 +175,6 @@ def _completed(
 def _refused(findings: Sequence[Finding]) -> InputError:
     """Why a layout cannot be made out: the errors, or all that was found."""
     return refusal([one for one in findings if one.severity == "error"] or findings)
-
-
-def _stated(log: Log) -> Sizes:
-    """What the lines of a log say of its sizes, and where they do not, its settings."""
-    decisions = log.dump.reading.decisions if log.dump else {}
-
-    def size(name: str) -> int | None:
-        own: int | None = getattr(log.sizes, name)
-        place = decisions.get(name)
-        given = place.value if place else None
-        return own or (given if isinstance(given, int) else None)
-
-    return Sizes(**{each.name: size(each.name) for each in fields(Sizes)})
 
 
 def _with_sizes(request: Request, sizes: Sizes) -> Request:

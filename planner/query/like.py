@@ -24,7 +24,6 @@ from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting
 
 ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}  # of what a recipe shards
-BATCHES = ("global_batch", "global_batch_tokens")
 
 
 def places_of(like: str) -> dict[str, str]:
@@ -45,7 +44,7 @@ def started(query: Query) -> Query:
     if like is None:
         return query
     stated = _of_file(like, query.cluster) if is_file(like) else _of_recipe(_recipe(like), query)
-    if any(name in query.given for name in BATCHES):
+    if "global_batch" in query.given or "global_batch_tokens" in query.given:
         stated.pop("global_batch", None)
     said = query.get("settings")
     paths = {text.partition("=")[0] for text in said}

@@ -19,7 +19,6 @@ from planner.spelling import did_you_mean, nearest
 OPTION = "--set"
 ROOT = "traits"
 RECOMPUTE = "recompute"
-ZERO_STAGES = (0, 1, 2, 3)
 WAITS = ("router", "dispatch", "combine")  # ops of a mixture behind which a host may wait
 
 
@@ -80,9 +79,7 @@ def _unknown(kind: str, given: str, allowed: Iterable[str], hint: str) -> str:
 
 
 def _range(path: str) -> tuple[float, float]:
-    if path in _RANGES:
-        return _RANGES[path]
-    return (0.0, 1.0 if path.endswith("_fraction") else 1e18)
+    return _RANGES.get(path, (0.0, 1.0 if path.endswith("_fraction") else 1e18))
 
 
 def _number(path: str, value: object, *, is_whole: bool) -> float | None:
@@ -123,7 +120,7 @@ def _numbers(path: str, kind: object) -> str:
 def _choices(path: str, kind: object) -> Sequence[object]:
     """Return the values that a trait or its elements may have; none where any will do."""
     if "zero_stages" in path:
-        return ZERO_STAGES
+        return (0, 1, 2, 3)
     own = get_args(kind) if get_origin(kind) is Literal else ()
     return _words_of().get(path, own)
 

@@ -98,7 +98,6 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--published": "published runs are compared by python -m tools.validate in a checkout",
 }
 _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
-_TIMES = {"": 1, "k": 2**10, "m": 2**20}
 
 
 def meant_word(option: str, text: str, known: Collection[str]) -> str:
@@ -127,7 +126,8 @@ def length(text: str) -> int:
     match = _LENGTH.match(text) if len(text) <= MAX_COUNT_DIGITS else None
     if match is None:
         raise ValueError(f"{brief(text)} is no length; allowed are such as 8192 or 8k")
-    return int(match[1]) * _TIMES[match[2].lower()]
+    times = {"": 1, "k": 2**10, "m": 2**20}[match[2].lower()]
+    return int(match[1]) * times
 
 
 def seconds(text: str) -> float:
