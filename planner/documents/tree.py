@@ -11,8 +11,7 @@ import yaml
 
 from planner.documents.file import read_text
 from planner.documents.json_nodes import parse_json
-from planner.documents.nodes import Node, Path
-from planner.documents.yaml_nodes import TOO_DEEP, compose
+from planner.documents.nodes import TOO_DEEP, Node, Path, compose
 from planner.errors import InputError, Problem
 from planner.limits import MAX_DEPTH, MAX_VALUES
 

@@ -6,9 +6,8 @@ from typing import Any
 import yaml
 
 from planner.documents.file import REMOVED
-from planner.documents.nodes import Node, Path
+from planner.documents.nodes import BREAK, Node, Path
 from planner.documents.tree import Tree, parsed_yaml
-from planner.documents.yaml_nodes import BREAK
 from planner.errors import InputError
 
 # Where a piece of a text begins and ends, and what stands there instead.

@@ -1,17 +1,41 @@
-"""What a launcher offers: the files that start an emitted configuration on its nodes, and how."""
+"""What a launcher offers, and torchrun's bash script, which each starts on every node.
+
+Source: torch/distributed/run.py. The rendezvous is static: node k gets the ranks that the plan
+gives it, which the c10d rendezvous leaves to the order in which nodes arrive.
+"""
 
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from planner.cost.context import Context
-from planner.formats.format import Emitted, OutputFile
+from planner.formats.format import Emitted, OutputFile, UserKey
 from planner.spec.strategy import Strategy
 
 # Accelerators behind one operating system, in all nodes of the catalog but whole racks.
 MOST_PER_HOST = 16
 # Kubernetes allows 63 characters and adds to a job's name those of its pods.
 MAX_NAME = 40
+# What every script sets before it starts the processes; words may use them in braces.
+LAUNCH_VARIABLES = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+SCRIPT = "launch.sh"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+TORCHRUN = (
+    "torchrun",
+    "--nnodes=${NNODES}",
+    "--nproc-per-node=${NPROC_PER_NODE}",
+    "--node-rank=${NODE_RANK}",
+    "--rdzv-backend=static",
+    "--rdzv-endpoint=${MASTER_ADDR}:${MASTER_PORT}",
+)
+PORT = 29500
+SEVERAL_NODES = """\
+if [[ "${NNODES}" != 1 ]]; then
+  need NODE_RANK 'number of this node, counted from 0'
+  need MASTER_ADDR 'host name or address of node 0'
+fi
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +97,117 @@ def job_name(context: Context) -> str:
     label = re.sub(r"[^a-z0-9]+", "-", text)
     label = re.sub(r"^[^a-z]+", "", label)[:MAX_NAME].strip("-")
     return label or "train"
+
+
+def quoted(word: str) -> str:
+    """Quote a word for bash: ``${NAME}`` is replaced when the script runs, all else is literal."""
+    parts = _VARIABLE.split(word)
+    literals, names = parts[::2], parts[1::2]
+    if not names:
+        return shlex.quote(word)
+    pieces = [shlex.quote(literals[0]) if literals[0] else ""]
+    for name, literal in zip(names, literals[1:], strict=True):
+        pieces.append(f'"${{{name}}}"')
+        pieces.append(shlex.quote(literal) if literal else "")
+    return "".join(pieces)
+
+
+def user_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables that the user fills in: those of a format that no launcher sets."""
+    return {name: what for name, what in variables.items() if name not in LAUNCH_VARIABLES}
+
+
+def variables_in(words: Iterable[str]) -> set[str]:
+    """Names of the variables that words use."""
+    return {name for word in words for name in _VARIABLE.findall(word)}
+
+
+def command_lines(*parts: Iterable[str]) -> str:
+    """A command over several lines: every part and option starts one, values stand beside it."""
+    lines: list[str] = []
+    for part in parts:
+        for position, word in enumerate(part):
+            if position == 0 or word.startswith("-"):
+                lines.append(quoted(word))
+            else:
+                lines[-1] += f" {quoted(word)}"
+    return " \\\n  ".join(lines)
+
+
+def key_lines(script: str, open_key: UserKey) -> str:
+    """Lines for ``check_lines`` that name a key which the user has not added to a file."""
+    text = f'"$(< {quoted(open_key.file)})"'
+    tests = [f"""{text} != *'"{open_key.key}"'*"""]
+    if open_key.section:
+        tests.insert(0, f"""{text} == *'"{open_key.section}"'*""")
+    words = f"{script}: {open_key.key} is not set in {open_key.file}: {open_key.what}"
+    return f"""\
+if [[ {" && ".join(tests)} ]]; then
+  echo {shlex.quote(words)} >&2
+  missing=1
+fi
+"""
+
+
+def check_lines(script: str, variables: Mapping[str, str], extra: str = "") -> str:
+    """Lines that end the script with exit code 2 and name all variables that are not set.
+
+    ``extra`` holds further checks. Empty where there is nothing to check.
+    """
+    if not variables and not extra:
+        return ""
+    needs = "".join(f"need {name} {shlex.quote(what)}\n" for name, what in variables.items())
+    return f"""\
+missing=0
+need() {{
+  if [[ -z "${{!1:-}}" ]]; then
+    echo "{script}: $1 is not set: $2" >&2
+    missing=1
+  fi
+}}
+{needs}{extra}[[ "${{missing}}" == 0 ]] || exit 2
+"""
+
+
+def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> OutputFile:
+    """The script that starts the processes of one node; other launchers call it."""
+    words = (*emitted.own_launcher, *emitted.command, *emitted.environment.values())
+    unknown = variables_in(words) - {*emitted.variables, *LAUNCH_VARIABLES}
+    if unknown:
+        # a defect of the format: nobody sets them
+        raise ValueError(f"variables without a meaning: {', '.join(sorted(unknown))}")
+    nodes = allocation_of(context, strategy)
+    where = "this machine" if nodes.num_nodes == 1 else "every node"
+    checks = "".join(key_lines(SCRIPT, each) for each in emitted.open_keys)
+    exports = "".join(f"export {k}={quoted(v)}\n" for k, v in emitted.environment.items())
+    starter, command = (emitted.own_launcher or TORCHRUN), emitted.command
+    text = f"""\
+#!/usr/bin/env bash
+# Starts {nodes.gpus_per_node} processes on each of {nodes.num_nodes} nodes; run it on {where}.
+# README.md says what was decided, and why. Paths are relative to the folder of this file.
+set -euo pipefail
+cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")"
+
+export NNODES="${{NNODES:-{nodes.num_nodes}}}"
+export NPROC_PER_NODE="${{NPROC_PER_NODE:-{nodes.gpus_per_node}}}"
+
+{check_lines(SCRIPT, user_variables(emitted.variables), checks + SEVERAL_NODES)}
+export NODE_RANK="${{NODE_RANK:-0}}"
+export MASTER_ADDR="${{MASTER_ADDR:-127.0.0.1}}"
+export MASTER_PORT="${{MASTER_PORT:-{PORT}}}"
+{exports}
+exec {command_lines(starter, command)}
+"""
+    return OutputFile(name=SCRIPT, text=text, is_executable=True)
+
+
+TORCHRUN_LAUNCHER = Launcher(
+    name="torchrun",
+    problems=host_problems,
+    files=lambda emitted, context, strategy: (launch_script(emitted, context, strategy),),
+    start=(
+        "Run `./launch.sh` on every node. With more than one node, `NODE_RANK` (0 on the first) "
+        "and `MASTER_ADDR` (the first node's name or address) must be set. `MASTER_PORT` is 29500 "
+        "where it is not set. Relative paths in variables count from this folder."
+    ),
+)

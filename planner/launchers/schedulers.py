@@ -15,11 +15,14 @@ import yaml
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted, OutputFile
-from planner.launchers.launcher import Launcher, allocation_of, host_problems, job_name
-from planner.launchers.shell import (
+from planner.launchers.launcher import (
     SCRIPT,
     TORCHRUN_LAUNCHER,
+    Launcher,
+    allocation_of,
     check_lines,
+    host_problems,
+    job_name,
     launch_script,
     quoted,
     user_variables,

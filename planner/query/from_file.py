@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.documents.file import is_file
 from planner.documents.json_nodes import parse_json
-from planner.documents.yaml_nodes import compose
+from planner.documents.nodes import compose
 from planner.errors import InputError, Problem
 from planner.formats import registry as formats
 from planner.formats.adapters import FILE, read_adapters

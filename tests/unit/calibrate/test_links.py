@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.calibrate.links import alpha_beta_fit
+from planner.calibrate.machine import alpha_beta_fit
 
 SIZES = np.array([2.0**power for power in range(12, 30, 2)])
 

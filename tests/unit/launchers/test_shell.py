@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.formats.format import UserKey
-from planner.launchers.shell import (
+from planner.launchers.launcher import (
     check_lines,
     command_lines,
     key_lines,
