@@ -20,7 +20,6 @@ from planner.formats.accelerate import keys
 from planner.formats.accelerate.mapping import (
     FSDP1,
     SECTIONS,
-    SUPPORT,
     engine,
     part,
     problems,
@@ -28,6 +27,7 @@ from planner.formats.accelerate.mapping import (
     top,
 )
 from planner.formats.accelerate.rows import (
+    DEEPSPEED_SUPPORT,
     Section,
     num_machines,
     others,
@@ -37,6 +37,7 @@ from planner.formats.accelerate.rows import (
 from planner.formats.accelerate.rules import RULES
 from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
 from planner.formats.decision import Table, changes, decided_in, explained, lines_of, told
+from planner.formats.deepspeed.keys import DEVICES
 from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.format import (
     ALL,
@@ -69,7 +70,6 @@ _CHECKPOINTING = "gradient_checkpointing"
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
 _COMMENT = re.compile(rf"^{COMMENT}(.*)$", re.MULTILINE)
 _WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _EXCHANGE = re.compile(rf"^{COMMENT}.*\bgradient_exchange=(\S+)", re.MULTILINE)
 _TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
 # Values of keys that stand for something else than such a file.
@@ -223,7 +223,7 @@ def said_in(text: str) -> dict[str, Located]:
     number = text.count("\n", 0, match.start()) + 1 if match else 0
     for name, given in _WORD.findall(match[1]) if match else ():
         place = Located(value=given, key=f"{SCRIPT}: {name}", line=number)
-        if name in _NUMBERS and _NUMBER.fullmatch(given):
+        if name in _NUMBERS and re.fullmatch("[0-9]{1,9}", given):
             place = replace(place, value=int(given))
         if name in (*_NUMBERS, "optimizer"):
             found[name] = place
@@ -240,7 +240,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     comment = comment_of(context, strategy, section)
     head = f"# Hugging Face Accelerate: accelerate launch --config_file {FILE} ..."
     text = f"{head}\n{comment}\n{edited(FILE, '', values)}"
-    environment = section.environment(context, strategy)
+    # Accelerator reads steps from here, and ``accelerate launch`` passes no path of NVMe on.
+    environment = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(strategy.num_micro_batches)}
+    if section.distributed_type == "DEEPSPEED":
+        devices = zip(("OPTIMIZER", "PARAM"), DEVICES[strategy.offload], strict=True)
+        on_drives = [of for of, where in devices if where == "nvme"]
+        environment = {keys.NVME_PATH.format(of): "${NVME_PATH}" for of in on_drives}
     batch = f"batches of {strategy.micro_batch} sequence(s), {context.job.seq_len} tokens each"
     variables = {
         "TRAIN_SCRIPT": f"your training script: {batch}",
@@ -340,7 +345,7 @@ FORMAT = Format(
     engine=engine,
     problems=problems,
     script_recomputes=True,
-    support=SUPPORT,
+    support={"deepspeed": DEEPSPEED_SUPPORT},
     trains=MODES,
     takes_adapters=True,
 )

@@ -1,7 +1,7 @@
 """The keys of Accelerate's file, by schema.json, and what settings say of them."""
 
 from planner.documents.schema import Schema, load_schema
-from planner.formats.rules import ConfigView
+from planner.formats.rules import ConfigView, Refused
 from planner.formats.settings import Settings, whole, word
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
@@ -95,15 +95,10 @@ def num_started(settings: Settings) -> int:
     return 1 if is_single else max(0, whole(settings, PROCESSES, 0))
 
 
-def is_fsdp1(settings: Settings) -> bool:
-    """Whether a file is FSDP1's, which Accelerate takes where no version is named."""
-    return type_of(settings) == "FSDP" and whole(settings, VERSION, 1) == 1
-
-
-def of_another_model(file: ConfigView, key: str) -> str:
-    """What is wrong with the classes that a file wraps; empty where nothing is."""
+def of_another_model(file: ConfigView, key: str) -> Refused:
+    """What is wrong with the classes that a file wraps."""
     own = CLASSES.get(str(file.world.decisions.get("model.family")))
     given = [name.strip() for name in file.word(key).split(",") if name.strip()]
-    if own is None or not given or own in given or not set(given) <= {*CLASSES.values()}:
-        return ""
-    return f"the model's layers are {own}; given {', '.join(given)}, of which it has none"
+    is_sound = own is None or own in given or not set(given) <= {*CLASSES.values()}
+    message = f"the model's layers are {own}; given {', '.join(given)}, of which it has none"
+    return {message: given and not is_sound}

@@ -3,13 +3,12 @@
 Rows and refusals that TrainingArguments share take the keys that they stand under.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.rows import (
-    DEEPSPEED_SUPPORT,
     OFFLOADED,
     RESHARDING,
     SPLIT_STAGE,
@@ -42,11 +41,9 @@ from planner.formats.decision import (
     unsupported,
     wrong_precision,
 )
-from planner.formats.deepspeed.keys import DEVICES
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, flag, whole, word
 from planner.spec.strategy import Strategy
-from planner.spec.traits import TraitValue
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _FP8 = "fp8_config.fp8_backend"
@@ -180,17 +177,6 @@ MESH = KeyMapping(
 )
 
 
-def _accumulation(_: Context, strategy: Strategy) -> dict[str, str]:
-    """Accumulation, which the file has no key for: Accelerator reads it from here."""
-    return {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(strategy.num_micro_batches)}
-
-
-def _nvme_paths(_: Context, strategy: Strategy) -> dict[str, str]:
-    """Paths for NVMe: ``accelerate launch`` does not pass those of the file on."""
-    devices = zip(("OPTIMIZER", "PARAM"), DEVICES[strategy.offload], strict=True)
-    return {keys.NVME_PATH.format(of): "${NVME_PATH}" for of, where in devices if where == "nvme"}
-
-
 def _of_strategy(settings: Settings) -> Decided:
     """FSDP1 also takes its strategy under the name of FSDP2's flag."""
     is_other = keys.STRATEGY not in settings and keys.RESHARD in settings
@@ -263,7 +249,6 @@ FSDP = Section(
         *_STATES,
         MESH,
     ),
-    environment=_accumulation,
 )
 # Of files that are there; new ones are for FSDP2.
 FSDP1 = replace(
@@ -291,7 +276,6 @@ REPLICATED = Section(
         KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
         replace(MESH, to=lambda context, s: to_mesh(context, s) if s.tp > 1 else ()),
     ),
-    environment=_accumulation,
 )
 DEEPSPEED = Section(
     title="deepspeed_config",
@@ -325,18 +309,17 @@ DEEPSPEED = Section(
         ),
         replace(MESH, to=lambda *_: ()),
     ),
-    environment=_nvme_paths,
 )
 # In the order they are tried: FSDP2 is what plans for this framework assume.
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
-# By framework whose section carries its plans what that section can say of it.
-SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {"deepspeed": DEEPSPEED_SUPPORT}
 
 
 def section_of(settings: Settings) -> Section | None:
     """The part of the file that holds, by its ``distributed_type``."""
     by_type = {"NO": REPLICATED} | {section.distributed_type: section for section in SECTIONS}
-    return FSDP1 if keys.is_fsdp1(settings) else by_type.get(keys.type_of(settings))
+    section = by_type.get(keys.type_of(settings))
+    # Accelerate takes FSDP1 where no version is named.
+    return FSDP1 if section is FSDP and whole(settings, keys.VERSION, 1) == 1 else section
 
 
 def part(settings: Settings) -> str | None:

@@ -64,7 +64,6 @@ class Section:
     title: str
     distributed_type: str
     table: Table
-    environment: Callable[[Context, Strategy], dict[str, str]]
 
 
 def recomputes_all(strategy: Strategy) -> bool:

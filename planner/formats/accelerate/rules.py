@@ -476,8 +476,7 @@ def nvme_path_in_environment(file: AccelerateView) -> Violations:
 @rule.unenforced(f"{PLUGIN} set_auto_wrap_policy raises", key=WRAPPED)
 def wrapped_class_is_the_models(file: AccelerateView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    message = of_another_model(file, WRAPPED)
-    return {message: file.is_fsdp and message}
+    return of_another_model(file, WRAPPED) if file.is_fsdp else {}
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)

@@ -46,13 +46,6 @@ from planner.formats.settings import Settings, finding_at, given, path_of, repea
 from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean
 
-# Keys that no other file has at its top.
-_TELLING = {
-    "train_micro_batch_size_per_gpu",
-    "train_batch_size",
-    "zero_optimization",
-    "zero_allow_untested_optimizer",
-}
 _COMPILE = "engine.compile() in the script"
 # Keys of older releases, and keys that other programs have, with what stands for them.
 _REPLACED = {
@@ -72,7 +65,9 @@ _REPLACED = {
 def recognise(source: SourceText) -> bool:
     """Whether the text is a JSON object with a key that only DeepSpeed's files have."""
     is_json = source.text.lstrip()[:1] in ("{", "/", "#")
-    return is_json and bool(_TELLING & keys_at_top(source.path, source.text))
+    # No other file has these at its top.
+    own = {keys.TOTAL, keys.MICRO, keys.ZERO, keys.UNTESTED}
+    return is_json and bool(own & keys_at_top(source.path, source.text))
 
 
 def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:

@@ -57,9 +57,8 @@ def partial_offload_needs_adam(file: DeepspeedView) -> bool:
 )
 def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
     """offload_optimizer needs stage 1, 2 or 3."""
-    where = file.device("offload_optimizer")
-    text = f"stage 0 ignores it; given {where}, allowed with stages 1, 2 and 3"
-    return {text: file.offloads and file.stage == 0}
+    where, is_ignored = file.device("offload_optimizer"), file.offloads and file.stage == 0
+    return {f"stage 0 ignores it; given {where}, allowed with stages 1, 2 and 3": is_ignored}
 
 
 @rule.unenforced(
@@ -68,9 +67,9 @@ def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
 )
 def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     """offload_param needs stage 3."""
-    where = file.device("offload_param")
-    text = f"ignored below stage 3; given {where} with stage {file.stage}"
-    return {text: where != "none" and file.stage != 3}
+    where, stage = file.device("offload_param"), file.stage
+    is_ignored = where != "none" and stage != 3
+    return {f"ignored below stage 3; given {where} with stage {stage}": is_ignored}
 
 
 @rule.unenforced(

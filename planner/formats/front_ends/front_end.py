@@ -128,13 +128,6 @@ def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
     return bool(tool.in_16_bits.get("usual", False)) != _any_of(settings, stated)
 
 
-# Keys of TrainingArguments that a repair may change; what shards is left as it is.
-CARRIED = (
-    *(keys.BATCH, keys.STEPS, keys.CHECKPOINTING),
-    *(keys.BLOCKS, keys.RESHARD, keys.OFFLOAD),
-)
-
-
 def front_end(name: str) -> Format:
     """The format of a program that hands its files to Trainer."""
     tool = load_tool(name)
@@ -307,11 +300,13 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
     lines = lines_of(section.table, context, strategy)
     own = {full: name for name, full in (*tool.arguments.items(), *tool.inverse.items())}
     found: dict[Path, object] = {}
+    # What a repair may change; what shards is left as it is.
+    carried = {keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD}
     for key, value in changes(section.table, before.settings, lines).items():
         stated = before.settings.get(key)
         name = stated.key if stated and stated.line else own.get(key, key)
         is_inverse = key in tool.inverse.values() and value is not REMOVED
-        if key in CARRIED:
+        if key in carried:
             found[tuple(name.split("."))] = (not value) if is_inverse else value
     if is_json(source):
         keyed = {tuple(map(str, path)): value for path, value in found.items()}

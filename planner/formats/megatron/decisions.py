@@ -172,7 +172,9 @@ def _of_precision(settings: Settings) -> Decided:
         yield "precision", key, named[key]
 
 
-STATES: Table = (
+# Decisions: what a repair of a file changes.
+TABLE: Table = (
+    *decisions_layout.ROWS,
     row(
         "optimizer",
         "--optimizer --sgd-momentum --use-precision-aware-optimizer "
@@ -228,15 +230,6 @@ STATES: Table = (
 )
 
 
-# Decisions: what a repair of a file changes.
-TABLE: Table = (*decisions_layout.ROWS, *STATES)
-RUNTIME = KeyMapping(
-    names=("gradient_bytes", "expert_exchange"),
-    keys=(),
-    to=runtime_choices,
-    of=of_runtime,
-    cannot=gradient_reasons,
-)
 SIZES = {
     "model.num_layers": "--num-layers",
     "model.hidden_size": "--hidden-size",
@@ -271,7 +264,17 @@ MODEL: Table = (
     ),
 )
 # All that an args file says, in its order.
-FILE: Table = (*MODEL, *TABLE, RUNTIME)
+FILE: Table = (
+    *MODEL,
+    *TABLE,
+    KeyMapping(
+        names=("gradient_bytes", "expert_exchange"),
+        keys=(),
+        to=runtime_choices,
+        of=of_runtime,
+        cannot=gradient_reasons,
+    ),
+)
 # Options that say how a job is parallelized, and what it is.
 OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
 

@@ -19,12 +19,6 @@ from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Positi
 SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
 # Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
-# Options of models that pretrain_gpt.py does not build.
-OTHERS = (
-    "--hybrid-layer-pattern",
-    "--hybrid-override-pattern",
-    "--heterogeneous-layers-config-path",
-)
 _NORMS: Mapping[Norm, str] = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 _POSITIONS: Mapping[Position, str] = {
     "learned": "learned_absolute",
@@ -88,7 +82,9 @@ def described(settings: Settings) -> ModelInFile | None:
     if min(num_layers, hidden_size, num_heads) < 1 or num_layers > MAX_LAYERS:
         return None
     is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None
-    if is_uneven or any(option in settings for option in OTHERS):
+    # pretrain_gpt.py builds no such models.
+    hybrid = {"--hybrid-layer-pattern", "--hybrid-override-pattern"}
+    if is_uneven or settings.keys() & {*hybrid, "--heterogeneous-layers-config-path"}:
         return None
     vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
     tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}

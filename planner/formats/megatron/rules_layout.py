@@ -213,8 +213,8 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
 def chunks_need_stages(file: MegatronView) -> Refused:
     """Interleaving needs two stages, without overlapped transfers three."""
     least = 3 if file.flag("--no-overlap-p2p-communication") else 2
-    needed = f"{file.vpp} chunks per stage need {least} stages; given {file.pp}"
-    return {needed: file.vpp > 1 and file.pp < least}
+    is_short = file.vpp > 1 and file.pp < least
+    return {f"{file.vpp} chunks per stage need {least} stages; given {file.pp}": is_short}
 
 
 @rule("megatron/core/pipeline_parallel/schedules.py")

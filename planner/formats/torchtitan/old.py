@@ -26,7 +26,6 @@ OLD = (
 )
 # A setting that only such a file has: the profile of its release.
 RELEASE = "release"
-_OPTION = re.compile(r"--job\.config[-_]file(=|$)")
 
 
 def is_old(text: str) -> bool:
@@ -37,7 +36,8 @@ def is_old(text: str) -> bool:
 
 def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]) -> None:
     """Raise InputError where words, or a variable of torchtitan's script, name such a file."""
-    if any(_OPTION.match(word.text) for word in words) or "CONFIG_FILE" in environment:
+    names_one = any(re.match(r"--job\.config[-_]file(=|$)", word.text) for word in words)
+    if names_one or "CONFIG_FILE" in environment:
         number = number_of(environment["NGPU"].text) if "NGPU" in environment else None
         of_job = f", with --gpus {number} for NGPU" if number else ""
         raise InputError.single(path, "file", f"{OLD}; check the TOML file itself{of_job}")

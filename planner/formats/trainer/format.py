@@ -44,6 +44,7 @@ from planner.formats.trainer.mapping import (
     SECTIONS,
     SUPPORT,
     engine,
+    mesh_variables,
     part,
     problems,
     section_of,
@@ -217,7 +218,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
     section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
-    environment = section.environment(context, strategy)
+    environment = mesh_variables(context, strategy)
     documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
     no_key, prefix = "TrainingArguments have no key for it", "training script: "
@@ -255,7 +256,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     settings, own = reading.settings, section_of(reading.settings)
     section = section_for(context, strategy, SECTIONS, own)
-    environment = section.environment(context, strategy)
+    environment = mesh_variables(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
     has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
     reasons = which(

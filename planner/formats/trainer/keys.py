@@ -28,16 +28,6 @@ WHOLE = (
     *(BATCH, STEPS, "max_steps", "dataloader_num_workers", "seed", "data_seed"),
     "torch_empty_cache_steps",
 )
-AUTO = tuple(
-    f"deepspeed.{name}"
-    for name in (
-        "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps",
-        "train_batch_size",
-        "bf16.enabled",
-        "fp16.enabled",
-    )
-)
 
 
 def schema() -> Schema:

@@ -77,7 +77,7 @@ def problems(context: Context) -> Iterator[str]:
         yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"
 
 
-def mesh(context: Context, strategy: Strategy) -> dict[str, str]:
+def mesh_variables(context: Context, strategy: Strategy) -> dict[str, str]:
     """Variables that ParallelismConfig reads; none where every rank shards alike."""
     if max(strategy.tp, strategy.cp, strategy.dp_replicate) == 1:
         return {}
@@ -285,7 +285,6 @@ FSDP = Section(
         _off(keys.DEEPSPEED),
         MESH,
     ),
-    environment=mesh,
 )
 REPLICATED = Section(
     title="no section",
@@ -309,7 +308,6 @@ REPLICATED = Section(
         _off(keys.FSDP),
         MESH,
     ),
-    environment=mesh,
 )
 DEEPSPEED = Section(
     title="deepspeed",
@@ -317,7 +315,16 @@ DEEPSPEED = Section(
     table=(
         *COMMON,
         _checkpoints(keys.CHECKPOINTING),
-        *(of_key("", key, lambda *_: "auto", _FILLED) for key in keys.AUTO),
+        *(
+            of_key("", f"deepspeed.{name}", lambda *_: "auto", _FILLED)
+            for name in (
+                "train_micro_batch_size_per_gpu",
+                "gradient_accumulation_steps",
+                "train_batch_size",
+                "bf16.enabled",
+                "fp16.enabled",
+            )
+        ),
         of_key("", "deepspeed.gradient_clipping", lambda *_: "auto", _FILLED, is_default=True),
         stage_row(
             keys.STAGE,
@@ -343,7 +350,6 @@ DEEPSPEED = Section(
         _off(keys.FSDP),
         MESH,
     ),
-    environment=mesh,
 )
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 

@@ -215,8 +215,7 @@ def best_model_is_saved(file: TrainerView) -> Refused:
 )
 def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    message = of_another_model(file, WRAPPED)
-    return {message: file.uses_fsdp and message}
+    return of_another_model(file, WRAPPED) if file.uses_fsdp else {}
 
 
 @rule.unenforced(
