@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import TypeVar
 
 from planner.errors import InputError, Problem
-from planner.units import parse_count
 
 COMMAND_LINE = "command line"
 Value = TypeVar("Value")
@@ -80,6 +79,9 @@ class Problems:
 
     def count(self, option: str, text: str | None) -> int | None:
         """Read a count such as 4M, or keep what is wrong with it."""
+        # NumPy comes with it, which the command line does without until it has a question.
+        from planner.units import parse_count
+
         return self.parsed(option, text, parse_count)
 
     def finish(self) -> None:

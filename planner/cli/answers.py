@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import delayed_progress, show_as
+from planner.cli.output import delayed_progress, measuring, show_as
 from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.errors import NothingFitsError
+from planner.notes import Note, NoteKind, Problems
 from planner.query.query import Query
 
 if TYPE_CHECKING:
     from planner.answers.scale import Scaling
     from planner.answers.size import Sizing
-    from planner.notes import Note, Problems
 
 BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
@@ -31,7 +32,6 @@ def why(
     from planner.answers.whatif import Case
     from planner.answers.why import WhyDocument
     from planner.answers.why import why as explain
-    from planner.notes import Problems
     from planner.query.narrowing import fixed
     from planner.query.resolve import resolve
     from planner.report.why import print_why
@@ -78,7 +78,6 @@ def size(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
-    from planner.notes import Problems
     from planner.report.size import print_scaling, print_sizing, scale_document, size_document
     from planner.report.sizing_words import no_size
 
@@ -119,7 +118,6 @@ def _fewest(
     from planner.answers.size import Sizer, nothing_at_any_size
     from planner.answers.whatif import Case
     from planner.catalog.clusters import load_cluster_of
-    from planner.notes import Problems
     from planner.query.job import fixed_batch, growing_clusters, read_largest
     from planner.query.resolve import resolve, with_host_memory
 
@@ -162,7 +160,6 @@ def _scaling(
     from planner.answers.base import Deadline
     from planner.answers.scale import nothing_scales, scaling
     from planner.answers.whatif import Case
-    from planner.notes import Note, NoteKind, Problems
     from planner.query.job import read_clusters, weak_batch
     from planner.query.resolve import resolve, with_host_memory
 
@@ -212,9 +209,6 @@ def sensitivity(
     from planner.answers.sensitivity import SensitivityDocument
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
-    from planner.cli.output import measuring
-    from planner.errors import NothingFitsError
-    from planner.notes import Note, Problems
     from planner.query.resolve import resolve
     from planner.report.sensitivity import print_sensitivity
 

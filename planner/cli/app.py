@@ -24,7 +24,7 @@ from planner.cli import (
     sweep,
 )
 from planner.cli.options import JOBS, QuestionCommand, own_defaults
-from planner.cli.output import say
+from planner.cli.output import fail, say
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
 from planner.query.words import unknown_options
@@ -124,11 +124,9 @@ def _check_words() -> None:
     words = sys.argv[1:]
     for word in words:
         if len(word) > MAX_WORD:
-            message = f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed"
-            raise InputError.single("command line", short(word), message)
+            fail(short(word), f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed")
     if words and words[0] in DROPPED:
-        message = f"no command of its own; `{DROPPED[words[0]]}` answers"
-        raise InputError.single("command line", words[0], message)
+        fail(words[0], f"no command of its own; `{DROPPED[words[0]]}` answers")
     if problems := list(unknown_options(words)):
         raise InputError(problems)
 

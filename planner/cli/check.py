@@ -5,12 +5,14 @@ import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, say, show_as
+from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.query.query import read_options
+from planner.report.files import check_replaceable, check_writable, write_atomically
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile
@@ -68,17 +70,14 @@ def check(
     from planner.check.check import check_file
     from planner.check.folder import check_folder
     from planner.check.result import exit_code
-    from planner.cli.output import delayed_progress
     from planner.query.from_file import Request, read_assumed, read_software
-    from planner.query.query import read_options
-    from planner.report.files import check_writable, write_atomically
     from planner.report.findings import print_findings
 
     read = read_options(time_limit=time_limit, imbalance=imbalance)
     if fix:
         _check_fix(files, output_format)
     elif apply:
-        refuse("--apply", "is for --fix")
+        fail("--apply", "is for --fix")
     elif out is not None:
         check_writable(out, force=force, option="--out")
     given = Request(
@@ -139,9 +138,9 @@ def check(
 def _check_fix(files: list[str], output_format: Forms) -> None:
     """Raise InputError for what a repair cannot be of, or in."""
     if len(files) > 1:
-        refuse("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
+        fail("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
     if output_format not in ("text", "json"):
-        refuse("--format", f"{output_format} is of findings; with --fix it is text or json")
+        fail("--format", f"{output_format} is of findings; with --fix it is text or json")
 
 
 def with_settings(
@@ -194,18 +193,17 @@ def _fixed(
     """
     from planner.check.fix import fix_file, fix_plan
     from planner.check.plan import check_format_name, is_plan_file
-    from planner.cli.output import delayed_progress
     from planner.formats.format import read_source
     from planner.query.traits import software_options
     from planner.report.repair import print_repair, repair_document
 
     check_format_name(request.framework)
     if path.is_dir():
-        refuse("--fix", f"changes files, one at a time; {path} is a folder")
+        fail("--fix", f"changes files, one at a time; {path} is a folder")
     source = read_source(path)
     is_plan = is_plan_file(source, request.framework)
     if is_plan and of_job:
-        refuse(of_job[0], "is for configuration files; a plan file states its own")
+        fail(of_job[0], "is for configuration files; a plan file states its own")
     with delayed_progress() as progress:
         made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
     # ``planner plan`` with the same question.
@@ -226,18 +224,10 @@ def _fixed(
     return int(bool(made.errors_left))
 
 
-def refuse(option: str, message: str) -> NoReturn:
-    """Raise InputError about an option."""
-    from planner.errors import InputError
-
-    raise InputError.single("command line", option, message)
-
-
 def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path | None:
-    from planner.report.files import check_replaceable, check_writable
 
     if apply and out is not None:
-        refuse("--apply", "only one of --apply and --out can be given")
+        fail("--apply", "only one of --apply and --out can be given")
     if apply:
         check_replaceable(path, option="--apply")
     elif out is not None:
@@ -251,7 +241,6 @@ def _write(made: "FixedFile", text: str, target: Path) -> None:
     That is with its byte order mark, line ends, permissions and owner.
     """
     from planner.check.plan import PLAN
-    from planner.report.files import write_atomically
 
     source = Path(made.source.path)
     is_own = target.exists() and target.samefile(source)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from planner.cli import options
+from planner.cli.output import show_as
+from planner.notes import Problems
+from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from planner.answers.collective import CollectiveQuestion
-    from planner.notes import Problems
     from planner.spec.cluster import CollectiveKind
 
 ALL = "all"
@@ -52,10 +53,15 @@ def collective(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Show what a collective takes by algorithm and level, and in plans."""
-    from planner.answers.collective import collective_answer
-    from planner.cli.output import show_as
-    from planner.notes import Problems
+    from planner.answers.collective import (
+        CollectiveQuestion,
+        collective_answer,
+        most_whole_ranks,
+    )
+    from planner.catalog.clusters import load_cluster
+    from planner.collectives.algorithms import BY_NAME
     from planner.report.collective import print_collective
+    from planner.units import parse_bytes
 
     problems = Problems()
     ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
@@ -65,46 +71,6 @@ def collective(
         problems.add("COLLECTIVE", "buckets, compression and servers are of an all-reduce")
     if buckets is None and (priority or backward_s is not None):
         problems.add("--priority" if priority else "--backward-s", "needs --buckets")
-    question = _question(problems, kind.replace("-", "_"), size, cluster, algorithm, group, ways)
-    answer = collective_answer(question)
-    show_as(
-        output_format,
-        "collective",
-        lambda: answer,
-        partial(print_collective, answer, verbose=verbose),
-    )
-
-
-def _compression(problems: "Problems", text: str) -> dict[str, Any]:
-    """How gradients are compressed: the share kept of ``topk:SHARE``, or 8 bits."""
-    name, _, share = text.partition(":")
-    if text in ("", "int8"):
-        return {"compress": text}
-    try:
-        density = float(share)
-    except ValueError:
-        density = 0.0
-    if name != "topk" or not 0.0 < density <= 1.0:
-        message = f"must be int8, or topk:SHARE above 0 to 1; given {text!r}"
-        problems.add("--compress", message)
-    return {"compress": "topk", "density": density}
-
-
-def _question(
-    problems: "Problems",
-    kind: str,
-    size: str,
-    cluster: str,
-    algorithm: str,
-    group: int | None,
-    ways: dict[str, Any],
-) -> "CollectiveQuestion":
-    from planner.answers.collective import CollectiveQuestion, most_whole_ranks
-    from planner.catalog.clusters import load_cluster
-    from planner.collectives.algorithms import BY_NAME
-    from planner.spelling import did_you_mean
-    from planner.units import parse_bytes
-
     num_bytes = problems.parsed("SIZE", size, parse_bytes)
     machines = problems.read(lambda: load_cluster(cluster))
     # Given with commas; none stands for all that can do it.
@@ -128,8 +94,8 @@ def _question(
             f"the largest group that fills whole units of every level: {num_ranks:,} of "
             f"{machines.num_accelerators:,} ranks; --group takes another"
         )
-    return CollectiveQuestion(
-        kind=cast("CollectiveKind", kind),
+    question = CollectiveQuestion(
+        kind=cast("CollectiveKind", kind.replace("-", "_")),
         num_bytes=num_bytes,
         cluster=machines,
         num_ranks=num_ranks,
@@ -137,3 +103,25 @@ def _question(
         note=note,
         **ways,
     )
+    answer = collective_answer(question)
+    show_as(
+        output_format,
+        "collective",
+        lambda: answer,
+        partial(print_collective, answer, verbose=verbose),
+    )
+
+
+def _compression(problems: "Problems", text: str) -> dict[str, Any]:
+    """How gradients are compressed: the share kept of ``topk:SHARE``, or 8 bits."""
+    name, _, share = text.partition(":")
+    if text in ("", "int8"):
+        return {"compress": text}
+    try:
+        density = float(share)
+    except ValueError:
+        density = 0.0
+    if name != "topk" or not 0.0 < density <= 1.0:
+        message = f"must be int8, or topk:SHARE above 0 to 1; given {text!r}"
+        problems.add("--compress", message)
+    return {"compress": "topk", "density": density}

@@ -9,13 +9,14 @@ import typer
 
 from planner.cli import options
 from planner.cli.options import is_given
+from planner.cli.output import show_as
 from planner.cli.saved import is_plan, plan_file, refuse_question, say_drift
+from planner.notes import Note, Problems
 from planner.query.query import Query
 
 if TYPE_CHECKING:
     from planner.answers.plan_file import PlanFile
     from planner.cost.context import Context
-    from planner.notes import Note
     from planner.spec.strategy import Strategy
 
 # The former name of ``explain MODEL CLUSTER memory``.
@@ -77,7 +78,6 @@ def explain(
     )
     if item == ALIAS:
         from planner.answers.explain import MemoryDocument, memory_answer
-        from planner.cli.output import show_as
         from planner.report.explain import print_memory_answer
 
         answer = memory_answer(model_context, strategy, notes)
@@ -114,7 +114,6 @@ def _layout(
     offload_activations: str | None,
 ) -> "tuple[Context, Strategy, tuple[Note, ...]]":
     from planner.answers.layout import option_problems, requested, resolve
-    from planner.notes import Problems
     from planner.query import resolve as question
     from planner.query.narrowing import (
         one_layout,
@@ -152,7 +151,6 @@ def _print(
     context: "Context", strategy: "Strategy", item: str, file: "PlanFile | None", output_format: str
 ) -> bool:
     from planner.answers.explain import ExplainDocument
-    from planner.cli.output import show_as
     from planner.cost.estimate import estimate
     from planner.report.explain import print_explained
 

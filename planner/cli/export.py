@@ -9,9 +9,14 @@ import typer
 
 from planner.cli import options
 from planner.cli.options import is_given
-from planner.cli.output import say
+from planner.cli.output import delayed_progress, say
 from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
+from planner.errors import InputError, NothingFitsError
+from planner.notes import Problems
 from planner.query.query import Query
+from planner.query.words import SEVERAL, meant_word
+from planner.report.files import check_folder, check_writable, write_atomically, write_folder
+from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer, Plan
@@ -37,7 +42,6 @@ def emit(
     from planner.answers.plan_file import load_plan
     from planner.report.document import serialise
     from planner.report.emitted import PlanText, emit_document
-    from planner.report.files import check_folder
 
     made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
     if out is not None:
@@ -66,9 +70,6 @@ def read_target(
     """Return format and launcher by name; raises one InputError with all that is wrong."""
     from planner.formats.registry import format_names, load_format, written_names
     from planner.launchers.schedulers import load_launcher
-    from planner.notes import Problems
-    from planner.query.words import SEVERAL, meant_word
-    from planner.spelling import did_you_mean
 
     problems = Problems()
     known, written = format_names(), written_names()
@@ -112,7 +113,6 @@ def write(
     Raises ExpressError and InputError.
     """
     from planner.report.emitted import output_files
-    from planner.report.files import write_folder
 
     files = output_files(made, launcher, context, strategy, plan)
     write_folder(out, files, force=force)
@@ -155,7 +155,6 @@ def export(
 ) -> None:
     """Write a plan as one HTML page, or its iteration for Perfetto or ASTRA-sim."""
     from planner.report.emitted import PlanText
-    from planner.report.files import check_folder, check_writable
 
     is_page = to == "html"
     if to in ("chakra", "astra-sim"):
@@ -184,7 +183,6 @@ def export(
         _write_iteration(plan, query.model, to, out, force=force)
         return
     from planner.query.software import format_meant
-    from planner.report.files import write_atomically
     from planner.report.page import page_of, render_page
 
     if target is None:
@@ -202,8 +200,6 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
     """What a search of the whole space finds for the plan's question; None where nothing fits."""
     from planner.answers.base import search_context
     from planner.answers.plan import answered
-    from planner.cli.output import delayed_progress
-    from planner.errors import InputError, NothingFitsError
     from planner.query.objectives import Aim
     from planner.query.resolve import Resolved
     from planner.search.space.space import EVERYTHING
@@ -231,9 +227,7 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
     from planner.cost.stage_model import price
     from planner.cost.timeline import timeline
     from planner.cost.traffic import why_no_traffic
-    from planner.errors import InputError
-    from planner.report.astra_sim import TRACES, check_size, folder_files, is_trace
-    from planner.report.files import write_atomically, write_folder
+    from planner.report.astra_sim import TRACES, BinaryFile, check_size, folder_files
     from planner.report.trace import render_trace
 
     strategy = plan.strategy
@@ -250,7 +244,8 @@ def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: 
     drawn = timeline(subject)
     files = folder_files(plan, drawn, place)
     if to == "chakra":
-        write_folder(out, list(filter(is_trace, files)), force=force, replaces=TRACES)
+        traces = [file for file in files if isinstance(file, BinaryFile)]
+        write_folder(out, traces, force=force, replaces=TRACES)
         say(f"wrote {strategy.num_gpus} traces to {out}")
         return
     write_folder(out, files, force=force, replaces=TRACES)

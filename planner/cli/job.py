@@ -2,16 +2,15 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from planner.cli import options
+from planner.cli.output import show_as
 from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
+from planner.notes import Note, Problems
 from planner.query.query import Query
-
-if TYPE_CHECKING:
-    from planner.notes import Note
 
 
 @options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
@@ -53,8 +52,6 @@ def job(
 ) -> None:
     """Say what a whole job takes: days with failures, money, energy, checkpoints, input."""
     from planner.answers.job import Job, JobAssumptions
-    from planner.cli.output import show_as
-    from planner.notes import Problems
     from planner.report.job import job_document, print_job
     from planner.units import GB, parse_duration
 

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, say, show_as
+from planner.cli.check import with_settings
+from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.errors import InputError, PlannerError
+from planner.limits import MAX_LOG_BYTES
+from planner.notes import Problems
+from planner.query.query import read_options
+from planner.report.files import check_writable, check_yaml, write_atomically
 
 if TYPE_CHECKING:
     from planner.calibrate.figures import Base
     from planner.calibrate.rows import Machine, Table
     from planner.compare.compare import Comparison
-    from planner.notes import Problems
     from planner.query.from_file import Request
 
 
@@ -47,9 +52,7 @@ def compare(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
-    from planner.cli.check import with_settings
     from planner.query.from_file import Request, read_assumed, read_software
-    from planner.query.query import read_options
     from planner.report.measure import print_comparisons, render_comparisons_json
 
     read_options(imbalance=imbalance)
@@ -76,10 +79,8 @@ def _compared(
     logs: list[str], request: "Request", config: str | None
 ) -> "tuple[list[Comparison], Problems]":
     """Every log that can be read; what is wrong with others is said behind them."""
-    from planner.cli.output import delayed_progress
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
-    from planner.notes import Problems
     from planner.query.from_file import named
 
     named(request)
@@ -122,14 +123,12 @@ def calibrate(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Fit a cluster's figures to measurements, held to the catalog's where these say little."""
-    from planner.errors import InputError
     from planner.query.from_file import Request
-    from planner.report.files import check_yaml, write_atomically
 
     target, words = None if dry_run else out, list(given or [])
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
     if table is not None and not measure:
-        raise InputError.single("command line", "--table", "needs --measure")
+        fail("--table", "needs --measure")
     taken: tuple[str, Table] | None
     if measure:
         csv = None if dry_run else table or (out and out.with_suffix(".csv"))
@@ -162,8 +161,6 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     """The only table of the command line, taken from ``words``; else these are as they must be."""
     from planner.calibrate.rows import FIRST_LINE, read_table
     from planner.documents.file import read_text
-    from planner.errors import InputError
-    from planner.limits import MAX_LOG_BYTES
 
     if len(words) == 1 and words[0].endswith(".csv"):
         text = read_text(words[0], MAX_LOG_BYTES)
@@ -171,8 +168,7 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
             return words[0], read_table(words.pop(), text)
     if len(words) < 2:
         missing = "FILE..." if words else "CLUSTER and FILE..."
-        message = f"missing; give {missing}, a table of --measure alone, or --measure"
-        raise InputError.single("command line", missing, message)
+        fail(missing, f"missing; give {missing}, a table of --measure alone, or --measure")
     return None
 
 
@@ -194,8 +190,6 @@ def _fitted(
     from planner.calibrate.points import Point, table_points
     from planner.calibrate.read import points_of
     from planner.calibrate.write import cluster_text
-    from planner.cli.output import delayed_progress
-    from planner.notes import Problems
     from planner.report.measure import calibrate_document, print_calibration
 
     cluster, *files = words
@@ -227,8 +221,6 @@ def _measured_now(
     """
     from planner.calibrate.figures import read_base
     from planner.calibrate.rows import table_text
-    from planner.errors import PlannerError
-    from planner.report.files import check_writable, check_yaml, write_atomically
 
     is_first = os.environ.get("RANK", "0") == "0"
     try:
@@ -251,8 +243,6 @@ def _measured_now(
 
 def _measured(base: "Base | None", *, is_first: bool) -> "Table":
     from planner.calibrate.points import check_machine
-    from planner.cli.output import delayed_progress
-    from planner.errors import InputError
 
     try:
         from planner.calibrate.measure import join, leave, measure

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from planner.catalog.paths import EXAMPLE_NODE
+from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
 from planner.query.options import (
     FIXED,
@@ -207,8 +208,6 @@ def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
 
 def refuse_all(flags: Iterable[str], why: str) -> None:
     """Raise InputError with every option that is given and refused, where there is any."""
-    from planner.errors import InputError, Problem
-
     problems = [Problem(where="command line", key=flag, message=why) for flag in flags]
     if problems:
         raise InputError(problems)

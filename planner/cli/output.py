@@ -6,11 +6,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from planner.cli.options import is_given
+from planner.errors import InputError
 from planner.limits import printable
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def show_as(
         typer.echo(serialise(kind, document()))
     else:
         screen(console())
+
+
+def fail(option: str, message: str) -> NoReturn:
+    """Raise InputError about an option."""
+    raise InputError.single("command line", option, message)
 
 
 def say(text: str) -> None:

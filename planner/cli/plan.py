@@ -8,8 +8,11 @@ import typer
 
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import options
-from planner.cli.output import say
+from planner.cli.export import read_target, write
+from planner.cli.output import console, delayed_progress, fail, say, show_as, typed, writing
+from planner.notes import Problems
 from planner.query.query import Query
+from planner.report.files import check_targets, check_writable, write_atomically
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer
@@ -58,12 +61,8 @@ def plan(
 ) -> None:
     """Search all layouts, keep what fits, rank by iteration time or another objective."""
     from planner.answers.plan import answered
-    from planner.cli.export import write
-    from planner.cli.output import delayed_progress, show_as, writing
-    from planner.notes import Problems
     from planner.query.resolve import resolve
     from planner.report.emitted import PlanText
-    from planner.report.files import check_writable, write_atomically
     from planner.report.sizing_words import unmet_limits
 
     if save is not None:
@@ -123,7 +122,6 @@ def _maximize(
     from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
     from planner.answers.nothing_fits import nothing_fits
     from planner.answers.whatif import Case
-    from planner.cli.output import delayed_progress, show_as, typed
     from planner.query.resolve import resolve
     from planner.report.plan_options import largest_document, print_largest
 
@@ -157,14 +155,11 @@ def _maximize(
 
 def _print_space(resolved: "Resolved", output_format: str) -> None:
     """Show the space; raises InputError where there is no such form of it."""
-    from planner.cli.output import show_as
-    from planner.errors import InputError
     from planner.report.plan_options import print_spaces, space_document
     from planner.search.space.count import count_space
 
     if output_format == "csv":
-        message = "--space has the forms table and json; given csv"
-        raise InputError.single("command line", "--format", message)
+        fail("--format", "--space has the forms table and json; given csv")
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
     show_as(
         output_format,
@@ -178,10 +173,7 @@ def _target(
     emit: str | None, out: Path | None, launcher: str | None, *, force: bool
 ) -> "tuple[FileFormat, Launcher] | None":
     """Format and launcher that ``--emit`` asks for; raises InputError."""
-    from planner.cli.export import read_target
-    from planner.errors import InputError
     from planner.report.emitted import ALWAYS
-    from planner.report.files import check_targets
 
     if emit is None:
         given = {"--out": out, "--launcher": launcher}
@@ -190,8 +182,7 @@ def _target(
         return None
     target = read_target(emit, launcher, option="--emit", needs_out=False)
     if out is None:
-        message = "writes files, which needs a folder; give --out DIR"
-        raise InputError.single("command line", "--emit", message)
+        fail("--emit", "writes files, which needs a folder; give --out DIR")
     check_targets(out, ALWAYS, force=force)
     return target
 
@@ -200,15 +191,15 @@ def _show(
     result: "Answer", output_format: str, following: str, *, verbose: bool, show_all: bool
 ) -> None:
     from planner.answers.plan import beside_document, beside_screen
-    from planner.cli.output import console
     from planner.report.document import serialise
     from planner.report.plan import plan_document, print_answer
-    from planner.report.tables import render_csv
+    from planner.report.table import csv_text
+    from planner.report.tables import CSV_COLUMNS, rows
 
     if output_format == "json":
         typer.echo(serialise("plan", plan_document(result, beside_document(result))))
     elif output_format == "csv":
-        typer.echo(render_csv(result), nl=False)
+        typer.echo(csv_text(rows(result), CSV_COLUMNS), nl=False)
     else:
         told = beside_screen(result, verbose=verbose, show_all=show_all)
         print_answer(

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner.cli.options import is_given, refuse_all
-from planner.cli.output import say
+from planner.cli.output import delayed_progress, say
+from planner.errors import InputError
+from planner.notes import Problems
+from planner.query.options import OPTIONS
+from planner.query.query import Query
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer, Plan
     from planner.answers.plan_file import PlanFile
     from planner.formats.format import Format
-    from planner.notes import Problems
-    from planner.query.query import Query
 
 # Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
@@ -28,8 +30,6 @@ def is_plan(context: typer.Context, query: "Query") -> bool:
 
 def refuse_question(query: "Query", own: Container[str] = ()) -> None:
     """Raise InputError with every option that only a question has; ``own`` a plan takes too."""
-    from planner.query.options import OPTIONS
-
     message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
     refuse_all((OPTIONS[name].flag for name in query.given if name not in own), message)
 
@@ -37,7 +37,6 @@ def refuse_question(query: "Query", own: Container[str] = ()) -> None:
 def plan_file(path: Path) -> Path:
     """The plan file that is meant: itself, or that of a folder which ``--emit`` wrote."""
     from planner.catalog.paths import EXAMPLE_NODE
-    from planner.errors import InputError
     from planner.report.emitted import PLAN
 
     if not path.exists():
@@ -85,7 +84,6 @@ def best_of(
 ) -> "Answer":
     """The best plans of a question; raises where nothing fits, or keeps the limits."""
     from planner.answers.plan import answered
-    from planner.cli.output import delayed_progress
     from planner.query.resolve import resolve
     from planner.report.sizing_words import unmet_limits
 

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,14 @@ import typer
 
 from planner.catalog.paths import EXAMPLE_ACCELERATOR
 from planner.cli import options
-from planner.cli.output import say
-from planner.errors import InputError
+from planner.cli.output import console, fail, say
+from planner.notes import Problems
+from planner.report.files import check_yaml, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from planner.catalog.detect import Choice, Machine
+    from planner.catalog.detect import Choice
 
 show_app = typer.Typer(
     name="show",
@@ -40,8 +42,6 @@ def _shown(
     rows: str = "",
 ) -> None:
     """An answer in the form asked for; as CSV its rows, or those of its field ``rows``."""
-    from planner.cli.output import console
-
     if form == "json":
         from planner.report.document import serialise
 
@@ -199,22 +199,12 @@ def hardware(
     if detect or from_files:
         from planner.catalog.detect import Choice
 
-        choice = Choice(accelerator=accelerator, partition=partition)
-        from planner.report.files import check_yaml
-
-        files = [*from_files, *(names or [])] if from_files else []
-        # Refused before any tool is run.
         if names and not from_files:
-            message = f"--detect takes no name; given {', '.join(names)}"
-            raise InputError.single("command line", "NAME", message)
+            fail("NAME", f"--detect takes no name; given {', '.join(names)}")
         check_yaml(out, force=force)
-        machine = _merged([Path(file) for file in files], choice, detect=detect)
-        # The command as it can be repeated.
-        command = ["planner", "show", "hardware", *(["--detect"] if detect else [])]
-        command += ["--from", *files] if files else []
-        command += ["--accelerator", accelerator] if accelerator else []
-        command += ["--partition", partition] if partition else []
-        _write(machine, out, shlex.join(command), output_format)
+        files = [*from_files, *(names or [])] if from_files else []
+        choice = Choice(accelerator=accelerator, partition=partition)
+        _detect(files, choice, out, output_format, on_host=detect)
         return
     alone = {"--out": out, "--accelerator": accelerator, "--partition": partition}
     options.refuse_all(
@@ -232,36 +222,34 @@ def hardware(
         _shown(kind, found, output_format, print_hardware_entry, rows)
         return
     if output_format == "csv":
-        message = "of one entry only: those of several kinds have different columns"
-        raise InputError.single("command line", "--format csv", message)
+        fail("--format csv", "of one entry only: those of several kinds have different columns")
     most = MOST if output_format == "table" and not list_all else None
     _shown("hardware", show.hardware(words, most), output_format, print_hardware)
 
 
-def _merged(files: list[Path], choice: "Choice", *, detect: bool) -> "Machine":
-    """All sources read, their problems raised together, and one machine made of them."""
-    from planner.catalog.detect import merge
+def _detect(
+    files: list[str], choice: "Choice", out: Path | None, form: str, *, on_host: bool
+) -> None:
+    """One machine of all sources: its cluster file written, else shown, and what was seen."""
+    from planner.answers.show import Detected
+    from planner.catalog.detect import cluster_text, merge
     from planner.catalog.observe import Source, ask_host, read_source
-    from planner.notes import Problems
+    from planner.report.show import print_detected
 
     problems, sources = Problems(), list[Source]()
     for file in files:
-        if source := problems.read(lambda file=file: read_source(file)):  # type: ignore[misc]
+        if source := problems.read(partial(read_source, Path(file))):
             sources.append(source)
-    if detect:
+    if on_host:
         sources += problems.read(ask_host) or []
     problems.finish()
-    return merge(sources, choice)
-
-
-def _write(machine: "Machine", out: Path | None, command: str, form: str) -> None:
-    """Write the file and show what was seen; without ``out``, the cluster file itself."""
-    from planner.answers.show import Detected
-    from planner.catalog.detect import cluster_text
-    from planner.report.files import write_atomically
-    from planner.report.show import print_detected
-
-    text = cluster_text(machine, command)
+    machine = merge(sources, choice)
+    # The command as it can be repeated.
+    command = ["planner", "show", "hardware", *(["--detect"] if on_host else [])]
+    command += ["--from", *files] if files else []
+    command += ["--accelerator", choice.accelerator] if choice.accelerator else []
+    command += ["--partition", choice.partition] if choice.partition else []
+    text = cluster_text(machine, shlex.join(command))
     if out is not None:
         write_atomically(out, text, option="--out")
     if out is None and form == "table":

@@ -10,7 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from planner.cli import options
-from planner.cli.output import say
+from planner.cli.output import console, delayed_progress, fail, say
+from planner.errors import InputError
+from planner.report.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,10 +68,7 @@ def run(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
-    from planner.cli.output import console
-    from planner.errors import InputError
     from planner.report.document import serialise
-    from planner.report.files import write_atomically
     from planner.report.sweep import outcome, print_outcome
     from planner.sweep.run import (
         FAILED,
@@ -83,8 +82,7 @@ def run(
     from planner.sweep.sweep import check_values, read_sweep
 
     if ray is not None and workers is not None:
-        message = "is of this machine; a Ray cluster has its own"
-        raise InputError.single("command line", "--workers", message)
+        fail("--workers", "is of this machine; a Ray cluster has its own")
     sweep = read_sweep(file)
     if len(sweep) > max_cells:
         message = (
@@ -127,8 +125,6 @@ def run(
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Raise InputError unless the results can be written; those of a sweep are replaced."""
-    from planner.errors import InputError
-    from planner.report.files import check_writable
     from planner.sweep.run import read_results
 
     check_writable(target, force=True, option="--out")
@@ -144,8 +140,6 @@ def _check_target(target: Path, *, force: bool) -> None:
 @contextmanager
 def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
     import time
-
-    from planner.cli.output import delayed_progress
 
     started_s = said_s = time.monotonic()
     with delayed_progress() as bar:
@@ -191,8 +185,6 @@ def show(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """Show the best cells of a result, and where along an option the best changes."""
-    from planner.cli.output import console
-    from planner.report.files import check_writable, write_atomically
     from planner.report.sweep import print_show, render_show_csv, render_show_json
     from planner.sweep.run import read_results
     from planner.sweep.winners import winners

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from planner.answers.plan import answered
 from planner.answers.why import Side, Versus
-from planner.errors import InputError, NothingFitsError
+from planner.cli.output import fail
+from planner.errors import NothingFitsError
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -14,7 +15,6 @@ from planner.search.search import Progress
 from planner.search.space.vocabulary import ALIASES
 from planner.spelling import did_you_mean
 
-OPTION = "--versus"
 MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")
 # Options that change what is shown, or how it is found.
 LEFT_OUT = ("like", "fix", "frontier", "pareto", "objective", "time_limit")
@@ -28,8 +28,7 @@ def otherwise(query: Query, text: str) -> Query:
     for member in MEMBERS.split(text):
         key, equals, value = (part.strip() for part in member.partition("="))
         if not equals or not value:
-            message = f"must be KEY=VALUE such as precision=fp8 or cp=1; given {member!r}"
-            raise InputError.single("command line", OPTION, message)
+            fail("--versus", f"must be KEY=VALUE such as precision=fp8 or cp=1; given {member!r}")
         query = _changed(query, key.lower().replace("-", "_"), value)
     return query
 
@@ -38,7 +37,7 @@ def _changed(query: Query, key: str, value: str) -> Query:
     """The question with one option said otherwise; what may be repeated is said beside."""
     if key not in WORDS:
         hint = did_you_mean(key, WORDS) or f"known are {', '.join(WORDS)}"
-        raise InputError.single("command line", OPTION, f"nothing is called {key!r}. {hint}")
+        fail("--versus", f"nothing is called {key!r}. {hint}")
     name = {**ALIASES, **SPELLED}.get(key, key)
     if name in PLACES:
         return query.with_(**{name: value})

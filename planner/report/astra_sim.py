@@ -37,7 +37,7 @@ Dimension = tuple[str, int, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryFile(OutputFile):
-    """A file that is no text."""
+    """The trace of a rank, which is no text."""
 
     text: str = ""
     data: bytes
@@ -46,11 +46,6 @@ class BinaryFile(OutputFile):
     def content(self) -> bytes:
         """What is written."""
         return self.data
-
-
-def is_trace(file: OutputFile) -> bool:
-    """Whether a file of the folder is the trace of a rank."""
-    return isinstance(file, BinaryFile)
 
 
 def check_size(strategy: Strategy, place: str) -> None:

@@ -103,12 +103,6 @@ class Panel:
         """Where so many bytes are drawn."""
         return self.floor - num_bytes * PANEL / (1.06 * self.most)
 
-    def frame(self, window: Window) -> Iterator[str]:
-        """The floor, and a dashed line at what the device has."""
-        left, right, top = window.x(window.start_s), window.x(window.end_s), self.y(self.most)
-        yield _line([(left, top), (right, top)], "stroke:var(--limit);stroke-dasharray:5 4")
-        yield _line([(left, self.floor), (right, self.floor)], "stroke:var(--rule)")
-
 
 def _svg(width: float, height: float, parts: Iterable[str], title: str) -> str:
     attributes = f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}"'
@@ -309,8 +303,11 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
             opacity = 1.0 - 0.75 * each.stage / len(curves)
             style = f"stroke:var(--accent);opacity:{opacity:.2f}"
             parts.append(_line(_steps(each, each.total_bytes, panels[-1], window), style))
+        left, right = window.x(window.start_s), window.x(window.end_s)
         for panel in panels:
-            parts += panel.frame(window)
+            top, dashed = panel.y(hbm_bytes), "stroke:var(--limit);stroke-dasharray:5 4"
+            parts.append(_line([(left, top), (right, top)], dashed))
+            parts.append(_line([(left, panel.floor), (right, panel.floor)], "stroke:var(--rule)"))
         parts += _time_axis(window, panels[-1].floor + 16.0)
     title = "What every pipeline stage does during one iteration, and its HBM"
     times = [stage_seconds(found, stage) for stage in range(len(stages))]

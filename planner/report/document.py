@@ -60,18 +60,14 @@ KINDS = {
 }
 
 
-def head(kind: str) -> dict[str, Any]:
-    """What every document begins with."""
+def document(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> dict[str, Any]:
+    """A document as plain data: its head, and a body of plain data or a row."""
     return {
         "schema": kind,
         "schema_version": KINDS[kind].version,
         "planner_version": __version__,
+        **(asdict(body) if is_dataclass(body) else body),
     }
-
-
-def document(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> dict[str, Any]:
-    """A document as plain data: its head, and a body of plain data or a row."""
-    return head(kind) | (asdict(body) if is_dataclass(body) else dict(body))
 
 
 def serialise(kind: str, body: "Mapping[str, Any] | DataclassInstance") -> str:

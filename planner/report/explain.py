@@ -248,13 +248,15 @@ def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
         share = f"{size / ledger.peak_bytes:.1%}"
         said = ", ".join(words) if len(parts) > 1 else ""
         rows.append((head.replace("_", " "), format_bytes(size), share, said))
-    columns: list[Column[Sequence[str]]] = [
-        Column("", itemgetter(0), right=False),
-        Column("", itemgetter(1)),
-        Column("", itemgetter(2)),
-        Column("", itemgetter(3), right=False, wraps=True),
-    ]
-    return Table(rows, columns)
+    return Table[Sequence[str]](
+        rows,
+        [
+            Column("", itemgetter(0), right=False),
+            Column("", itemgetter(1)),
+            Column("", itemgetter(2)),
+            Column("", itemgetter(3), right=False, wraps=True),
+        ],
+    )
 
 
 def print_memory_answer(

@@ -10,9 +10,12 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from planner.errors import InputError, Problem
-from planner.formats.format import OutputFile
+
+if TYPE_CHECKING:
+    from planner.formats.format import OutputFile
 
 # Of the system, of links that lead in a circle, of a NUL or what is no UTF-8 in a path.
 WRITE_ERRORS = (OSError, RuntimeError, ValueError)
@@ -150,7 +153,7 @@ def _move(moves: Iterable[tuple[Path, Path]]) -> None:
 
 
 def write_folder(
-    folder: Path, files: Sequence[OutputFile], *, force: bool, replaces: str = ""
+    folder: Path, files: "Sequence[OutputFile]", *, force: bool, replaces: str = ""
 ) -> None:
     """Write all files or none; raises InputError with every file that is in the way.
 

@@ -97,7 +97,16 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
             line.append(f" {finding.key}" if finding.key else "")
             message = Padding(Text(finding.message), (0, 0, 0, 4), expand=False)
             show(console, line, message)
-        show(console, *(Padding(Text(text, "dim"), (0, 0, 0, 2)) for text in _figures(result)))
+        # Where the layout is legal: what was assumed, time and memory.
+        if made := result.figures:
+            figures = (
+                f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} "
+                f"tokens/s, {format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} "
+                f"on {format_stage(made.peak_stage, made.num_stages)}"
+            )
+            assumed = f"assumed: {', '.join(result.assumed)}" if result.assumed else ""
+            lines = filter(None, (assumed, figures))
+            show(console, *(Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in lines))
     show(console, Text(summary(results), _style(counts(results))))
 
 
@@ -109,20 +118,6 @@ def render_text(results: Sequence[FileResult]) -> str:
     with console.capture() as captured:
         print_findings(results, console)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def _figures(result: FileResult) -> list[str]:
-    """What was assumed, time and memory, where the layout is legal."""
-    made = result.figures
-    if made is None:
-        return []
-    assumed = [f"assumed: {', '.join(result.assumed)}"] if result.assumed else []
-    layout = (
-        f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} tokens/s, "
-        f"{format_bytes(made.peak_bytes)} of {format_bytes(made.usable_bytes)} on "
-        f"{format_stage(made.peak_stage, made.num_stages)}"
-    )
-    return [*assumed, layout]
 
 
 def render_json(results: Sequence[FileResult]) -> str:

@@ -20,7 +20,6 @@ from planner.report.words import inputs_line, layout_words, note_lines
 from planner.units import format_seconds
 
 NEAR = 1.1  # a factor of figures; who wins within it is the verdict
-TITLES = ("/ 2", "- 10%", "+ 10%", "x 2")
 
 
 def _value(figure: Parameter, factor: float = 1.0) -> str:
@@ -100,16 +99,18 @@ def _table(result: Sensitivity) -> Table[ParameterSweep]:
 
         return Column(title, text)
 
-    columns: list[Column[ParameterSweep]] = [
-        Column("figure", lambda one: one.figure.title, right=False),
-        Column("now", lambda one: _value(one.figure)),
-        *map(factor_column, FACTORS, TITLES),
-        Column(
-            "per 1%",
-            lambda one: "-" if one.elasticity is None else f"{one.elasticity:+.2f}%",
-        ),
-    ]
-    return Table([one for one in result.responses if one.matters], columns)
+    return Table[ParameterSweep](
+        [one for one in result.responses if one.matters],
+        [
+            Column("figure", lambda one: one.figure.title, right=False),
+            Column("now", lambda one: _value(one.figure)),
+            *map(factor_column, FACTORS, ("/ 2", "- 10%", "+ 10%", "x 2")),
+            Column(
+                "per 1%",
+                lambda one: "-" if one.elasticity is None else f"{one.elasticity:+.2f}%",
+            ),
+        ],
+    )
 
 
 def print_sensitivity(

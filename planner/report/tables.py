@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from planner.answers.base import Answer, Plan
 from planner.answers.rows import PlanRow
 from planner.query.objectives import AMOUNTS, JobLimits
-from planner.report.table import Column, Table, csv_text, differing, fitting_table
+from planner.report.table import Column, Table, differing, fitting_table
 from planner.report.words import days, range_text
 from planner.spec.strategy import FIELDS, GPU_DEGREES, OFFLOAD_POLICIES, SHOWN_DEGREES, Strategy
 from planner.units import GIB, format_count, format_seconds
@@ -239,8 +239,3 @@ def rows(answer: Answer) -> Iterator[dict[str, Any]]:
                 if isinstance(value, list):
                     known[name] = " ".join(map(str, value))
             yield {name: known[name] for name in CSV_COLUMNS}
-
-
-def render_csv(answer: Answer) -> str:
-    """All tables of the answer as CSV with a header."""
-    return csv_text(rows(answer), CSV_COLUMNS)

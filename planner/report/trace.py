@@ -27,11 +27,6 @@ Event = dict[str, Any]
 PROCESS = 0
 
 
-def first_rank(strategy: Strategy, stage: int) -> int:
-    """The lowest global rank of a stage."""
-    return stage_ranks(strategy, stage)[0]
-
-
 def _event(kind: str, name: str, rank: int, args: Event, **more: object) -> Event:
     return {"name": name, "ph": kind, "pid": PROCESS, "tid": rank, "args": args, **more}
 
@@ -91,9 +86,9 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
     stages, same = found.timeline.stages, strategy.num_gpus // strategy.pp
     alike = f" and {same - 1} alike" if same > 1 else ""
     whole = {"name": "one iteration"}
-    yield _event("M", "process_name", first_rank(strategy, 0), whole)
+    yield _event("M", "process_name", stage_ranks(strategy, 0)[0], whole)
     for stage, slices in enumerate(stages):
-        rank, layers = first_rank(strategy, stage), strategy.layers_per_stage[stage]
+        rank, layers = stage_ranks(strategy, stage)[0], strategy.layers_per_stage[stage]
         name = f"stage {stage}: {layers} layers (rank {rank}{alike})"
         yield _event("M", "thread_name", rank, {"name": name})
         events = (event for each in slices for event in _slice_events(rank, each))

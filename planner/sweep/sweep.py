@@ -38,13 +38,13 @@ class Cell:
 
     values: tuple[Value, ...]  # by axis
     query: Query
-    shown: tuple[str, str]  # model and cluster as the file names them
 
     @property
     def command(self) -> str:
         """The command line that asks it."""
         _, _, *options = self.query.words()
-        return shlex.join(["planner", "plan", *self.shown, *options])
+        # Model and cluster as the file names them.
+        return shlex.join(["planner", "plan", *map(str, self.values[: len(PLACES)]), *options])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +74,7 @@ class Sweep:
         names = [axes_by_name()[axis.name].name for axis in self.axes[len(PLACES) :]]
         said = {name: value for name, value in zip(names, options, strict=True) if value != ()}
         values = tuple(axis.values[place] for axis, place in chosen)
-        return Cell(
-            values=values,
-            query=Query.of(model, cluster, **said),
-            shown=(str(values[0]), str(values[1])),
-        )
+        return Cell(values=values, query=Query.of(model, cluster, **said))
 
 
 @cache

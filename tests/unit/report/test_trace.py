@@ -13,7 +13,8 @@ from planner.answers.execution import MAX_PASSES, iteration, too_long
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.report.trace import first_rank, render_trace
+from planner.cost.topology import stage_ranks
+from planner.report.trace import render_trace
 
 Contexts = Callable[..., Context]
 REQUIRED = {
@@ -113,11 +114,11 @@ def test_stages_are_named_with_their_first_rank(plan: Plan, document: dict[str, 
     names = {
         e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"
     }
-    assert tuple(first_rank(plan.strategy, stage) for stage in range(4)) == RANKS
+    assert tuple(stage_ranks(plan.strategy, stage)[0] for stage in range(4)) == RANKS
     assert tuple(names) == RANKS
     assert names[4] == "stage 1: 8 layers (rank 4 and 3 alike)"
     inner = replace(plan.strategy, placement="tp-cp-ep-pp-dp")
-    assert [first_rank(inner, stage) for stage in range(4)] == [0, 2, 4, 6]
+    assert [stage_ranks(inner, stage)[0] for stage in range(4)] == [0, 2, 4, 6]
 
 
 def test_names_of_models_stay_inside_their_strings(plan: Plan) -> None:
