@@ -96,7 +96,15 @@ def known(base: Base, key: str) -> Figure | None:
     scale = 4.0 if key.endswith("_us") else 1.0
     if given is not None:
         return Figure(key, given, scale * BY_BASIS["given"], basis="given")
-    section: Any = _file(base, part)
+    # the raw file of the part, or the section of the cluster file that states it whole
+    named = base.raw["node"]
+    file = None if isinstance(named, Mapping) else find_file("nodes", str(named))
+    section: Any = load_yaml(file) if file else named
+    if part != "node":
+        section = base.raw.get(part) or section[part]
+    if not isinstance(section, Mapping):
+        kind: Kind = "accelerators" if part == "accelerator" else "fabrics"
+        section = load_yaml(find_file(kind, str(section), file, part))
     for step in path:
         section = section.get(step) if isinstance(section, Mapping) else None
     # nodes that state no processor are priced with the usual one
@@ -111,18 +119,6 @@ def known(base: Base, key: str) -> Figure | None:
         # Standard deviations between the slowest and the fastest machine that the catalog states.
         deviation = math.log(gemm.fastest / gemm.slowest) / 4.0
     return Figure(key, float(section["value"]), deviation, basis=basis)
-
-
-def _file(base: Base, part: str) -> Mapping[str, Any]:
-    """The raw file of a part, or the section of the cluster file that states it whole."""
-    named = base.raw["node"]
-    path = None if isinstance(named, Mapping) else find_file("nodes", str(named))
-    node: Mapping[str, Any] = load_yaml(path) if path else named
-    own = node if part == "node" else base.raw.get(part) or node[part]
-    if isinstance(own, Mapping):
-        return own
-    kind: Kind = "accelerators" if part == "accelerator" else "fabrics"
-    return load_yaml(find_file(kind, str(own), path, part))
 
 
 FIGURES: Mapping[str, tuple[str, ...]] = {

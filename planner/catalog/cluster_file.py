@@ -66,15 +66,6 @@ class ClusterLevel(Strict):
     oversubscription: Annotated[float, Field(ge=1, le=100_000)] | None = None
     reduces_in_network: bool | None = None
 
-    def raw(self) -> dict[str, Any]:
-        """Return the level as raw data of a fabric file, sourced to the user."""
-        given = self.model_dump(exclude_none=True, exclude={"name"})
-        figures = {
-            key: {"value": value, "basis": "given", "source": "given"}
-            for key, value in given.items()
-        }
-        return {"name": self.name, **figures}
-
 
 class ClusterFile(Strict):
     """``count`` times ``node``; names of the catalog, or paths beside the cluster file.
@@ -117,7 +108,11 @@ class Overrides:
                 section.pop("sustained_fastest_fraction", None)
             changed.setdefault("sources", {})["given"] = {"path": self.where}
         if part == "fabric" and self.levels:
-            changed["levels"] = [level.raw() for level in self.levels]
+            levels = [level.model_dump(exclude_none=True) for level in self.levels]
+            for level in levels:
+                for key in level.keys() - {"name"}:
+                    level[key] = {"value": level[key], "basis": "given", "source": "given"}
+            changed["levels"] = levels
             changed.setdefault("sources", {})["given"] = {"path": self.where}
         return changed
 

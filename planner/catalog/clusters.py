@@ -18,6 +18,7 @@ from planner.catalog.hardware import (
     join_node,
     level_problems,
     list_names,
+    load_file,
 )
 from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
@@ -200,8 +201,7 @@ def is_counted(argument: str) -> bool:
 
 def _from_preset(argument: str, count: int | None) -> ClusterSpec:
     """All nodes of a machine of the catalog, or some of them."""
-    path = find_file("clusters", argument)
-    file = checked(PresetFile, load_yaml(path), str(path))
+    path, file = load_file(PresetFile, "clusters", argument)
     whole = file.num_nodes.value
     if count is not None and count > whole:
         message = f"{path.stem} has {whole:,} nodes; given {count:,}"
@@ -213,8 +213,8 @@ def _from_preset(argument: str, count: int | None) -> ClusterSpec:
 
 
 def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
-    path = find_file("accelerators", accelerator)
-    usual = checked(AcceleratorFile, load_yaml(path), str(path)).usual_node
+    path, file = load_file(AcceleratorFile, "accelerators", accelerator)
+    usual = file.usual_node
     if usual is None:
         message = f"{accelerator} has no usual node; name a node: {count}xNODE"
         raise InputError.single("cluster", f"{count}x{accelerator}", message)

@@ -18,6 +18,7 @@ from planner.catalog.hardware import (
     detection_rules,
     find_file,
     list_names,
+    load_file,
     resolve_alias,
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
@@ -97,8 +98,7 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
                 problems.found.append(Problem(where=where, key=what, message=message))
     problems.finish()
     accelerator = _accelerator(observations, choice)
-    path = find_file("accelerators", accelerator)
-    file = checked(AcceleratorFile, load_yaml(path), str(path))
+    _, file = load_file(AcceleratorFile, "accelerators", accelerator)
     num_gpus = _first(observations, "num_gpus")
     name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
     overrides = tuple(_overrides(observations, file, node))

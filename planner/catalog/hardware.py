@@ -48,17 +48,15 @@ def list_names(kind: Kind) -> list[str]:
 
 def load_accelerator(argument: str | Path) -> AcceleratorSpec:
     """Return the accelerator of this name, alias or YAML file."""
-    path = find_file("accelerators", argument)
-    file = checked(AcceleratorFile, load_yaml(path), str(path))
+    path, file = load_file(AcceleratorFile, "accelerators", argument)
     return to_accelerator(file, name_of(path.stem), str(path))
 
 
 def load_node(argument: str | Path) -> NodeSpec:
     """Return the node of this name, alias or YAML file, with its accelerator."""
-    path = find_file("nodes", argument)
-    node = checked(NodeFile, load_yaml(path), str(path))
-    accelerator_path = find_file("accelerators", node.accelerator, path, "accelerator")
-    accelerator = checked(AcceleratorFile, load_yaml(accelerator_path), str(accelerator_path))
+    path, node = load_file(NodeFile, "nodes", argument)
+    named = (node.accelerator, path, "accelerator")
+    accelerator_path, accelerator = load_file(AcceleratorFile, "accelerators", *named)
     own = name_of(accelerator_path.stem)
     return join_node(node, name_of(path.stem), accelerator, own, str(accelerator_path))
 
@@ -117,6 +115,14 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
     known = [*list_names(kind), *aliases()[kind]]
     where = str(beside) if beside else kind
     raise unknown_name(kind.removesuffix("s"), str(argument), known, where, key or str(argument))
+
+
+def load_file(
+    schema: type[File], kind: Kind, argument: str | Path, beside: Path | None = None, key: str = ""
+) -> tuple[Path, File]:
+    """Return the file of a name, alias or path, and what it holds."""
+    path = find_file(kind, argument, beside, key)
+    return path, checked(schema, load_yaml(path), str(path))
 
 
 def resolve_alias(kind: Kind, name: str) -> str:
@@ -262,8 +268,7 @@ def describe_hardware(name: str) -> HardwareDetails:
 
 def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
     """Return what the catalog says of an entry of a kind."""
-    path = find_file(kind, argument)
-    file: HardwareFile = checked(_SCHEMAS[KINDS.index(kind)], load_yaml(path), str(path))
+    path, file = load_file(_SCHEMAS[KINDS.index(kind)], kind, argument)
     texts = {
         key: str(value)
         for key, value in file

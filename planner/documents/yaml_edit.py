@@ -66,9 +66,15 @@ def _with(where: str, text: str, root: Node | None, path: Path, value: object) -
     for depth, name in enumerate(path):
         is_null = parent is not None and parent.kind == "scalar" and parent.value is None
         if parent is None or (is_null and not parent.is_anchored):
-            return (
-                _NOTHING if value is REMOVED else _filled(text, parent, path[depth:], value, depth)
-            )
+            if value is REMOVED:
+                return _NOTHING
+            # a mapping is made where there is nothing, or null
+            is_empty = parent is None or parent.start == parent.end
+            if parent is None or (depth == 0 and is_empty):
+                return _inserted(text, len(text), _block_lines(path[depth:], value, 0))
+            space = " " if is_empty else ""
+            made = f"{space}{{{_flow_pair(path[depth:], value)}}}"
+            return parent.start, parent.end, made
         if parent.kind != "mapping":
             raise InputError.single(
                 f"{where}:{parent.line}", ".".join(map(str, path[:depth])), "is no mapping"
@@ -152,14 +158,6 @@ def _added(text: str, mapping: Node, path: Path, value: object) -> Splice:
         return place, place, _flow_pair(path, value)
     place = _end(mapping.pairs[-1][1])
     return place, place, f", {_flow_pair(path, value)}"
-
-
-def _filled(text: str, empty: Node | None, path: Path, value: object, depth: int) -> Splice:
-    """Make a mapping where there is nothing or null."""
-    if empty is None or (depth == 0 and empty.start == empty.end):
-        return _inserted(text, len(text), _block_lines(path, value, 0))
-    space = " " if empty.start == empty.end else ""
-    return empty.start, empty.end, f"{space}{{{_flow_pair(path, value)}}}"
 
 
 def _without(text: str, mapping: Node, pair: tuple[Node, Node]) -> Splice:

@@ -7,7 +7,7 @@ are those of docs/source/compute/show-gpus-all.txt.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -83,15 +83,16 @@ SLURM = Launcher(
 )
 
 
-def _kubernetes_problems(context: Context, strategy: Strategy) -> list[str]:
-    """Why no TrainJob can hold a plan: its hosts, or accelerators without a resource name."""
-    found, accelerator = host_problems(context, strategy), context.cluster.accelerator
-    if not accelerator.kubernetes_resource:
-        found.append(
-            f"kubernetes: no resource name is known for the accelerator {accelerator.name}; "
-            "its device plugin's is kubernetes_resource of its file"
-        )
-    return found
+def _named(key: str, message: str) -> Callable[[Context, Strategy], list[str]]:
+    """Why a plan cannot be started: its hosts, or an accelerator whose file lacks a key."""
+
+    def problems(context: Context, strategy: Strategy) -> list[str]:
+        found, accelerator = host_problems(context, strategy), context.cluster.accelerator
+        if not getattr(accelerator, key):
+            found.append(message.format(accelerator.name))
+        return found
+
+    return problems
 
 
 def _here_document(file: OutputFile) -> str:
@@ -172,7 +173,11 @@ exec bash {SCRIPT}
 
 KUBERNETES = Launcher(
     name="kubernetes",
-    problems=_kubernetes_problems,
+    problems=_named(
+        "kubernetes_resource",
+        "kubernetes: no resource name is known for the accelerator {}; "
+        "its device plugin's is kubernetes_resource of its file",
+    ),
     files=_kubernetes_files,
     start=(
         "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before that "
@@ -183,17 +188,6 @@ KUBERNETES = Launcher(
         "Network Operator gives; your device plugin may give another."
     ),
 )
-
-
-def _skypilot_problems(context: Context, strategy: Strategy) -> list[str]:
-    """Why SkyPilot cannot rent what a plan needs: its hosts, or its accelerator."""
-    found, accelerator = host_problems(context, strategy), context.cluster.accelerator
-    if not accelerator.skypilot_name:
-        found.append(
-            f"skypilot: it has no name for the accelerator {accelerator.name}; "
-            "where it has one, that is skypilot_name of its file"
-        )
-    return found
 
 
 def _skypilot_files(
@@ -222,7 +216,11 @@ exec bash {SCRIPT}
 
 SKYPILOT = Launcher(
     name="skypilot",
-    problems=_skypilot_problems,
+    problems=_named(
+        "skypilot_name",
+        "skypilot: it has no name for the accelerator {}; "
+        "where it has one, that is skypilot_name of its file",
+    ),
     files=_skypilot_files,
     start=(
         "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every variable "
