@@ -4,9 +4,9 @@ A group has ``members[l]`` units of level l in every unit of level l + 1. Below 
 holds ``below`` ranks, with it ``upto`` ranks; n in all. Each rank has its own port at each level.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 
@@ -90,16 +90,6 @@ class _Level:
         ``1/below`` at the outermost level, where the ring closes. All levels make one.
         """
         return 1.0 / self.below - (1.0 / self.upto if self.upto < self.num_ranks else 0.0)
-
-
-def _levels(levels: Sequence[GroupLevel]) -> list[_Level]:
-    upto = list(accumulate((level.members for level in levels), lambda a, b: a * b))
-    below = [1, *upto[:-1]]
-    adds = [any(level.reduces_in_network for level in levels[:i]) for i in range(len(levels))]
-    return [
-        _Level(level=level, below=b, upto=u, num_ranks=upto[-1], adds_below=a)
-        for level, b, u, a in zip(levels, below, upto, adds, strict=True)
-    ]
 
 
 def _around(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
@@ -255,8 +245,17 @@ def on_levels(
     levels at once: the slowest one counts. The others run level by level: the sum. The functions
     of this module give each share.
     """
-    placement = BY_NAME[name].placement
-    places = [_as_met(name, at) for at in _levels(levels)]
+    placement, below, places = BY_NAME[name].placement, 1, list[_Level]()
+    for number, level in enumerate(levels):
+        at = _Level(
+            level=level,
+            below=below,
+            upto=below * level.members,
+            num_ranks=math.prod(each.members for each in levels),
+            adds_below=any(each.reduces_in_network for each in levels[:number]),
+        )
+        places.append(_as_met(name, at))
+        below = at.upto
     shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
     times = [share.time_s for share in shares]
     rounds = [share.rounds for share in shares]

@@ -379,35 +379,35 @@ class LayerPasses:
     """The part of the forward that selective recomputation repeats."""
 
 
-def _passes(group: LayerGroup, setting: Setting) -> LayerPasses:
-    """Passes of one layer of a kind: overlapped, then held up by their launches."""
-    priced = [(op, op_forward(op, setting)) for op in group.ops]
-    forward = add_items(*(items for _, items in priced))
-    backward = add_items(*(op_backward(op, setting) for op in group.ops))
-    forward, backward = _with_expert_overlap(group, forward, backward, setting)
-    spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
-    passes = (forward, backward, add_items(forward, *spared))
-    waits = host_waits(group, setting.traits)
-    op_s = [exposed_s(items) for _, items in priced] if waits else []
-    forward, backward, repeated = _with_launches(group, passes, setting, op_s)
-    return LayerPasses(
-        forward=forward,
-        backward=backward,
-        repeated=repeated,
-        selective=add_items(
-            *(
-                scale_items(items, op.selective_fraction)
-                for op, items in priced
-                if np.any(op.selective_fraction)
-            )
-        ),
-    )
-
-
 def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:
-    """Price the passes of every kind of layer, averaged over the layers."""
-    passes = [_passes(kind, setting) for kind in kinds]
-    total = sum(kind.num_layers for kind in kinds)
+    """Price the passes of every kind of layer, averaged over the layers.
+
+    Each overlapped, then held up by its launches.
+    """
+    passes, total = list[LayerPasses](), sum(kind.num_layers for kind in kinds)
+    for kind in kinds:
+        priced = [(op, op_forward(op, setting)) for op in kind.ops]
+        forward = add_items(*(items for _, items in priced))
+        backward = add_items(*(op_backward(op, setting) for op in kind.ops))
+        forward, backward = _with_expert_overlap(kind, forward, backward, setting)
+        spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
+        bare = (forward, backward, add_items(forward, *spared))
+        waits = host_waits(kind, setting.traits)
+        op_s = [exposed_s(items) for _, items in priced] if waits else []
+        forward, backward, repeated = _with_launches(kind, bare, setting, op_s)
+        selected = [
+            scale_items(items, op.selective_fraction)
+            for op, items in priced
+            if np.any(op.selective_fraction)
+        ]
+        passes.append(
+            LayerPasses(
+                forward=forward,
+                backward=backward,
+                repeated=repeated,
+                selective=add_items(*selected),
+            )
+        )
     shares = [kind.num_layers / total for kind in kinds]
     return LayerPasses(
         **{

@@ -231,25 +231,6 @@ def exchange_start_s(num_bytes: Array, group: Group) -> Array:
     return np.where(crosses, EXCHANGE_START_S, 0.0)
 
 
-def _across_s(
-    collective: Collective, num_bytes: Array, group: Group, cluster: ClusterSpec
-) -> Array:
-    """A collective that spans domains: ring; for all-reduce the tree or the switches if faster."""
-    bandwidth = fabric_bytes_per_s(group, cluster)
-    hops = _fabric_hops_s(group, cluster) + domain_hops_s(group, cluster)
-    seconds = ring_s(collective, num_bytes, group.size, hops, bandwidth)
-    if collective == "all_reduce":
-        depth = _fabric_depth_s(group, cluster)
-        seconds = np.minimum(seconds, tree_all_reduce_s(num_bytes, depth, bandwidth))
-        if cluster.domain.reduces_in_network:
-            nvls = _switched_domain_all_reduce_s(num_bytes, group, cluster)
-            seconds = np.minimum(seconds, nvls)
-        if all(level.reduces_in_network for level in cluster.levels[group.domain + 1 :]):
-            switches = _in_network_all_reduce_s(num_bytes, group, cluster)
-            seconds = np.minimum(seconds, switches)
-    return seconds
-
-
 def collective_s(
     collective: Collective,
     num_bytes: Array,
@@ -271,7 +252,19 @@ def collective_s(
     if collective == "all_to_all":
         outside = _all_to_all_s(num_bytes, group, cluster, copies_per_token)
     else:
-        outside = _across_s(collective, num_bytes, group, cluster)
+        bandwidth = fabric_bytes_per_s(group, cluster)
+        hops = _fabric_hops_s(group, cluster) + domain_hops_s(group, cluster)
+        outside = ring_s(collective, num_bytes, group.size, hops, bandwidth)
+    if collective == "all_reduce":
+        # The tree or the switches, if they are faster.
+        depth = _fabric_depth_s(group, cluster)
+        outside = np.minimum(outside, tree_all_reduce_s(num_bytes, depth, bandwidth))
+        if cluster.domain.reduces_in_network:
+            nvls = _switched_domain_all_reduce_s(num_bytes, group, cluster)
+            outside = np.minimum(outside, nvls)
+        if all(level.reduces_in_network for level in cluster.levels[group.domain + 1 :]):
+            switches = _in_network_all_reduce_s(num_bytes, group, cluster)
+            outside = np.minimum(outside, switches)
     seconds = np.where(group.local >= group.size, inside, np.maximum(inside, outside))
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
 

@@ -108,12 +108,6 @@ def _ends(
     return kernels, exchange, comms
 
 
-def _sum(*parts: Seconds) -> dict[str, float]:
-    """Seconds item by item."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
-
-
 def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     """Seconds of every chunk by pass and item; a stage's chunks sum to ``stage_time_s``.
 
@@ -145,12 +139,13 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
         base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
         base[SHARDING] += exchange_s / 2.0
         base[ACTIVATIONS] += moved
-        both = [
-            _sum(base, {name: layers * value for name, value in own.items()}, added)
-            for own, added in zip((forward, backward), comms, strict=True)
-        ]
-        for each in both:
+        both = []
+        for own, added in zip((forward, backward), comms, strict=True):
+            parts = (base, {name: layers * value for name, value in own.items()}, added)
+            names = dict.fromkeys(name for part in parts for name in part)
+            each = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
             each[COMPUTE] += kernels_s / 3.0
+            both.append(each)
         found.append(
             ChunkPasses(
                 stage=stage,

@@ -237,9 +237,18 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
         layer_weight_gradient_s,
     ),
 )
-def _common_items(subject: PricedStrategy, makespan: Array, computing: Array) -> TimeItems:
-    """What no stage has for itself; ``computing``: seconds of the makespan in which one works."""
-    columns = subject.columns
+def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
+    """What no stage has for itself; ``seconds``: of every stage per micro-batch."""
+    columns, slowest_s = subject.columns, seconds.max(axis=1)
+    makespan = makespan_s(
+        slowest_s,
+        seconds.sum(axis=1),
+        columns.num_micro_batches,
+        columns.vpp,
+        subject.model.bubble_filled_s,
+    )
+    # Seconds of the makespan in which the slowest stage works.
+    computing = subject.strategy.num_micro_batches * slowest_s
     pace = straggler_factor(subject.context, columns)
     bubble, waiting = (makespan - computing) / pace, makespan * (1.0 - 1.0 / pace)
     return {
@@ -256,25 +265,13 @@ def common_step_end_items(subject: PricedStrategy) -> TimeItems:
     }
 
 
-def _makespan_s(subject: PricedStrategy, seconds: Array) -> Array:
-    columns = subject.columns
-    return makespan_s(
-        seconds.max(axis=1),
-        seconds.sum(axis=1),
-        columns.num_micro_batches,
-        columns.vpp,
-        subject.model.bubble_filled_s,
-    )
-
-
 def time_items(subject: PricedStrategy) -> tuple[TimeItems, int]:
     """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
     seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
     stage = int(seconds[0].argmax())
     tail = int(stage_step_end_s(subject.model, subject.layers)[0].argmax())
-    computing = num * seconds.max(axis=1)
     items = scale_items(_stage_items(subject, stage), float(num))
-    items |= _common_items(subject, _makespan_s(subject, seconds), computing)
+    items |= _common_items(subject, seconds)
     return items | step_end_items(subject, tail), stage
 
 
@@ -306,5 +303,4 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = Duration(busy_s=0.0 * uneven, exposed_s=uneven)
-    computing = num * seconds.max(axis=1)
-    return items | _common_items(subject, _makespan_s(subject, seconds), computing)
+    return items | _common_items(subject, seconds)

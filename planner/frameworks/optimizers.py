@@ -12,7 +12,6 @@ from planner.spelling import unknown
 ADAM = "adam"
 Figures = dict[str, dict[str, Any]]
 KINDS: tuple[str, ...] = get_args(TensorKind)
-_OPTION = "--optimizer"
 
 
 @cache
@@ -39,27 +38,20 @@ def smaller_states(name: str, framework: str) -> list[str]:
     ]
 
 
-def _entry(name: str, framework: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an optimizer's figures and those a framework lays over them."""
-    if name not in _read_optimizers():
-        message = unknown("optimizer", name, optimizer_names())
-        raise InputError.single("command line", _OPTION, message)
-    entry = _read_optimizers()[name]
-    if framework is None:
-        return entry, {}
-    if framework not in entry["frameworks"]:
-        known = ", ".join(optimizer_names(framework))
-        message = f"{framework} does not offer {name}; it offers {known or 'none'}"
-        raise InputError.single("command line", _OPTION, message)
-    return entry, entry["frameworks"][framework]
-
-
 def optimizer_figures(name: str, framework: str | None = None) -> dict[str, Figures]:
     """Return every figure as ``{value, source}``: ``figures``, then one section per tensor kind.
 
     Unknown names, and optimizers the framework does not offer, raise InputError.
     """
-    entry, own = _entry(name, framework)
+    if name not in _read_optimizers():
+        message = unknown("optimizer", name, optimizer_names())
+        raise InputError.single("command line", "--optimizer", message)
+    entry = _read_optimizers()[name]
+    if framework is not None and framework not in entry["frameworks"]:
+        known = ", ".join(optimizer_names(framework))
+        message = f"{framework} does not offer {name}; it offers {known or 'none'}"
+        raise InputError.single("command line", "--optimizer", message)
+    own = entry["frameworks"][framework] if framework else {}
     general = {key: figure for key, figure in own.items() if key not in KINDS}
     sections: dict[str, Figures] = {"figures": {**entry["figures"], **general}}
     for kind in KINDS:

@@ -31,31 +31,29 @@ def saved_figures(name: str) -> dict[str, Any]:
     return figures
 
 
-def _entry(name: str, figure: Mapping[str, Any]) -> SavedTensorSpec:
-    entry = SavedTensorSpec(
-        name=name,
-        width=figure["width"],
-        element_bytes=float(figure["bytes"]),
-        multiple=float(figure.get("multiple", 1.0)),
-        is_linear_input=bool(figure.get("linear_input", False)),
-        when=figure.get("when", "always"),
-        is_freed=bool(figure.get("freed", False)),
-    )
-    assert entry.width in WIDTHS and entry.when in CONDITIONS, entry  # noqa: PT018
-    assert figure["source"], entry
-    return entry
-
-
 def _sections(
     node: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, tuple[SavedTensorSpec, ...]]]:
     """Yield dotted section names with their entries; a section holds entries or sections."""
-    entries = {name: child for name, child in node.items() if "width" in child}
-    if entries or not node:
-        yield prefix, tuple(_entry(name, figure) for name, figure in entries.items())
+    entries = list[SavedTensorSpec]()
     for name, child in node.items():
-        if name not in entries:
+        if "width" not in child:
             yield from _sections(child, f"{prefix}.{name}" if prefix else name)
+            continue
+        entry = SavedTensorSpec(
+            name=name,
+            width=child["width"],
+            element_bytes=float(child["bytes"]),
+            multiple=float(child.get("multiple", 1.0)),
+            is_linear_input=bool(child.get("linear_input", False)),
+            when=child.get("when", "always"),
+            is_freed=bool(child.get("freed", False)),
+        )
+        assert entry.width in WIDTHS and entry.when in CONDITIONS, entry  # noqa: PT018
+        assert child["source"], entry
+        entries.append(entry)
+    if entries or not node:
+        yield prefix, tuple(entries)
 
 
 def _inherited(name: str) -> dict[str, tuple[SavedTensorSpec, ...]]:

@@ -181,17 +181,12 @@ def training_problem(
     return "", ""
 
 
-# Ops whose matrix is split by rows: their input is split already, their output summed.
-ROWS = ("attention_output", "mlp_down")
-Part = tuple[Array, Array, Array]
-
-
 def is_by_rows(adapter: Adapter) -> bool:
-    """The matrix beside which it stands is split by rows."""
-    return adapter.beside in ROWS
+    """The matrix beside which it stands is split by rows: its input is split, its output summed."""
+    return adapter.beside in ("attention_output", "mlp_down")
 
 
-def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> Part:
+def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array, Array]:
     """Of one rank: width of A's input, of A's output, of B's output.
 
     By columns ``(in, r/t, out/t)``, by rows ``(in/t, r, out/t)``: A is split as the matrix it

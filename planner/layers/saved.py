@@ -91,8 +91,6 @@ def saved_by(
     )
 
 
-# Of a block that norms what goes into attention and MLP, and nothing else.
-NORMS = 2
 # Policies of :func:`every_second_matmul`: queries, keys and values in one projection; compiled.
 EVERY_SECOND_MATMUL = {
     "every_second_matmul": (False, False),
@@ -171,7 +169,8 @@ def without_last_gemm(
     product's inputs before it runs (counted). Excludes OLMo 2, whose norms stand behind products
     too.
     """
-    reads_output = kernels.dropout or not model.final_norm or model.norms_per_layer > NORMS
+    # A block has two that norms what goes into attention and MLP, and nothing else.
+    reads_output = kernels.dropout or not model.final_norm or model.norms_per_layer > 2
     if not kernels.stops_recomputation or reads_output or any(op.is_expert for op in ops):
         return ops
     return tuple(replace(op, is_spared=op.name == "mlp_down") for op in ops)
@@ -193,8 +192,6 @@ def with_selective_policy(
     return ops
 
 
-# Of an element cast between fp32 and 16 bits: one read, one written, or the other way round.
-CAST_BYTES = 6.0
 # Linear layers of an op, each of which casts its own copy of its input; ``mlp_up`` of a gated
 # model. Attention's output projection has 16 bits on both sides.
 PROJECTIONS = {"qkv": 3.0, "mlp_up": 2.0, "mlp_down": 1.0}
@@ -225,7 +222,8 @@ def widened_op(op: Op, shape: LayerShape, *, gated: bool) -> Op:
     elements = ZERO + sum(
         number * gemm.k + outputs * gemm.n for gemm in op.gemms if gemm.has_weight
     )
-    cast = shape.num_tokens * elements * CAST_BYTES
+    # An element cast between fp32 and 16 bits: one read, one written, or the other way round.
+    cast = shape.num_tokens * elements * 6.0
     return replace(
         op, forward_bytes=op.forward_bytes + cast, backward_bytes=op.backward_bytes + cast
     )

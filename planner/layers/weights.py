@@ -93,14 +93,6 @@ def _norm(model: ModelSpec, name: str) -> list[Weight]:
     return [*_vector(name, model.hidden_size), *_vector(name, shift, kind="bias")]
 
 
-def _moe(model: ModelSpec) -> Iterator[Weight]:
-    """Router, routed experts in tensors of three dimensions, and the shared expert."""
-    num_experts = model.moe.num_experts if model.moe else 0
-    for weight in _linears(model, moe_params(model)):
-        is_routed = weight.name.startswith("routed")
-        yield replace(weight, shape=(num_experts, *weight.shape)) if is_routed else weight
-
-
 def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     """One layer in the order in which its module registers its tensors.
 
@@ -121,7 +113,11 @@ def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     if kind == "cross":
         cross = _linears(model, cross_attention_params(model))
         tensors += [*_norm(model, "cross_norm"), *cross]
-    tensors += _moe(model) if kind == "moe" else _linears(model, mlp_params(model))
+    for weight in _linears(model, moe_params(model) if kind == "moe" else mlp_params(model)):
+        if model.moe and weight.name.startswith("routed"):
+            # All routed experts are one tensor of three dimensions.
+            weight = replace(weight, shape=(model.moe.num_experts, *weight.shape))
+        tensors.append(weight)
     for index in range(model.norms_per_layer):
         tensors += _norm(model, f"norm_{index}")
     return [*tensors, *_vector("extra", model.extra_params_per_layer)]

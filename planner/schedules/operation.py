@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, NamedTuple
 
-Kind = Literal["F", "B", "W"]
-
 
 class Operation(NamedTuple):
     """Forward (F), gradient of the input (B) or of the weights (W) of a chunk and micro-batch.
@@ -15,7 +13,7 @@ class Operation(NamedTuple):
     Chunks are numbered from embedding to loss.
     """
 
-    kind: Kind
+    kind: Literal["F", "B", "W"]
     chunk: int
     micro_batch: int
 

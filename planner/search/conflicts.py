@@ -22,7 +22,6 @@ from planner.search.space.rule import Rule
 from planner.search.space.space import Enumeration, take
 from planner.units import Array
 
-CHUNK_ROWS = 2**14  # rows crossed with the values of one more field at once
 Row = dict[str, int]
 Layout = TypeVar("Layout")
 # The limits that a layout violates.
@@ -188,7 +187,8 @@ class _Space:
         num_rows = len(next(iter(columns.values()))) if columns else 1
         known = {*columns, name}
         ready = [rule for rule in rules if name in rule.needs and known.issuperset(rule.needs)]
-        step = max(CHUNK_ROWS // len(values), 1)
+        # So many rows are crossed with the values of one more field at once.
+        step = max(2**14 // len(values), 1)
         for start in range(0, num_rows, step):
             rows = np.arange(start, min(start + step, num_rows))
             part = {key: np.repeat(column[rows], len(values)) for key, column in columns.items()}

@@ -7,7 +7,6 @@ in columns; then strategies in the order of their bounds, each decided exactly.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -23,11 +22,9 @@ from planner.search.space.shapes import shape_bounds
 from planner.search.space.space import Enumeration, joined, take
 from planner.search.stages.bounds import feasible, group_by_pp
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
-from planner.units import Array, Mask
+from planner.units import Array
 
-NUM_BISECTIONS = 16  # halvings of log(MOST_FACTOR): the factor to 0.013 %
 MOST_FACTOR = 2.0**12  # times the limit; what needs more is not looked for
-FIRST_SHAPES = 128  # whose layouts bound the factor from above at first
 CHUNK_ROWS = 2**13  # strategies bounded at once, so that memory stays bounded
 CLOSE = 0.02  # of the gap, up to which the least is looked for
 
@@ -64,7 +61,8 @@ def least_over_limit(
     def ascending(strategy: StrategyColumns, factors: Array) -> _Ascending:
         return _Ascending(narrowing=narrowing, widened=widened, strategy=strategy, factors=factors)
 
-    sample = _least(enumeration, limited, take(shapes, order[:FIRST_SHAPES]))
+    # Layouts of the first shapes bound the factor from above.
+    sample = _least(enumeration, limited, take(shapes, order[:128]))
     upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     while upper <= MOST_FACTOR:
@@ -90,7 +88,7 @@ def _least(
     deadline: float | None = None,
 ) -> tuple[StrategyColumns, Array]:
     """All strategies of the shapes, and the least factor of the limit that bounds leave."""
-    context = enumeration.context
+    context, num_layers = enumeration.context, enumeration.context.model.num_blocks
     pricing = Pricing(context=context, layers=LayerTable(context=context))
     policy = least_memory_policy(policies_of(context, enumeration.narrowing))
     strategy = enumeration.strategies(shapes)
@@ -102,26 +100,17 @@ def _least(
         model = pricing.model(strategy.take(rows))
         model = pricing.price(model, policy, np.ones(len(model))).bound
         for num_stages, index in group_by_pp(model.strategy):
-            holds = partial(_holds, limited, model.take(index), num_stages, context)
-            factors[rows[index]] = _bisected(holds, len(index))
+            # On a logarithmic scale, no more than the least by the last step.
+            part = model.take(index)
+            low, high = np.zeros(len(part)), np.full(len(part), np.log(MOST_FACTOR))
+            never = ~feasible(limited(part, np.exp(high)), num_stages, num_layers)
+            # 16 halvings of log(MOST_FACTOR): the factor to 0.013 %.
+            for _ in range(16):
+                middle = 0.5 * (low + high)
+                possible = feasible(limited(part, np.exp(middle)), num_stages, num_layers)
+                low, high = np.where(possible, low, middle), np.where(possible, middle, high)
+            factors[rows[index]] = np.where(never, np.inf, np.exp(low))
     return strategy, factors
-
-
-def _holds(
-    limited: Limited, model: StageModel, num_stages: int, context: Context, factor: Array
-) -> Mask:
-    return feasible(limited(model, factor), num_stages, context.model.num_blocks)
-
-
-def _bisected(holds: Callable[[Array], Mask], num_rows: int) -> Array:
-    """Factors on a logarithmic scale, no more than the least by the last step."""
-    low, high = np.zeros(num_rows), np.full(num_rows, np.log(MOST_FACTOR))
-    never = ~holds(np.exp(high))
-    for _ in range(NUM_BISECTIONS):
-        middle = 0.5 * (low + high)
-        possible = holds(np.exp(middle))
-        low, high = np.where(possible, low, middle), np.where(possible, middle, high)
-    return np.where(never, np.inf, np.exp(low))
 
 
 @dataclass(frozen=True, kw_only=True)

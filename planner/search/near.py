@@ -47,8 +47,6 @@ MOST_CHANGES = 5
 MAX_REJECTIONS = 30
 # Layers per stage, policies of layers and recomputed modules, as one change.
 SPLIT = "split"
-# Layouts asked of a search at first; eight times as many whenever those do not do.
-FIRST_ROWS = 4
 # Shapes whose strategies are priced at once, so that memory stays bounded.
 CHUNK_SHAPES = 2**12
 
@@ -159,7 +157,8 @@ class Neighborhood:
     def at(self, num_changes: int) -> Iterator[Found]:
         """Yield the layouts at this distance that fit, fastest first."""
         kept = sorted(self._with_own_split(num_changes), key=lambda one: one.iteration_s)
-        num_rows, seen = FIRST_ROWS, set[Strategy]()
+        # Layouts asked of a search at first; eight times as many whenever those do not do.
+        num_rows, seen = 4, set[Strategy]()
         while True:
             found = [*kept[:num_rows], *self._searched(num_changes, num_rows)]
             found = sorted(found, key=lambda one: one.iteration_s)[:num_rows]
@@ -303,10 +302,8 @@ class Neighborhood:
     def _own_split(self) -> tuple[Array, Array] | None:
         """The origin's layers (P) and policies (K x P); None where no layout can have them."""
         own = self.origin
-        layers = own.layers_per_stage
-        if len(layers) != own.pp or min(layers) < 1:
-            return None
-        if sum(layers) != self.context.model.num_blocks:
+        layers, num_layers = own.layers_per_stage, self.context.model.num_blocks
+        if len(layers) != own.pp or min(layers) < 1 or sum(layers) != num_layers:
             return None
         numbers = np.array(layers, dtype=float)
         if self.policy is not None:

@@ -17,8 +17,6 @@ from planner.units import Array, Index, Mask
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
 # Rungs of a ladder of GPU counts below the best plan's, the fewest apart.
 MOST_HALVINGS = 3
-# Relative slack of limits, so that rounding drops no plan that just keeps one.
-ROUNDING = 1e-9
 
 
 def without_job_limits(num_gpus: Array) -> Array:
@@ -50,7 +48,8 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     """
     candidates = exploration.candidates
     gpus, every = candidates.gpus.astype(np.float64), np.ones(len(candidates.gpus), dtype=bool)
-    exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + ROUNDING))
+    # 1e-9: so that rounding drops no plan that just keeps a limit.
+    exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9))
     if goal.order == "fewest_gpus":
         return _on_fewest_gpus(exploration, k)
     if goal.order == "gpu_seconds":

@@ -35,8 +35,6 @@ from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES, Strategy, StrategyColumns
 from planner.units import GB, Array
 
-Basis = Literal["pairs", "drift", "prior"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvidencePenalty:
@@ -44,7 +42,7 @@ class EvidencePenalty:
 
     factor: float
     """On the iteration time, at least 1; per doubling where the mechanism is a degree."""
-    basis: Basis
+    basis: Literal["pairs", "drift", "prior"]
     kind: str = ""
     """Of ``pairs`` and ``drift``: the key of ratio_errors.yaml."""
     reason: str

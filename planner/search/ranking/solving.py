@@ -23,9 +23,6 @@ from planner.search.stages.solver import (
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index
 
-# Rows times variants of their policy (sets of modules, numbers of layers) bounded together.
-MOST_PAIRS = 2**13
-
 
 @dataclass(kw_only=True)
 class Solving:
@@ -156,7 +153,9 @@ class Solving:
         ]
         for policy, index in self.by_policy(np.array(missing, dtype=int)):
             rows = np.array(missing, dtype=int)[index]
-            size = max(MOST_PAIRS // self.pricing.num_variants(policy), 1)
+            # So many rows times variants of their policy (sets of modules, numbers of layers) are
+            # bounded together.
+            size = max(2**13 // self.pricing.num_variants(policy), 1)
             for start in range(0, len(rows), size):
                 self._prepare(rows[start : start + size], policy, limit_s)
 

@@ -126,10 +126,9 @@ def default_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     size = -(-num_layers // (pp * vpp))
     layers = [size * vpp] * pp
     missing = size * vpp * pp - num_layers
-    for stage, spare in ((pp - 1, size), (0, size)):
+    ends = [(pp - 1, size), (0, size)]
+    between = [(stage, size * vpp - vpp) for stage in range(pp - 2, 1, -1)]
+    for stage, spare in (*ends, *between):
         taken = min(missing, spare)
-        layers[stage], missing = layers[stage] - taken, missing - taken
-    for stage in range(pp - 2, 1, -1):
-        taken = min(missing, size * vpp - vpp)
         layers[stage], missing = layers[stage] - taken, missing - taken
     return tuple(layers) if not missing else even

@@ -14,8 +14,6 @@ from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy,
 from planner.units import Mask
 
 LAYERS = "layers_per_stage"
-# What plans model of uneven chunks; a framework may take more.
-CHUNKS = "chunks_offered"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +109,7 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         yield Violation(
             key=LAYERS,
             text=text,
-            rule=CHUNKS,
+            rule="chunks_offered",  # what plans model of uneven ones; a framework may take more
             needs=(LAYERS,),
             offered_by="framework",
         )

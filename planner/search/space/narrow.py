@@ -22,7 +22,6 @@ from planner.search.space.vocabulary import (
 )
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_POLICIES
 
-COMMAND_LINE = "command line"
 _NUMBER = re.compile(r"[0-9]{1,10}")
 # What ``--allow`` refuses by name: it changes what is trained, and is not modelled.
 NOT_COVERED = (
@@ -109,7 +108,9 @@ class _Reader:
     def add(self, option: str, message: str, *, leaves_nothing: bool = False) -> None:
         """Note one problem."""
         self.problems.append(
-            Problem(where=COMMAND_LINE, key=option, message=message, leaves_nothing=leaves_nothing)
+            Problem(
+                where="command line", key=option, message=message, leaves_nothing=leaves_nothing
+            )
         )
 
     def read(self, option: str, given: str) -> None:

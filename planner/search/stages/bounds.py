@@ -35,7 +35,6 @@ from planner.search.stages.capacity import (
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
-NUM_BISECTIONS = 26
 # Stages looked at before all of them are.
 SAMPLES = 8
 UNLIMITED_S = 1e12
@@ -187,7 +186,7 @@ def refine(
         rows = np.flatnonzero(~at_least)
         left = its_capacity.take(rows)
         # Close in on the time from which on stages hold the model.
-        for _ in range(NUM_BISECTIONS if len(rows) else 0):
+        for _ in range(26 if len(rows) else 0):
             middle = 0.5 * (low[rows] + high[rows])
             holds = left.holds(left.layers(middle), num_layers)
             low[rows] = np.where(holds, low[rows], middle)

@@ -61,7 +61,15 @@ class Ranges:
         found: list[Part] = []
         size = 0
         for number in self.numbers.astype(int).tolist():
-            step = _step(number, sum(self.free), max(most, 1))
+            # The least step with few enough choices, or all layers at once.
+            step = next(
+                (
+                    step
+                    for step in range(1, number)
+                    if _num_choices(number, sum(self.free), step) <= max(most, 1)
+                ),
+                max(number, 1),
+            )
             size += _num_choices(number, sum(self.free), step) * num_stages
             if found and size <= MOST_CELLS and step == found[-1].step:
                 found[-1] = Part(first=found[-1].first, last=number, step=step)
@@ -86,14 +94,6 @@ def _num_choices(number: int, kinds: int, step: int) -> int:
     return math.comb(steps + kinds, kinds)
 
 
-def _step(number: int, kinds: int, most: int) -> int:
-    """The least step with at most so many choices, or all layers at once."""
-    return next(
-        (step for step in range(1, number) if _num_choices(number, kinds, step) <= most),
-        max(number, 1),
-    )
-
-
 def _made_choices(part: Part, free: tuple[bool, ...]) -> Array:
     """Numbers of layers and all counts of the policies that are free, one column per choice."""
     columns = []
@@ -110,8 +110,6 @@ _kept_choices = lru_cache(maxsize=256)(_made_choices)
 
 
 UNSURE = 1e-9
-# Relative error of sums of bytes.
-ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +215,8 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
         less = np.minimum(room, limits.policy_room_bytes[policy, 0, stage])
         room = np.where(counts[policy] > 0, less, room)
     used = layers * limits.layer_bytes[0, stage] - (counts * saved).sum(axis=0)
-    legal = used <= room * (1.0 + ROUNDING)
+    # 1e-14: relative error of sums of bytes.
+    legal = used <= room * (1.0 + 1e-14)
     if saves[SELECTIVE]:
         less = np.minimum(room, limits.policy_room_bytes[SELECTIVE, 0, stage])
         number = np.maximum(np.ceil((used - less) / saved[SELECTIVE] - UNSURE), 1.0)
