@@ -34,7 +34,6 @@ from planner.formats.decision import (
     Table,
     lines_of,
     refuse,
-    which,
     wrong_profile,
 )
 from planner.formats.format import (
@@ -122,7 +121,6 @@ _EXCHANGE = KeyMapping(
 )
 _CAPACITY = KeyMapping(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
 TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
-RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
 # Options that are stated only where a plan needs them.
 _BESIDE = (
     *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
@@ -136,11 +134,10 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from _unnamed(context)
     yield from gradient_reasons(context, strategy)
     states, placement = context.traits.states, strategy.placement
-    if strategy.zero_stage > 1:
-        is_fp32 = (states.zero2_gradient_bytes or states.gradient_bytes) != 2
-        unnamed = "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
-        usual = f"placement: {placement} under Megatron-FSDP, which takes the usual order"
-        yield from which({unnamed: is_fp32, usual: placement != PLACEMENT_NAMES[0]})
+    if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
+        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+    if strategy.zero_stage > 1 and placement != PLACEMENT_NAMES[0]:
+        yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
 
 
 def problems(context: Context) -> Iterator[str]:
@@ -155,14 +152,10 @@ def problems(context: Context) -> Iterator[str]:
 def _unnamed(context: Context) -> Iterator[str]:
     """What Megatron has an option for, and Bridge no name."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    allowed = ", ".join(PRECISIONS)
-    states = f"optimizer: {optimizer}; overrides cannot name the data types of its states"
-    return which(
-        {
-            f"precision: {precision}; allowed are {allowed}": precision not in PRECISIONS,
-            states: optimizer == "adam-bf16",
-        }
-    )
+    if precision not in PRECISIONS:
+        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
+    if optimizer == "adam-bf16":
+        yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
 
 
 def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
@@ -253,11 +246,13 @@ def _beside(
         ("model.cuda_graph_impl", "none", "no CUDA graph holds what is offloaded"),
     )
     recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
-    has_graphs = full or "moe" in modules
     return {
         (SHARDING,): sharding if stage > 1 else (),
         (HOST_LAYERS,): offload if offloaded else (),
-        RECOMPUTE: (*[overlap] * ("shared_experts" in modules), *[recomputed] * has_graphs),
+        ("--recompute-granularity", "--recompute-modules"): (
+            *[overlap] * ("shared_experts" in modules),
+            *[recomputed] * (full or "moe" in modules),
+        ),
     }
 
 

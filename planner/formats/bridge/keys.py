@@ -68,15 +68,6 @@ PRECISIONS: Mapping[str, str] = {
     "fp8_block": "bf16_with_fp8_subchannel_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
 }
-_DTYPES = {"bf16": "bfloat16", "fp16": "half"}
-# What the named configurations say of scaling: training/mixed_precision.py.
-_SCALING = {
-    "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
-    "num_layers_at_start_in_bf16=1 num_layers_at_end_in_bf16=1 fp8_param_gather=true",
-    "fp8_block": "fp8=hybrid fp8_recipe=blockwise",
-    "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
-    "reuse_grad_buf_for_mxfp8_param_ag=true",
-}
 GROUPS = (
     "rng rerun_state_machine train validation model optimizer ddp scheduler dataset logger "
     "tokenizer checkpoint dist ft straggler nvrx_straggler profiling peft comm_overlap "
@@ -170,8 +161,16 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str
     if gradient_bytes == (2 if precision == "fp16" else 4):
         return
     kind = precision if precision == "fp16" else "bf16"
-    dtype = f"{{_target_:torch.{_DTYPES[kind]},_call_:false}}"
-    scaling = (field.partition("=") for field in _SCALING.get(precision, "").split())
+    dtype = f"{{_target_:torch.{'half' if kind == 'fp16' else 'bfloat16'},_call_:false}}"
+    # What the named configurations say of scaling: training/mixed_precision.py.
+    scaled = {
+        "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
+        "num_layers_at_start_in_bf16=1 num_layers_at_end_in_bf16=1 fp8_param_gather=true",
+        "fp8_block": "fp8=hybrid fp8_recipe=blockwise",
+        "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
+        "reuse_grad_buf_for_mxfp8_param_ag=true",
+    }
+    scaling = (field.partition("=") for field in scaled.get(precision, "").split())
     fields = {
         "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
         kind: "true",

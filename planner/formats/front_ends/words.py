@@ -136,16 +136,10 @@ def _take_accelerate(made: Translation, content: Content) -> None:
         if engine is not None:
             made.settings.setdefault(engine, replace(place, value=True))
         # Precision and batch are the trainer's.
-        decided = (
-            "zero_stage",
-            "offload",
-            "tp",
-            "cp",
-            "dp_replicate",
-            "recompute_layers_per_stage",
-        )
-        for name in reading.decisions.keys() & {*decided}:
-            made.launched[name] = replace(place, value=reading.decisions[name].value)
+        decided = {"zero_stage", "offload", "tp", "cp", "dp_replicate"}
+        for name, each in reading.decisions.items():
+            if name in decided or name == "recompute_layers_per_stage":
+                made.launched[name] = replace(place, value=each.value)
 
 
 def _report_unknown(made: Translation, content: Content) -> None:

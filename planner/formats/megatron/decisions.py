@@ -1,6 +1,7 @@
 """Megatron-LM's table: every decision with its options, what it says there, and what it cannot."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner.cost.context import Context
@@ -318,19 +319,14 @@ def left_open(settings: Settings) -> dict[str, Located]:
 def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[str, Located]:
     """Everything the options decide; what a default of Megatron decides stands in line 0."""
     found = {name: each for name, each in decided_in(FILE, settings).items() if name in DECISIONS}
-    if num_gpus is not None:
-        found["num_gpus"] = num_gpus
-        found |= _data_parallel(settings, num_gpus)
-    return found
-
-
-def _data_parallel(settings: Settings, num_gpus: Located) -> dict[str, Located]:
+    if num_gpus is None:
+        return found
+    found["num_gpus"] = num_gpus
     inner = whole(settings, TP) * whole(settings, PP) * whole(settings, "--context-parallel-size")
     if left_open(settings) or num_gpus.value % inner:
-        return {}
-    dp = num_gpus.value // inner
-    found = {"dp": Located(value=dp, key=num_gpus.key, line=num_gpus.line)}
-    micro = whole(settings, MICRO, 0)
+        return found
+    dp, micro = num_gpus.value // inner, whole(settings, MICRO, 0)
+    found["dp"] = replace(num_gpus, value=dp)
     if not micro:
         return found
     batch = whole(settings, BATCH, micro * dp)
