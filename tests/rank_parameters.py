@@ -48,10 +48,16 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
     """
     if position >= model.num_layers:
         return "cross"
-    if model.moe is None:
-        return "dense"
-    after = position - model.moe.num_leading_dense_layers
-    is_mixture = after >= 0 and (after + 1) % model.moe.moe_layer_step == 0
+    letter = model.layer_pattern[position] if model.layer_pattern else "F"
+    alone: dict[str, LayerKind] = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
+    if letter in alone:
+        return alone[letter]
+    is_mixture = False
+    if model.moe is not None:
+        after = position - model.moe.num_leading_dense_layers
+        is_mixture = after >= 0 and (after + 1) % model.moe.moe_layer_step == 0
+    if letter == "L":
+        return "mixer_moe" if is_mixture else "mixer_dense"
     return "moe" if is_mixture else "dense"
 
 

@@ -12,7 +12,7 @@ from planner.limits import (
     MAX_SEQ_LEN,
     MAX_WIDTH,
 )
-from planner.spec.model import Architecture, Norm, Position
+from planner.spec.model import Architecture, MixerKind, Norm, Position
 
 Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
 LayersOrNone = Annotated[int, Field(ge=0, le=MAX_LAYERS)]
@@ -56,6 +56,7 @@ class MoeSection(Strict):
     moe_layer_step: Layers = 1
     router_bias: bool = False
     expert_bias: bool = False
+    latent_size: WidthOrNone = 0
     router: RouterSection = RouterSection()
 
 
@@ -67,6 +68,18 @@ class MlaSection(Strict):
     qk_nope_head_dim: Width
     qk_rope_head_dim: Width
     v_head_dim: Width
+
+
+class MixerSection(Strict):
+    """A token mixer linear in the sequence; Mamba-2's groups and state are its keys."""
+
+    kind: MixerKind
+    num_heads: Width
+    head_dim: Width
+    num_key_heads: Width
+    key_dim: Width
+    conv_kernel: Annotated[int, Field(ge=0, le=64)] = 4
+    chunk_size: Annotated[int, Field(gt=0, le=4096)] = 64
 
 
 class ExtraParams(Strict):
@@ -116,8 +129,12 @@ class ModelFile(Strict):
     full_attention_step: LayersOrNone = 0
     moe: MoeSection | None = None
     mla: MlaSection | None = None
+    mixer: MixerSection | None = None
+    layer_pattern: Annotated[str, Field(pattern=r"^[FLM*E-]*$", max_length=MAX_LAYERS)] = ""
+    gated_attention: bool = False
     embedding_norm: bool = False
     special_blocks: Name | Literal[""] = ""
+    mtp_pattern: Annotated[str, Field(pattern=r"^[FLM*E-]*$", max_length=MAX_LAYERS)] = ""
     num_mtp_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)

@@ -116,6 +116,30 @@ RULES = (
         allowed="none",
     ),
     Rule(
+        key="layer_pattern",
+        when="=layer_pattern and len(layer_pattern) != num_layers",
+        what="has {len(layer_pattern)} letters",
+        allowed="one for each of {num_layers} layers",
+    ),
+    Rule(
+        key="layer_pattern",
+        when="=mixer is None and ('L' in layer_pattern or 'M' in layer_pattern)",
+        what="has layers with a mixer, which is left out",
+        allowed="a section mixer, or no L and M",
+    ),
+    Rule(
+        key="layer_pattern",
+        when="=moe is None and 'E' in layer_pattern",
+        what="has layers of experts, which are left out",
+        allowed="a section moe, or no E",
+    ),
+    Rule(
+        key="mixer.num_heads",
+        when="=mixer is not None and mixer_num_heads % mixer_num_key_heads != 0",
+        what="is no multiple of num_key_heads = {mixer_num_key_heads}",
+        allowed="a multiple of it",
+    ),
+    Rule(
         key="biases.qkv",
         when="=mla is not None and biases_qkv is True",
         what="does not go with mla",
@@ -129,7 +153,8 @@ RULES = (
     ),
 )
 _LEFT_OUT: Names = {
-    **dict.fromkeys(("head_dim", "mla", "moe", "num_decoder_layers")),
+    **dict.fromkeys(("head_dim", "mla", "mixer", "moe", "num_decoder_layers")),
+    "layer_pattern": "",
     "architecture": "decoder",
     "position": "rope",
     "qk_norm": "none",
@@ -142,7 +167,7 @@ _LEFT_OUT: Names = {
 def broken_rules(raw: Raw, where: str) -> list[Problem]:
     """Return one problem for every rule that a file breaks."""
     names = {**_LEFT_OUT, **raw}
-    for section in ("moe", "mla", "biases"):
+    for section in ("moe", "mla", "mixer", "biases"):
         if isinstance(raw.get(section), Mapping):
             names |= {f"{section}_{key}": value for key, value in raw[section].items()}
     problems = []

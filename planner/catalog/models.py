@@ -32,7 +32,7 @@ from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.limits import name_of
-from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, RouterSpec
+from planner.spec.model import Biases, MixerSpec, MlaSpec, ModelSpec, MoeSpec, RouterSpec
 from planner.spelling import did_you_mean
 
 _CONFIG_SUFFIX = ".json"
@@ -201,6 +201,7 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
         "num_learned_positions": num_learned if file.position == "learned" else 0,
         "moe": moe,
         "mla": mla,
+        "mixer": MixerSpec(**file.mixer.model_dump()) if file.mixer else None,
         "extra_params": sum(extra.count for extra in file.extra_params),
         "extra_params_per_layer": sum(extra.count for extra in file.extra_params_per_layer),
     }

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from planner.cost.kernels import peak_flops_per_s, usual_precision
-from planner.layers.block import block_kinds, layer_groups
+from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.op import LayerShape
+from planner.layers.parameters import WITH_ATTENTION
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
@@ -81,9 +82,9 @@ def model_flops_per_iteration(
     products = frozen_share * (head + job.mtp_layers * (head + joined))
     seen = total = 0.0
     groups = layer_groups(model, shape, traits)
-    behind = block_kinds(groups)
+    num_blocks, behind = mtp_blocks(model, groups)
     further = {kind.name: job.mtp_layers * kind.num_layers for kind in behind}
-    share = 1.0 / sum(kind.num_layers for kind in behind)
+    share = num_blocks / sum(kind.num_layers for kind in behind)
     for group in groups:
         number = group.num_layers + further.get(group.name, 0) * share
         for op in group.ops:
@@ -91,6 +92,10 @@ def model_flops_per_iteration(
             products += number * sum(
                 (frozen_share if gemm.is_frozen else 1.0) * gemm.flops.item() for gemm in weighted
             )
+            if op.name == "mixer" and op.attention:
+                products += number * op.attention.flops.item()
+        if group.name not in WITH_ATTENTION:
+            continue
         is_cross = group.name == "cross"
         total += number * (1.0 + is_cross)
         seen += number * (1.5 if is_cross else seen_fraction(model, job.attended_tokens))

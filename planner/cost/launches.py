@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.layers.op import ZERO, Op
+from planner.layers.parameters import WITH_EXPERTS
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
@@ -85,7 +86,7 @@ def launch_floors_s(
         * kernels.launch_s
         for back in (False, True)
     )
-    if group.name != "moe":
+    if group.name not in WITH_EXPERTS:
         spared = [launches(op, kernels, strategy) for op in group.ops if op.is_spared]
         repeated = forward - sum(spared) * kernels.launch_s
         return forward * launched, backward * launched, repeated * launched
@@ -198,7 +199,7 @@ def host_waits(group: "LayerGroup", traits: FrameworkTraits) -> tuple[str, ...]:
     kernels = traits.kernels
     keeps_busy = traits.overlap.expert_all_to_all_overlap == "batches"
     is_graph = kernels.cuda_graph_fraction >= 1.0
-    if group.name != "moe" or keeps_busy or is_graph or kernels.waits_for_kernels:
+    if group.name not in WITH_EXPERTS or keeps_busy or is_graph or kernels.waits_for_kernels:
         return ()
     return kernels.padded_host_waits if kernels.pads_to_capacity else kernels.host_waits
 
@@ -209,7 +210,7 @@ def paired_launch_pace(group: "LayerGroup", traits: FrameworkTraits) -> float:
     ``paired_launch_multiplier`` for mixtures whose exchanges run beside another micro-batch.
     Source: the trait, from a pair of published runs. Excludes what it costs in 8 bits beyond that.
     """
-    is_paired = traits.overlap.expert_all_to_all_overlap == "batches" and group.name == "moe"
+    is_paired = traits.overlap.expert_all_to_all_overlap == "batches" and group.name in WITH_EXPERTS
     return traits.kernels.paired_launch_multiplier if is_paired else 1.0
 
 

@@ -25,6 +25,7 @@ from planner.layers.block import (
     embedding_op,
     head_op,
     layer_groups,
+    mtp_blocks,
     mtp_ops,
     padded_vocab_size,
 )
@@ -68,11 +69,13 @@ def mtp_costs(
         return MtpCosts(
             time={}, params=ZERO, expert_params=ZERO, linear_params=ZERO, saved_bytes=ZERO
         )
-    ops, blocks = mtp_ops(model, shape, setting.traits), block_kinds(kinds)
+    ops = mtp_ops(model, shape, setting.traits)
+    num_blocks, blocks = mtp_blocks(model, kinds)
     passes = layer_passes(blocks, setting)
+    block = scale_items(add_items(passes.forward, passes.backward), float(num_blocks))
     around = [price(op, setting) for op in ops for price in (op_forward, op_backward)]
-    num_behind = sum(kind.num_layers for kind in blocks)
-    shared = [(kind.num_layers / num_behind, kind.ops) for kind in blocks]
+    num_layers = sum(kind.num_layers for kind in blocks)
+    shared = [(kind.num_layers * num_blocks / num_layers, kind.ops) for kind in blocks]
     everything: list[tuple[float, tuple[Op, ...]]] = [(1.0, ops), *shared]
 
     def of(figure: str, *, expert: bool | None = None) -> Array:
@@ -81,7 +84,7 @@ def mtp_costs(
         )
 
     return MtpCosts(
-        time=scale_items(add_items(passes.forward, passes.backward, *around), float(number)),
+        time=scale_items(add_items(block, *around), float(number)),
         params=of("params", expert=False),
         expert_params=of("params", expert=True),
         linear_params=mtp_params(model, shape.tp)["mtp_projection"].total,

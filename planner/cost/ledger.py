@@ -29,10 +29,10 @@ from planner.cost.stage_model import PricedStrategy
 from planner.cost.states import unsharded_until_step, without_gradient_copies
 from planner.layers.block import (
     LayerGroup,
-    block_kinds,
     embedding_op,
     head_op,
     layer_groups,
+    mtp_blocks,
     mtp_ops,
 )
 from planner.layers.op import SavedTensor
@@ -278,12 +278,12 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
     items = [_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved]
     number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
     if number:
-        blocks = block_kinds(layer_groups(model, shape, traits))
+        num_blocks, blocks = mtp_blocks(model, layer_groups(model, shape, traits))
         total = sum(group.num_layers for group in blocks)
         kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
         inputs = number * float(subject.model.policies.saved_bytes[FULL, 0]) * (policy == FULL)
         kept += [
-            (number * group.num_layers / total, tensor)
+            (number * num_blocks * group.num_layers / total, tensor)
             for group in blocks
             for op in group.ops
             for tensor in (op.saved if policy is None else op.kept)

@@ -71,6 +71,8 @@ def unknown_layers(model: ModelSpec) -> str:
     """What of a model's layers has no adapters here; empty where all is known."""
     if model.mla:
         return "latent attention"
+    if model.mixer or model.gated_attention:
+        return "linear mixers and gated attention"
     return "encoder-decoders" if model.num_decoder_layers else ""
 
 

@@ -10,6 +10,7 @@ from planner.layers.op import (
     Gemm,
     LayerShape,
     Op,
+    SavedTensor,
 )
 from planner.layers.parameters import attention_params, cross_norm_params, norm_params
 from planner.layers.saved import local_kv_heads, saved_by
@@ -120,14 +121,26 @@ def local_kv_size(model: ModelSpec, tp: Array) -> Array:
 def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Query, key and value projection, fused into one matmul.
 
-    Saved: the table's ``qkv`` section (rotated queries and keys, values). Excludes the gather of
-    key/value heads that tp splits.
+    Saved: the table's ``qkv`` section (rotated queries and keys, values). Queries may bring a gate
+    (Qwen3-Next), which is kept, and so is its product with the output of attention. Excludes the
+    gather of key/value heads that tp splits.
     """
-    width = (model.query_size + 2.0 * model.kv_size) / shape.tp
+    gate = model.query_size * model.gated_attention / shape.tp
+    width = (model.query_size + 2.0 * model.kv_size) / shape.tp + gate
     turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
     forward, backward = tp_entry_comms(model, shape)
     params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
+    gated: tuple[SavedTensor, ...] = ()
+    if model.gated_attention:
+        gated = (
+            SavedTensor(
+                name="qkv.gate",
+                rows=tokens,
+                width=2.0 * gate,
+                element_bytes=shape.element_bytes,
+            ),
+        )
     return (
         Op(
             name="qkv",
@@ -137,7 +150,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_forward_bytes),
             backward_bytes=tokens
             * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_backward_bytes),
-            saved=saved_by("qkv", "qkv", model, shape, traits),
+            saved=saved_by("qkv", "qkv", model, shape, traits) + gated,
             forward_comms=forward,
             backward_comms=backward,
         ),

@@ -12,9 +12,21 @@ from planner.layers.attention import (
     tp_entry_comms,
     tp_exit_comms,
 )
+from planner.layers.mixers import mixer_ops
 from planner.layers.mlp import dense_ops, moe_ops
 from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, SavedTensor
-from planner.layers.parameters import final_norm_params, layer_counts, mlp_params, mtp_params
+from planner.layers.parameters import (
+    ONE_PART,
+    WITH_ATTENTION,
+    WITH_EXPERTS,
+    WITH_MIXER,
+    WITH_MLP,
+    final_norm_params,
+    layer_counts,
+    layer_kind,
+    mlp_params,
+    mtp_params,
+)
 from planner.layers.saved import saved_by, with_selective_policy, without_last_gemm
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
@@ -65,9 +77,16 @@ def layer_groups(
     for kind, num_layers in layer_counts(model).items():
         if not num_layers:
             continue
-        cross = cross_attention_ops(model, shape, kernels) if kind == "cross" else ()
-        inner = moe_ops(model, shape, kernels) if kind == "moe" else mlp
-        ops = (*attention, *cross, norm, *inner, extra)
+        ops: tuple[Op, ...] = attention if kind in WITH_ATTENTION else ()
+        if kind in WITH_MIXER and model.mixer:
+            ops = mixer_ops(model, model.mixer, shape, kernels)
+        if kind == "cross":
+            ops += cross_attention_ops(model, shape, kernels)
+        if kind in WITH_EXPERTS:
+            ops += (norm, *moe_ops(model, shape, kernels))
+        if kind in WITH_MLP:
+            ops += (norm, *mlp)
+        ops += (extra,)
         ops = with_selective_policy(ops, model, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
             ops = without_last_gemm(ops, model, kernels)
@@ -79,7 +98,8 @@ def layer_groups(
             traits.training,
             is_overlapped=traits.overlap.tensor_parallel_overlap != "none",
         )
-        leading = model.moe.num_leading_dense_layers if model.moe and kind == "dense" else 0
+        leads = model.moe is not None and kind == layer_kind(model, 0) and kind in WITH_MLP
+        leading = model.moe.num_leading_dense_layers if model.moe and leads else 0
         groups.append(
             LayerGroup(
                 name=kind,
@@ -102,7 +122,7 @@ def backward_tensors(
     By default the gradient the layer receives and the one it returns, h each.
     """
     width = "gated" if model.gated_mlp else "plain"
-    place = "experts" if kind == "moe" else "mlp"
+    place = "experts" if kind in WITH_EXPERTS else "mlp"
     return saved_by("backward", f"backward.{place}_{width}", model, shape, traits) or saved_by(
         "backward", "backward.default", model, shape, traits
     )
@@ -207,6 +227,21 @@ def block_kinds(kinds: tuple[LayerGroup, ...]) -> tuple[LayerGroup, ...]:
         for kind in kinds
     )
     return tuple(kind for kind in behind if kind.num_layers) or kinds
+
+
+def mtp_blocks(
+    model: ModelSpec, kinds: tuple[LayerGroup, ...]
+) -> tuple[int, tuple[LayerGroup, ...]]:
+    """Number of blocks in one layer of multi-token prediction, and the kinds they are made like.
+
+    By ``mtp_pattern`` (Nemotron's ``*E``: attention, then experts), else one like the layers behind
+    the leading ones.
+    """
+    if not model.mtp_pattern:
+        return 1, block_kinds(kinds)
+    named: list[str] = [ONE_PART[letter] for letter in model.mtp_pattern]
+    own = (replace(kind, num_layers=named.count(kind.name), num_leading=0) for kind in kinds)
+    return len(named), tuple(kind for kind in own if kind.num_layers)
 
 
 def mtp_ops(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> tuple[Op, ...]:

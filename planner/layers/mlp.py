@@ -91,7 +91,8 @@ def _pair_comms(
 ) -> tuple[Comm, ...]:
     """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
     pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
-    num_bytes = kept_token_fraction(shape, traits) * pairs * model.hidden_size * shape.element_bytes
+    elements = kept_token_fraction(shape, traits) * pairs * model.expert_hidden_size
+    num_bytes = elements * shape.element_bytes
     collective: Collective = "all_gather" if is_gather else "reduce_scatter"
     return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
 
@@ -133,7 +134,8 @@ def exchange_op(
     busiest rank, which receives :func:`kept_token_fraction` of that. Each way has half of
     :func:`sorting_traffic`.
     """
-    num_bytes = shape.num_tokens / shape.sp * moe.top_k * model.hidden_size * shape.element_bytes
+    pairs = shape.num_tokens / shape.sp * moe.top_k
+    num_bytes = pairs * model.expert_hidden_size * shape.element_bytes
     comm = (
         Comm(
             collective="all_to_all",
@@ -217,7 +219,7 @@ def expert_ops(
     pairs = shape.num_tokens * moe.top_k * shape.expert_share * kept_token_fraction(shape, traits)
     rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
-    hidden = ZERO + model.hidden_size
+    hidden = ZERO + model.expert_hidden_size
 
     kept = saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits)
     stash_bytes = 2.0 * total_bytes(kept) * traits.stashes_experts
@@ -250,6 +252,24 @@ def expert_ops(
     )
 
 
+def _latent_ops(
+    model: ModelSpec, moe: MoeSpec, shape: LayerShape
+) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """Projections to the width of routed experts and back, whole on every tp rank.
+
+    Source: Megatron-Core ``--moe-latent-size``. Their inputs are kept with the norm and the
+    experts' outputs.
+    """
+    params = moe_params(model)["latent"].total / 2.0
+    tokens, hidden, latent = shape.num_tokens / shape.sp, ZERO + model.hidden_size, moe.latent_size
+    down = Gemm(m=tokens, n=ZERO + latent, k=hidden)
+    up = Gemm(m=tokens, n=hidden, k=ZERO + latent)
+    return (
+        (Op(name="latent_down", params=params, gemms=(down,)),),
+        (Op(name="latent_up", params=params, gemms=(up,)),),
+    )
+
+
 def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Router, dispatch, routed experts, combine, shared experts."""
     moe = model.moe
@@ -273,10 +293,13 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
         saved=saved_by("router", "router", model, shape, traits),
     )
+    down, up = _latent_ops(model, moe, shape) if moe.latent_size else ((), ())
     return (
         router,
+        *down,
         exchange_op("dispatch", model, moe, shape, traits),
         *expert_ops(model, moe, shape, traits),
         exchange_op("combine", model, moe, shape, traits),
+        *up,
         *shared,
     )

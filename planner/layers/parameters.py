@@ -23,8 +23,16 @@ from planner.units import Array, ceil_div, format_count
 
 # A number or a column of numbers.
 Count: TypeAlias = Array | int
-# ``cross`` is a dense decoder layer that also attends to an encoder.
-LayerKind: TypeAlias = Literal["dense", "moe", "cross"]
+# ``cross`` is a dense decoder layer that also attends to an encoder; the last four have one part.
+LayerKind: TypeAlias = Literal[
+    "dense", "moe", "cross", "mixer_dense", "mixer_moe", "mixer", "attention", "experts", "mlp"
+]
+# Of a letter of a layer pattern that says all of a layer.
+ONE_PART: dict[str, LayerKind] = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
+WITH_MIXER = ("mixer_dense", "mixer_moe", "mixer")
+WITH_ATTENTION = ("dense", "moe", "cross", "attention")
+WITH_EXPERTS = ("moe", "mixer_moe", "experts")
+WITH_MLP = ("dense", "cross", "mixer_dense", "mlp")
 
 
 class ParamCount(NamedTuple):
@@ -49,15 +57,16 @@ def _count(weights: Count, biases: Count = 0) -> ParamCount:
 def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """Self-attention projections of one layer.
 
-    ``qkv``: ((a + 2k)·e, d), its rows split over tp (grouped queries, arXiv 2305.13245); with
-    k < tp a rank holds part of a key/value head and gathers the rest at run time (Megatron-LM,
-    megatron/core/transformer/attention.py).
+    ``qkv``: ((a + 2k)·e, d), or ((2a + 2k)·e, d) with a gate (Qwen3-Next), its rows split over tp
+    (grouped queries, arXiv 2305.13245); with k < tp a rank holds part of a key/value head and
+    gathers the rest at run time (Megatron-LM, megatron/core/transformer/attention.py).
     ``attention_output``: (d, a·e). With latent attention see :func:`latent_attention_params`.
     """
     if model.mla is not None:
         return latent_attention_params(model, model.mla, tp)
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
-    rows = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    queries = model.num_heads * (1 + model.gated_attention)
+    rows = (queries + 2 * model.num_kv_heads) * model.head_dim
     qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
     return {
         "qkv": _count(model.hidden_size * qkv_rows, model.biases.qkv * qkv_rows),
@@ -86,6 +95,42 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
         "kv_down": _count((mla.kv_lora_rank + mla.qk_rope_head_dim) * model.hidden_size),
         "kv_up": _count(kv_rows * mla.kv_lora_rank),
         "attention_output": _count(model.hidden_size * heads * mla.v_head_dim),
+    }
+
+
+def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
+    """One linear mixer, with H heads of P values, d = H·P, and G key heads of N, n = G·N.
+
+    ``mixer_in``: rows of all that is projected from h. Mamba-2 z, x (d each), B, C (n each) and
+    dt (H); Gated DeltaNet q, k (n), v, gate (d), beta and alpha (H); Kimi Delta q, k (n), v (d),
+    beta (H) and the low-rank heads of two gates (P each); lightning q, k, v and gate (d).
+    ``mixer_gates``: (d, P) twice in Kimi Delta. ``mixer_conv``: a kernel per channel of what is
+    convolved (x, B, C or q, k, v), with a bias in Mamba-2. ``mixer_vectors``: dt bias, A and D
+    (3H), dt bias and A (2H; Kimi Delta d + H), and the gain of the gated norm (d, or P shared by
+    heads). ``mixer_out``: (h, d). All is split by heads over tp. Source: transformers
+    modeling_nemotron_h.py, modeling_qwen3_next.py, modeling_kimi_linear.py, modeling_minimax.py;
+    Megatron-Core ssm/mamba_mixer.py.
+    """
+    mixer = model.mixer
+    if mixer is None:
+        return {}
+    heads, width, values, keys = mixer.num_heads, mixer.head_dim, mixer.value_size, mixer.key_size
+    rows, low_rank, vectors, norm = {
+        "mamba2": (2 * values + 2 * keys + heads, 0, 3 * heads, values),
+        "gated_delta_net": (2 * values + 2 * keys + 2 * heads, 0, 2 * heads, width),
+        "kimi_delta": (values + 2 * keys + heads, width, values + heads, width),
+        "lightning": (4 * values, 0, 0, values),
+    }[mixer.kind]
+    channels = values + 2 * keys
+    conv = channels * (mixer.conv_kernel + (mixer.kind == "mamba2")) if mixer.conv_kernel else 0
+    split = np.asarray(tp)
+    whole_norm = norm if norm == width else ceil_div(np.asarray(norm), split)
+    return {
+        "mixer_in": _count((ceil_div(np.asarray(rows), split) + 2 * low_rank) * model.hidden_size),
+        "mixer_gates": _count(2 * low_rank * ceil_div(np.asarray(values), split)),
+        "mixer_conv": _count(ceil_div(np.asarray(conv), split)),
+        "mixer_vectors": _count(ceil_div(np.asarray(vectors), split) + whole_norm),
+        "mixer_out": _count(model.hidden_size * ceil_div(np.asarray(values), split)),
     }
 
 
@@ -126,7 +171,8 @@ def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
     ``routed_expert_down`` as in :func:`mlp_params` at the expert width, to be multiplied by
     the experts held (or, for active parameters, by top_k); ``shared_expert_up``, ``_down``
     at the width of all shared experts (DeepSeekMoE, arXiv 2401.06066). Here ``tp`` is the
-    degree inside one expert.
+    degree inside one expert. ``latent``: (l, d) and (d, l) where routed experts work at a width of
+    l, whole on every rank (Nemotron 3).
     """
     if model.moe is None:
         return {}
@@ -137,6 +183,11 @@ def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
     for kind, width in (("routed", moe.expert_ffn_size), ("shared", moe.shared_ffn_size)):
         expert = _two_layer_params(model, width, biased=moe.expert_bias and width > 0, tp=tp)
         parts |= {f"{kind}_expert_{name}": part for name, part in expert.items()}
+    if moe.latent_size:
+        for name in ("routed_expert_up", "routed_expert_down"):
+            weights = parts[name].weights // model.hidden_size * moe.latent_size
+            parts[name] = ParamCount(weights, parts[name].biases)
+        parts["latent"] = _count(2 * moe.latent_size * model.hidden_size)
     return parts
 
 
@@ -176,11 +227,22 @@ def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> 
     ``extra`` holds the named extras of the model file (attention sinks, relative keys), whole
     on every rank.
     """
-    parts = norm_params(model) | attention_params(model, tp)
+    norms = norm_params(model)
+    gains = norms.pop("norms")
+    if kind in ONE_PART.values():
+        gains = ParamCount(gains.weights // 2, gains.biases // 2)
+    parts = {"norms": gains}
+    if kind in WITH_ATTENTION:
+        parts |= norms | attention_params(model, tp)
+    if kind in WITH_MIXER:
+        parts |= mixer_params(model, tp)
     if kind == "cross":
         parts |= {"cross_norm": _count(cross_norm_params(model))}
         parts |= cross_attention_params(model, tp)
-    parts |= moe_params(model, tp) if kind == "moe" else mlp_params(model, tp)
+    if kind in WITH_EXPERTS:
+        parts |= moe_params(model, tp)
+    if kind in WITH_MLP:
+        parts |= mlp_params(model, tp)
     return parts | {"extra": _count(model.extra_params_per_layer)}
 
 
@@ -234,21 +296,28 @@ def count_layer_tensors(model: ModelSpec) -> int:
     return model.norms_per_layer + 4 + (3 if model.gated_mlp else 2)
 
 
+def layer_kind(model: ModelSpec, position: int) -> LayerKind:
+    """Kind of the layer at a position of the (first) stack, from 0."""
+    letter = model.layer_pattern[position : position + 1]
+    if letter in ONE_PART:
+        return ONE_PART[letter]
+    after = position + 1 - (model.moe.num_leading_dense_layers if model.moe else 0)
+    is_moe = model.moe is not None and after > 0 and after % model.moe.moe_layer_step == 0
+    if letter == "L":
+        return "mixer_moe" if is_moe else "mixer_dense"
+    return "moe" if is_moe else "dense"
+
+
 def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
     """How many layers of each kind the model has."""
-    return {
-        "dense": model.num_layers - model.num_moe_layers,
-        "moe": model.num_moe_layers,
-        "cross": model.num_decoder_layers,
-    }
+    kinds = [layer_kind(model, position) for position in range(model.num_layers)]
+    counts: dict[LayerKind, int] = {"dense": 0, "moe": 0, "cross": model.num_decoder_layers}
+    return counts | {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
 
 def last_kind(model: ModelSpec) -> LayerKind:
     """Kind of the model's last layer."""
-    if model.moe is None:
-        return "dense"
-    after = model.num_layers - model.moe.num_leading_dense_layers
-    return "moe" if after and after % model.moe.moe_layer_step == 0 else "dense"
+    return layer_kind(model, model.num_layers - 1)
 
 
 def _sum(parts: Parts, times: dict[str, int]) -> int:

@@ -48,7 +48,7 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
         "experts_gathered": ZERO + float(moe.num_experts if moe else 0),
         "pairs": top_k / sp,
         "pairs_gathered": top_k * shape.expert_share,
-        "pairs_hidden": top_k * model.hidden_size * shape.expert_share * received,
+        "pairs_hidden": top_k * model.expert_hidden_size * shape.expert_share * received,
         "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) * received / tp,
         "query_rank": ZERO + float(mla.q_lora_rank if mla else 0),
         "kv_rank": ZERO + float(mla.kv_lora_rank if mla else 0),

@@ -15,6 +15,11 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from planner.layers.parameters import (
+    ONE_PART,
+    WITH_ATTENTION,
+    WITH_EXPERTS,
+    WITH_MIXER,
+    WITH_MLP,
     LayerKind,
     ParamCount,
     attention_params,
@@ -23,6 +28,7 @@ from planner.layers.parameters import (
     final_norm_params,
     head_params,
     layer_counts,
+    mixer_params,
     mlp_params,
     moe_params,
 )
@@ -44,9 +50,13 @@ class Weight:
 def _matrix_shape(model: ModelSpec, name: str, weights: int) -> tuple[int, int]:
     """(out, in) of a matrix from its size: one side is the hidden size or a latent rank."""
     name = name.removeprefix("cross_")
-    if name in ("attention_output", "mlp_down") or name.endswith("expert_down"):
-        return model.hidden_size, weights // model.hidden_size
     width = model.hidden_size
+    if name.startswith("routed_expert") and model.moe:
+        width = model.moe.latent_size or width
+    if name in ("attention_output", "mlp_down", "mixer_out") or name.endswith("expert_down"):
+        return width, weights // width
+    if name == "mixer_gates" and model.mixer:
+        width = model.mixer.head_dim
     if model.mla and name == "query_up":
         width = model.mla.q_lora_rank or width
     if model.mla and name == "kv_up":
@@ -59,7 +69,7 @@ def _pieces(model: ModelSpec, name: str, rows: int) -> dict[str, int]:
     if name.endswith("qkv"):
         stem = name.removesuffix("qkv")
         return {
-            f"{stem}q": model.query_size,
+            f"{stem}q": model.query_size * (1 + model.gated_attention),
             f"{stem}k": model.kv_size,
             f"{stem}v": model.kv_size,
         }
@@ -93,11 +103,8 @@ def _norm(model: ModelSpec, name: str) -> list[Weight]:
     return [*_vector(name, model.hidden_size), *_vector(name, shift, kind="bias")]
 
 
-def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
-    """One layer in the order in which its module registers its tensors.
-
-    A latent norm of attention follows its down-projection, its others stand behind the projections.
-    """
+def _attention(model: ModelSpec) -> list[Weight]:
+    """Projections of self-attention; a latent norm follows its down-projection, others the end."""
     query, key = {
         "none": (0, 0),
         "head": (model.head_dim, model.head_dim),
@@ -109,16 +116,27 @@ def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     tensors = list[Weight]()
     for name, part in attention_params(model).items():
         tensors += [*_linear(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]
-    tensors += [*_vector("q_norm", query), *_vector("k_norm", key)]
+    return [*tensors, *_vector("q_norm", query), *_vector("k_norm", key)]
+
+
+def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
+    """One layer in the order in which its module registers its tensors."""
+    tensors = _attention(model) if kind in WITH_ATTENTION else []
+    if kind in WITH_MIXER:
+        for name, part in mixer_params(model).items():
+            is_vector = name in ("mixer_conv", "mixer_vectors")
+            tensors += _vector(name, int(part.weights)) if is_vector else _linear(model, name, part)
     if kind == "cross":
         cross = _linears(model, cross_attention_params(model))
         tensors += [*_norm(model, "cross_norm"), *cross]
-    for weight in _linears(model, moe_params(model) if kind == "moe" else mlp_params(model)):
+    parts = moe_params(model) if kind in WITH_EXPERTS else {}
+    parts |= mlp_params(model) if kind in WITH_MLP else {}
+    for weight in _linears(model, parts):
         if model.moe and weight.name.startswith("routed"):
             # All routed experts are one tensor of three dimensions.
             weight = replace(weight, shape=(model.moe.num_experts, *weight.shape))
         tensors.append(weight)
-    for index in range(model.norms_per_layer):
+    for index in range(model.norms_per_layer // (2 if kind in ONE_PART.values() else 1)):
         tensors += _norm(model, f"norm_{index}")
     return [*tensors, *_vector("extra", model.extra_params_per_layer)]
 

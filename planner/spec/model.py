@@ -5,6 +5,7 @@ from typing import Literal
 
 Architecture = Literal["decoder", "encoder", "encoder-decoder", "vision-encoder"]
 Norm = Literal["layernorm", "rmsnorm"]
+MixerKind = Literal["mamba2", "gated_delta_net", "kimi_delta", "lightning"]
 Position = Literal["learned", "rope", "alibi", "relative", "none"]
 
 
@@ -49,6 +50,8 @@ class MoeSpec:
     """2 when every second layer is a mixture, 1 when every layer after the leading ones is."""
     router_bias: bool = False
     expert_bias: bool = False
+    latent_size: int = 0
+    """Width at which routed experts work (Nemotron 3); 0: the hidden size."""
     router: RouterSpec = field(default_factory=RouterSpec)
 
 
@@ -62,6 +65,38 @@ class MlaSpec:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixerSpec:
+    """A token mixer whose cost is linear in the sequence, in place of attention in some layers.
+
+    Mamba-2 (arXiv 2405.21060), Gated DeltaNet (arXiv 2412.06464), Kimi Delta Attention (arXiv
+    2510.26692) and lightning attention (arXiv 2501.08313).
+    """
+
+    kind: MixerKind
+    num_heads: int
+    """Of values."""
+    head_dim: int
+    num_key_heads: int
+    """Of keys and queries; groups of B and C in Mamba-2."""
+    key_dim: int
+    """Of one of them; the state's size in Mamba-2."""
+    conv_kernel: int = 4
+    """Tokens of the depthwise convolution before the scan; 0: there is none."""
+    chunk_size: int = 64
+    """Tokens that the scan takes at once."""
+
+    @property
+    def value_size(self) -> int:
+        """Width of all value heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Width of all key heads together."""
+        return self.num_key_heads * self.key_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +142,13 @@ class ModelSpec:
     """Beside a window: every n-th layer sees the whole sequence; 0: none does."""
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
+    mixer: MixerSpec | None = None
+    """Of the layers that layer_pattern says; None: every layer has attention."""
+    layer_pattern: str = ""
+    """A letter a layer: F attention and L mixer, each with a feed-forward part; of layers of one
+    part * attention, M mixer, E experts, - MLP. Empty: every layer is F."""
+    gated_attention: bool = False
+    """Queries bring a gate of their width, by which the output of attention is multiplied."""
     embedding_norm: bool = False
     """A norm after the embedding (BLOOM); its parameters are among the extra ones."""
     special_blocks: str = ""
@@ -115,6 +157,8 @@ class ModelSpec:
     num_mtp_layers: int = 0
     """Layers behind the last one that can be trained to predict further tokens (DeepSeek-V3); a
     job says how many are."""
+    mtp_pattern: str = ""
+    """Letters of layer_pattern that one such layer consists of; empty: it is as the last one."""
     extra_params: int = 0
     """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
     extra_params_per_layer: int = 0
@@ -132,7 +176,7 @@ class ModelSpec:
 
     @property
     def query_size(self) -> int:
-        """Width of all query heads together."""
+        """Width of all query heads together, without their gates."""
         return self.num_heads * self.head_dim
 
     @property
@@ -144,6 +188,11 @@ class ModelSpec:
     def value_size(self) -> int:
         """Width of the attention output before its projection."""
         return self.num_heads * (self.mla.v_head_dim if self.mla else self.head_dim)
+
+    @property
+    def expert_hidden_size(self) -> int:
+        """Width of what routed experts take and give."""
+        return (self.moe.latent_size if self.moe else 0) or self.hidden_size
 
     @property
     def windowed_share(self) -> float:
@@ -163,6 +212,8 @@ class ModelSpec:
         """How many layers hold a mixture of experts."""
         if self.moe is None:
             return 0
+        if "E" in self.layer_pattern:
+            return self.layer_pattern.count("E")
         after = self.num_layers - self.moe.num_leading_dense_layers
         return after // self.moe.moe_layer_step
 

@@ -28,6 +28,31 @@ SMALL: Given = {
 GROUPED: Given = {**SMALL, "intermediate_size": 96, "num_key_value_heads": 2}
 UNPADDED: Given = {**GROUPED, "pad_token_id": None}
 """Of classes whose padding token is beyond a small vocabulary."""
+GROUPED_DELTA: Given = {
+    **SMALL,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+}
+DELTA_MIXTURE: Given = {**GROUPED_DELTA, "num_experts": 6, "num_experts_per_tok": 2}
+HYBRID: Given = {
+    "hidden_size": 64,
+    "vocab_size": 120,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 16,
+    "n_groups": 2,
+    "ssm_state_size": 8,
+    "n_routed_experts": 4,
+    "moe_intermediate_size": 24,
+    "moe_shared_expert_intermediate_size": 40,
+}
 FOUR_KINDS = ["sliding_attention", "full_attention"] * 2
 VARIANTS: Mapping[str, tuple[Given, ...]] = {
     "arcee": ({}, {**GROUPED, "mlp_bias": True}, {**GROUPED, "attention_bias": True}),
@@ -178,6 +203,23 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "attention_bias": False, "attention_out_bias": True, "head_dim": 16},
         {**GROUPED, "mlp_bias": True},
     ),
+    "qwen3_5_moe_text": ({}, {**DELTA_MIXTURE, "moe_intermediate_size": 24}),
+    "qwen3_5_text": (
+        {},
+        {**GROUPED_DELTA, "intermediate_size": 96, "tie_word_embeddings": True},
+        {**GROUPED_DELTA, "layer_types": ["full_attention", *["linear_attention"] * 3]},
+    ),
+    "qwen3_next": (
+        {},
+        {**DELTA_MIXTURE, "shared_expert_intermediate_size": 40},
+        {**DELTA_MIXTURE, "linear_conv_kernel_dim": 3},
+    ),
+    "nemotron_h": (
+        {"layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"]},
+        {**HYBRID, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"]},
+        {**HYBRID, "layers_block_type": ["linear_attention", "moe"], "moe_latent_size": 16},
+        {**HYBRID, "layers_block_type": ["linear_attention", "mlp"], "mlp_hidden_act": "silu"},
+    ),
     "smollm3": ({}, {**UNPADDED, "attention_bias": True}, {**UNPADDED, "mlp_bias": True}),
     "starcoder2": (
         {},
@@ -204,6 +246,7 @@ CASES = [
     for index, given in enumerate(variants)
 ]
 OF_NO_CONFIG_CLASS = {
+    "hybrid_override_pattern": "as NVIDIA's files say layers_block_type",
     "head_dim": "read by getattr, or a property",
     "hidden_act": "Gemma 2 and 3 have hidden_activation",
     "id2label": "of every config; None",
@@ -299,6 +342,7 @@ WRAPPERS: Mapping[str, Given] = {
     "mistral3": {**TEXT, "model_type": "mistral"},
     "qwen2_vl": TEXT,
     "qwen2_5_vl": TEXT,
+    "qwen3_5": {**TEXT, **GROUPED_DELTA},
     "qwen3_vl": {**TEXT, "head_dim": 16},
     "qwen3_vl_moe": {**TEXT, "head_dim": 16, "num_experts": 6, "moe_intermediate_size": 24},
 }

@@ -139,6 +139,94 @@ def glm4_moe_lite(model: ModelSpec) -> dict[str, Any]:
     return own
 
 
+KINDS = {"L": "linear_attention", "F": "full_attention", "M": "linear_attention"}
+KINDS |= {"*": "full_attention", "E": "moe", "-": "mlp"}
+
+
+def kinds(model: ModelSpec) -> list[str]:
+    """Transformers' words for the letters of a layer pattern."""
+    return [KINDS[letter] for letter in model.layer_pattern]
+
+
+def delta(model: ModelSpec) -> dict[str, Any]:
+    mixer = model.mixer
+    assert mixer is not None
+    own = {
+        "layer_types": kinds(model),
+        "linear_num_value_heads": mixer.num_heads,
+        "linear_value_head_dim": mixer.head_dim,
+        "linear_num_key_heads": mixer.num_key_heads,
+        "linear_key_head_dim": mixer.key_dim,
+        "linear_conv_kernel_dim": mixer.conv_kernel,
+    }
+    if model.family == "olmo-hybrid":
+        return grouped(model) | own
+    return llama(model) | own
+
+
+def delta_mixture(model: ModelSpec) -> dict[str, Any]:
+    sizes = {"num_experts": "num_experts", "moe_intermediate_size": "expert_ffn_size"}
+    sizes |= {"num_experts_per_tok": "top_k", "shared_expert_intermediate_size": "shared_ffn_size"}
+    own = delta(model) | experts(model, **sizes)
+    if model.family == "qwen3.5":
+        own.pop("intermediate_size")
+    return own
+
+
+def kimi_linear(model: ModelSpec) -> dict[str, Any]:
+    own = deepseek(model)
+    assert model.mixer is not None
+    assert own.pop("first_k_dense_replace") == 1, "the class has one dense layer"
+    return own | {
+        "num_local_experts": own.pop("n_routed_experts"),
+        "layer_types": kinds(model),
+        "linear_num_heads": model.mixer.num_heads,
+        "linear_head_dim": model.mixer.head_dim,
+        "linear_conv_kernel_dim": model.mixer.conv_kernel,
+    }
+
+
+def nemotron_h(model: ModelSpec) -> dict[str, Any]:
+    mixer = model.mixer
+    assert mixer is not None
+    own = llama(model) | {
+        "layers_block_type": kinds(model),
+        "mamba_num_heads": mixer.num_heads,
+        "mamba_head_dim": mixer.head_dim,
+        "n_groups": mixer.num_key_heads,
+        "ssm_state_size": mixer.key_dim,
+        "conv_kernel": mixer.conv_kernel,
+    }
+    own.pop("num_hidden_layers")
+    if model.moe is None:
+        return own
+    return own | {
+        **experts(model, n_routed_experts="num_experts", n_shared_experts="num_shared_experts"),
+        **experts(model, num_experts_per_tok="top_k", moe_intermediate_size="expert_ffn_size"),
+        **experts(model, moe_shared_expert_intermediate_size="shared_ffn_size"),
+        "moe_latent_size": model.moe.latent_size or None,
+    }
+
+
+def granite_hybrid(model: ModelSpec) -> dict[str, Any]:
+    mixer = model.mixer
+    assert mixer is not None
+    sizes = {"num_local_experts": "num_experts", "num_experts_per_tok": "top_k"}
+    sizes |= {"intermediate_size": "expert_ffn_size", "shared_intermediate_size": "shared_ffn_size"}
+    return (
+        grouped(model)
+        | experts(model, **sizes)
+        | {
+            "layer_types": kinds(model),
+            "mamba_n_heads": mixer.num_heads,
+            "mamba_d_head": mixer.head_dim,
+            "mamba_n_groups": mixer.num_key_heads,
+            "mamba_d_state": mixer.key_dim,
+            "mamba_d_conv": mixer.conv_kernel,
+        }
+    )
+
+
 def bloom(model: ModelSpec) -> dict[str, Any]:
     return {
         "vocab_size": model.vocab_size,
@@ -238,7 +326,9 @@ ARCHITECTURES = {
     "gpt_neox": causal("GPTNeoX", decoder),
     "gpt_oss": causal("GptOss", gpt_oss),
     "gptj": causal("GPTJ", gpt2),
+    "granitemoehybrid": causal("GraniteMoeHybrid", granite_hybrid),
     "hy_v3": causal("HYV3", hy3),
+    "kimi_linear": causal("KimiLinear", kimi_linear),
     "llama": causal("Llama", llama),
     "llama4_text": Architecture("Llama4TextConfig", "Llama4ForCausalLM", llama4),
     "minimax_m2": causal("MiniMaxM2", mixtral),
@@ -247,15 +337,22 @@ ARCHITECTURES = {
     "mixtral": causal("Mixtral", mixtral),
     "mpt": causal("Mpt", mpt),
     "nemotron": causal("Nemotron", llama),
+    "nemotron_h": causal("NemotronH", nemotron_h),
     "olmo2": causal("Olmo2", grouped),
     "olmo3": causal("Olmo3", grouped),
+    "olmo_hybrid": causal("OlmoHybrid", delta),
     "opt": causal("OPT", opt),
     "phi": causal("Phi", grouped),
     "phi3": causal("Phi3", grouped),
     "phimoe": causal("Phimoe", phimoe),
     "qwen2": causal("Qwen2", grouped),
     "qwen3": causal("Qwen3", biased),
+    "qwen3_5_moe_text": Architecture(
+        "Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", delta_mixture
+    ),
+    "qwen3_5_text": Architecture("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", delta),
     "qwen3_moe": causal("Qwen3Moe", qwen3_moe),
+    "qwen3_next": causal("Qwen3Next", delta_mixture),
     "seed_oss": causal("SeedOss", biased),
     "smollm3": causal("SmolLM3", grouped),
     "t5": Architecture("T5Config", "T5ForConditionalGeneration", t5),
@@ -288,6 +385,8 @@ def model_type(name: str) -> str | None:
     model = load_model(name)
     if model.family == "qwen3" and model.moe:
         return "qwen3_moe"
+    if model.family == "qwen3.5":
+        return "qwen3_5_moe_text" if model.moe else "qwen3_5_text"
     return SINGLE.get(name) or FAMILIES.get(model.family, model.family)
 
 

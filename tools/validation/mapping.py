@@ -8,7 +8,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.formats.megatron.layout import per_stage
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec
-from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+from planner.spec.model import Biases, MixerSpec, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import (
     MODEL_PARALLEL_DEGREES,
     Strategy,
@@ -67,12 +67,15 @@ def to_model(model: Model) -> ModelSpec:
         max_seq_len=_known(model.seq_len, "sequence length"),
         tied_embeddings=bool(model.tied_embeddings),
         biases=Biases(qkv=has_biases, attention_output=has_biases, mlp=has_biases),
-        norm="rmsnorm" if gated else "layernorm",
+        norm="rmsnorm" if gated or model.layer_pattern else "layernorm",
         embedding_norm=model.embedding_norm,
         scaled_rotary=model.scaled_rotary,
         sliding_window=model.sliding_window or 0,
         full_attention_step=model.full_attention_step or 0,
         moe=_moe(model),
+        mixer=_mixer(model),
+        layer_pattern=model.layer_pattern,
+        mtp_pattern=model.mtp.pattern if model.mtp else "",
         mla=None
         if mla is None
         else MlaSpec(
@@ -86,7 +89,23 @@ def to_model(model: Model) -> ModelSpec:
 
 
 def _has_biases(model: Model) -> bool:
-    return not model.gated_mlp if model.biases is None else model.biases
+    plain = not (model.gated_mlp or model.layer_pattern)
+    return plain if model.biases is None else model.biases
+
+
+def _mixer(model: Model) -> MixerSpec | None:
+    mamba = model.mamba
+    if mamba is None:
+        return None
+    return MixerSpec(
+        kind="mamba2",
+        num_heads=mamba.heads,
+        head_dim=mamba.head_dim,
+        num_key_heads=mamba.groups,
+        key_dim=mamba.state,
+        conv_kernel=mamba.conv,
+        chunk_size=mamba.chunk,
+    )
 
 
 def _moe(model: Model) -> MoeSpec | None:
@@ -101,6 +120,7 @@ def _moe(model: Model) -> MoeSpec | None:
         shared_ffn_size=moe.shared_expert_ffn or moe.shared_experts * moe.expert_ffn,
         num_leading_dense_layers=moe.first_dense_layers,
         expert_bias=_has_biases(model) and bool(model.gated_mlp),
+        latent_size=moe.latent or 0,
     )
 
 

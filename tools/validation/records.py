@@ -4,7 +4,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from planner.answers.layout import layout_chunks
 from planner.catalog.figures import Positive, validation_problems
@@ -22,7 +30,7 @@ Sequences = Annotated[int, Field(gt=0, le=MAX_BATCH)]
 ZeroStage = Literal[0, 1, 2, 3]
 Quality = Literal["A", "B", "C", "analytic"]
 TimeBasis = Literal["published", "from tokens/s/GPU", "from TFLOPs or MFU"]
-Captured = Literal["full_iteration", "attn", "mlp", "moe_router", "moe_preprocess"]
+Captured = Literal["full_iteration", "attn", "mamba", "mlp", "moe_router", "moe_preprocess"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)] | str | None
 """A fraction of a part, or the source's words."""
 Module = Literal["layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
@@ -71,8 +79,12 @@ class Moe(_Part):
     expert_ffn: Width
     shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
     first_dense_layers: LayersOrNone = 0
-    shared_expert_ffn: Width | None = None
+    shared_expert_ffn: Annotated[
+        Width | None, Field(validation_alias=AliasChoices("shared_expert_ffn", "shared_ffn"))
+    ] = None
     """Width of all shared experts together, where it is not shared_experts · expert_ffn."""
+    latent: WidthOrNone | None = None
+    """Width at which routed experts work, where it is not the hidden size."""
 
 
 class Mla(_Part):
@@ -83,6 +95,25 @@ class Mla(_Part):
     qk_nope: Width
     qk_rope: Width
     v_head: Width
+
+
+class Mamba(_Part):
+    """Mamba-2 mixers as published; ``conv`` and ``chunk`` in tokens."""
+
+    heads: Width
+    head_dim: Width
+    state: Width
+    groups: Width
+    conv: Layers = 4
+    chunk: Layers = 128
+
+
+class Mtp(_Part):
+    """Multi-token prediction as trained: layers per depth, whose weights may be shared."""
+
+    depth: Layers
+    pattern: str
+    repeated_layer: bool = False
 
 
 class Model(_Part):
@@ -113,6 +144,12 @@ class Model(_Part):
     full_attention_step: Layers | None = None
     """Of this many layers the last attends beyond the window."""
     linear_attention: bool = False
+    attention: str | None = None
+    """In the source's words, which are not read."""
+    layer_pattern: str = ""
+    """A letter a layer: M Mamba-2, * attention, E experts, - MLP."""
+    mamba: Mamba | None = None
+    mtp: Mtp | None = None
     embedding_norm: bool = False
     """A layer norm follows the embedding."""
 
@@ -306,6 +343,8 @@ class Record(_Part):
     @property
     def mtp_layers(self) -> int:
         """Layers of multi-token prediction that were trained."""
+        if self.model.mtp:
+            return self.model.mtp.depth
         words = (self.flops_convention or "").split(";")
         return int("mtp" in (word.strip() for word in words))
 

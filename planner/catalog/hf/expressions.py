@@ -70,6 +70,19 @@ def every_nth_full(num_layers: int, step: int) -> Kinds:
     )
 
 
+_PARTS = {"moe": "E", "mlp": "-", "linear_attention": "M", "mamba": "M"}
+
+
+def pair_letters(kinds: Sequence[str]) -> str:
+    """Return a layer pattern of layers with a feed-forward part: attention or a linear mixer."""
+    return "".join("F" if kind in (FULL, "attention") else "L" for kind in kinds)
+
+
+def part_letters(kinds: Sequence[str]) -> str:
+    """Return a layer pattern of layers that have one part each."""
+    return "".join(_PARTS.get(kind, "*") for kind in kinds)
+
+
 def full_before(first: int, kinds: Kinds) -> Kinds:
     """Return the kinds where layers before ``first`` see the whole sequence."""
     return tuple(FULL if index < first else kind for index, kind in enumerate(kinds))
@@ -103,6 +116,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         leading_dense,
         len,
         mixed_layers,
+        pair_letters,
+        part_letters,
         width,
     )
 }

@@ -65,6 +65,7 @@ KINDS: Mapping[str, Any] = {
         "gated-gelu_new",
         "gated-silu",
     ],
+    "text": Annotated[str, Field(max_length=10_000)],
     "width": Width,
     "words": Annotated[tuple[str, ...], Field(strict=False, max_length=10_000)],
 }

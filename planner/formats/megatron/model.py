@@ -220,6 +220,9 @@ def shape_reasons(context: Context) -> Iterator[str]:
             and not moe.expert_bias
         ),
         model.special_blocks: bool(model.special_blocks),
+        "linear mixers, gated attention or experts of a latent width": bool(
+            model.mixer or model.gated_attention or (moe and moe.latent_size)
+        ),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len
         ),

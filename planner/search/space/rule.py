@@ -125,6 +125,7 @@ def filled(template: str, context: Context, row: Row) -> str:
     known = {
         "model": context.model,
         "moe": context.model.moe,
+        "mixer": context.model.mixer,
         "job": context.job,
         "cluster": context.cluster,
         "node": context.cluster.node,

@@ -134,6 +134,39 @@ def cp_supported(context: Context, columns: Columns) -> Mask:
     return np.asarray((columns["cp"] == 1) | context.traits.support.cp)
 
 
+@rule(
+    "tp",
+    says="tp {tp} does not divide {mixer.num_key_heads} key heads or groups of the mixer",
+    allowed="{model.name} has {mixer.num_heads} heads of values, {mixer.num_key_heads} of keys",
+)
+def tp_divides_mixer_heads(context: Context, columns: Columns) -> Mask:
+    """Heads and groups of a linear mixer are split whole (Megatron-Core ssm/mamba_mixer.py)."""
+    mixer = context.model.mixer
+    groups = mixer.num_key_heads if mixer else 0
+    return np.asarray(groups % columns["tp"] == 0)
+
+
+@rule(
+    "tp",
+    "cp",
+    says="cp {cp} with tp {tp}: the mixer's heads are split over both",
+    allowed="{mixer.kind}: {mixer.num_heads} heads of values, {mixer.num_key_heads} of keys",
+)
+def cp_divides_mixer_heads(context: Context, columns: Columns) -> Mask:
+    """Under context parallelism a mixer has some heads of the whole sequence.
+
+    Mamba-2 repeats its groups; Kimi Delta and lightning attention have no context parallelism.
+    Source: Megatron-Core ssm/mamba_context_parallel.py, transformer_config.py.
+    """
+    mixer = context.model.mixer
+    if mixer is None:
+        return np.ones_like(columns["cp"], dtype=bool)
+    if mixer.kind in ("kimi_delta", "lightning"):
+        return np.asarray(columns["cp"] == 1)
+    heads = mixer.num_heads if mixer.kind == "mamba2" else mixer.num_key_heads
+    return np.asarray((columns["cp"] == 1) | (heads % (columns["tp"] * columns["cp"]) == 0))
+
+
 _BIASED = ("alibi", "relative")
 
 

@@ -196,9 +196,9 @@ def test_a_name_of_a_hub_is_not_fetched_and_the_nearest_of_the_catalog_is_offere
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Qwen/Qwen3.5-397B-A17B", "the nearest in size is qwen3-coder-480b-a35b"),
-        ("nvidia/Nemotron-H-56B", "the nearest in size is"),
-        ("qwen3-9b", "did you mean qwen3-8b"),
+        ("own/Zork-490B-A30B", "the nearest in size is qwen3-coder-480b-a35b"),
+        ("own/Zork-56B", "the nearest in size is nemotron-h-56b"),
+        ("qwen3-9b", "did you mean qwen3.5-9b"),
         (f"own/{'9' * 310}b", "`planner show models` lists them"),
         ("qwen3-33b", "did you mean qwen3-32b"),
     ],

@@ -15,7 +15,13 @@ from planner.spec.model import MoeSpec
 from planner.spec.strategy import StrategyColumns
 
 MODELS = list_models()
-MIXED = ["llama4-maverick-17b-128e", "t5-11b", "t5-v1.1-xxl"]
+MIXED = [
+    name
+    for name in MODELS
+    if (model := load_model(name)).layer_pattern
+    or model.num_decoder_layers
+    or (model.moe and model.moe.moe_layer_step > 1)
+]
 """Kinds of layers take turns or follow each other; the cost model averages them."""
 ORDERLY = [name for name in MODELS if name not in MIXED]
 """Equal layers, but for leading ones."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.search.space.legality import RULES, THEMES, whole_cluster
 from planner.search.space.rule import GPUS, Rule
@@ -631,3 +632,27 @@ def test_whole_replicas_with_adapters_take_whole_sequences(context_of: Contexts)
     assert verdicts(name, context_of(), **rows) == [True, True, True]
     frozen = training_adapters(context_of(), "lora")
     assert verdicts(name, frozen, **rows) == [True, False, True]
+
+
+def of_model(context: Context, name: str) -> Context:
+    return replace(context, model=load_model(name))
+
+
+def test_a_mixer_is_split_by_whole_groups(context_of: Contexts) -> None:
+    nemotron = of_model(context_of(), "nemotron-3-nano-30b-a3b")  # 64 heads in 8 groups
+    assert verdicts("tp_divides_mixer_heads", nemotron, tp=[1, 8, 16]) == [True, True, False]
+    granite = of_model(context_of(), "granite-4.0-h-tiny")  # one group
+    assert verdicts("tp_divides_mixer_heads", granite, tp=[1, 2]) == [True, False]
+    assert verdicts("tp_divides_mixer_heads", context_of(), tp=[1, 64]) == [True, True]
+
+
+def test_a_mixer_has_whole_heads_under_context_parallelism(context_of: Contexts) -> None:
+    rows = {"tp": [1, 8, 8, 8], "cp": [1, 2, 8, 16]}
+    name = "cp_divides_mixer_heads"
+    qwen = of_model(context_of(), "qwen3.5-27b")  # 16 key heads
+    assert verdicts(name, qwen, **rows) == [True, True, False, False]
+    nemotron = of_model(context_of(), "nemotron-3-nano-30b-a3b")  # 64 heads of values
+    assert verdicts(name, nemotron, **rows) == [True, True, True, False]
+    kimi = of_model(context_of(), "kimi-linear-48b-a3b")
+    assert verdicts(name, kimi, **rows) == [True, False, False, False]
+    assert verdicts(name, context_of(), **rows) == [True] * 4

@@ -1,0 +1,102 @@
+"""Linear mixers: parameters, FLOPs and kept tensors by hand, and what their layers lack."""
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.catalog.models import load_model
+from planner.frameworks.registry import load_traits
+from planner.layers.block import layer_groups, mtp_blocks
+from planner.layers.mixers import kept_elements, scan_flops_per_token
+from planner.layers.op import LayerShape
+from planner.layers.parameters import layer_params, mixer_params
+from planner.spec.model import MixerSpec, ModelSpec
+
+
+def mixer_of(name: str) -> MixerSpec:
+    mixer = load_model(name).mixer
+    assert mixer is not None
+    return mixer
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        # in 2688 (2·4096 + 2·1024 + 64), conv 6144·5, vectors 3·64 + 4096, out 4096·2688
+        ("nemotron-3-nano-30b-a3b", 38_742_208),
+        # in 2048 (2·2048 + 2·4096 + 64), conv 8192·4, vectors 2·32 + 128, out 4096·2048
+        ("qwen3.5-35b-a3b", 33_718_464),
+        ("qwen3.5-397b-a17b", 118_014_208),
+        ("nemotron-3-super-120b-a12b", 109_635_968),
+    ],
+)
+def test_parameters_of_a_mixer_by_hand(name: str, params: int) -> None:
+    assert sum(int(part.total) for part in mixer_params(load_model(name)).values()) == params
+
+
+def test_a_mixer_over_eight_ranks_holds_an_eighth_of_its_matrices() -> None:
+    model = load_model("nemotron-3-super-120b-a12b")
+    whole, split = mixer_params(model), mixer_params(model, 8)
+    for name, part in whole.items():
+        assert int(part.total) == 8 * int(split[name].total), name
+
+
+def test_flops_of_the_scans_by_hand() -> None:
+    # 2·128 (8·128 + 4096) + 4·128·4096
+    assert scan_flops_per_token(mixer_of("nemotron-3-nano-30b-a3b")) == 3_407_872
+    # 32 (2·64 (3·128 + 2·128) + 6·128·128 + 64·64)
+    assert scan_flops_per_token(mixer_of("qwen3.5-35b-a3b")) == 5_898_240
+
+
+def test_kept_tensors_of_the_mixers_by_hand() -> None:
+    # 50.6 kB with the input of 2688: in 10304, three of 4096
+    assert kept_elements(mixer_of("nemotron-3-nano-30b-a3b")) == 10_304 + 3 * 4096
+    # in 12352, convolved 8192, queries and keys 8192, four of 4096, blocks 2048, gates 192
+    assert kept_elements(mixer_of("qwen3.5-35b-a3b")) == 12_352 + 8192 + 8192 + 16_384 + 2048 + 192
+
+
+def groups_of(model: ModelSpec) -> dict[str, set[str]]:
+    groups = layer_groups(model, LayerShape.all_of(1.0, 4096), load_traits("megatron"))
+    return {group.name: {op.name for op in group.ops} for group in groups}
+
+
+def test_a_layer_of_one_part_has_one_norm_and_that_part() -> None:
+    model = load_model("nemotron-3-nano-30b-a3b")
+    groups = groups_of(model)
+    assert set(groups) == {"mixer", "attention", "experts"}
+    assert "mlp_norm" not in groups["mixer"] | groups["attention"]
+    assert "attention_norm" not in groups["experts"]
+    norms = [int(layer_params(model, kind)["norms"].total) for kind in ("mixer", "experts")]
+    assert norms == [model.hidden_size, model.hidden_size]
+
+
+def test_a_mixer_takes_the_place_of_attention_beside_experts() -> None:
+    groups = groups_of(load_model("kimi-linear-48b-a3b"))
+    assert set(groups) == {"mixer_dense", "mixer_moe", "moe"}
+    assert "attention_core" not in groups["mixer_moe"]
+    assert {"mixer", "expert_up"} <= groups["mixer_moe"]
+
+
+def test_a_layer_of_multi_token_prediction_follows_its_pattern() -> None:
+    model = load_model("nemotron-3-super-120b-a12b")
+    kinds = layer_groups(model, LayerShape.all_of(1.0, 4096), load_traits("megatron"))
+    number, blocks = mtp_blocks(model, kinds)
+    assert number == 2
+    assert {(block.name, block.num_layers) for block in blocks} == {
+        ("attention", 1),
+        ("experts", 1),
+    }
+
+
+def test_work_of_a_mixer_is_linear_in_the_sequence() -> None:
+    model, traits = load_model("qwen3.5-27b"), load_traits("megatron")
+
+    def flops(seq_len: int) -> float:
+        groups = layer_groups(model, LayerShape.all_of(1.0, seq_len), traits)
+        (scan,) = (op.attention for op in groups[1].ops if op.name == "mixer")
+        assert scan is not None
+        return float(np.sum(scan.flops))
+
+    assert groups_of(model)["mixer_dense"]
+    assert math.isclose(flops(8192), 2.0 * flops(4096))
