@@ -281,28 +281,31 @@ def unsupported(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
 
 def uneven_layers(strategy: Strategy) -> Iterator[str]:
     """Say what cannot hold where every layer is treated alike."""
-    selective, full, offloaded = strategy.policy_counts
-    if any(selective):
-        yield f"selective_layers_per_stage {words(selective)}: whole blocks are recomputed or none"
-    if 0 < sum(full) < sum(strategy.layers_per_stage):
-        yield f"recompute_layers_per_stage {words(full)}: all layers are recomputed or none"
-    if any(offloaded):
-        yield f"offloaded_layers_per_stage {words(offloaded)}: activations stay on the accelerator"
+    selective, full, offloaded = (", ".join(map(str, each)) for each in strategy.policy_counts)
+    is_part = 0 < sum(strategy.policy_counts[1]) < sum(strategy.layers_per_stage)
+    return which(
+        {
+            f"selective_layers_per_stage {selective}: whole blocks are recomputed or none": (
+                any(strategy.selective_layers_per_stage)
+            ),
+            f"recompute_layers_per_stage {full}: all layers are recomputed or none": is_part,
+            f"offloaded_layers_per_stage {offloaded}: activations stay on the accelerator": (
+                any(strategy.offloaded_layers_per_stage)
+            ),
+        }
+    )
 
 
 def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]:
     """Say where the precision of a job is none of those allowed."""
-    if context.job.precision not in allowed:
-        yield f"precision {context.job.precision}: allowed are {', '.join(allowed)}"
+    precision = context.job.precision
+    return which(
+        {f"precision {precision}: allowed are {', '.join(allowed)}": precision not in allowed}
+    )
 
 
 def wrong_profile(context: Context, others: tuple[str, ...], program: str) -> Iterator[str]:
     """Say where a plan is priced as another program runs it, whose files these are not."""
-    traits = context.traits
-    if traits.name == "megatron" and traits.profile in others:
-        yield f"profile {traits.profile}: another program than {program}, which runs no such plan"
-
-
-def words(counts: tuple[int, ...]) -> str:
-    """Counts per stage, for a message."""
-    return ", ".join(map(str, counts))
+    profile, is_other = context.traits.profile, context.traits.name == "megatron"
+    message = f"profile {profile}: another program than {program}, which runs no such plan"
+    return which({message: is_other and profile in others})

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partialmethod, wraps
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.formats import settings as values
@@ -13,6 +14,12 @@ from planner.formats.settings import Settings, given
 Refused: TypeAlias = Mapping[str, object]
 # Keys in full, with what is wrong, what was given, and what is allowed.
 Violations: TypeAlias = Iterator[tuple[str, str]]
+
+
+def first_of(refused: Refused) -> Refused:
+    """Only the first of those that are so: what stands behind it follows from it."""
+    found = (text for text, is_so in refused.items() if is_so)
+    return dict.fromkeys(islice(found, 1), True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,14 +78,15 @@ def num_machines(context: Context, strategy: Strategy) -> int:
 
 def no_profile(context: Context) -> Iterator[str]:
     """What DeepSpeed's section has no key for whatever the layout."""
-    if context.traits.name == "deepspeed" and context.traits.states.zero3_secondary_weight_bytes:
-        yield f"profile {context.traits.profile}: {_NO_REPLICAS}"
+    traits = context.traits
+    has_replicas = traits.name == "deepspeed" and traits.states.zero3_secondary_weight_bytes
+    return which({f"profile {traits.profile}: {_NO_REPLICAS}": has_replicas})
 
 
 def _no_processors(context: Context) -> Iterator[str]:
     """Where accelerators are processors AcceleratorState keeps to whole replicas."""
-    if context.cluster.accelerator.vendor == PROCESSOR:
-        yield "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
+    text = "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
+    return which({text: context.cluster.accelerator.vendor == PROCESSOR})
 
 
 def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:

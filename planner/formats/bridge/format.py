@@ -34,6 +34,7 @@ from planner.formats.decision import (
     Table,
     lines_of,
     refuse,
+    which,
     wrong_profile,
 )
 from planner.formats.format import (
@@ -134,10 +135,18 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from _unnamed(context)
     yield from gradient_reasons(context, strategy)
     states, placement = context.traits.states, strategy.placement
-    if strategy.zero_stage > 1 and (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
-        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
-    if strategy.zero_stage > 1 and placement != PLACEMENT_NAMES[0]:
-        yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
+    held_bytes = states.zero2_gradient_bytes or states.gradient_bytes
+    is_fsdp = strategy.zero_stage > 1
+    yield from which(
+        {
+            "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types": (
+                is_fsdp and held_bytes != 2
+            ),
+            f"placement: {placement} under Megatron-FSDP, which takes the usual order": (
+                is_fsdp and placement != PLACEMENT_NAMES[0]
+            ),
+        }
+    )
 
 
 def problems(context: Context) -> Iterator[str]:
@@ -152,10 +161,9 @@ def problems(context: Context) -> Iterator[str]:
 def _unnamed(context: Context) -> Iterator[str]:
     """What Megatron has an option for, and Bridge no name."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if precision not in PRECISIONS:
-        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
-    if optimizer == "adam-bf16":
-        yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
+    allowed = f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
+    states = f"optimizer: {optimizer}; overrides cannot name the data types of its states"
+    return which({allowed: precision not in PRECISIONS, states: optimizer == "adam-bf16"})
 
 
 def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:

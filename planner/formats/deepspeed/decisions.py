@@ -65,10 +65,15 @@ def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
         "dp_replicate": "DeepSpeed shards over all of dp",
     }
     yield from unsupported(strategy, fixed)
-    if strategy.etp != strategy.tp:
-        yield f"etp {strategy.etp} with tp {strategy.tp}: AutoTP splits experts like other layers"
-    if any(strategy.offloaded_layers_per_stage):
-        yield "offloaded_layers_per_stage: no key sends saved activations of layers to the host"
+    etp, tp, offloaded = strategy.etp, strategy.tp, strategy.offloaded_layers_per_stage
+    yield from which(
+        {
+            f"etp {etp} with tp {tp}: AutoTP splits experts like other layers": etp != tp,
+            "offloaded_layers_per_stage: no key sends saved activations of layers to the host": (
+                any(offloaded)
+            ),
+        }
+    )
 
 
 def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:

@@ -90,8 +90,9 @@ def _of_optimizer(settings: Settings) -> Decided:
 def optimizer_problems(context: Context) -> Iterator[str]:
     """An optimizer that no option names."""
     name = context.traits.optimizer.name
-    if name not in OPTIMIZERS:
-        yield f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}"
+    return which(
+        {f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}": name not in OPTIMIZERS}
+    )
 
 
 def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:

@@ -19,7 +19,7 @@ from planner.formats.megatron.options import (
     names,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
-from planner.formats.rules import Refused, Rules, Violations
+from planner.formats.rules import Refused, Rules, Violations, first_of
 
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
@@ -153,24 +153,27 @@ def layout_fits(file: MegatronView) -> Refused:
     return {parts: len(stages) % file.pp, problem or "": problem}
 
 
-@rule("megatron/core/transformer/pipeline_parallel_layer_layout.py")
-def layout_holds_mtp(file: MegatronView) -> Violations:
+@rule("megatron/core/transformer/pipeline_parallel_layer_layout.py", key=LAYOUT)
+def layout_holds_mtp(file: MegatronView) -> Refused:
     """A layout names the layers of multi-token prediction, in one part behind all others."""
     try:
         parts = parse_layout(file.word(LAYOUT))
     except ValueError:
-        return
+        return {}
     if not file.word(LAYOUT) or (MTP in file.settings and not file.has(MTP)):
-        return
+        return {}
     number, flat = file.number(MTP) or 0, "".join(parts)
-    if flat.count("m") != number:
-        yield LAYOUT, f"holds {flat.count('m')} layers m; {MTP} is {number}"
-    elif "t" in flat.partition("m")[2]:
-        yield LAYOUT, "has layers t behind m; all layers m stand behind them"
-    elif number not in (0, max(part.count("m") for part in parts)):
-        yield LAYOUT, "has layers m in several parts; all stand in one"
-    elif any("m" in part for part in parts[: -file.pp]):
-        yield LAYOUT, "has layers m before a stage's last part; allowed is the last"
+    wrong = {
+        f"holds {flat.count('m')} layers m; {MTP} is {number}": flat.count("m") != number,
+        "has layers t behind m; all layers m stand behind them": "t" in flat.partition("m")[2],
+        "has layers m in several parts; all stand in one": (
+            number not in (0, max(part.count("m") for part in parts))
+        ),
+        "has layers m before a stage's last part; allowed is the last": (
+            any("m" in part for part in parts[: -file.pp])
+        ),
+    }
+    return first_of(wrong)
 
 
 @rule(CONFIG, key=LAYOUT)
@@ -201,12 +204,16 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
     ends = [count for end in given if (count := file.number(end)) is not None]
     middle, rest = file.pp - len(ends), file.num_layers - sum(ends)
     vpp = file.number(CHUNKS) or 1
-    if any(count < 1 for count in ends):
-        yield given[0], f"must be from 1 on; given {ends}"
-    elif bool(rest) != bool(middle) or (middle > 0 and rest % middle):
-        yield given[0], f"leaves {rest} layers for {middle} stages between; they must be equal"
-    elif any(count % vpp for count in (*ends, rest // middle if middle else 0)):
-        yield given[0], f"every stage must split into {vpp} chunks; given {ends}"
+    wrong = {
+        f"must be from 1 on; given {ends}": any(count < 1 for count in ends),
+        f"leaves {rest} layers for {middle} stages between; they must be equal": (
+            bool(rest) != bool(middle) or (middle > 0 and rest % middle)
+        ),
+        f"every stage must split into {vpp} chunks; given {ends}": (
+            any(count % vpp for count in (*ends, rest // middle if middle else 0))
+        ),
+    }
+    yield from ((given[0], text) for text in first_of(wrong))
 
 
 @rule(ARGUMENTS, key=PP)
@@ -217,17 +224,20 @@ def chunks_need_stages(file: MegatronView) -> Refused:
     return {f"{file.vpp} chunks per stage need {least} stages; given {file.pp}": is_short}
 
 
-@rule("megatron/core/pipeline_parallel/schedules.py")
-def micro_batches_fill_chunks(file: MegatronView) -> Violations:
+@rule("megatron/core/pipeline_parallel/schedules.py", key=BATCH)
+def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     """Interleaved stages take micro-batches in groups of at least pp."""
     count, rest = divmod(file.global_batch, file.micro_batch * file.dp or 1)
     if file.vpp == 1 or not file.micro_batch * file.global_batch * file.dp or rest:
-        return
+        return {}
     group = file.number("--microbatch-group-size-per-virtual-pipeline-stage") or file.pp
-    if not file.pp <= group <= count:
-        yield BATCH, f"needs {group} micro-batches or more, groups of at least pp; given {count}"
-    elif 0 < count % group < file.pp:
-        yield BATCH, f"{count} micro-batches leave {count % group} in the last group of {group}"
+    is_group, left = file.pp <= group <= count, count % group
+    return {
+        f"needs {group} micro-batches or more, groups of at least pp; given {count}": not is_group,
+        f"{count} micro-batches leave {left} in the last group of {group}": (
+            is_group and 0 < left < file.pp
+        ),
+    }
 
 
 @rule(ARGUMENTS, key=BATCH)

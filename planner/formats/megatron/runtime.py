@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import Decided, KeyValue, Of, several, switched
+from planner.formats.decision import Decided, KeyValue, Of, several, switched, which
 from planner.formats.megatron.options import Choices, choices
 from planner.formats.settings import Settings, as_number, flag, given, word
 from planner.frameworks.settings import capacity_settings
@@ -126,11 +126,10 @@ def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
     """Bytes of gradients that no option gives: they are reduced as they are held."""
     states = context.traits.states
     held = states.gradient_bytes, states.gradient_reduce_bytes
-    if strategy.zero_stage < 2 and held not in ((2, 2), (4, 4)):
-        yield (
-            f"gradient_bytes: {held[0]:g}, reduced in {held[1]:g}; Megatron holds and reduces "
-            "gradients in 2 or 4: --set traits.states.gradient_bytes and gradient_reduce_bytes"
-        )
+    is_other = strategy.zero_stage < 2 and held not in ((2, 2), (4, 4))
+    allowed = "2 or 4: --set traits.states.gradient_bytes and gradient_reduce_bytes"
+    given = f"gradient_bytes: {held[0]:g}, reduced in {held[1]:g}"
+    return which({f"{given}; Megatron holds and reduces gradients in {allowed}": is_other})
 
 
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:

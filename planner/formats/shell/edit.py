@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import product
 
 from planner.errors import ExpressError, InputError
+from planner.formats.decision import which
 from planner.formats.format import SourceText
 from planner.formats.shell.launch import launcher_settings, processes, processes_edit
 from planner.formats.shell.options import Entry, Launch, Launches
@@ -123,18 +124,17 @@ def _refused(
 ) -> Iterator[str]:
     here = lines.at(chosen[0].start)
     unlike = {lines.at(each[0].start) for each in found if _differ(each, chosen, deciding)}
-    if chosen[0].is_kept:
-        message = "the command line stands in a variable, and how it is run is not understood"
-        yield f"{message}; edit it by hand"
-    if unlike:
-        others = ", ".join(map(str, sorted(unlike)))
-        yield (
+    others = ", ".join(map(str, sorted(unlike)))
+    return which(
+        {
+            "the command line stands in a variable, and how it is run is not understood; "
+            "edit it by hand": chosen[0].is_kept,
             f"line {others} starts the program of line {here} too, with other decisions or "
-            f"processes; to repair line {here}, write there {by_hand}"
-        )
-    # People do not expect more launches to be edited at once.
-    if len(found) > 8:
-        yield f"starts the program {len(found)} times; edit it by hand: {by_hand}"
+            f"processes; to repair line {here}, write there {by_hand}": unlike,
+            # People do not expect more launches to be edited at once.
+            f"starts the program {len(found)} times; edit it by hand: {by_hand}": len(found) > 8,
+        }
+    )
 
 
 def _differ(left: Launch, right: Launch, deciding: Container[str]) -> bool:

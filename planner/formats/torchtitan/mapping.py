@@ -95,9 +95,10 @@ def _of_batch(settings: Settings) -> Decided:
 
 def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
     model = context.model
-    kv_heads = model.num_heads if model.mla else model.num_kv_heads
-    if kv_heads % strategy.tp:
-        yield f"tp {strategy.tp}: torchtitan splits the {kv_heads} key and value heads whole"
+    kv_heads, tp = model.num_heads if model.mla else model.num_kv_heads, strategy.tp
+    return which(
+        {f"tp {tp}: torchtitan splits the {kv_heads} key and value heads whole": kv_heads % tp}
+    )
 
 
 def _of_shards(settings: Settings) -> Decided:
