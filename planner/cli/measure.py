@@ -19,7 +19,7 @@ from planner.report.files import check_writable, check_yaml, write_atomically
 
 if TYPE_CHECKING:
     from planner.calibrate.figures import Base
-    from planner.calibrate.rows import Machine, Table
+    from planner.calibrate.rows import Table
     from planner.compare.compare import Comparison
     from planner.query.from_file import Request
 
@@ -252,13 +252,12 @@ def _measured(base: "Base | None", *, is_first: bool) -> "Table":
         message = "torch is not installed; pip install 'parallel-planner[measure]'"
         raise InputError.single("command line", "--measure", message) from error
 
-    def check(machine: "Machine") -> None:
-        if base is not None:
-            check_machine("--measure", machine, base.cluster)
-
     world = join()
     try:
+        # before minutes are spent on measuring
+        if base is not None:
+            check_machine("--measure", world.machine, base.cluster)
         with delayed_progress(is_shown=is_first) as progress:
-            return measure(world, progress, check)
+            return measure(world, progress)
     finally:
         leave(world)

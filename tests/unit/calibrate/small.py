@@ -29,7 +29,7 @@ def main(out: Path) -> None:
     for name, value in SIZES.items():
         setattr(measure, name, value)
     world = measure.join()
-    table = measure.measure(world, lambda _message, _fraction: None, lambda _machine: None)
+    table = measure.measure(world, lambda _message, _fraction: None)
     measure.leave(world)
     out.with_suffix(f".{world.rank}").write_text(table_text(table))
 

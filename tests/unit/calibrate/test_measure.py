@@ -55,7 +55,7 @@ def check_sound(table: Table) -> None:
 @pytest.mark.usefixtures("small")
 def test_one_process_measures_itself_and_says_how_far_it_is() -> None:
     seen: list[float] = []
-    table = measure(join(), lambda _, fraction: seen.append(fraction), lambda _: None)
+    table = measure(join(), lambda _, fraction: seen.append(fraction))
     assert {row.what for row in table.rows} == KINDS | {"host_adam"}
     assert seen == sorted(seen)
     assert 0 <= seen[0] < seen[-1] < 1

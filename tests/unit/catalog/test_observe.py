@@ -57,13 +57,6 @@ def test_a_slot_of_width_or_generation_zero_is_not_told(slot: str) -> None:
     assert smi(f"{SMI_HEADER}\nNVIDIA L40S, 1 MiB, 0 MiB, {slot}").slot is None
 
 
-def test_all_problems_of_a_table_are_told_at_once() -> None:
-    with pytest.raises(InputError) as error:
-        smi("name, memory.total [MiB]\nA, x\nB MIG 1g.5gb, 5 MiB\nC\n")
-    keys = [problem.key for problem in error.value.problems]
-    assert sorted(keys) == ["line 2: memory.total", "line 3: name", "line 4"]
-
-
 def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None:
     with pytest.raises(InputError) as error:
         smi("name, memory.total [MiB]\n" + "A, x\n" * 100)
@@ -168,13 +161,6 @@ def test_a_table_below_the_command_that_printed_it_is_read() -> None:
         parse(command + "name, memory.total [MiB]\nNVIDIA L4, much\n", "smi")
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(InputError, match="is not UTF-8 text"):
-        clean(b"name\xff", "x")
-    with pytest.raises(InputError, match="control character"):
-        clean(b"name\x00", "x")
-
-
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
@@ -214,14 +200,6 @@ def test_a_login_node_without_gpus_does_not_give_its_memory(tools: Path, tmp_pat
     meminfo.write_text(MEMINFO)
     (slurm,) = ask_host(meminfo)
     assert isinstance(slurm, SlurmNodes)
-
-
-def test_without_tools_it_is_said_what_to_do(tools: Path) -> None:
-    with pytest.raises(InputError) as error:
-        ask_host()
-    text = str(error.value)
-    assert "nvidia-smi and sinfo not on PATH" in text
-    assert "--from FILE" in text
 
 
 def test_a_tool_that_fails_is_quoted(tools: Path) -> None:

@@ -75,6 +75,7 @@ def test_detect_without_tools_ends_with_two_and_says_what_to_do(
     monkeypatch.setenv("PATH", str(tmp_path))
     run = planner("show", "hardware", "--detect")
     assert (run.code, run.out) == (2, "")
+    assert "nvidia-smi and sinfo not on PATH" in " ".join(run.err.split())
     assert "--from FILE" in run.err
 
 
