@@ -39,7 +39,7 @@ from planner.collectives.cost import busbw_factor
 from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
-from planner.documents.file import read_printed
+from planner.documents.file import read_text
 from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.layers.op import FlashAttention
@@ -101,7 +101,7 @@ def points_of(
     path: str, cluster: ClusterSpec, request: Request, config: str | None
 ) -> tuple[Point, ...]:
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
-    text = read_printed(path, MAX_LOG_BYTES)
+    text = read_text(path, MAX_LOG_BYTES, "replace")
     columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
     readers: list[Reader] = [
         (partial(_csv_points, form), TRUNCATED)

@@ -29,17 +29,13 @@ class RecipeSource:
     nodes: Mapping[str, str]  # node of the catalog by the source's name of an accelerator
 
 
-def _split(text: str) -> list[str]:
-    return text.split()
-
-
 def _targets(text: str) -> tuple[Target, ...]:
     return read_targets(",".join(text.split()))
 
 
 Name = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Words = Annotated[tuple[str, ...], BeforeValidator(str.split)]
 # Megatron's notation, cut by ... at its end at most.
 Layout = Annotated[str, Field(pattern=r"^[EtmL|()*0-9]*(\.\.\.)?$")]
 
@@ -68,7 +64,7 @@ class Recipe:
     sharding: Literal["optimizer", "megatron-fsdp", "torch-fsdp2"]
     recompute: Literal["none", "selective", "full"]
     recompute_method: Literal["", "block", "uniform", "layers"] = ""
-    recompute_layers: Annotated[tuple[int, ...], BeforeValidator(_split)] = ()
+    recompute_layers: Annotated[tuple[int, ...], BeforeValidator(str.split)] = ()
     recompute_modules: Words = ()
     pipeline_layout: Layout = ""
     offloaded_layers: Count | None = None

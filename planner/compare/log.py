@@ -28,7 +28,7 @@ from planner.compare.forms import (
     StepForm,
     Unit,
 )
-from planner.documents.file import read_printed
+from planner.documents.file import read_text
 from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
 
@@ -100,7 +100,7 @@ Row = tuple[int, float, int, int]  # a step as printed: number, value, line, tot
 
 def read_log(path: str) -> Log:
     """Read a log; raises InputError where it is of no known form, has no step, or several runs."""
-    text = read_printed(path, MAX_LOG_BYTES)
+    text = read_text(path, MAX_LOG_BYTES, "replace")
     return log_of(path, text)
 
 

@@ -3,7 +3,7 @@
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from planner.errors import InputError
 from planner.limits import MAX_FILE_BYTES
@@ -23,21 +23,27 @@ def is_folder(path: Path | str) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def read_text(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> str:
+def read_text(
+    path: Path | str,
+    max_bytes: int = MAX_FILE_BYTES,
+    errors: Literal["strict", "replace"] = "strict",
+) -> str:
     """Return the file's text without a byte-order mark, line ends as they are.
 
     Raises InputError where there is no such file, it is no regular file or too large, its links
-    lead in a circle, or it is not UTF-8 text; what has a line names it.
+    lead in a circle, or it is not UTF-8 text; what has a line names it. ``errors``: bytes that are
+    no text are replaced in what several processes printed, which cut each other's characters.
     """
-    return _text_of(read_bytes(path, max_bytes), str(path)).removeprefix(_BOM)
-
-
-def read_printed(path: Path | str, max_bytes: int) -> str:
-    """Return what programs printed: as ``read_text``, but bytes that are no text are replaced.
-
-    Several processes that print at once cut each other's characters.
-    """
-    return _text_of(read_bytes(path, max_bytes), str(path), "replace").removeprefix(_BOM)
+    data, where = read_bytes(path, max_bytes), str(path)
+    nul = data.find(b"\0")
+    if nul >= 0:
+        message = "is no text file: it holds a NUL byte"
+        raise InputError.single(where, _line(data, nul), message)
+    try:
+        return data.decode("utf-8", errors).removeprefix(_BOM)
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: byte 0x{data[error.start]:02x} ({error.reason})"
+        raise InputError.single(where, _line(data, error.start), message) from None
 
 
 def read_bytes(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -71,18 +77,6 @@ def _bytes_of(path: Path | str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise OSError(f"{status.st_size:,} bytes are too many; allowed are {max_bytes:,}")
     return data
-
-
-def _text_of(data: bytes, where: str, errors: str = "strict") -> str:
-    nul = data.find(b"\0")
-    if nul >= 0:
-        message = "is no text file: it holds a NUL byte"
-        raise InputError.single(where, _line(data, nul), message)
-    try:
-        return data.decode("utf-8", errors)
-    except UnicodeDecodeError as error:
-        message = f"is not UTF-8: byte 0x{data[error.start]:02x} ({error.reason})"
-        raise InputError.single(where, _line(data, error.start), message) from None
 
 
 def _line(data: bytes, position: int) -> str:

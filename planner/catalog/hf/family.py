@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -297,9 +298,6 @@ def wrong_layer_types(
 
 def _shown(kinds: Kinds) -> str:
     """Runs of equal layers: ``5 sliding_attention, 1 full_attention, ...``."""
-    runs: list[tuple[int, str]] = []
-    for kind in kinds:
-        count = runs.pop()[0] if runs and runs[-1][1] == kind else 0
-        runs.append((count + 1, kind))
+    runs = [(len(list(same)), kind) for kind, same in groupby(kinds)]
     text = ", ".join(f"{count} {kind}" for count, kind in runs[:4])
     return f"{text}, ..." if len(runs) > 4 else text
