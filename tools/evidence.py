@@ -3,8 +3,9 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import fields
 
-from planner.answers.evidence import COLUMNS
+from planner.answers.evidence import PublishedRun
 from planner.layers.parameters import count_active_parameters, count_parameters
 from tools.validation.compare import Comparison
 from tools.validation.mapping import to_run
@@ -41,7 +42,8 @@ def _row(row: Comparison) -> dict[str, str]:
 def evidence_text(rows: Sequence[Comparison]) -> str:
     """Return planner/frameworks/evidence.csv: the runs of the headline, in order."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    columns = [field.name for field in fields(PublishedRun)]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         if row.in_headline and row.time_error is not None:

@@ -61,7 +61,6 @@ class PublishedRun:
         return self.predicted_s / self.measured_s - 1.0
 
 
-COLUMNS = tuple(field.name for field in fields(PublishedRun))
 # By the type of a field.
 _READERS: Mapping[object, Callable[[str], Any]] = {
     int: int,

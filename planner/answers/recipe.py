@@ -35,10 +35,10 @@ from planner.spec.traits import FrameworkTraits
 NEAR_OCTAVES = 2.0  # recipes for larger or smaller numbers of GPUs say nothing
 
 
-def recipe_traits(recipe: Recipe, profile: str | None = None) -> FrameworkTraits:
+def recipe_traits(recipe: Recipe) -> FrameworkTraits:
     """The software of a recipe: its source's profile, its runtime, optimizer and modules."""
     source = recipe.source
-    traits = load_traits(source.framework, profile or source.profile, recipe_settings(recipe))
+    traits = load_traits(source.framework, source.profile, recipe_settings(recipe))
     traits = with_optimizer(traits, recipe.optimizer)
     if recipe.recompute_modules:
         traits = with_recompute_modules(traits, recipe.recompute_modules)

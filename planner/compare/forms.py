@@ -93,9 +93,6 @@ MEMORY: tuple[tuple[str, str, float], ...] = (
     ("reserved_bytes", r"device_mem_reserved\(gib\)'?: '?([\d.]+)", GIB),
     ("reserved_bytes", r"max_memory_reserved: ([\d.]+)(?= )", 1.0),
 )
-TFLOPS = re.compile(
-    r"(?:throughput per GPU \(TFLOP/s/GPU\): *|\bTFLOPs: *|\btflops: *|GPU utilization: *)([\d.,]+)"
-)
 # Of the job; the last line that says one counts, as batches grow.
 SIZES: Mapping[str, tuple[Pattern[str], ...]] = {
     "global_batch": (

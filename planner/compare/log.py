@@ -22,7 +22,6 @@ from planner.compare.forms import (
     SIZES,
     STARTS,
     STEPS,
-    TFLOPS,
     TIMES,
     TOTAL_STEPS,
     StepForm,
@@ -73,7 +72,6 @@ class Log:
     steps: tuple[Step, ...]  # in the order of the run, each number once
     memory: Memory = field(default_factory=Memory)
     sizes: Sizes = field(default_factory=Sizes)
-    tflops: float | None = None  # per GPU, the median of those printed
     dump: Dump | None = None
     notes: tuple[str, ...] = ()
 
@@ -122,7 +120,6 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     for kind, pattern, unit_bytes in MEMORY:
         for printed in (text for line in lines for text in re.findall(pattern, line[:MAX_LINE])):
             most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
-    tflops = [_number(match[1]) for line in lines if (match := TFLOPS.search(line[:MAX_LINE]))]
     dump, more = dump_in(path, lines)
     # A last line without its end that began as a step and is none.
     began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", lines[-1])
@@ -135,7 +132,6 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         steps=steps,
         memory=Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0}),
         sizes=sizes,
-        tflops=median(tflops) if tflops else None,
         dump=dump,
         notes=(*notes, *more),
     )

@@ -211,7 +211,7 @@ def weak_batch(clusters: Sequence[ClusterSpec], seq_len: int, given: int | None)
     return base, f"global batch from {sizes}"
 
 
-def read_sizes(text: str, option: str = "--gpus") -> tuple[int, ...]:
+def read_sizes(text: str) -> tuple[int, ...]:
     """Read numbers of GPUs in ascending order: ``8..65536`` (doubling), ``8,24,64``, or both.
 
     The last of a range is always among them.
@@ -219,22 +219,22 @@ def read_sizes(text: str, option: str = "--gpus") -> tuple[int, ...]:
     sizes: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.partition("..")
-        low = _count(first, text, option)
-        high = _count(last, text, option) if dots else low
+        low = _count(first, text)
+        high = _count(last, text) if dots else low
         if high < low:
             message = f"a range ascends; given {part.strip()!r}"
-            raise InputError.single(COMMAND_LINE, option, message)
+            raise InputError.single(COMMAND_LINE, "--gpus", message)
         sizes.add(high)
         while low < high:
             sizes.add(low)
             low *= 2
     if len(sizes) > MAX_SIZES:
         message = f"at most {MAX_SIZES} sizes; given {len(sizes)}"
-        raise InputError.single(COMMAND_LINE, option, message)
+        raise InputError.single(COMMAND_LINE, "--gpus", message)
     return tuple(sorted(sizes))
 
 
-def _count(part: str, text: str, option: str) -> int:
+def _count(part: str, text: str) -> int:
     part = part.strip()
     if len(part) <= MAX_COUNT_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
         return int(part)
@@ -242,7 +242,7 @@ def _count(part: str, text: str, option: str) -> int:
         "needs a range such as 8..1024 (doubling) or numbers such as 8,24,64, "
         f"of 1 to {MAX_GPUS:,}; given {brief(text)}"
     )
-    raise InputError.single(COMMAND_LINE, option, message)
+    raise InputError.single(COMMAND_LINE, "--gpus", message)
 
 
 def read_clusters(cluster: str, gpus: str, problems: Problems) -> tuple[ClusterSpec, ...]:

@@ -4,7 +4,7 @@ Signatures and help of commands, keywords of the Python API, axes of sweeps and 
 planner.toml all derive from OPTIONS. Nothing here loads NumPy: commands read the table at start-up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -371,12 +371,9 @@ OWN_DEFAULTS = (
 )
 
 
-def options_of(groups: Iterable[str], without: Iterable[str] = ()) -> tuple[Option, ...]:
+def options_of(groups: Collection[str]) -> tuple[Option, ...]:
     """Return the options of groups, in the order of the table."""
-    wanted, left_out = set(groups), set(without)
-    return tuple(
-        each for name, each in OPTIONS.items() if each.of in wanted and name not in left_out
-    )
+    return tuple(each for each in OPTIONS.values() if each.of in groups)
 
 
 def check_names(names: Iterable[str]) -> None:
