@@ -203,8 +203,14 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
     traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
     moving = element_wise_s(traffic, setting.cluster.accelerator)
     moving = moving + tiny_kernels_s(op.tiny_kernels[0])
-    price = (gemm_s, gemm_s)
-    return _op_items(op, setting, price, flash_attention_forward_s, moving, op.forward_comms)
+    return _op_items(
+        op,
+        setting,
+        (gemm_s, gemm_s),
+        flash_attention_forward_s,
+        moving,
+        op.forward_comms,
+    )
 
 
 def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
@@ -229,8 +235,14 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
     moving = element_wise_s(traffic, setting.cluster.accelerator)
     moving = moving + tiny_kernels_s(op.tiny_kernels[1])
     gemms_s = partial(gemm_backward_s, weight_gradient_bytes=product_gradient_bytes(setting.traits))
-    price = (gemms_s, gemm_backward_s)
-    return _op_items(op, setting, price, flash_attention_backward_s, moving, op.backward_comms)
+    return _op_items(
+        op,
+        setting,
+        (gemms_s, gemm_backward_s),
+        flash_attention_backward_s,
+        moving,
+        op.backward_comms,
+    )
 
 
 @item(

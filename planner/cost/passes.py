@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.layer import EndCosts
-from planner.cost.layer_passes import LayerTimes, layer_times
+from planner.cost.layer_passes import layer_times
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
 from planner.cost.pipeline import layer_weight_gradient_s
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
@@ -70,19 +70,6 @@ def _pass(
     }
 
 
-def _once(subject: PricedStrategy, times: LayerTimes, pace: float, stage: int) -> dict[str, float]:
-    """What a stage adds to a micro-batch whatever its layers, half of it in either pass."""
-    context, columns, policies = subject.context, subject.columns, subject.model.policies
-    link = exposed_p2p_s(context, columns, times, p2p_s(context, columns, subject.parts))
-    fill = (subject.counts[OFFLOADED, 0, stage] > 0) * policies.fill_s[OFFLOADED, 0]
-    return {
-        TRANSFER: pace * float(link[0]) / 2.0,
-        SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
-        PARAMETERS: pace * float(times.offload_fill[0]) / 2.0,
-        ACTIVATIONS: float(fill) / 2.0,
-    }
-
-
 def _ends(
     subject: PricedStrategy, pace: float, chunk: int, last: int
 ) -> tuple[float, float, tuple[Seconds, Seconds]]:
@@ -127,7 +114,10 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
     backward[COMPUTE] -= weight_s
     pace = float(straggler_factor(subject.context, subject.columns)[0])
-    policy_s = subject.model.policies.added_s[:, 0]
+    policies = subject.model.policies
+    policy_s = policies.added_s[:, 0]
+    link_s = p2p_s(subject.context, subject.columns, subject.parts)
+    link = exposed_p2p_s(subject.context, subject.columns, times, link_s)
     found = []
     for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
         layers = pace * float(subject.layers[0, stage]) * share
@@ -135,7 +125,14 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
         kernels_s, exchange_s, comms = _ends(subject, pace, chunk, len(stages) - 1)
         moved = float(counts[OFFLOADED] * policy_s[OFFLOADED]) / 2.0
         again = counts[[SELECTIVE, FULL]] @ policy_s[[SELECTIVE, FULL]]
-        once = _once(subject, times, pace, stage)
+        # What a stage adds to a micro-batch whatever its layers, half of it in either pass.
+        fill = (subject.counts[OFFLOADED, 0, stage] > 0) * policies.fill_s[OFFLOADED, 0]
+        once = {
+            TRANSFER: pace * float(link[0]) / 2.0,
+            SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
+            PARAMETERS: pace * float(times.offload_fill[0]) / 2.0,
+            ACTIVATIONS: float(fill) / 2.0,
+        }
         base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
         base[SHARDING] += exchange_s / 2.0
         base[ACTIVATIONS] += moved

@@ -46,8 +46,10 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
 
 def straggler_factor(context: Context, strategy: StrategyColumns) -> Array:
     """Time of the slowest accelerator of a strategy over that of a mean one."""
-    variation = context.traits.overheads.speed_variation_fraction
-    return straggler_slowdown(strategy.num_gpus, variation)
+    return straggler_slowdown(
+        strategy.num_gpus,
+        context.traits.overheads.speed_variation_fraction,
+    )
 
 
 def boundary_message_bytes(

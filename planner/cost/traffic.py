@@ -182,28 +182,6 @@ def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Messag
         yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(sharding.subject.context))
 
 
-def _tail(own: _Sharding, ends: _Sharding, stage: int) -> Messages:
-    subject = own.subject
-    parts, layers = subject.parts, float(subject.layers[0, stage])
-    frozen, first, last = (float(each[0]) for each in frozen_weight_gathers(subject.context, parts))
-    head = stage == subject.strategy.head_stage
-    messages = [
-        *_once(own, layers * float(parts.params[0]), layers * frozen),
-        *_once(
-            ends,
-            float(subject.end_params(is_first=stage == 0, is_last=head)[0]),
-            (stage == 0) * first + head * last,
-        ),
-    ]
-    if subject.context.model.tied_embeddings and subject.strategy.head_stage:
-        num_bytes = float(tied_gradient_bytes(subject.context, parts)[0])
-        if stage == 0 or head:
-            messages.append(
-                Message(item=TIED, collective="all_reduce", axis=ENDS, num_bytes=num_bytes)
-            )
-    return _summed(messages, subject)
-
-
 def traffic_of(subject: PricedStrategy) -> Traffic:
     """Messages of every chunk, stage and boundary; none of :func:`why_no_traffic`.
 
@@ -257,9 +235,28 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         chunks.append(
             ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
         )
-    # Of what a stage recomputes, the share of its seconds that messages show.
-    costs, fractions = parts.costs, list[float]()
+    costs, fractions, tails = parts.costs, list[float](), list[Messages]()
+    per_layer, first, last = (float(each[0]) for each in frozen_weight_gathers(context, parts))
+    head_stage = subject.strategy.head_stage
     for stage in range(subject.strategy.pp):
+        is_first, is_last, layers = stage == 0, stage == head_stage, float(subject.layers[0, stage])
+        end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
+        messages = [
+            *_once(own, layers * float(parts.params[0]), layers * per_layer),
+            *_once(ends, end_params, is_first * first + is_last * last),
+        ]
+        if context.model.tied_embeddings and head_stage and (is_first or is_last):
+            num_bytes = float(tied_gradient_bytes(context, parts)[0])
+            messages.append(
+                Message(
+                    item=TIED,
+                    collective="all_reduce",
+                    axis=ENDS,
+                    num_bytes=num_bytes,
+                )
+            )
+        tails.append(_summed(messages, subject))
+        # Of what the stage recomputes, the share of its seconds that messages show.
         comms_s = whole_s = 0.0
         for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
             number = float(subject.counts[policy, 0, stage])
@@ -273,7 +270,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     sent, gathered = boundary_message_bytes(columns, parts)
     return Traffic(
         chunks=tuple(chunks),
-        tails=tuple(_tail(own, ends, stage) for stage in range(subject.strategy.pp)),
+        tails=tuple(tails),
         sent_bytes=float(sent[0]),
         gathered_bytes=float(gathered[0]) if subject.strategy.tp > 1 else 0.0,
         recomputed_fraction=tuple(fractions),

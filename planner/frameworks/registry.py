@@ -65,8 +65,12 @@ class Profile:
 def profile_title(framework: str, profile: str) -> Profile:
     """Return what a known profile stands for."""
     own = stated_figures(framework)[profile]
-    stated = {"title": own["title"], "versions": own["versions"]}
-    return Profile(framework=framework, profile=profile, **stated)
+    return Profile(
+        framework=framework,
+        profile=profile,
+        title=own["title"],
+        versions=own["versions"],
+    )
 
 
 def trait_types() -> dict[str, dict[str, Any]]:
@@ -108,20 +112,6 @@ def trait_figures(
         section, _, name = path.partition(".")
         figures[section][name] = {"value": value, "source": "given"}
     return figures
-
-
-def _values(section: str, figures: dict[str, Any]) -> dict[str, Any]:
-    values = figure_values(figures)
-    if section == "kernels":
-        values["saved"] = load_saved_tables(values["saved"], values["loss"])
-    if section == "recompute":  # every key beside ``selected`` is a module
-        selected = values.pop("selected")
-        modules = tuple(
-            RecomputeModule(name=name, **value | {"drops": tuple(value.get("drops", ()))})
-            for name, value in values.items()
-        )
-        return {"selected": selected, "modules": modules}
-    return values
 
 
 @cache
@@ -168,7 +158,16 @@ def load_traits(
     sections = {}
     for section, cls in _SECTIONS.items():
         known = {field.name for field in fields(cls)}
-        values = _values(section, figures[section])
+        values = figure_values(figures[section])
+        if section == "kernels":
+            values["saved"] = load_saved_tables(values["saved"], values["loss"])
+        if section == "recompute":  # every key beside ``selected`` is a module
+            selected = values.pop("selected")
+            modules = tuple(
+                RecomputeModule(name=name, **value | {"drops": tuple(value.get("drops", ()))})
+                for name, value in values.items()
+            )
+            values = {"selected": selected, "modules": modules}
         assert set(values) == known, (framework, profile, section, set(values) ^ known)
         sections[section] = cls(**values)
     named, kernels = f"{framework} ({profile})", sections["kernels"]

@@ -13,7 +13,6 @@ heads, e head size, f MLP width, V vocabulary, E experts.
 Layers of multi-token prediction (DeepSeek-V3, GLM-4.5) are counted apart from the model.
 """
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -344,12 +343,8 @@ def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
         number * _sum(layer_params(model, kind), times)
         for kind, number in layer_counts(model).items()
     )
-    ends: Iterable[Parts] = (
-        embedding_params(model),
-        final_norm_params(model),
-        head_params(model),
-    )
-    return layers + sum(_sum(parts, {}) for parts in ends) + model.extra_params
+    ends = embedding_params(model) | final_norm_params(model) | head_params(model)
+    return layers + _sum(ends, {}) + model.extra_params
 
 
 def count_parameters(model: ModelSpec) -> int:

@@ -55,8 +55,7 @@ def least_over_limit(
     if not policies_of(enumeration.context, narrowing):
         return None
     shapes = joined(list(enumeration.listed(deadline)))
-    degrees = -gpus_of_replica(shapes)
-    order = np.lexsort((degrees, shapes["micro_batch"]))
+    order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
 
     def ascending(strategy: StrategyColumns, factors: Array) -> _Ascending:
         return _Ascending(narrowing=narrowing, widened=widened, strategy=strategy, factors=factors)

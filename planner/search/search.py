@@ -134,7 +134,15 @@ def search(
     progress("looking at fewer GPUs", 0.5)
     rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and best.ranked else []
     exploration.keep_to(without_job_limits(exploration.shapes.gpus))
-    fastest = _fastest(exploration, best.ranked[0]) if with_fastest and best.ranked else None
+    fastest = None
+    if with_fastest and best.ranked and context.weighs_evidence:
+        # With no mechanism weighed, below the time of the best one as it is.
+        split = best.ranked[0].split
+        own_s = split.iteration_s / split.weight
+        below = Goal(order="fastest", longest_s=lambda gpus: np.full(len(gpus), own_s))
+        plain = without_penalties(exploration)
+        found = _found(plain, best_of(plain, below, 1))
+        fastest = next((plan for plan in found if plan.iteration_s < own_s), None)
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(exploration.shapes.lower_s)
@@ -160,17 +168,6 @@ def search(
             exploration.is_late or exploration.solving.is_unsure or enumeration.is_cut
         ),
     )
-
-
-def _fastest(exploration: Exploration, best: Ranked) -> Found | None:
-    """The fastest plan with no mechanism weighed, below the time of the best one as it is."""
-    if not exploration.context.weighs_evidence:
-        return None
-    own_s = best.split.iteration_s / best.split.weight
-    goal = Goal(order="fastest", longest_s=lambda gpus: np.full(len(gpus), own_s))
-    plain = without_penalties(exploration)
-    found = _found(plain, best_of(plain, goal, 1))
-    return found[0] if found and found[0].iteration_s < own_s else None
 
 
 def _found(exploration: Exploration, best: Best) -> tuple[Found, ...]:

@@ -61,7 +61,9 @@ class Documents:
         decay, high = -STEEPEST, STEEPEST
         for _ in range(80):
             middle = (decay + high) / 2.0
-            if _mean(middle) > self.mean / self.longest:
+            # The mean of the exponential density on 0 to 1: 1/λ - 1/(e^λ - 1).
+            mean = 0.5 if abs(middle) < 1e-6 else 1.0 / middle - 1.0 / math.expm1(middle)
+            if mean > self.mean / self.longest:
                 decay = middle
             else:
                 high = middle
@@ -89,11 +91,6 @@ def _integral(values: Array) -> float:
     """Over 0 to 1, by trapezoids, of values on an even grid."""
     inner = values.sum() - 0.5 * (values[0] + values[-1])
     return float(inner / (len(values) - 1))
-
-
-def _mean(decay: float) -> float:
-    """Of the exponential density of this decay on 0 to 1: ``1/λ - 1/(e^λ - 1)``."""
-    return 0.5 if abs(decay) < 1e-6 else 1.0 / decay - 1.0 / math.expm1(decay)
 
 
 def read_documents(text: str, longest: int) -> Documents:

@@ -156,8 +156,12 @@ class OptimizerSpec:
 
     def states(self, kind: TensorKind) -> TensorStates:
         """Return what is kept of a kind of tensor."""
-        states: TensorStates = getattr(self, kind)
-        return states
+        return {
+            "matrix": self.matrix,
+            "vector": self.vector,
+            "embedding": self.embedding,
+            "head": self.head,
+        }[kind]
 
 
 def state_bytes(optimizer: OptimizerSpec, kind: TensorKind, rows: int, columns: int = 1) -> float:

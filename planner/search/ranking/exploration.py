@@ -79,14 +79,6 @@ class Shapes:
         self.lower_s[shapes] = np.inf
         return before_s
 
-    def set_aside(self, shape: Index, lower_s: Array) -> None:
-        """Note bounds of strategies, of the shapes given, that were not priced to the end."""
-        np.minimum.at(self.lower_s, shape, lower_s)
-
-    def close(self, shapes: Index) -> None:
-        """Close those of which something was set aside: a later limit may ask for it."""
-        self.is_closed[shapes] = np.isfinite(self.lower_s[shapes])
-
 
 def kept_below_s(opened_s: Array, shape: Index, weight: Array) -> Array:
     """Weighed time below which strategies of shapes are kept, opened under these limits."""
@@ -176,7 +168,8 @@ class Exploration:
             found, is_fitting = self._screened(strategy.take(rows), shape[rows], before_s)
             kept += found
             self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
-        self.shapes.close(shapes)
+        # Those of which something was set aside are closed: a later limit may ask for it.
+        self.shapes.is_closed[shapes] = np.isfinite(self.shapes.lower_s[shapes])
         self.candidates.add(kept)
 
     def _screened(
@@ -197,14 +190,15 @@ class Exploration:
             possible = offered(model, policy)
             below = possible[free_s[possible] * weight[possible] < limit[possible]]
             aside = np.setdiff1d(possible, below, assume_unique=True)
-            shapes.set_aside(shape[aside], free_s[aside] * weight[aside])
+            np.minimum.at(shapes.lower_s, shape[aside], free_s[aside] * weight[aside])
             if not len(below):
                 continue
             bound = self.pricing.price(model.take(below), policy, weight[below]).bound
             lower = np.maximum(bound_any_split_s(bound, num_layers), free_s[below] * weight[below])
             kept = lower < limit[below]
             kept &= may_fit(bound, num_layers, limit[below])
-            shapes.set_aside(shape[below], np.where(kept, np.inf, np.maximum(lower, limit[below])))
+            left_s = np.where(kept, np.inf, np.maximum(lower, limit[below]))
+            np.minimum.at(shapes.lower_s, shape[below], left_s)
             earlier = kept_below_s(before_s, shape[below], weight[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):

@@ -103,16 +103,14 @@ def _other_mesh(context: Context, row: Row) -> str:
     )
 
 
-_MESHES = {
-    "inside_dp": "{traits.name} has etp = tp, and ep a divisor of dp",
-    "folded": "{traits.name} has any etp x ep that divides tp x cp x dp",
-    "folded_whole": "{traits.name} has etp 1 with ep above 1, else etp = tp",
-}
-
-
 def _meshes(context: Context) -> str:
-    is_moe = context.model.moe is not None
-    return _MESHES[context.traits.support.expert_mesh] if is_moe else "{model.name} has no experts"
+    if context.model.moe is None:
+        return "{model.name} has no experts"
+    return {
+        "inside_dp": "{traits.name} has etp = tp, and ep a divisor of dp",
+        "folded": "{traits.name} has any etp x ep that divides tp x cp x dp",
+        "folded_whole": "{traits.name} has etp 1 with ep above 1, else etp = tp",
+    }[context.traits.support.expert_mesh]
 
 
 @rule(
