@@ -236,10 +236,7 @@ def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path |
 
 
 def _write(made: "FixedFile", text: str, target: Path) -> None:
-    """Write a plan as a new one, a configuration as the file that it comes from.
-
-    That is with its byte order mark, line ends, permissions and owner.
-    """
+    """Write a plan as a new one, a configuration with marks, line ends and owner of its source."""
     from planner.check.plan import PLAN
 
     source = Path(made.source.path)

@@ -28,7 +28,6 @@ from planner.query.options import (
 from planner.query.query import Query
 from planner.query.words import length
 
-PREFIX = "PLANNER_"
 # Commands that take a job; those that take files read the project's settings by themselves.
 JOBS = ("plan", "explain", "memory", "size", "why", "export", "job", "sensitivity")
 
@@ -48,7 +47,9 @@ def own_defaults() -> dict[str, Any]:
 
     settings = settings_for(Path.cwd() / "here")
     given = {name: getattr(settings, name) for name in OWN_DEFAULTS}
-    given |= {name: os.environ.get(PREFIX + name.upper()) or given[name] for name in OWN_DEFAULTS}
+    given |= {
+        name: os.environ.get(f"PLANNER_{name.upper()}") or given[name] for name in OWN_DEFAULTS
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 

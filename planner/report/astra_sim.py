@@ -29,8 +29,6 @@ PREFIX = "trace"
 TRACES = f"{PREFIX}.*.et"
 # A trace is a file per rank.
 MAX_RANKS = 1024
-# Of all ranks together: some 200 MB.
-MAX_NODES = 2_000_000
 # Topology, members, GB/s and ns, as ASTRA-sim counts them.
 Dimension = tuple[str, int, float, float]
 
@@ -211,7 +209,8 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
     num_nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
     groups = _groups(strategy, stages)
     for number, most, what in (
-        (num_nodes, MAX_NODES, "nodes over all ranks"),
+        # Some 200 MB.
+        (num_nodes, 2_000_000, "nodes over all ranks"),
         # ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
         # (CommunicatorGroup::set_id).
         (len(groups.numbers), 2147, "communication groups"),

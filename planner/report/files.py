@@ -99,18 +99,14 @@ def check_folder(folder: Path) -> None:
         raise InputError.single(str(folder), OPTION, "is no folder; a folder is needed")
 
 
-def _exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
-
-
 def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
     """Why a file cannot be written, or None."""
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         return f"lies outside {folder} because of a link; nothing is written there"
     for above in target.relative_to(folder).parents:
-        if _exists(folder / above) and not (folder / above).is_dir():
+        if os.path.lexists(folder / above) and not (folder / above).is_dir():
             return f"{folder / above} is no folder"
-    if not _exists(target):
+    if not os.path.lexists(target):
         return None
     if not force:
         return "exists already; use --force to replace it"
@@ -173,7 +169,7 @@ def write_folder(
             staged.parent.mkdir(parents=True, exist_ok=True)
             staged.write_bytes(file.content)
             staged.chmod(0o755 if file.is_executable else 0o644)
-        old = [name for name in (*names, *gone) if _exists(folder / name)]
+        old = [name for name in (*names, *gone) if os.path.lexists(folder / name)]
         away = [(folder / name, work / "old" / name) for name in old]
         _move([*away, *((work / "new" / name, folder / name) for name in names)])
     except WRITE_ERRORS as error:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
-WIDTH = 100
-
 GITHUB_TEXT = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 GITHUB_PROPERTY = GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
 # Characters that XML 1.0 cannot hold, escaped or not.
@@ -114,7 +112,7 @@ def render_text(results: Sequence[FileResult]) -> str:
     """The same without colours, for a file."""
     from planner.report.table import Screen
 
-    console = Screen(file=StringIO(), width=WIDTH, highlight=False, emoji=False)
+    console = Screen(file=StringIO(), width=100, highlight=False, emoji=False)
     with console.capture() as captured:
         print_findings(results, console)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

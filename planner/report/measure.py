@@ -14,7 +14,7 @@ from planner.calibrate.fit import Calibration, OwnErrors
 from planner.calibrate.rows import Table
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
-from planner.compare.log import Measured, Memory
+from planner.compare.log import Memory
 from planner.report.document import serialise
 from planner.report.table import pairs, show, text_table
 from planner.units import format_bytes, plural
@@ -149,10 +149,23 @@ def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
     if one.measured is None:
         yield "measured", f"{one.rate:,.4g} {one.log.unit}, the median of {len(one.log.steps)}"
     else:
-        yield "measured", _measured(one.measured)
+        found = one.measured
+        count, left_out = len(found.steps_s), len(found.left_out_s)
+        spread = f"eight of ten {_seconds(found.low_s)} to {_seconds(found.high_s)}"
+        many = f"median of {count} steps printed, {spread}" if count > 1 else "one figure"
+        first = f"; the first {left_out} left out" if left_out > 1 else "; the first left out"
+        median = f"{_seconds(found.median_s)} an iteration"
+        yield "measured", f"{median} ({many}{first if left_out else ''})"
     if one.predicted is not None:
         yield from _predicted(one, one.predicted)
-    yield from _memory(one)
+    priced = one.predicted.memory if one.predicted else Memory()
+    for kind in ("reserved", "allocated"):
+        seen, said = getattr(one.log.memory, f"{kind}_bytes"), getattr(priced, f"{kind}_bytes")
+        if seen is not None:
+            text = f"{format_bytes(seen)} on the fullest rank printed"
+            if said is not None:
+                text += f", predicted {format_bytes(said)} ({100 * (said / seen - 1):+.1f} %)"
+            yield kind, text
     yield from (("perhaps", cause.message) for cause in one.causes)
     if one.time_error is not None and abs(one.time_error) > APART and not one.causes:
         # Hardly a published run is off its price by a factor of two.
@@ -172,14 +185,6 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.4g} s"
 
 
-def _measured(found: Measured) -> str:
-    count, left_out = len(found.steps_s), len(found.left_out_s)
-    spread = f"eight of ten {_seconds(found.low_s)} to {_seconds(found.high_s)}"
-    many = f"median of {count} steps printed, {spread}" if count > 1 else "one figure"
-    first = f"; the first {left_out} left out" if left_out > 1 else "; the first left out"
-    return f"{_seconds(found.median_s)} an iteration ({many}{first if left_out else ''})"
-
-
 def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
     made, context = price.estimate, price.layout.context
     ends = f"{_seconds(made.iter_time_s_lower)} to {_seconds(made.iter_time_s_upper)}"
@@ -194,18 +199,6 @@ def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
         yield "published", f"the model was nearer on {share} of {one.published.kind} models"
     gpus = f"{price.layout.strategy.num_gpus:,} {context.cluster.accelerator.name}"
     yield "layout", f"{context.model.name}, {gpus}: {short_layout(price.layout.strategy)}"
-
-
-def _memory(one: Comparison) -> Iterator[tuple[str, str]]:
-    priced = one.predicted.memory if one.predicted else Memory()
-    for kind in ("reserved", "allocated"):
-        seen, said = getattr(one.log.memory, f"{kind}_bytes"), getattr(priced, f"{kind}_bytes")
-        if seen is None:
-            continue
-        text = f"{format_bytes(seen)} on the fullest rank printed"
-        if said is not None:
-            text += f", predicted {format_bytes(said)} ({100 * (said / seen - 1):+.1f} %)"
-        yield kind, text
 
 
 def render_comparisons_json(found: Sequence[Comparison]) -> str:

@@ -113,6 +113,16 @@ def describe(
             "here and stand behind: what rests on less certain mechanisms has to gain more than "
             "their error."
         )
+    stages = [
+        (
+            str(stage),
+            str(strategy.layers_per_stage[stage]),
+            f"{peak / GIB:,.2f}",
+            f"{(hbm_bytes - peak) / GIB:,.2f}",
+            estimate.memory.verdict_at(peak),
+        )
+        for stage, peak in enumerate(estimate.memory.stage_peak_bytes)
+    ]
     formulas = [item_of(f"time.{name}") for name in estimate.time]
     sentences = {item.address: summary_of(item) for item in formulas if item is not None}
     return {
@@ -134,7 +144,7 @@ def describe(
         "schedule": schedule_chart(found, strategy, hbm_bytes, fullest) if found else None,
         "not_drawn": not_drawn,
         "memory_chart": memory_bars(found, hbm_bytes) if found else None,
-        "stages": _stages(plan),
+        "stages": text_table(("stage", "layers", "peak GiB", "free GiB", ""), stages),
         "fullest": fullest,
         "ledger": _ledger(stage_ledger(price(context, strategy), fullest)),
         "others_note": others_note,
@@ -274,21 +284,6 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
     head = ("on the slowest stage", "item", "adds", "share", "overlapped")
     return text_table(head, rows, left=("item",))
-
-
-def _stages(plan: Plan) -> Table[Sequence[str]]:
-    memory, layers = plan.estimate.memory, plan.strategy.layers_per_stage
-    rows = [
-        (
-            str(stage),
-            str(layers[stage]),
-            f"{peak / GIB:,.2f}",
-            f"{(memory.hbm_bytes - peak) / GIB:,.2f}",
-            memory.verdict_at(peak),
-        )
-        for stage, peak in enumerate(memory.stage_peak_bytes)
-    ]
-    return text_table(("stage", "layers", "peak GiB", "free GiB", ""), rows)
 
 
 def _ledger(ledger: StageLedger) -> Table[Sequence[str]]:

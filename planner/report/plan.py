@@ -33,8 +33,9 @@ from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.report.words import (
     costs_line,
     evidence_line,
-    figure_lines,
     inputs_line,
+    job_line,
+    memory_lines,
     mfu_line,
     note_lines,
     placement_line,
@@ -42,6 +43,8 @@ from planner.report.words import (
     run_line,
     selects_line,
     software_lines,
+    time_line,
+    utilization_line,
 )
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.units import GIB, format_bytes
@@ -151,7 +154,8 @@ def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
     best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
     aim, gpus, several = answer.aim, best.strategy.num_gpus, len(answer.contexts) > 1
     yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
-    yield from (f"  {text}" for text in figure_lines(best))
+    figures = (time_line(best), utilization_line(best), *memory_lines(best), job_line(best))
+    yield from (f"  {text}" for text in figures if text)
     if gpus < available and aim.objective == "iteration_s":
         what = "is faster" if aim.limits.is_empty else "that keeps the limits is faster"
         yield f"  No layout on more GPUs {what}."

@@ -29,8 +29,6 @@ from planner.search.space.legality import LAYERS, Violation
 from planner.spec.strategy import POLICIES, Strategy
 from planner.units import format_bytes, format_seconds, plural
 
-# Stages whose layers are listed one by one; longer lists name runs of equal numbers.
-MAX_LISTED = 8
 # Longer differences are cut short on a terminal.
 MOST_DIFF_LINES = 60
 
@@ -164,7 +162,18 @@ def _answer(made: FixedFile) -> Iterator[str | Text | Table[Any]]:
     yield from _wrong(made)
     yield from _changes(best.changes, is_plan=is_plan)
     yield _proved(answer)
-    yield _figures(answer)
+    plans = {"after": best.plan}
+    if answer.before is not None:
+        at = answer.before.context.cluster.name
+        plans = {"before" if _is_priced_here(answer) else f"on {at}": answer.before} | plans
+    estimates = [plan.estimate for plan in plans.values()]
+    figures = [
+        ("iteration", *(format_seconds(each.iter_time_s) for each in estimates)),
+        ("tokens per second", *(f"{each.tokens_per_s:,.0f}" for each in estimates)),
+        ("peak memory", *map(_memory, plans.values())),
+        ("on pipeline stage", *(str(each.memory.stage) for each in estimates)),
+    ]
+    yield text_table(("", *plans), figures)
     if others:
         rows = []
         for number, other in enumerate(others, start=2):
@@ -224,9 +233,9 @@ def _shown(value: Value) -> str:
         return "; ".join(words) or "none"
     if not isinstance(value, tuple):
         return str(value)
-    if len(value) <= MAX_LISTED:
+    if len(value) <= 8:
         return ", ".join(map(str, value)) or "none"
-    # ``7, 14 x 8, 7``
+    # Of more stages runs of equal numbers of layers: ``7, 14 x 8, 7``.
     runs = [(one, len(list(run))) for one, run in groupby(value)]
     return ", ".join(f"{length} x {one}" if length > 1 else str(one) for one, length in runs)
 
@@ -313,18 +322,3 @@ def _no_repair(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any
         why = f"No repair was found within the time limit{fewer}"
     yield f"{why}. This finds the best plan from scratch:\n  {command}"
     yield Text(f"Looked at {looked_at} in {made.answer.seconds:.2f} s.", "dim")
-
-
-def _figures(answer: RepairAnswer) -> Table[Sequence[str]]:
-    plans = {"after": answer.repaired[0].plan}
-    if answer.before is not None:
-        at = answer.before.context.cluster.name
-        plans = {"before" if _is_priced_here(answer) else f"on {at}": answer.before} | plans
-    made = [plan.estimate for plan in plans.values()]
-    rows = [
-        ("iteration", *(format_seconds(each.iter_time_s) for each in made)),
-        ("tokens per second", *(f"{each.tokens_per_s:,.0f}" for each in made)),
-        ("peak memory", *map(_memory, plans.values())),
-        ("on pipeline stage", *(str(each.memory.stage) for each in made)),
-    ]
-    return text_table(("", *plans), rows)

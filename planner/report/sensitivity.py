@@ -10,7 +10,6 @@ from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import (
     FACTORS,
     ParameterSweep,
-    Point,
     Sensitivity,
     layout_of,
 )
@@ -80,22 +79,18 @@ def _worth_measuring(result: Sensitivity) -> str:
     return f"Worth measuring, as machines differ: {'; '.join(texts)}."
 
 
-def _cell(point: Point | None) -> str:
-    if point is None:
-        return "-"
-    change = point.time_per_token_change
-    if change is None:
-        return "none"
-    text = f"{change:+.1%}" if abs(change) < 1.0 else f"{change:+.0%}"
-    return text if point.same_layout else f"{text}*"
-
-
 def _table(result: Sensitivity) -> Table[ParameterSweep]:
 
     def factor_column(factor: float, title: str) -> Column[ParameterSweep]:
         def text(one: ParameterSweep) -> str:
-            by_factor = {point.factor: point for point in one.points}
-            return _cell(by_factor.get(one.figure.factor(factor)))
+            point = {each.factor: each for each in one.points}.get(one.figure.factor(factor))
+            if point is None:
+                return "-"
+            change = point.time_per_token_change
+            if change is None:
+                return "none"
+            text = f"{change:+.1%}" if abs(change) < 1.0 else f"{change:+.0%}"
+            return text if point.same_layout else f"{text}*"
 
         return Column(title, text)
 

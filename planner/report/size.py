@@ -155,8 +155,7 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     below = [size for size in sizing.sizes if size.num_gpus < plan.num_gpus]
     if below:
         why = missed_text(below[-1], sizing) or "not enough in a cluster of their own"
-        gpus = below[-1].num_gpus
-        others.append(f"No smaller size does: {gpus:,} GPUs, the next, are {why}.")
+        others.append(f"No smaller size does: {below[-1].num_gpus:,} GPUs, the next, are {why}.")
     if size := sizing.resident:
         others.append(
             f"With nothing offloaded {size.num_gpus:,} do ({size.num_nodes:,} x "
@@ -169,18 +168,15 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
         is_late = deadline_s is not None and slow_s > deadline_s
         late = f", {time_text(slow_s - (deadline_s or 0.0))} late" if is_late else ""
         others.append(f"At the slow end of that the job takes {time_text(slow_s)}{late}.")
-    styled = [Text(_head(sizing, plan), "bold green"), Text(run, "bold")]
-    return [*styled, *(Text(f"  {line}") for line in figures), *map(Text, others)]
-
-
-def _head(sizing: Sizing, plan: Plan) -> str:
     node, gpus = sizing.case.context.cluster.node, plan.num_gpus
     is_part = plan.num_nodes == 1 and gpus < node.num_accelerators
     place = f"of a {node.name}" if is_part else f"{plan.num_nodes:,} x {node.name}"
-    holds = sizing.limits.is_empty
+    one, several = ("holds", "hold") if sizing.limits.is_empty else ("does", "do")
+    head = f"{gpus:,} GPUs ({place}) are the fewest that {several} it."
     if gpus == 1:
-        return f"1 GPU ({place}) is the fewest that {'holds' if holds else 'does'} it."
-    return f"{gpus:,} GPUs ({place}) are the fewest that {'hold' if holds else 'do'} it."
+        head = f"1 GPU ({place}) is the fewest that {one} it."
+    styled = [Text(head, "bold green"), Text(run, "bold")]
+    return [*styled, *(Text(f"  {line}") for line in figures), *map(Text, others)]
 
 
 def _search_line(sizing: Sizing) -> str:

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from planner.answers.base import Answer, Plan
     from planner.answers.size import Sizing
 
-OPTIONS: dict[Limit, str] = {
-    "deadline": "--deadline",
-    "rate": "--min-tokens-per-s",
-    "budget": "--budget",
-}
-
 
 def time_text(seconds: float) -> str:
     """A span: days from one day on, without decimals from a hundred on; else the nearest unit."""
@@ -39,14 +33,14 @@ def _three_digits(value: float, *, up: bool) -> float:
 def option_text(plan: "Plan", limit: Limit) -> str:
     """The option with which a size would keep a limit, rounded to the safe side."""
     if limit == "rate":
-        value = format_count(math.floor(_three_digits(plan.estimate.tokens_per_s, up=False)))
-    elif limit == "budget":
-        value = format_count(math.ceil(_three_digits(plan.cost_usd() or 0.0, up=True)))
-    else:
-        days = plan.span_s() >= 2 * DAY_S
-        span = plan.span_s() / (DAY_S if days else HOUR_S)
-        value = f"{_three_digits(span, up=True):.10g}{'d' if days else 'h'}"
-    return f"{OPTIONS[limit]} {value}"
+        tokens_per_s = math.floor(_three_digits(plan.estimate.tokens_per_s, up=False))
+        return f"--min-tokens-per-s {format_count(tokens_per_s)}"
+    if limit == "budget":
+        usd = math.ceil(_three_digits(plan.cost_usd() or 0.0, up=True))
+        return f"--budget {format_count(usd)}"
+    days = plan.span_s() >= 2 * DAY_S
+    span = plan.span_s() / (DAY_S if days else HOUR_S)
+    return f"--deadline {_three_digits(span, up=True):.10g}{'d' if days else 'h'}"
 
 
 def missed_text(plan: "Plan", sizing: "Sizing", *, bare: bool = False) -> str:

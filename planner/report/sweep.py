@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from planner.answers.row import told
 from planner.report.document import serialise
 from planner.report.table import Column, Table, csv_text, fitting_table, show, whole
 from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Row
@@ -198,16 +199,15 @@ def render_show_csv(shown: Winners) -> str:
 def render_show_json(shown: Winners) -> str:
     """Return the document ``sweep-show``."""
     results = shown.results
-    row = SweepShowRow(
+    row = told(
+        SweepShowRow,
+        shown,
         results=results.path,
         cells=len(results.rows),
         axes={name: list(values) for name, values in results.axes.items()},
         conditions=[each.text for each in shown.conditions],
         plans=shown.num_plans,
         measure=shown.measure.column,
-        per=list(shown.per),
-        choices=list(shown.choices),
-        along=shown.along,
         rows=show_rows(shown),
     )
     return serialise("sweep-show", row) + "\n"

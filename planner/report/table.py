@@ -102,7 +102,13 @@ def fitting_table(table: Table[R], width: int) -> RichTable:
     matters = [column for column in table.columns if column.spare <= 2]
     # Close columns and wrapped ones are harder to read: only where one that matters would leave.
     for gap, may_wrap in ((2, False), (1, False), (1, True)):
-        kept = _kept(table, width, gap, may_wrap=may_wrap)
+        # Spare ones are left out in turn.
+        kept = list(table.columns)
+        while _total(kept, table.rows, gap, may_wrap=may_wrap) > width:
+            spare = max(kept, key=lambda column: column.spare)
+            if not spare.spare:
+                break
+            kept.remove(spare)
         if all(column in kept for column in matters):
             break
     return rich_table(replace(table, columns=kept), gap=gap)
@@ -113,29 +119,16 @@ def fits(table: Table[R], width: int) -> bool:
     return _total(table.columns, table.rows, gap=2, may_wrap=False) <= width
 
 
-def _kept(table: Table[R], width: int, gap: int, *, may_wrap: bool) -> list[Column[R]]:
-    """The columns that fit, the spare ones left out in turn."""
-    kept = list(table.columns)
-    while _total(kept, table.rows, gap, may_wrap=may_wrap) > width:
-        spare = max(kept, key=lambda column: column.spare)
-        if not spare.spare:
-            break
-        kept.remove(spare)
-    return kept
-
-
 def _total(columns: Sequence[Column[R]], rows: Sequence[R], gap: int, *, may_wrap: bool) -> int:
-    widths = [_width(column, rows, may_wrap=may_wrap) for column in columns]
-    return sum(widths) + gap * (len(widths) - 1)
-
-
-def _width(column: Column[R], rows: Sequence[R], *, may_wrap: bool) -> int:
-    """Characters that a column needs: its longest line, or its longest word where it wraps."""
-    texts = [column.title, *(column.text(row) for row in rows)]
-    lines = [line for text in texts for line in text.split("\n")]
-    if may_wrap and column.wraps:
-        lines = [word for line in lines for word in line.split()]
-    return max(map(len, lines), default=0)
+    """Characters of a row: of columns the longest lines, or the longest words where they wrap."""
+    total = gap * (len(columns) - 1)
+    for column in columns:
+        texts = [column.title, *(column.text(row) for row in rows)]
+        lines = [line for text in texts for line in text.split("\n")]
+        if may_wrap and column.wraps:
+            lines = [word for line in lines for word in line.split()]
+        total += max(map(len, lines), default=0)
+    return total
 
 
 def text_table(

@@ -59,10 +59,7 @@ def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
 
 
 def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
-    """HBM in GiB, in all and what the schedule changes, wherever it changes.
-
-    ``digits`` of the largest stage's number: viewers sort counters by their names.
-    """
+    """HBM in GiB, in all and what the schedule changes, wherever it changes."""
     stage, before = f"stage {curve.stage:0{digits}}", None
     changing = {group: curve.bytes_by_group[group] for group in ("activations", "transient")}
     named = {"HBM": curve.total_bytes, **changing}
@@ -93,6 +90,7 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
         yield _event("M", "thread_name", rank, {"name": name})
         events = (event for each in slices for event in _slice_events(rank, each))
         yield from (event for event in events if event["dur"])
+        # Numbers of one length: viewers sort counters by their names.
         yield from _counters(found.curves[stage], len(str(len(stages) - 1)))
 
 

@@ -159,10 +159,7 @@ def utilization_line(plan: Plan) -> str:
 
 
 def _peak(plan: Plan) -> tuple[str, bool]:
-    """The GEMMs whose peak an MFU is over, and whether the plan's own are such.
-
-    It is that of 16 bits wherever the accelerator has them.
-    """
+    """The GEMMs whose peak an MFU is over (of 16 bits if there are), and whether the plan's are."""
     usual, precision = usual_precision(plan.context.cluster.accelerator), plan.context.job.precision
     if usual in SIXTEEN_BITS:
         return "16-bit", precision in SIXTEEN_BITS
@@ -233,12 +230,6 @@ def job_line(plan: Plan) -> str:
         f"{format_count(job.total_tokens)} tokens: {days(total_s)} days, "
         f"{format_count(round(plan.gpu_hours()))} GPU-hours{price}"
     )
-
-
-def figure_lines(plan: Plan) -> list[str]:
-    """What a plan takes: time, use of the accelerators, memory, and the job where it is given."""
-    lines = [time_line(plan), utilization_line(plan), *memory_lines(plan), job_line(plan)]
-    return list(filter(None, lines))
 
 
 def costs_line(plan: Plan) -> str:
