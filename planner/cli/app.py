@@ -23,14 +23,13 @@ from planner.cli import (
     show,
     sweep,
 )
-from planner.cli.options import JOBS, QuestionCommand, own_defaults
+from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
 from planner.cli.output import fail, say
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
 from planner.query.words import unknown_options
 
 HELP = {"-h", "--help"}
-WORDS = {"help_option_names": sorted(HELP, key=len)}
 
 # Help lists commands by what people come with, the usual ones first.
 PANELS: dict[str, dict[str, Any]] = {
@@ -80,9 +79,7 @@ app = typer.Typer(
     cls=_Panels,
     help="How should this training job be parallelized on this cluster?",
     no_args_is_help=True,
-    context_settings=WORDS,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    **PROGRAM,
 )
 for _name, _command in (each for those in PANELS.values() for each in those.items()):
     if isinstance(_command, typer.Typer):
@@ -91,12 +88,7 @@ for _name, _command in (each for those in PANELS.values() for each in those.item
         app.command(_name, cls=QuestionCommand if _name in JOBS else TyperCommand)(_command)
 app.command(explain.ALIAS, cls=QuestionCommand, hidden=True)(explain.explain)
 
-plan_app = typer.Typer(
-    name="plan",
-    context_settings=WORDS,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+plan_app = typer.Typer(name="plan", **PROGRAM)
 plan_app.command(cls=QuestionCommand)(plan.plan)
 
 

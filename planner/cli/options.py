@@ -82,6 +82,12 @@ def known_frameworks(incomplete: str) -> list[str]:
     return [name for name in known if name.startswith(incomplete.lower())]
 
 
+# How every program of the command line shows its help and errors.
+PROGRAM: dict[str, Any] = {
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+}
 FORMAT_HELP = "Output format."
 HELP_ALL = "help_all"
 OWN_PANEL = "Options"  # those of the command itself

@@ -25,9 +25,7 @@ show_app = typer.Typer(
     name="show",
     help="Show what is known: models, hardware, recipes, frameworks, JSON Schemas.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    **options.PROGRAM,
 )
 
 

@@ -34,9 +34,7 @@ sweep_app = typer.Typer(
     cls=_RunIsMeant,
     help="Ask many questions at once: planner sweep SWEEP.yaml, then planner sweep show RESULTS.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    **options.PROGRAM,
 )
 
 

@@ -196,16 +196,14 @@ def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
     large += [_sum("the rest", small)] if small else []
     stages = (both.asked.strategy.pp, both.best.strategy.pp)
     title = "time" if max(stages) == 1 else "time, mean of all stages"
-    columns: list[Column[ItemDifference]] = [
-        Column(title, lambda item: item.name, right=False),
-        Column("asked", lambda item: _seconds(item.asked_s)),
-        Column("best", lambda item: _seconds(item.best_s)),
-        Column("difference", lambda item: _signed(item.asked_s - item.best_s)),
-    ]
-
-    yield Table(
+    yield Table[ItemDifference](
         [*large, _sum("iteration", large)],
-        columns,
+        [
+            Column(title, lambda item: item.name, right=False),
+            Column("asked", lambda item: _seconds(item.asked_s)),
+            Column("best", lambda item: _seconds(item.best_s)),
+            Column("difference", lambda item: _signed(item.asked_s - item.best_s)),
+        ],
         style=lambda item: "bold" if item.name == "iteration" else "",
     )
     if len(set(stages)) > 1:
