@@ -60,6 +60,14 @@ class MoeSection(Strict):
     router: RouterSection = RouterSection()
 
 
+class IndexerSection(Strict):
+    """The indexer of sparse attention; every query sees top_k keys."""
+
+    num_heads: Width
+    head_dim: Width
+    top_k: Tokens
+
+
 class MlaSection(Strict):
     """Multi-head latent attention; q_lora_rank 0 when queries are projected directly."""
 
@@ -68,6 +76,7 @@ class MlaSection(Strict):
     qk_nope_head_dim: Width
     qk_rope_head_dim: Width
     v_head_dim: Width
+    indexer: IndexerSection | None = None
 
 
 class MixerSection(Strict):

@@ -32,7 +32,15 @@ from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.limits import name_of
-from planner.spec.model import Biases, MixerSpec, MlaSpec, ModelSpec, MoeSpec, RouterSpec
+from planner.spec.model import (
+    Biases,
+    IndexerSpec,
+    MixerSpec,
+    MlaSpec,
+    ModelSpec,
+    MoeSpec,
+    RouterSpec,
+)
 from planner.spelling import did_you_mean
 
 _CONFIG_SUFFIX = ".json"
@@ -184,7 +192,9 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
     head_dim, mla, moe = file.hidden_size // file.num_heads, None, None
     if file.mla:
         head_dim = file.mla.qk_nope_head_dim + file.mla.qk_rope_head_dim
-        mla = MlaSpec(**file.mla.model_dump())
+        given = file.mla.model_dump(exclude={"indexer"})
+        chosen = file.mla.indexer
+        mla = MlaSpec(**given, indexer=IndexerSpec(**chosen.model_dump()) if chosen else None)
     if file.moe:
         section: dict[str, Any] = file.moe.model_dump()
         section["router"] = RouterSpec(**section["router"])

@@ -6,6 +6,7 @@ from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.op import LayerShape
 from planner.layers.parameters import WITH_ATTENTION
+from planner.layers.sparse import selected_keys
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
@@ -54,6 +55,8 @@ def seen_fraction(model: ModelSpec, seq_len: float) -> float:
     """
     if model.architecture != "decoder":
         return 1.0
+    if model.mla and model.mla.indexer:
+        return float(selected_keys(model.mla.indexer, seq_len)) / seq_len
     window = min(model.sliding_window, seq_len) / seq_len
     windowed = window * (1.0 - 0.5 * window)
     return 0.5 * (1.0 - model.windowed_share) + windowed * model.windowed_share

@@ -14,6 +14,7 @@ from planner.layers.op import (
 )
 from planner.layers.parameters import attention_params, cross_norm_params, norm_params
 from planner.layers.saved import local_kv_heads, saved_by
+from planner.layers.sparse import indexer_op, sparse_core_op
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
 from planner.spec.traits import KernelTraits
@@ -183,6 +184,9 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         ),
     )
     width = heads * (2.0 * qk_dim + mla.v_head_dim)
+    expanded = saved_by("kv_up", "mla_qkv", model, shape, traits, widths={"kv": heads * qk_dim})
+    if mla.indexer:  # keys and values stay latent
+        expanded = tuple(tensor for tensor in expanded if tensor.name == "kv_up.query")
     return (
         *(query_down if mla.q_lora_rank else ()),
         linear("query_up", tokens, heads * qk_dim, query_rank, parts["query_up"]),
@@ -205,7 +209,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             ),
             forward_bytes=tokens * width * QKV_FORWARD_BYTES,
             backward_bytes=tokens * width * QKV_BACKWARD_BYTES,
-            saved=saved_by("kv_up", "mla_qkv", model, shape, traits, widths={"kv": heads * qk_dim}),
+            saved=expanded,
             forward_comms=forward,
             backward_comms=backward,
         ),
@@ -308,9 +312,15 @@ def cross_attention_ops(
 def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Self-attention of one layer as Ops, in execution order."""
     projections = (mla_ops if model.mla else qkv_ops)(model, shape, traits)
+    cores: tuple[Op, ...] = (core_op(model, shape, traits),)
+    if model.mla and (indexer := model.mla.indexer):
+        cores = (
+            indexer_op(model, model.mla, indexer, shape, traits),
+            sparse_core_op(model, model.mla, indexer, shape, traits),
+        )
     return (
         norm_op("attention_norm", model, shape, traits),
         *projections,
-        core_op(model, shape, traits),
+        *cores,
         output_op(model, shape, traits),
     )

@@ -82,18 +82,29 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
     With query rank r, key/value rank c, head sizes n (no position), p (rotary), v (value):
     ``query_down`` (r, d) and ``query_up`` (a·(n+p), r), or ``query_up`` (a·(n+p), d) when
     r = 0; ``kv_down`` (c+p, d); ``kv_up`` (a·(n+v), c); ``attention_output`` (d, a·v).
-    The down-projections are whole on every rank. No biases. The norms over the latent
-    vectors are in :func:`norm_params`.
+    The down-projections are whole on every rank, and so is an indexer of i heads of j:
+    ``indexer_query`` (i·j, r), ``indexer_key`` (j, d), ``indexer_weights`` (i, d). No biases. The
+    norms over the latent vectors, and the layernorm of the indexer's keys, are in
+    :func:`norm_params`.
     """
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
     query_rows = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
     kv_rows = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    indexer: Parts = {}
+    if mla.indexer:
+        size = mla.indexer.num_heads * mla.indexer.head_dim
+        indexer = {
+            "indexer_query": _count(size * mla.q_lora_rank),
+            "indexer_key": _count(mla.indexer.head_dim * model.hidden_size),
+            "indexer_weights": _count(mla.indexer.num_heads * model.hidden_size),
+        }
     return {
         "query_down": _count(mla.q_lora_rank * model.hidden_size),
         "query_up": _count(query_rows * (mla.q_lora_rank or model.hidden_size)),
         "kv_down": _count((mla.kv_lora_rank + mla.qk_rope_head_dim) * model.hidden_size),
         "kv_up": _count(kv_rows * mla.kv_lora_rank),
         "attention_output": _count(model.hidden_size * heads * mla.v_head_dim),
+        **indexer,
     }
 
 
@@ -200,7 +211,8 @@ def norm_params(model: ModelSpec) -> Parts:
 
     ``norms``: norms_per_layer gains of d, and as many shifts for a layernorm with bias.
     ``qk_norm``: gains of e for queries and for keys (``head``), or a·e and k·e (``full``).
-    ``latent_norms``: gains of the query and key/value ranks of latent attention.
+    ``latent_norms``: gains of the query and key/value ranks of latent attention, gain and shift of
+    an indexer's keys.
     """
     qk_size = {
         "none": 0,
@@ -208,6 +220,8 @@ def norm_params(model: ModelSpec) -> Parts:
         "full": model.query_size + model.kv_size,
     }[model.qk_norm]
     latent = model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0
+    if model.mla and model.mla.indexer:
+        latent += 2 * model.mla.indexer.head_dim
     return {
         "norms": _norm(model, model.norms_per_layer * model.hidden_size),
         "qk_norm": _count(qk_size),

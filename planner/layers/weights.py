@@ -57,7 +57,7 @@ def _matrix_shape(model: ModelSpec, name: str, weights: int) -> tuple[int, int]:
         return width, weights // width
     if name == "mixer_gates" and model.mixer:
         width = model.mixer.head_dim
-    if model.mla and name == "query_up":
+    if model.mla and name in ("query_up", "indexer_query"):
         width = model.mla.q_lora_rank or width
     if model.mla and name == "kv_up":
         width = model.mla.kv_lora_rank
@@ -113,6 +113,7 @@ def _attention(model: ModelSpec) -> list[Weight]:
     latent = {}
     if model.mla:
         latent = {"query_down": model.mla.q_lora_rank, "kv_down": model.mla.kv_lora_rank}
+        latent |= {"indexer_key": 2 * model.mla.indexer.head_dim} if model.mla.indexer else {}
     tensors = list[Weight]()
     for name, part in attention_params(model).items():
         tensors += [*_linear(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]

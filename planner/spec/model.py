@@ -56,6 +56,19 @@ class MoeSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IndexerSpec:
+    """The lightning indexer of sparse attention: every query sees the keys it scores highest.
+
+    DeepSeek-V3.2-Exp, arXiv 2512.02556, section 2.1.
+    """
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    """Keys that a query sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MlaSpec:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
@@ -65,6 +78,7 @@ class MlaSpec:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    indexer: IndexerSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,12 @@
 FAMILIES = {
     "deepseek-v2": "deepseek_v2",
     "deepseek-v3": "deepseek_v3",
+    "deepseek-v3.2": "deepseek_v32",
     "ernie-4.5": "ernie4_5_moe",
     "gemma3": "gemma3_text",
     "glm-4.5": "glm4_moe",
     "glm-4.7-flash": "glm4_moe_lite",
+    "glm-5": "glm_moe_dsa",
     "gpt-j": "gptj",
     "gpt-neox": "gpt_neox",
     "gpt-oss": "gpt_oss",

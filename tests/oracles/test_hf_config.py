@@ -71,6 +71,14 @@ VARIANTS: Mapping[str, tuple[Given, ...]] = {
         {**GROUPED, "n_routed_experts": 16, "attention_bias": True, "first_k_dense_replace": 0},
         {**GROUPED, "num_mtp_layers": 2, "moe_intermediate_size": 24},
     ),
+    "deepseek_v32": (
+        {},
+        {**GROUPED, "n_routed_experts": 16, "index_n_heads": 4, "index_head_dim": 16},
+    ),
+    "glm_moe_dsa": (
+        {},
+        {**GROUPED, "n_routed_experts": 16, "index_n_heads": 2, "first_k_dense_replace": 1},
+    ),
     "ernie4_5_moe": (
         {},
         {**GROUPED, "moe_num_experts": 6, "moe_num_shared_experts": 0},

@@ -133,6 +133,14 @@ def deepseek(model: ModelSpec) -> dict[str, Any]:
     return with_shared_experts(model) | ranks | {"q_lora_rank": model.mla.q_lora_rank or None}
 
 
+def sparse(model: ModelSpec) -> dict[str, Any]:
+    own = deepseek(model)
+    assert model.mla is not None
+    assert model.mla.indexer is not None
+    names = {"index_n_heads": "num_heads", "index_head_dim": "head_dim", "index_topk": "top_k"}
+    return own | {key: getattr(model.mla.indexer, ours) for key, ours in names.items()}
+
+
 def glm4_moe_lite(model: ModelSpec) -> dict[str, Any]:
     own = deepseek(model)
     assert own.pop("first_k_dense_replace") == 1, "the class has one dense layer"
@@ -315,11 +323,13 @@ ARCHITECTURES = {
     "bloom": causal("Bloom", bloom),
     "deepseek_v2": causal("DeepseekV2", deepseek),
     "deepseek_v3": causal("DeepseekV3", deepseek),
+    "deepseek_v32": causal("DeepseekV32", sparse),
     "ernie4_5_moe": causal("Ernie4_5_Moe", ernie),
     "falcon": causal("Falcon", falcon),
     "gemma": causal("Gemma", llama),
     "gemma2": causal("Gemma2", llama),
     "gemma3_text": Architecture("Gemma3TextConfig", "Gemma3ForCausalLM", llama),
+    "glm_moe_dsa": causal("GlmMoeDsa", sparse),
     "glm4_moe": causal("Glm4Moe", glm4_moe),
     "glm4_moe_lite": causal("Glm4MoeLite", glm4_moe_lite),
     "gpt2": Architecture("GPT2Config", "GPT2LMHeadModel", gpt2),
@@ -334,6 +344,7 @@ ARCHITECTURES = {
     "minimax_m2": causal("MiniMaxM2", mixtral),
     "ministral3": causal("Ministral3", llama),
     "mistral": causal("Mistral", llama),
+    "mistral4": causal("Mistral4", deepseek),
     "mixtral": causal("Mixtral", mixtral),
     "mpt": causal("Mpt", mpt),
     "nemotron": causal("Nemotron", llama),

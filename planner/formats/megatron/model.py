@@ -6,6 +6,7 @@ Defaults: megatron/training/arguments.py (validate_args for widths), schema.json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
+from typing import Any
 
 from planner.cost.context import Context
 from planner.formats.decision import KeyValue, which
@@ -98,7 +99,9 @@ def described(settings: Settings) -> ModelInFile | None:
     norm = word(settings, "--normalization", "LayerNorm")
     has_biases, latent = not flag(settings, "--disable-bias-linear"), None
     if flag(settings, "--multi-latent-attention"):
-        sizes = {name: number(settings, key) or _default(key) for name, key in _LATENT.items()}
+        sizes: dict[str, Any] = {
+            name: number(settings, key) or _default(key) for name, key in _LATENT.items()
+        }
         latent = MlaSpec(q_lora_rank=number(settings, "--q-lora-rank") or 0, **sizes)
     spec = ModelSpec(
         name=f"the script's model ({num_layers} layers of {hidden_size})",
@@ -220,8 +223,11 @@ def shape_reasons(context: Context) -> Iterator[str]:
             and not moe.expert_bias
         ),
         model.special_blocks: bool(model.special_blocks),
-        "linear mixers, gated attention or experts of a latent width": bool(
-            model.mixer or model.gated_attention or (moe and moe.latent_size)
+        "linear mixers, gated or sparse attention, experts of a latent width": bool(
+            model.mixer
+            or model.gated_attention
+            or (model.mla and model.mla.indexer)
+            or (moe and moe.latent_size)
         ),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len

@@ -47,9 +47,11 @@ def test_published_configs_cover_the_families() -> None:
     kinds = {json.loads(path.read_text())["model_type"] for path in PUBLISHED}
     assert set(families()) - kinds == {
         "arcee",
+        "deepseek_v32",
         "ernie4_5_moe",
         "glm",
         "glm4",
+        "glm_moe_dsa",
         "gpt_bigcode",
         "granite",
         "minimax_m2",
