@@ -20,7 +20,6 @@ from planner.report.files import check_writable, check_yaml, write_atomically
 if TYPE_CHECKING:
     from planner.calibrate.figures import Base
     from planner.calibrate.rows import Table
-    from planner.compare.compare import Comparison
     from planner.query.from_file import Request
 
 
@@ -52,7 +51,9 @@ def compare(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
-    from planner.query.from_file import Request, read_assumed, read_software
+    from planner.compare.compare import compare as compared
+    from planner.compare.log import read_log
+    from planner.query.from_file import Request, named, read_assumed, read_software
     from planner.report.measure import print_comparisons, render_comparisons_json
 
     read_options(imbalance=imbalance)
@@ -67,23 +68,8 @@ def compare(
         assumed=read_assumed(assume or ()),
     )
     request = with_settings(given, logs[0], framework=framework, host_memory=host_memory)
-    found, problems = _compared(logs, request, config)
-    if output_format != "json":
-        print_comparisons(found, console())
-    elif found:
-        typer.echo(render_comparisons_json(found))
-    problems.finish()
-
-
-def _compared(
-    logs: list[str], request: "Request", config: str | None
-) -> "tuple[list[Comparison], Problems]":
-    """Every log that can be read; what is wrong with others is said behind them."""
-    from planner.compare.compare import compare as compared
-    from planner.compare.log import read_log
-    from planner.query.from_file import named
-
     named(request)
+    # What is wrong with some logs is said behind those that can be read.
     problems, found = Problems(), []
     with delayed_progress() as progress:
         for number, name in enumerate(logs):
@@ -91,7 +77,11 @@ def _compared(
             log = problems.read(partial(read_log, name))
             one = problems.read(partial(compared, log, request, config)) if log else None
             found += [one] if one else []
-    return found, problems
+    if output_format != "json":
+        print_comparisons(found, console())
+    elif found:
+        typer.echo(render_comparisons_json(found))
+    problems.finish()
 
 
 def calibrate(

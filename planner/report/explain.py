@@ -206,7 +206,6 @@ def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
 def _savings(
     savings: Sequence[PricedChange], memory: MemoryEstimate
 ) -> Iterator[Table[Sequence[str]] | Text]:
-    """What changes would save, and which are not possible."""
     rows = []
     refused: dict[str, list[PricedChange]] = {}
     for saving in savings:

@@ -189,7 +189,6 @@ def _software(context: Context) -> str:
 
 
 def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
-    """Figures of the plan: value, unit or name, and what stands to it."""
     estimate, memory = plan.estimate, plan.estimate.memory
     left = plan.estimate.memory.free_bytes
     free = f"{format_bytes(abs(left))} {'free' if left >= 0 else 'missing'}"

@@ -104,22 +104,7 @@ def recipe_row(found: Placed) -> RecipeRow:
     return row
 
 
-def _search_line(answer: Answer) -> str:
-    searches, dropped = answer.searches, answer.dropped()
-    listed = [f"{name} {count:,}" for name, count in list(dropped.items())[:MAX_LISTED_RULES]]
-    if len(dropped) > MAX_LISTED_RULES:
-        rest = sum(list(dropped.values())[MAX_LISTED_RULES:])
-        listed.append(f"{len(dropped) - MAX_LISTED_RULES} other rules {rest:,}")
-    proof = _proof(answer, "proved optimal under the model")
-    return (
-        f"Searched {sum(r.num_configurations for r in searches):,} configurations in "
-        f"{answer.seconds:.2f} s; dropped: {', '.join(listed) or 'none'}; "
-        f"{sum(r.num_priced for r in searches):,} strategies priced; {proof}."
-    )
-
-
 def _proof(answer: Answer, proved: str) -> str:
-    """What is proved, or by how much it may not be so."""
     return proved if answer.proved_optimal else f"optimality NOT proved: {gap_text(answer)}"
 
 
@@ -242,7 +227,19 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)
     yield from software_lines(answer.contexts, (*answer.plans, *answer.pareto))
-    yield Text(_search_line(answer), "dim")
+    # What the search looked at and why most of it was set aside.
+    searches, dropped = answer.searches, answer.dropped()
+    listed = [f"{name} {count:,}" for name, count in list(dropped.items())[:MAX_LISTED_RULES]]
+    if len(dropped) > MAX_LISTED_RULES:
+        rest = sum(list(dropped.values())[MAX_LISTED_RULES:])
+        listed.append(f"{len(dropped) - MAX_LISTED_RULES} other rules {rest:,}")
+    line = (
+        f"Searched {sum(r.num_configurations for r in searches):,} configurations in "
+        f"{answer.seconds:.2f} s; dropped: {', '.join(listed) or 'none'}; "
+        f"{sum(r.num_priced for r in searches):,} strategies priced; "
+        f"{_proof(answer, 'proved optimal under the model')}."
+    )
+    yield Text(line, "dim")
 
 
 def print_answer(

@@ -247,7 +247,6 @@ MEMORIES = {HBM: "device memory", HOST: "host memory"}
 
 
 def _extent(one: Largest) -> str:
-    """The value, and the next one with what that would need."""
     needed = " or ".join(MEMORIES[name] for name in one.binds if name in MEMORIES)
     if not one.value:
         return f"none fits, which needs more {needed}." if one.binds else "none fits."

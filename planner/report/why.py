@@ -149,7 +149,6 @@ def _mostly(both: Comparison) -> str:
 
 
 def _error_words(both: Comparison) -> str:
-    """How well ratios of such plans are known."""
     error, ratio = both.ratio_error, 1.0 + both.slower_by
     what = "in several ways" if error.kind == MIXED else f"in {error.kind}"
     verdict = "the difference is larger"
