@@ -5,7 +5,7 @@ says what ``sheet`` is. Every check collects all problems of a file before it ra
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -132,7 +132,7 @@ def validate(
     model_class: type[FileModel],
     data: Mapping[str, Any],
     where: str,
-    also: Sequence[Problem] = (),
+    also: Iterable[Problem] = (),
 ) -> FileModel:
     """Return ``data`` as ``model_class``, or raise one InputError with every problem.
 
@@ -143,7 +143,7 @@ def validate(
     try:
         instance = model_class.model_validate(dict(data))
     except ValidationError as error:
-        problems = validation_problems(error, model_class, where)
+        problems += validation_problems(error, model_class, where)
     problems += [*figure_problems(data, where), *also]
     if problems:
         raise InputError(dict.fromkeys(problems))
@@ -152,9 +152,8 @@ def validate(
 
 def validation_problems(
     error: ValidationError, model_class: type[BaseModel], where: str
-) -> list[Problem]:
-    """Return every problem of a failed validation: what is wrong, given, allowed."""
-    problems = []
+) -> Iterator[Problem]:
+    """Yield every problem of a failed validation: what is wrong, given, allowed."""
     for details in error.errors():
         # A model validator's problem is of the whole, which has no place.
         *section, key = details["loc"] or ("",)
@@ -163,26 +162,23 @@ def validation_problems(
             known = _known_keys(model_class, section)
             message = f"unknown key; given {brief(details['input'])}, {hint(str(key), known)}"
         place = ".".join(map(str, details["loc"]))
-        problems.append(Problem(where=where, key=place, message=message))
-    return problems
+        yield Problem(where=where, key=place, message=message)
 
 
-def figure_problems(data: Mapping[str, Any], where: str) -> list[Problem]:
-    """Return the figures of a file whose source is missing or whose magnitude is implausible."""
+def figure_problems(data: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    """Yield the figures of a file whose source is missing or whose magnitude is implausible."""
     sources = data.get("sources")
     known = list(sources) if isinstance(sources, Mapping) else []
-    problems = []
     for path, figure in _figures(data):
         key, source = ".".join(path), figure.get("source")
         if isinstance(source, str) and source not in known:
             message = f"source {source!r} is not among the file's sources; {hint(source, known)}"
-            problems.append(Problem(where=where, key=f"{key}.source", message=message))
+            yield Problem(where=where, key=f"{key}.source", message=message)
         value = figure["value"]
         for number in value if isinstance(value, list) else [value]:
             message = implausible(path[-1], number, figure.get("basis") == "measured")
             if message:
-                problems.append(Problem(where=where, key=f"{key}.value", message=message))
-    return problems
+                yield Problem(where=where, key=f"{key}.value", message=message)
 
 
 def implausible(key: str, value: object, is_measured: bool = False) -> str:

@@ -4,7 +4,7 @@ They read the file before it is validated, so that they can be reported together
 unknown keys and wrong types; a rule whose keys are missing or malformed stays silent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from planner.catalog.hf.expressions import Names, value_of
@@ -164,13 +164,12 @@ _LEFT_OUT: Names = {
 }
 
 
-def broken_rules(raw: Raw, where: str) -> list[Problem]:
-    """Return one problem for every rule that a file breaks."""
+def broken_rules(raw: Raw, where: str) -> Iterator[Problem]:
+    """Yield one problem for every rule that a file breaks."""
     names = {**_LEFT_OUT, **raw}
     for section in ("moe", "mla", "mixer", "biases"):
         if isinstance(raw.get(section), Mapping):
             names |= {f"{section}_{key}": value for key, value in raw[section].items()}
-    problems = []
     for rule in RULES:
         try:
             is_broken = value_of(rule.when, names)
@@ -179,5 +178,4 @@ def broken_rules(raw: Raw, where: str) -> list[Problem]:
         if is_broken:
             what, allowed = value_of([rule.what, rule.allowed], names)
             given = names[rule.key.replace(".", "_")]
-            problems.append(refused(rule.key, what, given, allowed, where))
-    return problems
+            yield refused(rule.key, what, given, allowed, where)

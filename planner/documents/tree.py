@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
 from pathlib import Path as FilePath
-from typing import Any, TypeGuard
+from typing import Any, cast
 
 import yaml
 
@@ -55,17 +55,17 @@ class Tree:
     @cached_property
     def members(self) -> Mapping[tuple[str, ...], Entry]:
         """Values by their keys: of the entries, those that are in no list."""
-        return {path: entry for path, entry in self.entries.items() if _is_of_keys(path)}
+        return {
+            cast("tuple[str, ...]", path): entry
+            for path, entry in self.entries.items()
+            if all(isinstance(name, str) for name in path)
+        }
 
 
 def _entries(entry: Entry, path: Path) -> Iterator[tuple[Path, Entry]]:
     for name, inner in entry.inner.items():
         yield (*path, name), inner
         yield from _entries(inner, (*path, name))
-
-
-def _is_of_keys(path: Path) -> TypeGuard[tuple[str, ...]]:
-    return all(isinstance(name, str) for name in path)
 
 
 @dataclass(kw_only=True)

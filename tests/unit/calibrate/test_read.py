@@ -258,11 +258,6 @@ def test_what_was_measured_on_another_machine_is_refused(
     assert said.endswith("; 1xdgx-h100 has h100-sxm")
 
 
-def test_a_table_without_rows_or_test_is_refused(h100: Base, tmp_path: Path) -> None:
-    assert "the table has no row" in refused(h100, tmp_path, HEAD, "all_reduce_perf.txt")
-    assert "which test it is of" in refused(h100, tmp_path, HEAD + row(2**20, 50.0), "x.txt")
-
-
 def test_a_collective_faster_than_the_links_is_refused(h100: Base, tmp_path: Path) -> None:
     said = refused(h100, tmp_path, HEAD + row(2**30, 1000.0), "all_reduce_perf.txt")
     assert said.startswith("::line 2: all_reduce over 8 of 1,073,741,824 bytes in 1,000.0 us is")

@@ -73,14 +73,7 @@ def test_shared_experts_default_to_the_routed_width(tmp_path: Path) -> None:
 
 
 def test_latent_attention_gives_the_head_size(tmp_path: Path) -> None:
-    mla = {
-        "q_lora_rank": 0,
-        "kv_lora_rank": 64,
-        "qk_nope_head_dim": 32,
-        "qk_rope_head_dim": 16,
-        "v_head_dim": 32,
-    }
-    assert load_model(write(tmp_path, mla=mla, num_heads=10)).head_dim == 48
+    assert load_model(write(tmp_path, mla=MLA, num_heads=10)).head_dim == 16
 
 
 def test_encoder_decoder_has_two_equal_stacks_unless_told(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ def test_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path: Path) -> N
         (b'{"a": "\xff"}', "line 1: is not UTF-8"),
         ('{"a": 1}'.encode("utf-16"), "line 1: is no text file"),
         (b"[1, 2]", "line 1: must be an object of keys, is a list"),
+        (b'{"a": "\\ud800"}', "line 1: not JSON: a string has no end"),
+        (b"{}\n{}", "line 2: not JSON: one value is allowed"),
         (b"null", "line 1: must be an object of keys, is a NoneType"),
     ],
 )
@@ -61,10 +63,8 @@ def test_folder_without_a_config_says_what_it_misses(tmp_path: Path) -> None:
         read_config(tmp_path)
 
 
-@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
-def test_what_python_writes_for_no_number_is_read(tmp_path: Path, word: str) -> None:
-    assert repr(load_json(written(tmp_path, b'{"a": %s}' % word.encode()))["a"]) == {
-        "NaN": "nan",
-        "Infinity": "inf",
-        "-Infinity": "-inf",
-    }.get(word)
+@pytest.mark.parametrize(
+    ("word", "value"), [("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf")]
+)
+def test_what_python_writes_for_no_number_is_read(tmp_path: Path, word: str, value: str) -> None:
+    assert repr(load_json(written(tmp_path, b'{"a": %s}' % word.encode()))["a"]) == value
