@@ -1,6 +1,6 @@
 """The schema of a cluster file and what its ``overrides`` change."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -125,12 +125,9 @@ class Overrides:
         )
 
 
-def override_problems(overrides: object, where: str) -> list[Problem]:
-    """Return what is wrong with the overrides of a raw cluster file."""
-    if not isinstance(overrides, Mapping):
-        return []
-    problems = []
-    for key, value in overrides.items():
+def override_problems(overrides: object, where: str) -> Iterator[Problem]:
+    """Yield what is wrong with the overrides of a raw cluster file."""
+    for key, value in overrides.items() if isinstance(overrides, Mapping) else ():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if key not in OVERRIDES:
             message = f"unknown key; given {value!r}, {hint(str(key), OVERRIDES)}"
@@ -142,5 +139,4 @@ def override_problems(overrides: object, where: str) -> list[Problem]:
         else:
             message = implausible(OVERRIDES[key].rpartition(".")[2], value)
         if message:
-            problems.append(Problem(where=where, key=f"overrides.{key}", message=message))
-    return problems
+            yield Problem(where=where, key=f"overrides.{key}", message=message)

@@ -283,7 +283,7 @@ def cluster_of_data(
     Raises InputError with every problem found.
     """
     where = str(path)
-    problems = override_problems(raw.get("overrides"), where) + level_problems(raw, where)
+    problems = [*override_problems(raw.get("overrides"), where), *level_problems(raw, where)]
     parts: dict[str, _Part] = {}
     kinds: Mapping[Part, Kind] = {
         "node": "nodes",

@@ -103,7 +103,7 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
     name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
     overrides = tuple(_overrides(observations, file, node))
     values = {override.key: override.value for override in overrides}
-    wrong = override_problems(values, ", ".join(item.where for item in observations))
+    wrong = [*override_problems(values, ", ".join(item.where for item in observations))]
     if wrong:
         raise InputError(wrong)
     notes = [f"{item.name}: {note}" for item in observations for note in item.notes]

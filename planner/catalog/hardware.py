@@ -1,6 +1,6 @@
 """Accelerators, nodes and fabrics by name, alias or file: checked, in base units, or as rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -197,12 +197,10 @@ def _dims_problem(section: object, size: int) -> str:
     return ""
 
 
-def level_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    """Return what is wrong with the sizes of a fabric's levels: they grow up to the last one."""
-    levels = raw.get("levels")
-    if not isinstance(levels, list):
-        return []
-    problems, below = [], 1
+def level_problems(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    """Yield what is wrong with the sizes of a fabric's levels: they grow up to the last one."""
+    given_levels, below = raw.get("levels"), 1
+    levels = given_levels if isinstance(given_levels, list) else []
     for index, level in enumerate(levels):
         given, size = _value(level, "num_nodes"), _count(level, "num_nodes")
         message = ""
@@ -214,9 +212,8 @@ def level_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
         elif size and size <= below:
             message = f"must be more than the {below} of the level below; given {size}"
         if message:
-            problems.append(Problem(where=where, key=f"levels.{index}.num_nodes", message=message))
+            yield Problem(where=where, key=f"levels.{index}.num_nodes", message=message)
         below = max(size, below)
-    return problems
 
 
 def checked(schema: type[File], raw: Mapping[str, Any], where: str) -> File:
@@ -229,7 +226,7 @@ def checked(schema: type[File], raw: Mapping[str, Any], where: str) -> File:
     elif schema is NodeFile:
         broken = _node_problems(raw, where)
     elif schema is FabricFile:
-        broken = level_problems(raw, where)
+        broken += level_problems(raw, where)
     return validate(schema, raw, where, broken)
 
 
