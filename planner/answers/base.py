@@ -64,7 +64,7 @@ class Deadline:
         return max(share_s, LEAST_S)
 
     def nothing_found(self) -> NothingFitsError:
-        """What to raise where no search found anything before the time was over."""
+        """Return the error to raise if no search found anything before the time was over."""
         return NothingFitsError(
             f"no plan found within --time-limit {self.limit_s or 0:g}; "
             "that does not say that none fits"
@@ -90,11 +90,11 @@ class Plan(Priced):
 
     @property
     def ranked_s(self) -> float:
-        """What it is ranked by: its weighed time where a search found it, else its time."""
+        """Time it is ranked by: its weighed time if a search found it, else its iteration time."""
         return self.estimate.iter_time_s if self.weighed_s is None else self.weighed_s
 
     def penalties(self) -> dict[str, float]:
-        """By mechanism it uses, the factor of time that evidence for it has to make up for."""
+        """Return the penalty of each mechanism it uses: the factor of time to make up for."""
         return penalties_of(self.context, self.strategy)
 
     @property
@@ -105,7 +105,7 @@ class Plan(Priced):
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the searches of a question found, one per framework."""
+    """Result of every search of a question, one per framework."""
 
     plans: tuple[Plan, ...]  # best first, as the searches rank them
     searches: tuple[SearchResult, ...]
@@ -175,7 +175,7 @@ class Answer(Found):
 
 
 def plans_of(context: Context, found: Sequence[FoundLayout]) -> list[Plan]:
-    """What a search found, as plans."""
+    """Return the layouts a search found, as plans."""
     if not found:
         return []
     made_estimates = estimates(context, [one.strategy for one in found])

@@ -79,7 +79,7 @@ def without(case: Case, text: str) -> Iterator[Change]:
 
 
 def allowed(case: Case) -> Iterator[Change]:
-    """What is left out of a search unless it is allowed."""
+    """Yield the change that adds what a search leaves out unless allowed."""
     wider = narrowed(case, f"--allow {ALLOWABLE}")
     if wider is not None and ALLOWABLE not in case.narrowing.allowed:
         yield Change(words=f"--allow {ALLOWABLE}", case=wider, options=("--allow", ALLOWABLE))
@@ -234,7 +234,7 @@ def other_framework(context: Context, name: str) -> Context | None:
 def _kept(
     given: tuple[str, ...], default: tuple[str, ...], offered: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Of what was given the part that is offered; all that is where nothing was given."""
+    """Return the given values that are offered; all offered values if none was given."""
     if not given or set(given) == set(default):
         return offered
     return tuple(one for one in given if one in offered)
@@ -292,7 +292,7 @@ def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
 
 
 def argument_of(cluster: ClusterSpec) -> str:
-    """What the command line calls a cluster of the catalog; empty for one of a file."""
+    """Return the command-line argument of a catalog cluster; empty for one from a file."""
     return cluster.name if _NAME.fullmatch(cluster.name) and _catalogs(cluster) else ""
 
 

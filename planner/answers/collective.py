@@ -50,7 +50,7 @@ class CollectiveQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class ShareRow:
-    """What an algorithm takes on one level; rounds are messages one after another."""
+    """Cost of an algorithm on one level; rounds are messages one after another."""
 
     name: str
     time_s: float
@@ -81,7 +81,7 @@ class WayRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover:
-    """From this size on an algorithm is the fastest of those asked for."""
+    """Size from which an algorithm is the fastest of those compared."""
 
     from_bytes: float
     algorithm: str

@@ -42,7 +42,7 @@ class Limits:
 
     @cached_property
     def parts(self) -> Mapping[str, Narrowing]:
-        """What each user option narrows by itself."""
+        """Narrowing by each user option alone."""
         return {text: narrowing_of((text,)) for text in self.narrowing.limiting}
 
     def conflict(self) -> Conflict[FeasiblePlan] | None:
@@ -139,7 +139,7 @@ class MissingMemory(Row):
     is_least: bool
     """No layout lacks less, to one part in fifty."""
     ledger: StageLedger
-    """What fills the fullest stage."""
+    """Ledger of the fullest stage."""
 
 
 def _with_more_hbm(model: StageModel, factor: Array) -> StageModel:

@@ -87,7 +87,7 @@ class Evidence(Row):
     runs: tuple[NearbyRun, ...]
     """Nearest first."""
     note: str = ""
-    """Where no run is on the same accelerator or none is near; else empty."""
+    """Remark if no run is on the same accelerator or none is near; else empty."""
 
 
 @cache
@@ -135,7 +135,7 @@ def distances(context: Context, strategy: Strategy) -> Array:
 
 
 def _nearest(among: Mask, octaves: Array) -> tuple[NearbyRun, ...]:
-    """At most MAX_RUNS runs of different layouts, none farther than NEAR_OCTAVES."""
+    """Return at most MAX_RUNS runs of different layouts, none farther than NEAR_OCTAVES."""
     kept: dict[tuple[object, ...], NearbyRun] = {}
     # Two runs that share these would say the same twice.
     names = ("source", "model", "accelerator", "gpus", "framework", *_DEGREES)
@@ -178,7 +178,7 @@ MIXED = "mixed"  # pairs that differ in several ways, or in one of which too few
 
 @dataclass(frozen=True, kw_only=True)
 class RatioError:
-    """How far ratios of times of published pairs were off that differ in the same."""
+    """Error of the model on time ratios of published pairs with the same kind of difference."""
 
     kind: str
     num_pairs: int
@@ -188,16 +188,16 @@ class RatioError:
     """Eight of ten pairs were off by less either way; a fraction."""
 
     def may_tie(self, ratio: float) -> bool:
-        """Whether two times in this ratio are closer than the typical error."""
+        """Return True if two times in this ratio are closer than the typical error."""
         return abs(math.log(ratio)) <= math.log1p(self.typical)
 
     def may_reverse(self, ratio: float) -> bool:
-        """Whether eight of ten pairs leave open which of the two is faster."""
+        """Return True if eight of ten pairs leave open which of the two is faster."""
         return abs(math.log(ratio)) <= math.log1p(self.widest)
 
 
 def kinds_of_difference(first: Strategy, second: Strategy) -> tuple[str, ...]:
-    """What two layouts differ in, each kind once."""
+    """Return the kinds of difference between two layouts, each once."""
     kinds = dict.fromkeys(
         kind for name, kind in KINDS.items() if getattr(first, name) != getattr(second, name)
     )

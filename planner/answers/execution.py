@@ -20,14 +20,14 @@ MAX_PASSES = 400_000  # of all stages: more are neither drawn nor looked at
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
-    """What every stage does when, and what it holds."""
+    """Timeline and memory curve of every stage."""
 
     timeline: Timeline
     curves: tuple[MemoryCurve, ...]  # one per stage
 
 
 def too_long(strategy: Strategy) -> str:
-    """Why an iteration is not simulated, or nothing: it has too many forwards and backwards."""
+    """Return why an iteration is not simulated, or nothing: too many forwards and backwards."""
     chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
     passes = 2 * chunks * strategy.num_micro_batches
     if passes <= MAX_PASSES:
@@ -137,7 +137,7 @@ class _Line:
 
 @dataclass(frozen=True, kw_only=True)
 class _Maker:
-    """What slices of any stage are made into nodes with."""
+    """Converter of slices of any stage into nodes."""
 
     strategy: Strategy
     traffic: Traffic
@@ -211,7 +211,7 @@ class _Maker:
                 line.ends, on_send = last, 0.0
 
     def tail(self, line: _Line, slices: Sequence[Slice], stage: int) -> None:
-        """What a stage does behind the pipeline; what hides altogether goes beside the first."""
+        """Append the work of a stage after the pipeline; what is hidden runs with the first."""
         named = {each.kind for each in slices}
         hidden = [(one, 0.0) for one in self.traffic.tails[stage] if one.item not in named]
         for each in slices:

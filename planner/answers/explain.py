@@ -1,4 +1,4 @@
-"""Where the memory and time of one layout go, item by item: the rows of ``explain``."""
+"""Memory and time of one layout, item by item: the rows of ``explain``."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,7 +81,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutFigures(Row):
-    """What was asked, completed."""
+    """The question, with defaults filled in."""
 
     model: str
     cluster: str
@@ -92,7 +92,7 @@ class LayoutFigures(Row):
 
     @staticmethod
     def figures(context: Context, strategy: Strategy) -> dict[str, Any]:
-        """Of a layout."""
+        """Return the figures of a layout."""
         return {
             "model": context.model.name,
             "cluster": context.cluster.name,
@@ -105,10 +105,10 @@ class LayoutFigures(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDocument(LayoutFigures, MemoryFigures):
-    """Where one layout's memory goes, by stage, and what would save how much."""
+    """Memory of one layout, by stage, and how much each change would save."""
 
     headroom_bytes: float
-    """Of what the device has."""
+    """Device memory less the peak, the margin included."""
     # An estimate has infinity in place of null, for which JSON has no word.
     host_limit_bytes: float | None  # type: ignore[assignment]
     """Null where nothing is offloaded."""
@@ -145,7 +145,7 @@ class PipelineRow(Row):
 
     formula_s: float
     simulated_s: float
-    """By event simulation."""
+    """Seconds by event simulation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class TimeTreeRow(EstimateRow):
     pipeline: PipelineRow | None
     """Null with one stage."""
     items: dict[str, TimeItem]
-    """By dotted name; exposed seconds sum to iter_time_s."""
+    """Time by dotted name; exposed seconds sum to iter_time_s."""
 
     @classmethod
     def of(cls, context: Context, strategy: Strategy, estimate: Estimate) -> "TimeTreeRow":
@@ -182,10 +182,10 @@ class InputRow(Row):
     """An input of a formula."""
 
     path: str
-    """Such as strategy.tp."""
+    """Dotted path, such as strategy.tp."""
     value: Any
     source: str
-    """Of a trait, where it comes from."""
+    """Source of a trait's value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,13 +195,13 @@ class ItemRow(Row):
     name: str
     """Dotted, in full."""
     unit: Literal["bytes", "s"]
-    """Of the values."""
+    """Unit of the values."""
     total: float
-    """Of the peak or the iteration."""
+    """Total of the peak or the iteration."""
     values: dict[str, float]
-    """Of the whole first, then of every part."""
+    """Values of the whole first, then of every part."""
     text: str
-    """What it is, where no single formula says so."""
+    """Description of the item, where no single formula gives one."""
     inputs: list[InputRow]
     formulas: dict[str, str]
     """Functions that price it, by module and name, in their own words."""
@@ -244,24 +244,24 @@ class ItemRow(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class SavedRow(Row):
-    """What a plan file says."""
+    """Estimate in a plan file."""
 
     planner_version: str
     iter_time_s: float
     time_change: float
-    """Of the estimate above over the saved one, minus one."""
+    """Ratio of the estimate above to the saved one, minus one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainDocument(LayoutFigures):
-    """Where a layout's memory and time go, or one item with its formula."""
+    """Memory and time of a layout, or one item with its formula."""
 
     memory: MemoryRow | None
     """Null where something else was asked for."""
     time: TimeTreeRow | None
     """Null where something else was asked for."""
     about: dict[str, str]
-    """What the items of both are, in a sentence, by dotted name in full."""
+    """Descriptions of the items of both, one sentence each, by full dotted name."""
     item: ItemRow | None
     """Null where no item was asked for."""
     evidence: Evidence

@@ -64,7 +64,7 @@ def input_value(path: str, context: Context, strategy: Strategy) -> object:
 
 
 def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
-    """Where a trait's value comes from; empty for other inputs."""
+    """Return the source of a trait's value; empty for other inputs."""
     parts = path.split(".")
     if parts[0] != "traits":
         return ""

@@ -40,16 +40,16 @@ from planner.units import format_seconds
 
 @dataclass(frozen=True, kw_only=True)
 class JobAssumptions:
-    """What is said about storage and failures; None is filled in as ``Job`` says."""
+    """Assumptions about storage and failures; None is filled in as ``Job`` defines."""
 
     storage_bytes_per_s: float | None = None
-    """Of the file system, all nodes together."""
+    """Bandwidth of the file system, all nodes together."""
     node_mtbf_s: float | None = None
     """Mean seconds between failures of one node."""
     restart_s: float = RESTART_S
-    """From a failure until the checkpoint is loaded."""
+    """Seconds from a failure until the checkpoint is loaded."""
     interval_s: float | None = None
-    """Of work between checkpoints."""
+    """Seconds of work between checkpoints."""
     is_async: bool = False
     """Only the copy to host memory stops training."""
 
@@ -88,12 +88,12 @@ class Job:
 
     @property
     def iteration_s(self) -> float:
-        """Of one step."""
+        """Seconds of one step."""
         return self.plan.estimate.iter_time_s
 
     @property
     def total_tokens(self) -> int:
-        """Of the whole job."""
+        """Tokens of the whole job."""
         return self.plan.context.job.total_tokens or 0
 
     @property
@@ -118,7 +118,7 @@ class Job:
 
     @cached_property
     def bytes_per_param(self) -> tuple[float, float, float]:
-        """Of weights beside the master copy, of that copy, and of the optimizer's states.
+        """Bytes of weights besides the master copy, of that copy, and of the optimizer states.
 
         Where the fp32 shard is what frameworks keep and save (FSDP), no further weights are.
         """
@@ -140,12 +140,12 @@ class Job:
 
     @cached_property
     def checkpoint_bytes(self) -> float:
-        """Of one checkpoint."""
+        """Bytes of one checkpoint."""
         return float(checkpoint_bytes(self.saved_params, *self.bytes_per_param))
 
     @property
     def storage_bytes_per_s(self) -> float:
-        """Of the file system: as given, or Llama 3's per GPU."""
+        """Bandwidth of the file system: as given, or Llama 3's per GPU."""
         usual = STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
         return self.terms.storage_bytes_per_s or usual
 
@@ -157,7 +157,7 @@ class Job:
 
     @cached_property
     def write_s(self) -> float:
-        """To write one checkpoint, and to read one back."""
+        """Seconds to write one checkpoint, and to read one back."""
         return float(
             write_s(
                 self.checkpoint_bytes,
@@ -169,7 +169,7 @@ class Job:
 
     @cached_property
     def stop_s(self) -> float:
-        """By which one checkpoint stops training."""
+        """Seconds for which one checkpoint stops training."""
         if not self.terms.is_async:
             return self.write_s
         link = self.node.host_link_bytes_per_s
@@ -188,7 +188,7 @@ class Job:
 
     @property
     def lost_s(self) -> float:
-        """By each failure, beside the work since the last checkpoint: restart and reading it.
+        """Seconds lost per failure besides work since the last checkpoint: restart and reading it.
 
         An asynchronous checkpoint is worth something only once it is written, so that long more.
         """
@@ -213,7 +213,7 @@ class Job:
 
     @property
     def interval_s(self) -> float:
-        """Of work between checkpoints, in whole iterations."""
+        """Seconds of work between checkpoints, in whole iterations."""
         return self.interval_iterations * self.iteration_s
 
     @cached_property
@@ -250,32 +250,32 @@ class Job:
 
     @property
     def elapsed_s(self) -> float:
-        """From the first iteration to the last, checkpoints and failures within."""
+        """Seconds from the first iteration to the last, including checkpoints and failures."""
         return self.useful_s * self.factor
 
     @property
     def num_failures(self) -> float:
-        """To be expected."""
+        """Expected number of failures."""
         return self.elapsed_s / self.mtbf_s
 
     @property
     def gpu_hours(self) -> float:
-        """Of the elapsed time."""
+        """GPU-hours of the elapsed time."""
         return gpu_hours(float(self.num_gpus), self.elapsed_s)
 
     @property
     def cost_usd(self) -> float | None:
-        """Of the elapsed time; None where hwdb lacks a price."""
+        """Cost of the elapsed time; None where hwdb lacks a price."""
         return cost_usd(self.gpu_hours, self.node)
 
     @property
     def energy_kwh(self) -> float | None:
-        """Of the elapsed time, accelerators at rated power; None where that is not known."""
+        """Energy of the elapsed time, accelerators at rated power; None where that is not known."""
         return energy_kwh(self.gpu_hours, self.node.accelerator)
 
     @property
     def token_bytes(self) -> int:
-        """Of a stored token."""
+        """Bytes of a stored token."""
         return token_bytes(self.plan.context.model.vocab_size)
 
     @property

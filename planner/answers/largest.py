@@ -40,7 +40,7 @@ class Largest:
 
 @dataclass(frozen=True, kw_only=True)
 class LargestAnswer:
-    """What was asked, and the largest value of each quantity."""
+    """The question, and the largest value of each quantity."""
 
     case: Case
     found: tuple[Largest, ...]
@@ -49,7 +49,7 @@ class LargestAnswer:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the time was over before all was decided."""
+        """True if the time was over before all was decided."""
         return any(one.is_cut for one in self.found)
 
 
@@ -70,12 +70,12 @@ class _Quantity:
 
     @property
     def micro_batch(self) -> int:
-        """Of sequences: the smallest micro-batch that options leave."""
+        """Micro-batch for sequence lengths: the smallest that options leave."""
         return min(self.case.narrowing.values.get("micro_batch", ()), default=1)
 
     @property
     def least(self) -> int:
-        """Of lengths, what all of them are multiples of."""
+        """Number that all candidate sequence lengths are multiples of."""
         if self.name == MICRO_BATCH:
             return 1
         options = self.case.narrowing.values
@@ -106,7 +106,7 @@ class _Quantity:
         return replace(case, narrowing=narrowing_of(texts))
 
     def fits(self, value: int) -> bool:
-        """Whether a layout of this value fits: the one known, else any.
+        """Return True if a layout of this value fits: the known one, else any.
 
         Raises SearchTimeoutError.
         """
@@ -119,7 +119,7 @@ class _Quantity:
         return found is not None
 
     def _holds(self, strategy: Strategy, value: int) -> bool:
-        """Whether one layout fits: a cheap question before a search."""
+        """Return True if one layout fits: a cheap test before a search."""
         if self.name == MICRO_BATCH:
             strategy = replace(strategy, micro_batch=value)
         for context in self.at(value).contexts:

@@ -48,7 +48,7 @@ class LayoutRequest:
 
     @property
     def layout(self) -> Mapping[str, Any]:
-        """As given, neutral where nothing is."""
+        """Searched fields as given, neutral defaults for the others."""
         return {**FIELD_DEFAULTS, **self.given}
 
 
@@ -61,7 +61,7 @@ def requested(**options: Option) -> LayoutRequest:
 
 
 def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
-    """What is wrong with single options, whatever the model and the cluster."""
+    """Return the problems of single options, for any model and cluster."""
     policy, recomputed, offloaded = (
         request.recompute,
         request.recompute_layers,
@@ -118,7 +118,7 @@ def _value_problem(name: str, value: int | str) -> str | None:
 
 
 def _problems_with(context: Context, request: LayoutRequest) -> list[tuple[str, str]]:
-    """What would break filling the layout in."""
+    """Return the problems that would break filling the layout in."""
     num_layers, traits, pp = context.model.num_blocks, context.traits, request.layout["pp"]
     support, optimizer = traits.support, traits.optimizer
     stages = support.zero_stages_with_pp if pp > 1 else support.zero_stages
@@ -266,7 +266,7 @@ def _offload(strategy: Strategy) -> str:
 
 
 def _moved(strategy: Strategy) -> dict[str, str]:
-    """What else than recomputation layers are under, and how many."""
+    """Return the layer policies other than recomputation, and the number of layers under each."""
     under, num_layers = strategy.layers_under, sum(strategy.layers_per_stage)
     return {
         policy.title: f"{under[name]}/{num_layers}" if under[name] else "none"
@@ -275,7 +275,7 @@ def _moved(strategy: Strategy) -> dict[str, str]:
 
 
 def values(strategy: Strategy) -> dict[str, str]:
-    """What tells layouts apart, by what it is called."""
+    """Return the values that distinguish layouts, by title."""
     named = {
         decision.title or name: _word(strategy, name)
         for name, decision in STRATEGY_FIELDS.items()
@@ -293,7 +293,7 @@ def values(strategy: Strategy) -> dict[str, str]:
 
 
 def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]:
-    """What is not the same in both, by what it is called."""
+    """Return the values that differ between both, by title."""
     first, second = values(before), values(after)
     changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
     if before.etp == before.tp and after.etp == after.tp:

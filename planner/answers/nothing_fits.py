@@ -1,4 +1,4 @@
-"""When nothing fits: which limits are in conflict, what is missing, and what would fit."""
+"""Explanation when nothing fits: limits in conflict, what is missing, and what would fit."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +24,7 @@ MOST_SAID = 3
 
 @dataclass(frozen=True, kw_only=True)
 class NothingFits:
-    """Why no layout fits, for the framework that comes nearest."""
+    """Reasons why no layout fits, for the framework that comes nearest."""
 
     case: Case
     forbidding: ConflictingRules | None  # rules that forbid every layout; None where some are legal
@@ -53,11 +53,11 @@ class RemedyRow(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class NothingFitsRow(Row):
-    """Why nothing fits."""
+    """Reasons why nothing fits."""
 
     framework: str
     rules: dict[str, list[str]]
-    """Those that leave nothing, by name: what layouts do against each, with numbers."""
+    """Rules that leave no layout, by name: how layouts violate each, with numbers."""
     each_rule_alone: bool | None
     """Any of them leaves nothing."""
     conflict: list[str]
@@ -65,7 +65,7 @@ class NothingFitsRow(Row):
     limits: list[str]
     nearest: MissingMemory | None
     ideal_iter_time_s: float | None
-    """If memory were no limit."""
+    """Iteration time if memory were no limit."""
     changes: list[RemedyRow]
 
     @classmethod

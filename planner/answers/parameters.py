@@ -19,13 +19,13 @@ class Parameter:
     """One figure: its value here, and where it stands in a context."""
 
     key: str
-    """As under ``overrides`` of a cluster file, or the option's."""
+    """Key as under ``overrides`` of a cluster file, or the option's."""
     title: str
     value: float
-    """In ``unit``."""
+    """Value in ``unit``."""
     unit: str = ""
     paths: tuple[str, ...]
-    """Of the numbers that are scaled with it; ``*`` stands for all of a tuple or mapping."""
+    """Paths of the numbers that are scaled with it; ``*`` stands for all of a tuple or mapping."""
     ends: tuple[float, float] | None = None
     """Factors between which a machine's own value lies; None where it is known."""
     most: float | None = None
@@ -49,7 +49,7 @@ class Parameter:
         return replace(context, cluster=replace(context.cluster, node=node))
 
     def factor(self, factor: float) -> float:
-        """What a factor really is here: of counts in steps of a power of two."""
+        """Return the factor actually applied: counts change in steps of a power of two."""
         if self.is_hardware:
             return min(factor, self.most / self.value) if self.most else factor
         # A change is in about whole eighths, so that it divides well.
@@ -57,7 +57,7 @@ class Parameter:
         return max(1, round(self.value * factor / step) * step) / self.value
 
     def is_worse(self, factor: float) -> bool:
-        """Whether no layout is faster with so much of it, and none fits that did not."""
+        """Return True if this factor makes no layout faster and lets none fit that did not."""
         return self.is_hardware and (factor > 1.0 if self.is_cost else factor < 1.0)
 
 
@@ -120,7 +120,7 @@ def parameters(context: Context) -> list[Parameter]:
 
 
 def _of_node(context: Context) -> list[Parameter]:
-    """Of the accelerator, and of the links between those of a domain."""
+    """Return the figures of the accelerator, and of the links between accelerators of a domain."""
     accelerator, inside = context.cluster.accelerator, context.cluster.node.scale_up
     peaks, ends = accelerator.peak_flops_per_s, usual_ranges()
     dtype = next(name for name in FALLBACKS[context.job.precision] if peaks.get(name))
@@ -190,7 +190,7 @@ def _of_node(context: Context) -> list[Parameter]:
 
 
 def _of_network(context: Context) -> list[Parameter]:
-    """Of the network between nodes, with every level of it."""
+    """Return the figures of the network between nodes, with every level of it."""
     cluster, ends = context.cluster, usual_ranges()
     if cluster.num_accelerators <= cluster.domain.num_accelerators:
         return []

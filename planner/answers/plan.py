@@ -1,4 +1,4 @@
-"""From a question to ranked plans: searches per framework, frontiers, what is told beside them."""
+"""Ranked plans of a question: searches per framework, frontiers, and results about plans."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -157,7 +157,7 @@ def points_of(plans: Sequence[Plan], names: Sequence[str]) -> Array:
 
 
 def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
-    """What no plan dominates, in the order of GPUs, then time, then most headroom.
+    """Return the plans that none dominates, in the order of GPUs, then time, then most headroom.
 
     Why the fastest plan of every number of GPUs is enough: at a given number, cost and energy of a
     job rise with the iteration time, so the fastest plan dominates (or equals) the others; and one
@@ -234,7 +234,7 @@ def searched(
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """What further searches and estimates say of an answer's plans."""
+    """Results of further searches and estimates about an answer's plans."""
 
     variants: tuple[tuple[Variant, ...], ...] = ()  # of the first plans, each fastest first
     mixed: Variant | None = None  # of the first plan with mixed policies, where they gain anything
@@ -243,7 +243,7 @@ class Beside:
 
 
 def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = False) -> Beside:
-    """What the screen tells: ``verbose`` of the first plan, ``show_all`` of every one."""
+    """Return the results for screen: ``verbose`` of the first plan, ``show_all`` of every one."""
     if not answer.plans:
         return Beside()
     by_time = answer.aim.objective == "iteration_s"
@@ -259,7 +259,7 @@ def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = Fal
 
 
 def beside_document(answer: Answer) -> Beside:
-    """What JSON tells: the variants of every plan, and the recipe."""
+    """Return the results for JSON: the variants of every plan, and the recipe."""
     found = tuple(
         variants(plan, answer.narrowing, limit_s=answer.beside_s) for plan in answer.plans
     )

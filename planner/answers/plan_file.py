@@ -41,7 +41,7 @@ Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
 
 
 class InputsPart(Strict):
-    """What was asked: the arguments of the command, defaults filled in."""
+    """Arguments of the command, defaults filled in."""
 
     model: str
     cluster: str
@@ -87,7 +87,7 @@ StrategyPart = create_model(
 
 
 class EstimatePart(Strict):
-    """What the model said when the plan was saved."""
+    """Estimate of the model when the plan was saved."""
 
     iter_time_s: Annotated[float, Field(gt=0)]
     peak_bytes: Annotated[float, Field(gt=0)]

@@ -167,12 +167,12 @@ class Placed:
 
     @property
     def missing_bytes(self) -> float:
-        """What it needs beyond the accelerator's memory; 0 where it fits, or cannot run."""
+        """Bytes needed beyond the accelerator's memory; 0 if it fits, or cannot run."""
         return 0.0 if self.estimate is None else max(0.0, -self.estimate.memory.free_bytes)
 
     @property
     def fits_its_own(self) -> bool:
-        """Whether it fits under the recipe's own software."""
+        """True if it fits under the recipe's own software."""
         return self.own is not None and self.own.memory.free_bytes >= 0.0
 
 

@@ -1,4 +1,4 @@
-"""What would fit: the nearest change of every kind, with the plan and the time it gives."""
+"""Remedies when nothing fits: the nearest change of every kind, with its plan and time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +81,7 @@ class Remedies:
         )
 
     def remedy(self, change: Change, plan: Plan) -> Remedy:
-        """What a change costs."""
+        """Return the remedy of a change, with its cost."""
         ideal = self.unconstrained
         factor = None
         if ideal is not None:
@@ -101,7 +101,7 @@ class Remedies:
         return [self.remedy(change, plan)] if change and plan else []
 
     def _least_step(self, scale: Scale) -> Change | None:
-        """Of a scale the fewest steps; what is found by the deadline, else."""
+        """Return the change with the fewest steps of a scale, or what is found by the deadline."""
         most = scale.num_steps
         if most < 1 or not self._fits(scale.at(most)):
             return None

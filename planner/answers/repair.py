@@ -33,7 +33,7 @@ class MemoryDeficit:
 
     @property
     def words(self) -> str:
-        """What does not fit, with numbers; stages are told from those of ZeRO."""
+        """Sentence on what does not fit, with numbers; stages are distinct from ZeRO's."""
         return (
             f"{format_stage(self.stage, self.num_stages)} needs "
             f"{format_bytes(self.needed_bytes)} of {self.limit}, "
@@ -43,7 +43,7 @@ class MemoryDeficit:
 
     @property
     def missing_bytes(self) -> float:
-        """By how much."""
+        """Bytes by which it does not fit."""
         return self.needed_bytes - self.usable_bytes
 
 
@@ -57,11 +57,11 @@ class FieldChange:
     counts: bool
     """False where it follows from other changes."""
     key: str = ""
-    """That states it in a configuration file."""
+    """Key that states it in a configuration file."""
     line: int = 0
-    """Of the key; 0: the file does not state it."""
+    """Line of the key; 0 if the file does not state it."""
     new_line: int = 0
-    """Of the key in the repaired file."""
+    """Line of the key in the repaired file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Repaired:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairAnswer:
-    """What is wrong with a plan on a cluster, and the plans nearest to it that fit."""
+    """Problems of a plan on a cluster, and the plans nearest to it that fit."""
 
     context: Context
     strategy: Strategy
@@ -138,7 +138,7 @@ def repair(
 
 
 def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = None) -> RepairAnswer:
-    """What is wrong with a strategy; nothing is searched."""
+    """Return the problems of a strategy, without a search."""
     # Micro-batches follow from dp and their size, so a wrong number of them hides no deficit.
     number, rest = divmod(context.job.global_batch, strategy.dp * strategy.micro_batch)
     filled_in = strategy if rest else replace(strategy, num_micro_batches=number)

@@ -1,4 +1,4 @@
-"""How rows of documents are made: by hand, of a dataclass, or of an answer's properties.
+"""Construction of document rows: by hand, from a dataclass, or from an answer's properties.
 
 Docstrings of fields are their descriptions in JSON Schemas.
 """
@@ -76,6 +76,6 @@ def told(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a 
 
 
 def figures(row: type, answer: object) -> dict[str, Any]:
-    """What an answer has of a row's fields, by name."""
+    """Return the values an answer has for a row's fields, by name."""
     names = [each.name for each in fields(row)]
     return {name: getattr(answer, name) for name in names if hasattr(answer, name)}

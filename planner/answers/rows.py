@@ -1,4 +1,4 @@
-"""What answers say of plans: the one shape of it in JSON, CSV, tables and data frames.
+"""Rows of plans in answers: one shape for JSON, CSV, tables and data frames.
 
 Rows hold plain values in base units. Where an answer prints or is serialised, nothing is computed
 any more. Docstrings of fields are their descriptions in JSON Schemas.
@@ -89,12 +89,12 @@ def layout_row(strategy: Strategy) -> LayoutRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareRow(Row, Profile):
-    """What is assumed about the software of a plan."""
+    """Assumptions about the software of a plan."""
 
     traits: dict[str, Any]
     """Traits set in place of the profile's."""
     software: dict[str, str]
-    """What is assumed in words by topic."""
+    """Assumptions in words, by topic."""
 
     @classmethod
     def of(cls, traits: FrameworkTraits) -> "SoftwareRow":
@@ -116,13 +116,13 @@ class PlanRow(EstimateRow):
     strategy: LayoutRow
     memory: MemoryRow
     time: dict[str, TimeItem]
-    """By dotted name, per iteration; busy is more than exposed where a part is overlapped."""
+    """Time by dotted name, per iteration; busy is more than exposed where a part is overlapped."""
     gpu_hours: float
-    """For the span below (h)."""
+    """GPU-hours of the span below (h)."""
     gpu_hours_span: Literal["job", "1000 iterations"]
     """The job where its tokens are given."""
     days: float | None
-    """Of the job (d)."""
+    """Days of the job (d)."""
     cost_usd: float | None
     """Null where hwdb has no price."""
     energy_kwh: float | None
@@ -158,7 +158,7 @@ class VariantRow(PlanRow):
     """Another plan of a layout."""
 
     turned: str
-    """What is different."""
+    """Setting that differs."""
     time_change: float
 
 
@@ -167,7 +167,7 @@ class RankedRow(PlanRow):
     """A plan of a ranking: best first, no two of one layout, all within the limits."""
 
     weighed_s: float | None
-    """What they are ranked by, the time times the confidence penalties."""
+    """Time it is ranked by: the time times the confidence penalties."""
     penalties: dict[str, float]
     """Confidence penalties: factors of what the plan relies on, by mechanism."""
     variants: list[VariantRow]
@@ -186,13 +186,13 @@ class NearestRow(PlanRow):
 
 @dataclass(frozen=True, kw_only=True)
 class InputsRow(JobRow):
-    """What was asked."""
+    """Inputs of the question."""
 
     model: str
     cluster: str
     accelerator: str
     gpus: int
-    """Of the cluster."""
+    """GPUs of the cluster."""
     frameworks: list[str]
     profiles: list[str]
     train: Literal["lora", "qlora"] | None
@@ -201,7 +201,7 @@ class InputsRow(JobRow):
     lora_targets: list[str] | None
     """Projections that have an adapter."""
     margin_fraction: float
-    """Of HBM kept free."""
+    """Share of HBM left free."""
     # Their lengths in words, in place of what a job knows of them.
     documents: str | None  # type: ignore[assignment]
     """How long documents are and how they are batched, as --documents says it.
@@ -238,14 +238,14 @@ class InputsRow(JobRow):
 
 @dataclass(frozen=True, kw_only=True)
 class AimRow(Row):
-    """What plans are ranked by and must keep."""
+    """Objective plans are ranked by and limits they must meet."""
 
     objective: str
-    """What plans are ranked by, a word of --objective."""
+    """Objective plans are ranked by, a value of --objective."""
     limits: JobLimits | None
     pareto: list[str]
     headroom_gib: float | None
-    """With the objective headroom, what every plan leaves."""
+    """GiB that every plan leaves, with the objective headroom."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +262,7 @@ class RecipeRow(Row):
     """Under the recipe's own runtime, as what begins with own_."""
     problem: str | None
     row: int | None
-    """Of its layout among plans, from 1."""
+    """Row of its layout among plans, from 1."""
     slower_fraction: float | None
     """Than plan 1."""
     own_iter_time_s: float | None
@@ -271,7 +271,7 @@ class RecipeRow(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRow(Row):
-    """What the search looked at."""
+    """Size and outcome of the search."""
 
     configurations: int
     """Branches a rule cut, legal shapes, and the strategies of shapes that were opened."""
@@ -280,7 +280,7 @@ class SearchRow(Row):
     priced: int
     """Legal strategies whose time and memory were computed."""
     fitting: int
-    """Of those, neither excluded by memory nor by a bound."""
+    """Priced strategies excluded neither by memory nor by a bound."""
     dropped: dict[str, int]
     """Branches cut, by rule; fits_in_memory is shapes that nothing can make fit."""
     stage_problems_solved: int
@@ -290,7 +290,7 @@ class SearchRow(Row):
     proved_optimal: bool
     """Every plan of both tables is proved."""
     gap: float
-    """By which the best plan may be off the optimum at most; 0 when proved."""
+    """Bound on how far the best plan is off the optimum; 0 when proved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,7 @@ class PlanDocument(Row):
     """Ranked plans for a model on a cluster."""
 
     flops_convention: str
-    """What mfu counts."""
+    """Convention by which mfu counts FLOPs."""
     inputs: InputsRow
     aim: AimRow
     assumptions: list[SoftwareRow]
@@ -324,13 +324,13 @@ class SideRow(Row):
     """One of the questions of --versus."""
 
     otherwise: str
-    """What was said otherwise, such as precision=fp8; empty as asked."""
+    """Change to the question, such as precision=fp8; empty for the original one."""
     plan: PlanRow | None
     """The best; null where nothing fits."""
     usd_per_token: float | None
     """Null where the node has no price (USD)."""
     why_none: str
-    """Why nothing fits; empty where something does."""
+    """Reason why nothing fits; empty if something does."""
     assumed: list[str]
     """Defaults taken and hardware figures assumed, in sentences."""
 
@@ -344,7 +344,7 @@ class Ratio(Row):
     """Between this and the next lie eight of ten such ratios."""
     upper: float
     basis: str
-    """What the range comes from."""
+    """Source of the range."""
     within_error: bool
     """Either may be the faster one."""
 
@@ -375,7 +375,7 @@ class SpaceRow(Row):
     dimensions: dict[str, list[Any]]
     """Values that legal strategies take, by name."""
     layer_policies: list[str]
-    """What may be said of the saved activations of all layers."""
+    """Policies for the saved activations of all layers, in words."""
     module_sets: list[list[str]]
     """Sets of modules selective layers may recompute."""
     shapes: int
@@ -391,7 +391,7 @@ class SpaceRow(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceDocument(Row):
-    """What would be searched."""
+    """Spaces that would be searched."""
 
     inputs: InputsRow
     spaces: list[SpaceRow]
@@ -415,13 +415,13 @@ class LargestRow(Row):
     With the global batch in binds one that another batch allows.
     """
     binds: list[Literal["device memory", "host memory", "global batch"]]
-    """What keeps the value from being larger; more of any one would do."""
+    """Limits that keep the value from being larger; more of any one would do."""
     complete: bool
     """False where a time limit struck."""
     plan: PlanRow | None
     """The fastest of this value."""
     resident: "LargestRow | None"
-    """With nothing offloaded, where offloading allows more."""
+    """Largest value with nothing offloaded, if offloading allows more."""
 
 
 @dataclass(frozen=True, kw_only=True)

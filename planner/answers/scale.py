@@ -128,7 +128,7 @@ class Scaling:
         return efficiency(plan.estimate.tokens_per_s, self.base.estimate.tokens_per_s, scale)
 
     def losses(self, plan: Plan) -> dict[str, float]:
-        """What each limit takes from the efficiency; they sum to 1 less the efficiency.
+        """Return the loss of efficiency by limit; they sum to 1 less the efficiency.
 
         ``(c_i - c_i,base) / Σ c_i`` with c the GPU seconds per token of an item. A negative loss
         is a gain on the base, such as less recomputation.
@@ -232,9 +232,9 @@ class ScaleRow(Row):
     efficiency: float | None = None
     """Against the base."""
     shares: dict[str, float] | None = None
-    """Of the iteration, by limit; their sum is 1."""
+    """Share of the iteration by limit; their sum is 1."""
     losses: dict[str, float] | None = None
-    """What each limit takes from the efficiency; their sum is 1 less the efficiency."""
+    """Loss of efficiency by limit; their sum is 1 less the efficiency."""
     limit: str | None = None
     """The largest of them."""
     batch_exhausted: bool = False
@@ -272,5 +272,5 @@ class ScaleDocument(Row):
     limit_struck_at_gpus: list[int]
     """Sizes at which a time limit, or one of the solver, struck."""
     batch_exhausted_from_gpus: int | None
-    """From there on at every size."""
+    """Number of GPUs from which the batch is exhausted at every size."""
     seconds: float

@@ -1,4 +1,4 @@
-"""What time and the best layout do when a figure is another one, found by planning again."""
+"""Response of time and the best layout to another value of a figure, found by planning again."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned
 
 
 def layout_of(plan: Plan) -> tuple[object, ...]:
-    """What makes it another layout: framework, degrees, ZeRO stage, what is offloaded."""
+    """Return what distinguishes layouts: framework, degrees, ZeRO stage, what is offloaded."""
     strategy = plan.strategy
     degrees = tuple(strategy.degrees.items())
     return plan.framework, strategy.num_gpus, degrees, strategy.zero_stage, strategy.offload
@@ -33,9 +33,9 @@ class Point(Row):
     """A figure at another value, planned again."""
 
     factor: float
-    """Of the value now."""
+    """Ratio to the value now."""
     value: float
-    """In the figure's unit."""
+    """Value in the figure's unit."""
     time_per_token_change: float | None
     """Of the best plan there against the one now, as plans are ranked, by what is known of their
     mechanisms too; null where nothing fits.
@@ -45,28 +45,28 @@ class Point(Row):
     """Of the layout given, or of the best one now, kept; null where it is illegal or does not fit.
     """
     same_layout: bool
-    """As the best one now."""
+    """True if the layout is the best one now."""
     strategy: LayoutRow | None
-    """Of the best plan there."""
+    """Layout of the best plan there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover(Row):
-    """Where another layout begins to win, nearest to the figure's value on one side."""
+    """Value at which another layout begins to win, nearest to the figure's value on one side."""
 
     factor: float
     """Here another layout wins, and within CROSSING_RATIO, or a step of a count, it does not."""
     value: float
-    """In the figure's unit."""
+    """Value in the figure's unit."""
     strategy: LayoutRow | None
-    """Of the winner beyond it; null where nothing fits."""
+    """Layout of the winner beyond it; null where nothing fits."""
     layout: str
     """The same in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterSweep(Row):
-    """What one figure does."""
+    """Effect of one figure."""
 
     figure: Parameter
     points: tuple[Point, ...]
@@ -74,7 +74,7 @@ class ParameterSweep(Row):
     """Percent of time per token for a percent of the figure, between the nearest points."""
     crossings: tuple[Crossover, ...]
     span: float
-    """By what share of its time the plan differs between the ends of what machines differ by."""
+    """Share of its time by which the plan differs between the ends of the range of machines."""
 
     @property
     def decides(self) -> bool:
@@ -110,7 +110,7 @@ class Sensitivity:
 
 
 def _per_token(plan: Plan) -> float:
-    """As plans are ranked: of a layout that little is known of, more than its own time."""
+    """Return the time per token as plans are ranked: their own time, penalties included."""
     return plan.ranked_s / plan.context.job.tokens_per_iteration
 
 
@@ -256,7 +256,7 @@ def _moved(plan: Plan, context: Context) -> Plan | None:
 def _crossings(
     figure: Parameter, winners: Mapping[float, Plan | None], asker: _Asker
 ) -> Iterator[Crossover]:
-    """On either side the first place, going outwards, where another layout wins."""
+    """Yield on either side the first crossing, going outwards, where another layout wins."""
     below = sorted((factor for factor in winners if factor < 1.0), reverse=True)
     for side in (below, sorted(factor for factor in winners if factor > 1.0)):
         inside = 1.0
@@ -309,18 +309,18 @@ def _crossing(
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityDocument(Row):
-    """What time and the best layout do when a figure of hardware or job is another one."""
+    """Response of time and the best layout to another value of a figure of hardware or job."""
 
     inputs: InputsRow
     best: PlanRow
-    """That a search finds."""
+    """Plan that a search finds."""
     given: PlanRow | None
-    """Of the file that was asked about."""
+    """Plan of the given file."""
     figures: list[ParameterSweep]
     worth_measuring: list[str]
     """Figures by what their range moves, most first."""
     next_command: str | None
-    """Of the shell, that measures them; null where nothing is or torch cannot."""
+    """Shell command that measures these figures; null if there are none or torch cannot."""
     searches: int
     proved_optimal: bool
     """Every plan was proved best under the model."""

@@ -125,7 +125,7 @@ def model(name: str) -> Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """What an entry of the hardware is called."""
+    """Name and title of a hardware entry."""
 
     name: str
     title: str
@@ -273,7 +273,7 @@ def _named_row(details: HardwareDetails) -> NamedRow:
 
 
 def hardware_entry(name: str) -> HardwareEntry | Cluster:
-    """What the catalog says of an entry; of 4xNODE or a cluster file, the cluster."""
+    """Return the catalog's data on an entry; for 4xNODE or a cluster file, the cluster."""
     if is_counted(name) or is_path(name):
         cluster = load_cluster(name)
         return Cluster(

@@ -50,7 +50,7 @@ class Sizing:
 
 
 def useful_sizes(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """Those that no other beats in GPUs and time, ascending in GPUs.
+    """Return the sizes that no other beats in GPUs and time, ascending in GPUs.
 
     A size that is left out is no faster than a smaller one, so it costs and draws more as well.
     """
@@ -61,7 +61,7 @@ def useful_sizes(plans: Sequence[Plan]) -> tuple[Plan, ...]:
 
 
 def nearest_sizes(sizes: Sequence[Plan], limits: JobLimits) -> tuple[Plan, ...]:
-    """Of sizes none of which keeps all limits, those for which the least has to be given up.
+    """Return the sizes that give up least of the limits, of sizes none of which meets all.
 
     The fastest within the budget, and the cheapest of those in time; where none is either, the
     fastest and the cheapest of all.
@@ -92,7 +92,7 @@ def in_own_cluster(
 
 @dataclass(frozen=True, kw_only=True)
 class Sizer:
-    """What a sizing needs beside the question."""
+    """Inputs of a sizing besides the question."""
 
     limits: JobLimits
     cluster_of: ClusterOf
@@ -218,7 +218,7 @@ class SizeRow(NearestRow):
 
     nodes: int
     total_s: float
-    """Of the job, or of 1000 iterations where its tokens are not known."""
+    """Seconds of the job, or of 1000 iterations where its tokens are not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,21 +226,21 @@ class SizeDocument(Row):
     """The fewest GPUs that do a job within limits, or just hold it, and the sizes around them."""
 
     inputs: InputsRow
-    """On the largest cluster looked at."""
+    """Inputs on the largest cluster considered."""
     limits: JobLimits
     includes: dict[str, str]
-    """What cost and energy count."""
+    """Items that cost and energy count."""
     usd_per_node_hour: float | None
     price_source: str
     power_w_per_gpu: float | None
     chosen: SizeRow | None
     sizes: list[SizeRow]
-    """Those looked at around it."""
+    """Sizes considered around the chosen one."""
     nearest: list[SizeRow]
     enough: SizeRow | None
     """The fewest that would keep them, beyond the largest cluster."""
     resident: SizeRow | None
-    """Where the chosen one offloads, the fewest that offload nothing."""
+    """Fewest GPUs that offload nothing, if the chosen size offloads."""
     seconds: float
     proved_optimal: bool
     """No time limit struck."""

@@ -1,4 +1,4 @@
-"""What software a plan assumes, in words: one phrase per topic, from the framework's traits.
+"""Software assumptions of a plan, in words: one phrase per topic, from the framework's traits.
 
 A new topic is one line of :data:`TOPICS`.
 """
@@ -82,7 +82,7 @@ def _width(num_bytes: float) -> str:
 
 
 def _sharded(context: Context, strategy: Strategy) -> bool:
-    """Whether gradients have a width of their own because they are sharded."""
+    """Return True if gradients have a separate width because they are sharded."""
     return strategy.zero_stage > 1 and bool(context.traits.states.zero2_gradient_bytes)
 
 

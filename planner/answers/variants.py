@@ -56,7 +56,7 @@ def variants(
 def mixed_policy_gain(
     plan: Plan, narrowing: Narrowing, *, limit_s: float | None = None
 ) -> Variant | None:
-    """What layers under different policies would gain; None where nothing, or where they may be.
+    """Return the gain of layers under different policies; None if none, or if they are allowed.
 
     All else stays as the plan has it, what selective layers repeat too. The gain is that over the
     fastest policy that can be said, be it the plan's or not.
@@ -126,11 +126,11 @@ class PricedChange:
     change: str
     peak_bytes: float | None = None
     saved_bytes: float | None = None
-    """Of the peak; negative where the change needs more."""
+    """Bytes of the peak that are saved; negative if the change needs more."""
     time_factor: float | None = None
     """Seconds per token over those of the configuration itself."""
     verdict: Verdict | None = None
-    """Whether it then fits, in the device and in the host."""
+    """Verdict on whether it then fits, in the device and in the host."""
     refused: str | None = None
     why: str = ""
 

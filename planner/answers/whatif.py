@@ -1,4 +1,4 @@
-"""What the best plan is when a question is asked otherwise: the searches of such answers."""
+"""Searches for the best plan of a changed question."""
 
 import math
 from collections import defaultdict
@@ -58,7 +58,7 @@ class Scale:
 
 
 def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
-    """What searches found, one per framework, as plans."""
+    """Return the results of searches, one per framework, as plans."""
     made = defaultdict[str, list[Plan]](list)
     searches: list[SearchResult] = []
     for context, result in asked:

@@ -1,4 +1,4 @@
-"""Why a layout is not chosen, item by item; one question asked otherwise beside it."""
+"""Reasons why a layout is not chosen, item by item, and one question under other settings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class ItemDifference(Row):
     asked_s: float
     best_s: float
     difference_s: float
-    """What the plan asked for takes more."""
+    """Extra seconds of the plan under the options."""
 
     @classmethod
     def of(cls, name: str, asked_s: float, best_s: float) -> "ItemDifference":
@@ -57,14 +57,14 @@ class StageDifference(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty(Row):
-    """What evidence for a mechanism has to make up for: a factor of the time it is ranked by."""
+    """Confidence penalty of a mechanism: a factor of the time a plan is ranked by."""
 
     name: str
     asked: float
     """1 where the plan does not use it."""
     best: float
     reason: str
-    """Why it must gain something before it is used."""
+    """Reason why the mechanism must gain something before it is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Comparison:
 
     @property
     def weighed_ratio(self) -> float:
-        """Of both times as they are ranked, with what evidence has to make up for."""
+        """Ratio of both times as they are ranked, penalties included."""
         return self.asked.ranked_s / self.best.ranked_s
 
     @property
@@ -91,14 +91,14 @@ class Comparison:
 
     @property
     def ratio_error(self) -> RatioError:
-        """How well the model knows the ratio of the two times."""
+        """Error of the model on the ratio of the two times."""
         kinds = kinds_of_difference(self.asked.strategy, self.best.strategy)
         others = ("framework",) if self.asked.framework != self.best.framework else ()
         return ratio_error((*kinds, *others))
 
     @property
     def within_error(self) -> bool:
-        """Whether the times are closer than ratios of such plans are known, weighed or not."""
+        """True if the times, weighed or not, are closer than the typical error of such ratios."""
         ratios = (1.0 + self.slower_by, self.weighed_ratio)
         return all(self.ratio_error.may_tie(ratio) for ratio in ratios)
 
@@ -148,7 +148,7 @@ class Comparison:
 
     @property
     def layout(self) -> dict[str, tuple[str, str]]:
-        """What the layouts differ in: asked, best."""
+        """Values that differ between the layouts: asked, best."""
         return differences(self.asked.strategy, self.best.strategy)
 
 
@@ -171,7 +171,7 @@ class WhyAnswer:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Of both plans, where there are two."""
+        """Comparison of both plans, if there are two."""
         if self.asked is None or self.best is None:
             return None
         return Comparison(asked=self.asked, best=self.best)
@@ -196,7 +196,7 @@ class WhyAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class WhyDocument(Row):
-    """Why a layout is not the one chosen."""
+    """Reasons why a layout is not the one chosen."""
 
     options: list[str]
     verdict: Verdict
@@ -325,12 +325,12 @@ class Versus:
     others: tuple[Side, ...]
 
     def ratio(self, other: Side) -> Ratio | None:
-        """How fast the other side is; None where either has no plan."""
+        """Return the relative speed of the other side; None if either has no plan."""
         if self.asked.plan is None or other.plan is None:
             return None
         return speed(self.asked.plan, other.plan)
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """As asked first."""
+        """All sides, the original question first."""
         return (self.asked, *self.others)

@@ -1,1 +1,1 @@
-"""What is wrong with a configuration file: its rules, its layout, memory, a better plan."""
+"""Problems of a configuration file: its rules, its layout, memory, a better plan."""

@@ -151,7 +151,7 @@ def completed_of(kind: Format, reading: ParsedConfig, job: Job, framework: str =
 def _linted(
     kind: Format, reading: ParsedConfig, request: Request
 ) -> tuple[int, tuple[Finding, ...]]:
-    """On how many GPUs, if that is known, and findings that hold whatever the model."""
+    """Return the number of GPUs, if that is known, and findings that hold for any model."""
     model, cluster = named(request)
     cases = lint_cases(
         reading,
@@ -225,7 +225,7 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
 def file_findings(
     kind: Format, reading: ParsedConfig, world: CheckContext, contradictions: Sequence[Finding]
 ) -> list[Finding]:
-    """What is wrong with a file before its layout is looked at; the format's words come first."""
+    """Return the findings before the layout is examined; those of the format come first."""
     findings = [*reading.findings, *_rule_findings(kind, reading, world)]
     # What is wrong with the files that a file names, at their own lines.
     for each in reading.named:

@@ -1,4 +1,4 @@
-"""What is wrong with a layout: rules of the search, groups on the network, a faster plan."""
+"""Problems of a layout: rules of the search, groups on the network, a faster plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -97,7 +97,7 @@ def lint_cases(
     global_batch: int | None,
     shape: Mapping[str, Any],
 ) -> Iterator[tuple[CheckContext, Sequence[Finding]]]:
-    """What rules need to know of a file, and its contradictions, on every number of GPUs.
+    """Yield the inputs of rules for a file, and its contradictions, on every number of GPUs.
 
     The number is the file's, the job's (``num_gpus``) or the cluster's, else any that the file may
     be for: what is wrong on all of them is wrong.

@@ -54,7 +54,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedFile:
-    """What is wrong with a plan or a configuration file, and the smallest fix written into it."""
+    """Problems of a plan or a configuration file, and the smallest fix written into it."""
 
     source: SourceText
     format: str  # ``plan``, or the name of a format
@@ -75,7 +75,7 @@ class FixedFile:
 
     @property
     def text(self) -> str | None:
-        """What is to be written; None where nothing fixes the file."""
+        """Text to write; None if nothing fixes the file."""
         if self.written is not None:
             return self.written.text
         return self.source.text if self.is_sound else None
@@ -87,7 +87,7 @@ class FixedFile:
 
     @property
     def diff(self) -> tuple[str, ...]:
-        """What the fix changes in a configuration file, as a unified diff."""
+        """Changes of the fix to a configuration file, as a unified diff."""
         if self.written is None or self.format == PLAN:
             return ()
         before, after = self.source.text.splitlines(), self.written.text.splitlines()
@@ -237,7 +237,7 @@ def _placed(
 
 
 def _errors(kind: Format, reading: ParsedConfig, completed: Completed) -> tuple[Finding, ...]:
-    """What a check calls errors, but memory."""
+    """Return the errors of a check, except memory."""
     found = file_findings(kind, reading, completed.world, completed.findings)
     if completed.layout is not None:
         found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
@@ -256,7 +256,7 @@ class _Writer:
     def accepts(
         self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
     ) -> bool:
-        """Whether the file can hold a strategy, and then has no errors but those allowed."""
+        """Return True if the file can express a strategy, then without errors but those allowed."""
         reason = self._problem(context, allowed, strategy)
         if reason:
             self.reasons.append(reason)
@@ -265,7 +265,7 @@ class _Writer:
     def _problem(
         self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
     ) -> str:
-        """Why the file cannot hold a strategy; empty where it can."""
+        """Return why the file cannot express a strategy; empty if it can."""
         try:
             made = self.written(context, strategy)
         except (ExpressError, InputError) as error:

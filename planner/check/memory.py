@@ -1,4 +1,4 @@
-"""Whether every stage fits, by how much it does not, and the smallest change that makes it."""
+"""Memory of every stage: whether it fits, what it lacks, the smallest change that makes it fit."""
 
 from collections.abc import Iterator
 from dataclasses import replace

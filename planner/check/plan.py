@@ -28,7 +28,7 @@ def check_format_name(name: str) -> None:
 
 
 def is_plan_file(source: SourceText, framework: str = AUTO) -> bool:
-    """Whether a file is a plan: the framework says so, or its keys where that is auto."""
+    """Return True if a file is a plan: by the framework, or by its keys where that is auto."""
     if framework != AUTO:
         return framework == PLAN
     # Only a plan file has all of them.

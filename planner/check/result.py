@@ -1,4 +1,4 @@
-"""What a check says about one file."""
+"""Result of a check of one file."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _LINE = re.compile(r"line (\d{1,12})")
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What the model says about a layout that is legal."""
+    """Figures of the model for a legal layout."""
 
     iter_time_s: float
     tokens_per_s: float
@@ -26,7 +26,7 @@ class Figures:
     usable_bytes: float
     peak_stage: int
     num_stages: int = 1
-    """Of the pipeline."""
+    """Number of pipeline stages."""
 
     @classmethod
     def of(cls, estimate: "Estimate") -> "Figures":
@@ -65,7 +65,7 @@ class FileResult:
         return not any(finding.rule == UNREADABLE for finding in self.findings)
 
     def fails_for(self, finding: Finding) -> bool:
-        """Whether the finding is severe enough to fail the check."""
+        """Return True if the finding is severe enough to fail the check."""
         return SEVERITIES.index(finding.severity) <= SEVERITIES.index(self.fail_on)
 
     @property
@@ -104,13 +104,13 @@ def refusal(findings: Iterable[Finding]) -> InputError:
 
 
 def is_ignored(finding: Finding, ignore: Sequence[str]) -> bool:
-    """Whether a rule, or the family before its dot, is among those to ignore."""
+    """Return True if a rule, or the family before its dot, is among those to ignore."""
     family = finding.rule.partition(".")[0]
     return finding.rule != UNREADABLE and (finding.rule in ignore or family in ignore)
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Without repeats, by line, then the worst first; texts made fit to print."""
+    """Return findings without repeats, by line, then the worst first; texts made fit to print."""
     made = dict.fromkeys(
         replace(
             finding,

@@ -29,7 +29,7 @@ def _as_option(name: str) -> BeforeValidator:
 
 
 class Settings(Strict):
-    """What a project says of its job; None: not said."""
+    """Settings of a project for its job; None: not set."""
 
     model: str | None = None
     cluster: str | None = None
@@ -49,7 +49,7 @@ class _Tool(Strict):
 
 
 class _Project(Strict):
-    """What of a project's own file is ours: problems name its keys in full."""
+    """Part of a project's file that belongs to the planner: problems name its keys in full."""
 
     tool: _Tool
 
@@ -97,7 +97,7 @@ def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a file or folder is there; one that cannot be looked at, or be at all, is not."""
+    """Return True if a file or folder exists; False if it cannot be accessed, or cannot exist."""
     try:
         return path.exists()
     except (OSError, ValueError):

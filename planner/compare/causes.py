@@ -1,4 +1,4 @@
-"""Where the difference between a run and its price probably lies: one rule each, with numbers.
+"""Probable causes of the difference between a run and its estimate: one rule each, with numbers.
 
 A rule that prices the layout anew says what that would take; it proves nothing, and rules may
 explain the same seconds.
@@ -64,7 +64,7 @@ Rule = Callable[[MeasuredRun], Cause | None]
 
 
 def causes_of(case: MeasuredRun) -> tuple[Cause, ...]:
-    """What the rules find; those that explain most of the difference first."""
+    """Return the causes the rules find; those that explain most of the difference first."""
     rules: list[Rule] = [beyond_peak, recomputation]
     if case.is_slower:
         rules += [no_overlap, network, imbalance, host_bound]
@@ -113,7 +113,7 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
 
 
 def no_overlap(case: MeasuredRun) -> Cause | None:
-    """Without any overlap the price closes CLOSES of the difference."""
+    """Return the cause if the estimate without any overlap closes CLOSES of the difference."""
     more_s = case.made.iter_time_s_serial - case.made.iter_time_s
     if more_s < CLOSES * case.gap_s:
         return None
@@ -176,7 +176,7 @@ def _crossing(
 
 
 def recomputation(case: MeasuredRun) -> Cause | None:
-    """With all or no layers recomputed the price is within APART, or closes CLOSES."""
+    """Return the cause if it is within APART or closes CLOSES, with all or no layers recomputed."""
     strategy = case.layout.strategy
     if not case.is_slower and case.gap_s > -APART * case.made.iter_time_s:
         return None

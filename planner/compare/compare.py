@@ -23,7 +23,7 @@ from planner.query.layout import Layout
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What the model says of a log's layout."""
+    """Estimate of a log's layout by the model."""
 
     layout: Layout
     estimate: Estimate
@@ -34,7 +34,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """How usual an error is among published runs of the same kind of model."""
+    """Comparison of an error with published runs of the same kind of model."""
 
     kind: str
     num_runs: int
@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def is_usual(self) -> bool | None:
-        """Whether eight of ten published runs of its regime lie around the price as it does."""
+        """True if the run is in the range of eight of ten published runs of its regime."""
         if self.predicted is None or self.measured is None:
             return None
         made = self.predicted.estimate
@@ -173,7 +173,7 @@ def _completed(
 
 
 def _refused(findings: Sequence[Finding]) -> InputError:
-    """Why a layout cannot be made out: the errors, or all that was found."""
+    """Return the error for a layout that cannot be determined: its errors, or all findings."""
     return refusal([one for one in findings if one.severity == "error"] or findings)
 
 

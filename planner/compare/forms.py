@@ -1,4 +1,4 @@
-"""How each framework prints a step, its memory and its sizes: one table, a row per form.
+"""Forms of each framework's printed steps, memory and sizes: one table, a row per form.
 
 Sources: Megatron-LM megatron/training/training.py training_log and utils.py report_memory;
 Megatron-Bridge training/utils/train_utils.py; NeMo lightning/pytorch/callbacks/progress_printer.py;

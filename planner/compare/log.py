@@ -55,7 +55,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What the lines of a log say of the job; None where they do not."""
+    """Sizes of the job in the lines of a log; None where they are missing."""
 
     global_batch: int | None = None
     seq_len: int | None = None
@@ -202,7 +202,7 @@ def _second_run(path: str, line: int, how: str = "") -> InputError:
 
 
 def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
-    """Why a file without steps cannot be compared."""
+    """Return the reason why a file without steps cannot be compared."""
     units = {match[1] for line in lines if (match := ELAPSED.search(line))}
     if others := units - {"ms", "s"}:
         at = next(i for i, line in enumerate(lines, 1) if ELAPSED.search(line))

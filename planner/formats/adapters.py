@@ -1,4 +1,4 @@
-"""What a training script does beside its file: PEFT's adapters, Liger's loss.
+"""Parts of a training script outside its file: PEFT's adapters, Liger's loss.
 
 The file of adapters says what PEFT trains and how transformers loads what stays frozen.
 
@@ -59,7 +59,7 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
 
 
 def adapter_lines(context: Context) -> Iterator[ExplainedKey]:
-    """What the training script does with the file, for the README."""
+    """Yield what the training script does with the file, for the README."""
     training = context.traits.training
     if not training.is_frozen:
         return
@@ -74,7 +74,7 @@ def adapter_lines(context: Context) -> Iterator[ExplainedKey]:
 
 
 def read_adapters(source: SourceText) -> Training:
-    """What a file says is trained; InputError with all that is wrong with it.
+    """Return what a file says is trained; raise InputError with all that is wrong with it.
 
     ``lora_dropout`` is read over: what it keeps is not counted.
     """
@@ -126,7 +126,7 @@ LIGER: tuple[Setting, ...] = (
 
 
 def liger_lines(context: Context) -> Iterator[ExplainedKey]:
-    """What a training script does for it where its file has no key, for the README."""
+    """Yield the script's change for Liger's loss where its file has no key, for the README."""
     if context.traits.kernels.loss == "liger":
         yield ExplainedKey(
             key="training script: AutoLigerKernelForCausalLM.from_pretrained(...)",

@@ -34,9 +34,9 @@ class KeyValue:
     """A key of a file, what it is set to, and why."""
 
     key: str
-    """In full, as the format spells it."""
+    """Full key, as the format spells it."""
     value: Any
-    """As a reading of the file would hold it."""
+    """Value as a reading of the file would contain it."""
     why: str = ""
     """Empty: no line of the README."""
     is_assumed: bool = False
@@ -53,7 +53,7 @@ def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
 
 
 def which(refused: Refused) -> Iterator[str]:
-    """Those texts that are so."""
+    """Return the texts whose condition is true."""
     return (text for text, is_so in refused.items() if is_so)
 
 
@@ -125,18 +125,19 @@ class KeyMapping:
     """A decision of a plan, or some that share their keys, in a format's words."""
 
     names: tuple[str, ...]
-    """Of DECISIONS; with an underscore before it: told apart, but decided by no plan; none: its
-    keys are compared one by one."""
+    """Names of DECISIONS; with an underscore in front: distinguished, but decided by no plan; none:
+    its keys are compared one by one."""
     keys: tuple[str, ...]
     """Every key that carries it, in whatever file."""
     to: To = nothing
-    """What a file says of a plan; called for plans that can be said."""
+    """Keys that express a plan, with their values; called for plans that can be expressed."""
     of: Of = nothing
-    """What settings decide, by name."""
+    """Decisions that settings make, by name."""
     cannot: Cannot = nothing
-    """Why no key says it: name, what was given, what is allowed."""
+    """Reasons why no key expresses it: name, what was given, what is allowed."""
     off: Mapping[str, Any] = field(default_factory=dict)
-    """What keys become that a plan has no line for, where they do not just go; KEPT: they stay."""
+    """Values of keys for which a plan has no line, where they are not just removed; KEPT: they
+    stay."""
 
 
 Table = Sequence[KeyMapping]
@@ -178,7 +179,7 @@ def lines_of(table: Table, context: Context, strategy: Strategy) -> list[KeyValu
 
 
 def decided_in(table: Table, settings: Settings) -> dict[str, Located]:
-    """What settings decide, by the names of DECISIONS."""
+    """Return the decisions that settings make, by the names of DECISIONS."""
     found = (each for row in table for each in row.of(settings))
     return {
         name: decided(settings, key, value)
@@ -200,7 +201,7 @@ def refuse(title: str, found: Sequence[str]) -> None:
 
 
 def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:
-    """What to set (REMOVED: to take out) so that a file says what the lines say, key by key.
+    """Return what to set (REMOVED: to remove) so that a file states what the lines do, by key.
 
     A decision that the file states already, by whatever keys or by a default, is left as it is;
     where it follows from keys that change, it is stated too. A key that is off, and that would mean
@@ -241,7 +242,7 @@ def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
 
 
 def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) -> dict[str, Any]:
-    """What a row's keys become, where they are not so already."""
+    """Return the new values of a row's keys, where they differ from the present ones."""
     found: dict[str, Any] = {}
     for key in row.keys:
         line, there = wanted.get(key), settings.get(key)
@@ -255,7 +256,7 @@ def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) 
 
 
 def _values(row: KeyMapping, settings: Settings) -> dict[str, Any]:
-    """What a row decides but for neutral values, which need no key."""
+    """Return the decisions of a row without neutral values, which need no key."""
     values = ((name, value) for name, _, value in row.of(settings))
     return {k: v for k, v in values if k not in FIELD_DEFAULTS or v != FIELD_DEFAULTS[k]}
 

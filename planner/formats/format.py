@@ -1,4 +1,4 @@
-"""What a format of configuration files offers: writing a plan, reading a file, its rules.
+"""Interface of a format of configuration files: writing a plan, reading a file, its rules.
 
 A format is a folder ``planner/formats/NAME/`` with a module ``format.py`` that defines
 ``FORMAT``. Nothing outside the folder knows its keys.
@@ -32,12 +32,12 @@ class Finding:
     """Dotted name, such as ``megatron.tp_divides_heads`` or ``memory.fits``."""
     severity: Severity
     message: str
-    """What is wrong, what was given, what is allowed."""
+    """Error in words: what is wrong, what was given, what is allowed."""
     path: str
     key: str = ""
-    """As the file spells it: ``zero_optimization.stage``, ``--tensor-model-parallel-size``."""
+    """Key as the file spells it: ``zero_optimization.stage``, ``--tensor-model-parallel-size``."""
     line: int = 0
-    """From 1; 0: the file as a whole."""
+    """Line from 1; 0: the file as a whole."""
 
     @property
     def kind(self) -> str:
@@ -91,7 +91,7 @@ ALL = "all"
 
 
 class PerChunk(NamedTuple):
-    """So many layers of every model chunk, in a file that leaves the number of layers open."""
+    """Number of layers of every model chunk, in a file that leaves the number of layers open."""
 
     number: int
 
@@ -102,7 +102,7 @@ class Located:
 
     value: Any
     key: str
-    """As the file spells it."""
+    """Key as the file spells it."""
     line: int = 0
 
 
@@ -112,10 +112,10 @@ class ModelInFile:
 
     spec: ModelSpec
     places: Mapping[str, Located]
-    """Where the file says a field of ModelSpec (of its parts with a dot, ``moe.top_k``), the value
-    as it is spelled; under an empty name where it names the model as a whole."""
+    """Places where the file states a field of ModelSpec (of its parts with a dot, ``moe.top_k``),
+    the value as it is spelled; under an empty name where it names the model as a whole."""
     assumed: tuple[str, ...] = ()
-    """What of it the file does not say, in words."""
+    """Properties of the model that the file does not state, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +127,9 @@ class ParsedConfig:
     settings: Mapping[str, Located]
     """Every key of the file, as the format spells it in full."""
     decisions: Mapping[str, Located]
-    """By the names of DECISIONS. What the file leaves to a default of the framework stands here
-    with line 0 where that default is not the neutral one (1, 0, none). A value of None: another
-    file, which the key names, decides it."""
+    """Decisions by the names of DECISIONS; one left to a default of the framework that is not the
+    neutral one (1, 0, none) has line 0. A value of None: another file, which the key names, decides
+    it."""
     findings: tuple[Finding, ...] = ()
     """Unknown keys (with the nearest known one), values of the wrong kind, duplicates."""
     left_open: Mapping[str, Located] = field(default_factory=dict)
@@ -139,21 +139,21 @@ class ParsedConfig:
     run_by: str = ""
     """The training script where it is not the framework's own: what rules say of it is likely."""
     assumes: tuple[str, ...] = ()
-    """What decides memory, and another file or the script may decide against what stands here."""
+    """Names of decisions on memory that another file or the script may override."""
     unpriced: str = ""
-    """Why plans say nothing of the memory and time of what the file starts."""
+    """Reason why plans state no memory and time for what the file starts."""
     named: tuple["ParsedConfig", ...] = ()
     """Files that it names: their findings and the rules of their formats hold too."""
     training: Training | None = None
-    """What is trained, where the file says so."""
+    """Training mode, where the file states it."""
     traits: tuple[Setting, ...] = ()
-    """Of the framework, as the file changes them."""
+    """Traits of the framework, as the file changes them."""
     longest: Located | None = None
     """Tokens that a sequence has at most, where shorter ones are not filled up to as many."""
     batching: Located | None = None
-    """How a batch puts documents together, as --documents names it, where the file says so."""
+    """Kind of batching of documents, as --documents names it, where the file states it."""
     supposes: tuple[str, ...] = ()
-    """What the file leaves to its program, as that has it, in words."""
+    """Values that the file leaves to the defaults of its program, in words."""
     named_model: Located | None = None
     """The model by a name on the Hugging Face Hub, or by its folder."""
     own_model: ModelInFile | None = None
@@ -169,26 +169,26 @@ class ParsedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """What rules need beside the file."""
+    """Inputs of rules besides the file."""
 
     num_gpus: int
     decisions: Mapping[str, Any]
-    """Of DECISIONS, all that are known: from the file, its defaults, the model, the cluster."""
+    """Known decisions of DECISIONS: from the file, its defaults, the model, the cluster."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the launch script sets, where the file is one."""
     compute_capability: float = 0.0
-    """Of the accelerator; 0: none, or not known."""
+    """Compute capability of the accelerator; 0: none, or not known."""
     vendor: str = ""
-    """Of the accelerator; empty where it is not known."""
+    """Vendor of the accelerator; empty if not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """How a rule is broken, and by which key."""
+    """Violation of a rule, and the key that breaks it."""
 
     key: str
     message: str
-    """What is wrong, what was given, what is allowed."""
+    """Error in words: what is wrong, what was given, what is allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ class FormatRule:
     """A rule of the framework's own code, or one it misses until a job fails."""
 
     name: str
-    """Without the format's name, in words joined by underscores: what must hold."""
+    """Name of what must hold, in words joined by underscores, without the format's name."""
     source: str
     """File of the framework that enforces it, or why it fails without being enforced."""
     check: Callable[[Mapping[str, Located], CheckContext], Iterable[Violation]]
@@ -216,7 +216,7 @@ class OutputFile:
 
     @property
     def content(self) -> bytes:
-        """What is written."""
+        """Bytes that are written."""
         return self.text.encode()
 
 
@@ -225,7 +225,7 @@ class ExplainedKey:
     """A line of the README that goes with a configuration."""
 
     key: str
-    """As the file spells it."""
+    """Key as the file spells it."""
     value: str
     why: str
 
@@ -236,7 +236,7 @@ class UserKey:
 
     file: str
     key: str
-    """As it stands in the file's JSON."""
+    """Key as spelled in the file's JSON."""
     what: str
     section: str = ""
     """The key is asked for while the file has this one; empty: always."""
@@ -244,13 +244,13 @@ class UserKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
-    """What a format makes of a plan."""
+    """Output of a format for a plan."""
 
     files: tuple[OutputFile, ...]
     """The configuration itself; ``launch.sh`` and README.md are written by launchers."""
     command: tuple[str, ...]
-    """What every process runs behind the launcher's own words: script and arguments. A word that
-    the user must fill in is an environment variable in braces, ``${TRAIN_SCRIPT}``."""
+    """Script and arguments that every process runs, after the launcher's own words. A word that the
+    user must fill in is an environment variable in braces, ``${TRAIN_SCRIPT}``."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that every process needs."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -259,8 +259,8 @@ class Emitted:
     open_keys: tuple[UserKey, ...] = ()
     decided: tuple[ExplainedKey, ...] = ()
     left_open: Mapping[str, str] = field(default_factory=dict)
-    """What of the model the configuration does not say, and the keys that say it: neither memory
-    nor time depend on it, and only the user knows it."""
+    """Properties of the model that the configuration does not state, and the keys that do: neither
+    memory nor time depend on them, and only the user knows them."""
     own_launcher: tuple[str, ...] = ()
     """Words that start one node's processes in place of torchrun, such as ``accelerate launch``.
     They are run on every node and may use ``${NNODES}``, ``${NPROC_PER_NODE}``, ``${NODE_RANK}``,
@@ -289,7 +289,7 @@ class Format:
     """Raises ExpressError with every reason when the format cannot express the strategy. The
     same plan gives the same bytes."""
     recognise: Callable[[SourceText], bool]
-    """Whether a file is of this format, from its content."""
+    """Function that returns True if a file is of this format, from its content."""
     read: Callable[[SourceText], ParsedConfig]
     """Raises InputError where the file cannot be parsed at all."""
     rules: tuple[FormatRule, ...]
@@ -305,30 +305,31 @@ class Format:
     versions: str = ""
     """Releases of the framework that the format was checked against."""
     part: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None
-    """Which of several engines a file of these settings starts; a repair does not change it."""
+    """Engine, of several, that a file of these settings starts; a repair does not change it."""
     engine: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None
     """The framework whose traits hold for a file of these settings, where it is another's."""
     problems: Callable[[Context], Iterable[str]] = lambda _context: ()
-    """What no file can say whatever the layout: the model, precision, optimizer or profile."""
+    """Values that no file can express whatever the layout: the model, precision, optimizer or
+    profile."""
     launched: Callable[[ParsedConfig, Mapping[str, Located]], ParsedConfig] = lambda reading, _: (
         reading
     )
     """The reading of a file that is started with these variables."""
     trains: tuple[str, ...] = ("full",)
-    """What its files can say is trained, by the names of ``--train``."""
+    """Training modes that its files can express, by the names of ``--train``."""
     takes_adapters: bool = False
     """A file of adapters beside it says what is trained (planner.formats.adapters)."""
     script_recomputes: bool = False
-    """What of recomputation a file does not state is the training script's to decide."""
+    """True if the training script decides recomputation where a file does not state it."""
     support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)
-    """By framework the traits of ``support`` of which the format can say no more than this."""
+    """Traits of ``support`` of which the format can express no more than this, by framework."""
 
     def framework_of(self, reading: ParsedConfig) -> str:
         """Whose traits and rules of the search hold for a file."""
         return self.engine(reading.settings) or self.framework
 
     def refused(self, context: Context) -> Iterator[str]:
-        """What no file can say whatever the layout: ``problems``, and how and what is trained."""
+        """Yield what no file can express whatever the layout: ``problems``, and the training."""
         yield from self.problems(context)
         if context.traits.training.mode not in self.trains:
             allowed = ", ".join(self.trains)
@@ -350,7 +351,7 @@ class Format:
             raise ExpressError(f"{self.name} cannot express the plan:\n{lines}")
 
     def carries(self, framework: str) -> bool:
-        """Whether files of the format start the framework."""
+        """Return True if files of the format start the framework."""
         return framework == self.framework or framework in self.support
 
     def narrowed(self, context: Context) -> Context:

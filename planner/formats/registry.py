@@ -117,6 +117,6 @@ def program_of(source: SourceText) -> str:
 
 @cache
 def left_open(name: str) -> Mapping[str, str]:
-    """What is left to the user of a format, and the keys that say it."""
+    """Return what is left to the user of a format, and the keys for it."""
     by_format: dict[str, dict[str, str]] = load_own(__package__, "left_open.yaml")
     return by_format.get(name, {})

@@ -1,4 +1,4 @@
-"""How the rules of a format are written down: a function each, with its source above it."""
+"""Declaration of a format's rules: a function each, with its source above it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class ConfigView:
         return given(self.settings, key)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        """Whether a flag is on."""
+        """Return True if a flag is on."""
         return values.flag(self.settings, key, default=default)
 
     def whole(self, key: str, default: int = 1) -> int:

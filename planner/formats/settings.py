@@ -1,4 +1,4 @@
-"""What settings of a file hold: values of a kind, decisions with their place, what is wrong."""
+"""Contents of a file's settings: values of a kind, decisions with their place, what is wrong."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
@@ -86,7 +86,7 @@ def decided(settings: Settings, key: str, value: object) -> Located:
 
 
 def path_of(settings: Settings, key: str) -> tuple[str, ...]:
-    """Where a key stands or would stand in the file, as that spells what there is of it."""
+    """Return the path of a key, present or not, as the file spells what there is of it."""
     head, rest = key, tuple[str, ...]()
     while head and head not in settings:
         head, _, name = head.rpartition(".")

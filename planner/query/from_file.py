@@ -46,7 +46,7 @@ RECOMPUTE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Software:
-    """What is known of the framework beside its file, which comes first."""
+    """Known properties of the framework besides its file, which takes precedence."""
 
     framework: str = ""  # whose it is; empty: the file's, whichever that is
     profile: str = CURRENT
@@ -65,7 +65,7 @@ def read_software(profile: str | None, settings: Sequence[str] | None) -> Softwa
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """How to read a file and what to check it for; None: not said."""
+    """Options to read a file and what to check it for; None: not given."""
 
     model: str | None = None
     cluster: str | None = None
@@ -86,7 +86,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a file is completed for: what the request says, and what is known without it."""
+    """Job that completes a file: the values of the request, and what is known without it."""
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -158,7 +158,7 @@ def format_of(source: SourceText, name: str) -> Format:
 
 
 def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
-    """What is wrong with a file of no format: broken JSON or YAML comes first."""
+    """Return what is wrong with a file of no format: broken JSON or YAML comes first."""
     if program := program_of(source):
         message = f"is a configuration of {program}, which is not covered"
         return InputError.single(source.path, "file", message).problems

@@ -1,4 +1,4 @@
-"""From a file to a complete layout: what the file leaves open follows from the job."""
+"""Completion of a file to a layout: what the file leaves open follows from the job."""
 
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -77,7 +77,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """What rules need beside the file, and the layout where it could be made out."""
+    """Inputs of rules besides the file, and the layout if it could be determined."""
 
     world: CheckContext
     findings: tuple[Finding, ...]
@@ -266,7 +266,7 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
 
 
 def _offers(support: SupportTraits, values: Values, job: Job, gpus: Gpus) -> bool:
-    """Whether a profile has the file's schedule, and its pipeline or its ZeRO stage."""
+    """Return True if a profile has the file's schedule, and its pipeline or its ZeRO stage."""
     stages = support.frozen_zero_stages if job.training.is_frozen else support.zero_stages
     has_states = values.given("zero_stage") in (None, *stages)
     has_schedule = values.given("schedule") in (None, *support.schedules)
@@ -340,7 +340,7 @@ def _strategy(
 
 
 def _left_to_script(values: Values) -> tuple[str, ...]:
-    """What decides memory and is the training script's where the file does not say it."""
+    """Return the names of what decides memory and is left to the training script by the file."""
     is_recompute_said = any(values.given(name) is not None for name in POLICY_COUNT_FIELDS)
     left = [] if is_recompute_said else ["recompute"]
     return (*left, *(["optimizer"] if values.given("optimizer") is None else []))

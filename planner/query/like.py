@@ -134,7 +134,7 @@ def _batch(values: Values, cluster: str) -> int | None:
 
 
 def priced_problem(recipe: Recipe) -> str:
-    """Why a recipe is only listed; empty where it can be priced."""
+    """Return why a recipe cannot be priced and is only listed; empty where it can be."""
     if recipe.training == FULL:
         return ""
     joined = load_traits(recipe.source.framework, recipe.source.profile).kernels.joins_adapters
@@ -153,7 +153,7 @@ def recipe_settings(recipe: Recipe) -> tuple[Setting, ...]:
 
 
 def recipe_gpus(recipe: Recipe) -> int:
-    """As many GPUs as it states, or the next number that its degrees divide.
+    """Return the GPUs that a recipe states, or the next number that its degrees divide.
 
     That is a multiple of ``pp · lcm(tp · cp, ep · etp)``: the expert mesh ep x etp lies over the
     same ranks as tp x cp x dp. Source: megatron/core/parallel_state.py.

@@ -1,4 +1,4 @@
-"""What options leave to search, and what frameworks and formats of files leave out of it.
+"""Search space that options leave, less what frameworks and file formats do not support.
 
 One layout, where nothing is searched, is what they leave then.
 """
@@ -118,7 +118,7 @@ def expressible(
 
 
 def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[str]:
-    """Why no plan of a context can be written, whatever its layout."""
+    """Return the reasons why no plan of a context can be written, whatever its layout."""
     found = list(fmt.refused(context))
     if is_one_of_several and not fmt.carries(context.traits.name):
         found.append("framework of other files")

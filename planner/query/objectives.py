@@ -1,4 +1,4 @@
-"""What a plan is judged by: time, GPUs, money, energy, headroom; and the limits of a job.
+"""Objectives of plans (time, GPUs, money, energy, headroom) and the limits of a job.
 
 Functions of numbers or columns take and return the same shape. Cost and energy are those of the
 whole job, or of NUM_SAMPLE_ITERATIONS iterations where its tokens are not given.
@@ -105,7 +105,7 @@ def energy_kwh(hours: Column, accelerator: AcceleratorSpec) -> Column | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """What GPU-hours come to."""
+    """Quantity computed from GPU-hours."""
 
     of_hours: Callable[[float, ClusterSpec], float | None]  # None: hwdb lacks a figure
     part: Callable[[ClusterSpec], NodeSpec | AcceleratorSpec]  # in whose file that figure is
@@ -250,12 +250,12 @@ def objective_matrix(plans: Sequence[Priced], names: Sequence[str] = tuple(OBJEC
 
 @dataclass(frozen=True, kw_only=True)
 class JobLimits:
-    """What a job must keep: its tokens within a time, at a rate, for an amount of money."""
+    """Limits of a job: its tokens within a time, at a rate, for an amount of money."""
 
     total_tokens: int | None = None
     """Needed for a deadline and a budget."""
     deadline_s: float | None = None
-    """From the first to the last iteration."""
+    """Limit on the seconds from the first to the last iteration."""
     min_tokens_per_s: float | None = None
     budget_usd: float | None = None
 
@@ -310,7 +310,7 @@ class JobLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What the best plans are, which limits they keep, and what the second table trades off."""
+    """Objective of the best plans, limits on them, and what the second table trades off."""
 
     objective: str = "iteration_s"
     limits: JobLimits = JobLimits()

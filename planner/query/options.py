@@ -61,7 +61,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As on the command line."""
+        """Option as written on the command line."""
         return f"--{self.spelled or self.name.replace('_', '-')}"
 
     def read(self, given: object) -> Any:  # noqa: ANN401 - of the option's kind
@@ -112,7 +112,7 @@ class Option:
 
     @property
     def off_flag(self) -> str:
-        """What turns a switch of the layout off."""
+        """Flag that turns a switch of the layout off."""
         return f"--no-{self.flag.removeprefix('--')}"
 
 

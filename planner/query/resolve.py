@@ -1,4 +1,4 @@
-"""From a question to what is searched: contexts, the space, the aim, and what was assumed.
+"""Resolution of a question: the contexts, space and aim to search, and what was assumed.
 
 The steps go one way: model, cluster, software, job, narrowing, aim, then what frameworks and
 formats of files cannot say.

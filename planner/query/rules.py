@@ -65,7 +65,7 @@ READING = {
 
 
 def describe(name: str) -> RuleInfo:
-    """What reports say about a rule; of an unknown one, its own words."""
+    """Return what reports state about a rule; for an unknown one, the words of its name."""
     if name in OWN:
         return OWN[name]
     family, _, short = name.partition(".")

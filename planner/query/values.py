@@ -1,4 +1,4 @@
-"""What a file states of model, GPUs and batch, held to its ranges and to the job.
+"""Model, GPUs and batch that a file states, checked against its ranges and the job.
 
 What contradicts itself or the job becomes a finding at its line.
 """
@@ -32,7 +32,7 @@ VOCAB_MULTIPLE, MOST_TP = 128, 64
 
 @dataclass(frozen=True, kw_only=True)
 class Locations:
-    """Where a file states its decisions, by the names of DECISIONS."""
+    """Places where a file states its decisions, by the names of DECISIONS."""
 
     path: str
     of: dict[str, Located]
@@ -101,7 +101,7 @@ class Values:
         return found
 
     def of(self, name: str, decision: FieldSpec, usual: int | str) -> int | str:
-        """What the file says of a field of strategies; the usual value where nothing or wrong."""
+        """Return the file's value of a field of strategies; the usual value if missing or wrong."""
         found: int | str | None
         if decision.words:
             found = self.word(name, decision.words)
@@ -151,7 +151,7 @@ def _are_counts(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
-    """How the GPUs are split over the axes."""
+    """Division of the GPUs over the axes."""
 
     num_gpus: int
     degrees: Mapping[str, int]  # MODEL_PARALLEL_DEGREES
@@ -250,7 +250,7 @@ def check_model(values: Values, model: ModelSpec) -> None:
 
 
 def model_mismatches(values: Values, model: ModelSpec) -> Iterator[tuple[Located, str]]:
-    """What a file says of its model that is not the model's, each with its place."""
+    """Yield what a file states of its model that differs from the model, each with its place."""
     own = values.reading.own_model
     if own is not None and "" in own.places:
         # What tells models apart where a file names one as a whole.
@@ -283,7 +283,7 @@ def _stated_of_model(values: Values) -> Iterator[tuple[str, Located, Any]]:
 
 
 def _is_as_good(values: Values, model: ModelSpec, name: str, given: Any) -> bool:  # noqa: ANN401
-    """Whether another value builds the model all the same."""
+    """Return True if another value still builds the same model."""
     moe, is_described = model.moe, values.reading.own_model is not None
     if name == "vocab_size":
         tp = values.given("tp")

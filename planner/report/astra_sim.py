@@ -42,7 +42,7 @@ class BinaryFile(OutputFile):
 
     @property
     def content(self) -> bytes:
-        """What is written."""
+        """Bytes that are written."""
         return self.data
 
 

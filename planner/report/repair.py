@@ -56,7 +56,7 @@ class RepairDocument(Row):
     profile: str
     num_gpus: int
     margin_fraction: float
-    """Of HBM kept free."""
+    """Share of HBM left free."""
     is_sound: bool
     violations: tuple[Violation, ...]
     memory_deficits: tuple[MemoryDeficit, ...]

@@ -218,7 +218,7 @@ def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
 
 
 def said_in(text: str) -> dict[str, Located]:
-    """What the comment of a file says, by the names of DECISIONS."""
+    """Return what the comment of a file states, by the names of DECISIONS."""
     match, found = _COMMENT.search(text), dict[str, Located]()
     number = text.count("\n", 0, match.start()) + 1 if match else 0
     for name, given in _WORD.findall(match[1]) if match else ():
@@ -277,7 +277,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 
 def _in_script(context: Context, strategy: Strategy, kind: str) -> Mapping[str, tuple[object, str]]:
-    """What a strategy leaves to the user's code, for the README."""
+    """Yield what a strategy leaves to the user's code, for the README."""
     no_key = "Accelerate's file has no key for it"
     found: dict[str, tuple[object, str]] = {
         f"{SCRIPT}: DataLoader batch_size": (strategy.micro_batch, no_key),

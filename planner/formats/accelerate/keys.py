@@ -57,7 +57,7 @@ CLASSES = {
 
 
 def schema() -> Schema:
-    """Of a file; a section's ``prefix`` is what its keys may be written without."""
+    """Return the schema of a file; the keys of a section may omit its ``prefix``."""
     return load_schema(__package__)
 
 
@@ -83,7 +83,7 @@ def has_mesh(settings: Settings) -> bool:
 
 
 def type_of(settings: Settings) -> str:
-    """How processes work together; of whole replicas on whatever hardware MULTI_GPU."""
+    """Return the distributed type; MULTI_GPU for whole replicas on whatever hardware."""
     kind = word(settings, TYPE, "NO").upper()
     kind = "NO" if kind == "FALSE" else kind
     return "MULTI_GPU" if kind.startswith("MULTI_") else kind

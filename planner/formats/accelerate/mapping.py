@@ -1,4 +1,4 @@
-"""How a plan's decisions stand in Accelerate's file: under FSDP, as whole replicas, by DeepSpeed.
+"""Decisions of a plan in Accelerate's file: under FSDP, as whole replicas, by DeepSpeed.
 
 Rows and refusals that TrainingArguments share take the keys that they stand under.
 """
@@ -334,6 +334,6 @@ def engine(settings: Settings) -> str | None:
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What no section can say whatever the layout."""
+    """Yield what no section can express whatever the layout."""
     yield from no_profile(context)
     yield from unnamed_targets(context)

@@ -77,20 +77,20 @@ def num_machines(context: Context, strategy: Strategy) -> int:
 
 
 def no_profile(context: Context) -> Iterator[str]:
-    """What DeepSpeed's section has no key for whatever the layout."""
+    """Yield what DeepSpeed's section has no key for whatever the layout."""
     traits = context.traits
     has_replicas = traits.name == "deepspeed" and traits.states.zero3_secondary_weight_bytes
     return which({f"profile {traits.profile}: {_NO_REPLICAS}": has_replicas})
 
 
 def _no_processors(context: Context) -> Iterator[str]:
-    """Where accelerators are processors AcceleratorState keeps to whole replicas."""
+    """Yield a reason if accelerators are processors: AcceleratorState has whole replicas only."""
     text = "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
     return which({text: context.cluster.accelerator.vendor == PROCESSOR})
 
 
 def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Why FSDP2 cannot carry a layout."""
+    """Yield the reasons why FSDP2 cannot express a layout."""
     stage, offload, replicas = strategy.zero_stage, strategy.offload, strategy.dp_replicate
     shard = strategy.dp // replicas
     is_alone = strategy.num_gpus > 1 and shard * strategy.cp == 1
@@ -114,7 +114,7 @@ def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
 
 
 def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
-    """Why plain replicas, or tensor parallelism alone, cannot carry a layout, whatever the job."""
+    """Yield why plain replicas or tensor parallelism alone cannot express a layout for any job."""
     tp, dp, stage, replicas = strategy.tp, strategy.dp, strategy.zero_stage, strategy.dp_replicate
     is_mixed = tp > 1 and dp > 1
     others = {
@@ -137,7 +137,7 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
 
 
 def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Why DeepSpeed's section cannot carry a layout."""
+    """Yield the reasons why DeepSpeed's section cannot express a layout."""
     offload, (optimizer, parameters) = strategy.offload, DEVICES[strategy.offload]
     keeps = parameters != "none" and strategy.zero_stage < 3
     fixed = {
@@ -191,7 +191,7 @@ def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
 
 
 def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], int]) -> KeyMapping:
-    """Where DeepSpeed moves states; what a stage does not split stays, whatever the file says."""
+    """Return DeepSpeed's offload row; it has no effect on what the ZeRO stage does not shard."""
 
     def of(settings: Settings) -> Decided:
         stage = stage_of(settings)

@@ -40,7 +40,7 @@ class AccelerateView(ConfigView):
 
     @property
     def kind(self) -> str:
-        """How processes work together, as the file spells it."""
+        """Distributed type, as the file spells it."""
         return self.word(keys.TYPE)
 
     @property
@@ -140,7 +140,7 @@ def mixed_precision_known(file: AccelerateView) -> Refused:
     severity="warning",
 )
 def num_processes_given(file: AccelerateView) -> bool:
-    """Without a number of processes the launcher needs one on its command line."""
+    """The launcher needs a number of processes, from the file or else from its command line."""
     alone = file.kind == "NO" and keys.PROCESSES not in file.settings
     return not alone and file.processes == -1
 
@@ -376,13 +376,13 @@ def wrap_policy_known(file: AccelerateView) -> bool:
     severity="warning",
 )
 def blocks_are_wrapped(file: AccelerateView) -> bool:
-    """Without a policy the model is one unit, all of whose weights are gathered at once."""
+    """The model is one unit, all of whose weights are gathered at once, without a policy."""
     return file.is_fsdp and file.word(keys.WRAP, "NO_WRAP").upper() == "NO_WRAP"
 
 
 @rule(PLUGIN, key=keys.FSDP + "activation_checkpointing_offload")
 def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Refused:
-    """What goes to the host is the input of recomputed blocks, under FSDP2."""
+    """Checkpoint offload moves the input of recomputed blocks to the host, under FSDP2."""
     is_on = file.is_fsdp and file.flag(keys.FSDP + "activation_checkpointing_offload")
     recomputes = file.flag(keys.CHECKPOINTING)
     return {
@@ -417,7 +417,7 @@ def nothing_obsolete(file: AccelerateView) -> Violations:
     says="stands beside deepspeed_config_file; set it there only",
 )
 def config_file_stands_alone(file: AccelerateView) -> list[str]:
-    """What DeepSpeed's own file decides is not repeated beside it."""
+    """Keys that DeepSpeed's own file decides are not repeated in this one."""
     has_file = file.is_deepspeed and keys.FILE in file.settings
     return [name for name in REPEATED if has_file and file[name] is not None]
 

@@ -50,7 +50,7 @@ def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[tuple[st
 
 
 def packing(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
-    """How samples fill sequences: packed where micro-batches hold one, and what cp asks for."""
+    """Yield how samples fill sequences: packed if micro-batches have one, and what cp needs."""
     if strategy.micro_batch == 1:
         why = "samples are packed into whole sequences"
         yield f"{SPECS}.packed_sequence_size", f"{context.job.seq_len}", why
@@ -65,7 +65,7 @@ def packing(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, st
 
 
 def adapter_value(key: str, text: str) -> object:
-    """What an override of ``peft`` sets; ValueError says what is wrong with it."""
+    """Return what an override of ``peft`` sets; raise ValueError with what is wrong with it."""
     text = text.strip("'\"")
     if key == RANK:
         is_whole = text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_RANK
@@ -78,7 +78,7 @@ def adapter_value(key: str, text: str) -> object:
 
 
 def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Training | None, str]:
-    """What overrides behind a recipe train, and why plans do not price it, where they do not.
+    """Return what overrides of a recipe train, and why plans do not price it, where they do not.
 
     None where nothing speaks of adapters.
     """

@@ -108,7 +108,7 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
 
 
 def unbuilt(context: Context) -> Iterator[str]:
-    """Why no recipe builds the model: there is none, and Megatron's GPT model is another."""
+    """Return why no recipe builds the model: there is none, and Megatron's GPT model is another."""
     found = () if recipe_of(context.model) else shape_reasons(context)
     return (f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it" for reason in found)
 
@@ -150,7 +150,7 @@ def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What is not expressed whatever the layout: the model, precision and optimizer."""
+    """Yield what cannot be expressed whatever the layout: the model, precision and optimizer."""
     yield from unbuilt(context)
     yield from optimizer_problems(context)
     yield from _unnamed(context)
@@ -159,7 +159,7 @@ def problems(context: Context) -> Iterator[str]:
 
 
 def _unnamed(context: Context) -> Iterator[str]:
-    """What Megatron has an option for, and Bridge no name."""
+    """Return what Megatron has an option for, and Bridge no name."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
     allowed = f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
     states = f"optimizer: {optimizer}; overrides cannot name the data types of its states"
@@ -167,7 +167,7 @@ def _unnamed(context: Context) -> Iterator[str]:
 
 
 def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
-    """What Megatron's options say of a plan; chunks of a stage are given by number."""
+    """Return a plan in Megatron's options, by key; chunks of a stage are given by number."""
     lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
     lines.pop(CHUNK, None)
     if strategy.vpp > 1:
@@ -232,7 +232,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 def _beside(
     context: Context, strategy: Strategy
 ) -> Mapping[tuple[str, ...], Sequence[tuple[str, str, str]]]:
-    """What recipes set that a plan contradicts, by the options that bring it.
+    """Return overrides of recipe settings that contradict a plan, by the options that need them.
 
     Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
     and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.

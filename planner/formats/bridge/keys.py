@@ -52,7 +52,7 @@ _NAMES = {
 
 
 def option_of(key: str) -> str:
-    """What Megatron-LM's option for a key would be called."""
+    """Return the name that Megatron-LM's option for a key would have."""
     attribute = key.rpartition(".")[2]
     return "--" + _NAMES.get(attribute, attribute).replace("_", "-")
 
@@ -76,7 +76,7 @@ GROUPS = (
 
 
 def is_known(key: str) -> bool:
-    """Whether a key may stand in Bridge's configuration, as far as it can be known."""
+    """Return True if a key may be in Bridge's configuration, as far as it can be known."""
     group, _, attribute = key.partition(".")
     if group not in GROUPS.split():
         return False

@@ -41,7 +41,7 @@ _OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
 
 
 def recognise(source: SourceText) -> bool:
-    """Whether a file holds overrides of decisions, or runs a recipe with any."""
+    """Return True if a file has overrides of decisions, or runs a recipe with any override."""
     text = source.text
     if _OTHER.search(text) or source.path.endswith((".yaml", ".yml")):
         return False
@@ -53,7 +53,7 @@ def recognise(source: SourceText) -> bool:
 
 
 def overrides_in(source: SourceText) -> Launches:
-    """What a file hands on, with its overrides; raises InputError."""
+    """Return the launches in a file, with their overrides; raises InputError."""
     lines = Lines(source.text)
     first = _FIRST.match(source.text)
     if first and is_known(first[1]):
@@ -138,7 +138,7 @@ def read(source: SourceText) -> ParsedConfig:
 
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
-    """That the command names a recipe, and the degrees that it sets and nothing overrides."""
+    """Return an entry for the recipe named, and one per degree it sets and nothing overrides."""
     if not any(word.text.startswith(NAMED) for word in words):
         return {}
     found = {NAMED: Located(value=True, key=NAMED)}
@@ -150,7 +150,7 @@ def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[s
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
-    """What is wrong with a key that is not known; models of some recipes have further ones."""
+    """Return what is wrong with an unknown key; models of some recipes have further ones."""
     hint = did_you_mean(key[:100], [*OPTIONS, PRECISION])
     is_near = alike(key, OPTIONS, 0.85)
     if key.startswith("model.") and not is_near:
@@ -161,7 +161,7 @@ def _unknown(key: str) -> tuple[str, Severity]:
 
 
 def _value(each: Entry) -> object:
-    """What an override sets; ValueError says what is wrong with it."""
+    """Return the value that an override sets; raise ValueError with what is wrong with it."""
     text = each.joined or ""
     if each.name in OPTIONS:
         return option_value(each.name, text)

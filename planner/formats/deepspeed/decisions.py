@@ -1,4 +1,4 @@
-"""How a plan's decisions stand in a DeepSpeed file, row by row, and what no key can say."""
+"""Decisions of a plan in a DeepSpeed file, row by row, and what no key can express."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,7 +38,7 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What no file can hold whatever the layout: precision and optimizer."""
+    """Return what no file can express whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
     knows = "DeepSpeed's file knows bf16, fp16 and, without both, fp32"
     no_key = "no key says it, torch's switch does; allowed are bf16, fp16, fp32"
@@ -223,7 +223,7 @@ def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_offload(settings: Settings) -> Decided:
-    """Where states live; nothing for pairs of devices that are not modelled.
+    """Yield where states live; nothing for pairs of devices that are not modelled.
 
     Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
     """

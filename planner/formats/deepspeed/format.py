@@ -63,7 +63,7 @@ _REPLACED = {
 
 
 def recognise(source: SourceText) -> bool:
-    """Whether the text is a JSON object with a key that only DeepSpeed's files have."""
+    """Return True if the text is a JSON object with a key that only DeepSpeed's files have."""
     is_json = source.text.lstrip()[:1] in ("{", "/", "#")
     # No other file has these at its top.
     own = {keys.TOTAL, keys.MICRO, keys.ZERO, keys.UNTESTED}
@@ -210,7 +210,7 @@ def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding,
 
 
 def is_hostfile(source: SourceText) -> bool:
-    """Whether the first line that is no comment is a host with slots."""
+    """Return True if the first line that is no comment is a host with slots."""
     return re.match(r"\S+\s+slots=", first_line(source.text)) is not None
 
 

@@ -53,7 +53,7 @@ CODES = {devices: code for code, devices in DEVICES.items()}
 
 
 def schema() -> Schema:
-    """Of a file, with the block for the script."""
+    """Return the schema of a file, with the block for the script."""
     return load_schema(__package__)
 
 
@@ -63,7 +63,7 @@ def listed_in(name: str) -> tuple[str, ...]:
 
 
 def is_optimizer_type(name: str) -> bool:
-    """Whether the engine can make it: its own in any case, or PyTorch's as it is spelled."""
+    """Return True if the engine can make it: its own in any case, PyTorch's as it is spelled."""
     return name.lower() in listed_in("optimizers") or name in listed_in("torch_optimizers")
 
 
@@ -105,7 +105,7 @@ class DeepspeedView(ConfigView):
         return int(switch) if isinstance(switch, bool) else self.whole(STAGE, 0)
 
     def device(self, section: str) -> str:
-        """Where ``offload_optimizer`` or ``offload_param`` puts what it names: none, cpu, nvme."""
+        """Return the device of ``offload_optimizer`` or ``offload_param``: none, cpu, nvme."""
         value = self[f"{ZERO}.{section}.device"]
         if isinstance(value, str):
             return value
@@ -113,7 +113,7 @@ class DeepspeedView(ConfigView):
 
     @property
     def offloads(self) -> bool:
-        """Whether optimizer states leave HBM."""
+        """True if optimizer states leave HBM."""
         return self.device("offload_optimizer") != "none"
 
     @property
@@ -144,7 +144,7 @@ class DeepspeedView(ConfigView):
 
 
 def is_for_trainer(key: str, value: object) -> bool:
-    """Whether Trainer or Accelerate fills it in: "auto", which in ZenFlow's section is its own."""
+    """Return True for an "auto" that Trainer or Accelerate fills in, not for ZenFlow's own."""
     return value == AUTO and not key.startswith(f"{ZENFLOW}.")
 
 

@@ -244,7 +244,7 @@ def parameters_are_numbers(file: DeepspeedView) -> Violations:
 
 
 def _parameters(file: DeepspeedView) -> Iterator[tuple[str, Mapping[str, Any], list[str]]]:
-    """Where parameters stand, what a known type takes, and the names that are given."""
+    """Yield the path of parameters, what a known type takes, and the names that are given."""
     for section, schemas in keys.schema()["$defs"]["parameters"].items():
         kind, start = file[f"{section}.type"], f"{section}.params."
         if isinstance(kind, str) and kind.lower() in schemas:

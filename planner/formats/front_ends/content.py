@@ -1,4 +1,4 @@
-"""What a file hands to a front end: keys with values and places, from YAML, JSON or a command.
+"""Contents of a file for a front end: keys with values and places, from YAML, JSON or a command.
 
 Files that it names stand beside it or where it is run from, never outside; none is fetched.
 """
@@ -48,7 +48,7 @@ class Content:
 
 
 def is_script(source: SourceText, tool: FrontEnd) -> bool:
-    """Whether a text, by its name no YAML or JSON, may hold a command of the program."""
+    """Return True if a text, by its name no YAML or JSON, may have a command of the program."""
     lines = (line for line in source.text.splitlines() if not line.lstrip().startswith("#"))
     heads = [words[-1] for words in tool.commands]
     is_text = not is_json(source) and not source.path.lower().endswith(FILES)
@@ -105,7 +105,7 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
 
 
 def _start(words: Sequence[Word], tool: FrontEnd) -> int:
-    """Where the options of training begin; 0: nowhere."""
+    """Return the index of the first option of training; 0: none."""
     texts = [f"/{word.text}" for word in words]
     ends = (
         at + len(wanted)
@@ -135,7 +135,7 @@ def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], L
 
 
 def _scalar(text: str) -> Any:  # noqa: ANN401 - what YAML makes of it
-    """What YAML makes of a word; words that mean more to YAML than to a shell stay as they are."""
+    """Return what YAML makes of a word; words that only YAML treats specially stay as they are."""
     is_plain = text.lstrip()[:1] not in ("", *"&*!|>'\"%@`#")
     try:
         value = parsed_yaml("word", text).value if is_plain else None
@@ -157,7 +157,7 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
 def _processes(
     launcher: Sequence[Word], environment: Mapping[str, Word], lines: Lines
 ) -> Located | None:
-    """Those that torchrun or Slurm starts, or that the variables of the program's launcher say."""
+    """Return the processes that torchrun or Slurm starts, or the launcher's variables give."""
     stated = processes(launcher_settings(launcher, lines))
     words = {name: environment[name] for name in (PER_NODE, NODES, VISIBLE) if name in environment}
     counts = {name: number_of(word.text) for name, word in words.items()}
@@ -197,7 +197,7 @@ def source_named(path: str, name: Located) -> SourceText:
 
 
 def _folders_of(path: str) -> list[Path]:
-    """Where a name in a file may start: in its folder and above, up to the project's or present."""
+    """Return folders for names in a file: its own and above, up to the project's or present."""
     own, here = Path(path).absolute().parent, Path.cwd()
     # From further above no program is started.
     above = [own, *own.parents][:6]
@@ -209,6 +209,6 @@ def _folders_of(path: str) -> list[Path]:
 
 
 def _shown(path: Path) -> str:
-    """From the present folder where it lies below it."""
+    """Return the path from the present folder if it lies below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

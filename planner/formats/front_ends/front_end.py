@@ -43,7 +43,7 @@ _QUANTISED = re.compile(r"(?i)\b(gptq|awq|aqlm|int4|int8|[48]bit|bnb|mxfp4|hqq|e
 
 
 def is_one_of(value: object, wanted: list[Any]) -> bool:
-    """Whether a value is one of those of a table, flags by any word for them."""
+    """Return True if a value is one of those of a table, flags by any word for them."""
     flags = [each for each in wanted if isinstance(each, bool)]
     return value in wanted or (as_flag(value) in flags and as_flag(value) is not None)
 
@@ -73,7 +73,7 @@ def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
 
 
 def _is_unpriced(entry: Mapping[str, Any], value: object) -> bool:
-    """Whether a value is one of ``values``, none of ``other_than``, or, without them, given."""
+    """Return True if a value is in ``values``, not in ``other_than``, or, without them, given."""
     is_given = value not in (None, "") and as_flag(value) is not False
     if "values" in entry:
         return value not in (None, "") and is_one_of(value, entry["values"])
@@ -88,7 +88,7 @@ def _stated_mode(tool: FrontEnd, settings: Settings) -> Located | None:
 
 
 def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training, tuple[str, ...]]:
-    """What is trained, and what of it nobody says, in words."""
+    """Return what is trained, and what of it is not stated, in words."""
     stated, table, said = _stated_mode(tool, settings), tool.training, list[str]()
     word = table["usual"] if stated is None else table["modes"].get(str(stated.value))
     if word in (None, "full"):
@@ -123,7 +123,7 @@ def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
 
 
 def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
-    """Whether the weights that are trained are held in 16 bits."""
+    """Return True if the weights that are trained are in 16 bits."""
     stated = {key: values for key, values in tool.in_16_bits.items() if key != "usual"}
     return bool(tool.in_16_bits.get("usual", False)) != _any_of(settings, stated)
 
@@ -165,7 +165,7 @@ def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
 
 
 def recognise(source: SourceText, tool: FrontEnd) -> bool:
-    """Whether a file, from its keys, or a command in it, is the program's."""
+    """Return True if a file, from its keys, or a command in it, is the program's."""
     if is_json(source):
         return is_of(tool, keys_at_top(source.path, source.text))
     is_likely = any(all(key in source.text for key in group) for group in tool.tells)
@@ -228,7 +228,7 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
 def _beyond_plans(
     tool: FrontEnd, settings: Settings, training: Training, found: Mapping[str, Located]
 ) -> str:
-    """What Trainer runs, and plans do not price."""
+    """Return what Trainer runs and plans do not price."""
     nothing = Located(value=None, key="")
     section, optimizer = section_of(settings), found.get("optimizer", nothing).value
     split = next((found[name] for name in ("cp", "tp") if name in found), nothing)
@@ -280,7 +280,7 @@ def _longest(tool: FrontEnd, settings: Settings) -> Located | None:
 
 
 def _batching(tool: FrontEnd, settings: Settings) -> Located | None:
-    """How a batch puts documents together; None where it is no kind that is priced."""
+    """Return how a batch combines documents; None if it is no kind that is priced."""
     for entry in tool.batching:
         beside = entry.get("beside")
         holds = is_one_of(given(settings, entry["key"]), entry["values"])
@@ -319,7 +319,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
 
 
 def _unsaid(reading: ParsedConfig, strategy: Strategy) -> Iterator[str]:
-    """What of a strategy the file, read again, does not say."""
+    """Yield what the file, read again, does not state of a strategy."""
     yield from uneven_layers(strategy)
     stated = {name: value.value for name, value in reading.decisions.items()}
     for name in SEARCHED_FIELDS:

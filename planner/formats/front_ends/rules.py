@@ -1,4 +1,4 @@
-"""What the programs themselves refuse when they start, beyond the rules of TrainingArguments."""
+"""Rules that the programs themselves enforce at start, beyond the rules of TrainingArguments."""
 
 from collections.abc import Mapping
 

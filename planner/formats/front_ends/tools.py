@@ -34,8 +34,8 @@ class FrontEnd:
     flag ``beside`` it); empty: as no kind of --documents does. Else they are padded."""
     training: Mapping[str, Any]
     in_16_bits: Mapping[str, Any]
-    """When the weights that are trained are held in 16 bits: always (``usual``) but for these
-    values of keys, or for these alone."""
+    """Cases in which trained weights are in 16 bits: always (``usual``) but for these values of
+    keys, or for these alone."""
     liger: Mapping[str, list[Any]]
     """Values of keys after which the logits are never whole."""
     unpriced: tuple[Mapping[str, Any], ...]
@@ -48,7 +48,7 @@ class FrontEnd:
     lengths: tuple[str, ...] = ()
     """Other names of the key of the length."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """What a key is called in TrainingArguments; empty: it is none of them there."""
+    """Name of a key in TrainingArguments; empty: it is none of them there."""
     inverse: Mapping[str, str] = field(default_factory=dict)
     """The same, for flags that say the opposite."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -97,6 +97,6 @@ def tool_of(names: Iterable[str]) -> FrontEnd | None:
 
 
 def is_of(tool: FrontEnd, names: AbstractSet[str]) -> bool:
-    """Whether keys at the top of a file are those of a program."""
+    """Return True if keys at the top of a file are those of a program."""
     has_all = any(names >= {*group} for group in tool.tells)
     return has_all and not names & {*tool.but_not}

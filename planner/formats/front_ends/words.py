@@ -1,4 +1,4 @@
-"""From the words of a front end to settings of TrainingArguments, and what is wrong with them."""
+"""Translation of front-end words to settings of TrainingArguments, and what is wrong there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ class Translation:
     named: list[ParsedConfig] = field(default_factory=list)
     """Files that the file names."""
     launched: dict[str, Located] = field(default_factory=dict)
-    """What the launcher's own file decides."""
+    """Decisions of the launcher's own file."""
 
     def report(self, rule: str, place: Located, message: str, severity: Severity = "error") -> None:
         """Note what is wrong at a key."""

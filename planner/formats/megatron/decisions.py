@@ -282,7 +282,7 @@ OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What no option of Megatron-LM expresses whatever the layout: the model, the optimizer."""
+    """Yield what no option of Megatron-LM expresses for any layout: the model, the optimizer."""
     yield from shape_reasons(context)
     yield from optimizer_problems(context)
     yield from wrong_profile(context, ("nanotron", "llm.c"), "Megatron-LM")
@@ -359,6 +359,6 @@ def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[s
 
 
 def _is_default(key: str, value: object) -> bool:
-    """Whether Megatron does the same without the option."""
+    """Return True if Megatron does the same without the option."""
     option = load_options().get(key)
     return option is not None and option.takes_values and str(value) == option.default

@@ -1,4 +1,4 @@
-"""How degrees, stages, batch and policies of layers stand in Megatron-LM's options, row by row.
+"""Degrees, stages, batch and policies of layers in Megatron-LM's options, row by row.
 
 Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py.
 """
@@ -118,7 +118,7 @@ def _of_chunks(settings: Settings) -> Decided:
 
 
 def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
-    """What selective recomputation repeats."""
+    """Return the modules that selective recomputation repeats."""
     named = strategy.recompute_modules
     return context.traits.recompute.selected if named is None else named
 
@@ -149,7 +149,7 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_policies(settings: Settings) -> Decided:
-    """What happens in the chunks; in equal ones whose number is the recipe's, in each of them."""
+    """Yield the policies in the chunks; in equal ones whose number is the recipe's, in each one."""
     chunks, pp = chunks_in(settings), whole(settings, PP)
     has_ends = any(number(settings, option) is not None for option in (FIRST, LAST))
     is_uneven = bool(word(settings, LAYOUT)) or has_ends or any(accounted(settings))

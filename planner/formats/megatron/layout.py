@@ -44,7 +44,7 @@ def _bounded(digits: str) -> int:
 
 
 def layout_problem(stages: Sequence[str], num_layers: int | None) -> str | None:
-    """What Megatron refuses about the order and number of layers; None: nothing."""
+    """Return what Megatron refuses in the order and number of layers; None if nothing."""
     flat = "".join(stages)
     if not flat.startswith("E") or flat.count("E") != 1:
         return "the first layer must be the embedding, E, and the only one"

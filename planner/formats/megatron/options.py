@@ -50,7 +50,7 @@ class Option:
 
     @property
     def takes_values(self) -> bool:
-        """Whether words after the option belong to it."""
+        """True if words after the option belong to it."""
         return self.kind not in ("flag", "off", "bool")
 
 
@@ -101,7 +101,7 @@ def field_names() -> frozenset[str]:
 
 
 def is_own_script(path: str) -> bool:
-    """Whether a training script is one of Megatron-LM's, or its name is not known."""
+    """Return True if a training script is one of Megatron-LM's, or its name is not known."""
     # These add no options of their own.
     own = ("pretrain_gpt.py", "pretrain_hybrid.py", "pretrain_mamba.py", "train_rl.py")
     name = path.rpartition("/")[2]
@@ -109,7 +109,7 @@ def is_own_script(path: str) -> bool:
 
 
 def is_option(word: str) -> bool:
-    """Whether the parser takes a word for an option and not for a value."""
+    """Return True if the parser takes a word for an option and not for a value."""
     return word.startswith("-") and len(word) > 1 and not _NUMBER_LIKE.match(word)
 
 
@@ -211,7 +211,7 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
 
 
 def accounted(settings: Settings) -> tuple[bool, bool]:
-    """Whether embedding and loss count as a layer each."""
+    """Return for embedding and for loss whether it counts as a layer."""
     return flag(settings, EMBEDDING), flag(settings, LOSS)
 
 

@@ -44,7 +44,7 @@ RELEASE, ADDED = "release", "ModelOpt"
 
 
 def recognise(source: SourceText) -> bool:
-    """Whether a file is a script or args file that runs Megatron."""
+    """Return True if a file is a script or args file that runs Megatron."""
     text = source.text
     if "--" not in text or "\x00" in text:
         return False
@@ -58,7 +58,7 @@ def recognise(source: SourceText) -> bool:
 
 
 def options_in(source: SourceText) -> Launches:
-    """What a file hands to Megatron, with its options; raises InputError."""
+    """Return the launches of Megatron in a file, with their options; raises InputError."""
     (chosen, found), lines = _arguments(source), Lines(source.text)
 
     def launch(each: Command) -> Launch:
@@ -185,7 +185,7 @@ def _made_for(entries: Sequence[Entry]) -> str:
 
 
 def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
-    """What is not known: an error in Megatron-LM's own script, else one note for all."""
+    """Report unknown options: an error in Megatron-LM's own script, else one note for all."""
     elsewhere, known = _elsewhere(), load_options()
     by_name = {entry.name: entry for entry in reversed(entries)}
     names = dict.fromkeys(entry.name for entry in entries)
@@ -262,7 +262,7 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, 
 
 
 def settings_of(words: Mapping[str, Located]) -> dict[str, Located]:
-    """By option, what attributes set that this release knows and their texts can be."""
+    """Return values by option, of attributes that this release knows and whose texts are valid."""
     return {
         option.name: replace(each, value=value)
         for name, each in words.items()

@@ -93,7 +93,7 @@ def tp_divides_ffn(file: MegatronView) -> bool:
     ),
 )
 def heads_divide_width(file: MegatronView) -> bool:
-    """Without a head size of its own the width is split over the heads."""
+    """The width is split over the heads unless a head size of its own is given."""
     is_split = file.has("--num-attention-heads") and not file.has("--kv-channels")
     return is_split and file.num_heads > 0 and file.hidden_size % file.num_heads > 0
 
@@ -191,13 +191,13 @@ def ends_or_accounted(file: MegatronView) -> list[str]:
 
 @rule(ARGUMENTS, key=CHUNK, says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}")
 def ends_take_number_of_chunks(file: MegatronView) -> bool:
-    """With layers of the ends, chunks are given by number."""
+    """Chunks are given by number if the first or last stage has its own layers."""
     return file.has(CHUNK) and bool(file.having(FIRST, LAST))
 
 
 @rule(CONFIG)
 def ends_leave_even_middle(file: MegatronView) -> Violations:
-    """What the ends leave is split evenly, and all stages split into the chunks."""
+    """The layers between first and last stage are split evenly, and all stages into the chunks."""
     given = file.having(FIRST, LAST)
     if not given or file.has(LAYOUT) or not file.num_layers:
         return
@@ -337,7 +337,7 @@ def ep_divides_experts(file: MegatronView) -> Refused:
     ),
 )
 def inner_stages_keep_dp(file: MegatronView) -> bool:
-    """With stages inside data parallelism, experts have the same data parallelism."""
+    """Experts have the same data parallelism as the rest if stages lie inside data parallelism."""
     return file.flag("--use-tp-pp-dp-mapping") and file.pp > 1 and file.dp != file.expert_dp
 
 

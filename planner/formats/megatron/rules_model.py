@@ -65,7 +65,7 @@ def train_length_given_once(file: MegatronView) -> bool:
     severity="warning",
 )
 def sequence_parallel_needs_tp(file: MegatronView) -> bool:
-    """With one tensor-parallel rank there is nothing to split."""
+    """Sequence parallelism has nothing to split with one tensor-parallel rank."""
     return file.flag(SP) and file.tp == 1
 
 

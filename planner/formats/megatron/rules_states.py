@@ -41,7 +41,7 @@ def full_recompute_is_complete(file: MegatronView) -> Refused:
     says=f"nothing is recomputed without {GRANULARITY} full or selective",
 )
 def recompute_has_a_granularity(file: MegatronView) -> list[str]:
-    """Without one nothing is recomputed, whatever method and layers say."""
+    """Nothing is recomputed without a granularity, whatever method and layers are given."""
     found = [option for option in (METHOD, UNIT, MODULES) if option in file.settings]
     is_open = GRANULARITY in file.settings or file.flag("--recompute-activations")
     return [] if is_open else found[:1]

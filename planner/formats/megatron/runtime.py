@@ -22,7 +22,7 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """What the plan's time and memory rest on, beside its decisions."""
+    """Yield what the plan's time and memory depend on, besides its decisions."""
     kernels, overlap = context.traits.kernels, context.traits.overlap
     yield from _gradients(context, strategy)
     overlaps_tp = overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel
@@ -67,7 +67,7 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """How gradients are held and reduced, and what runs beside."""
+    """Yield the options for gradient storage and reduction, and for what is overlapped."""
     overlap, states = context.traits.overlap, context.traits.states
     reduced_bytes, is_fp16 = states.gradient_reduce_bytes, context.job.precision == "fp16"
     beside, in_fp32 = overlap.overlaps_gradient_reduction, "gradients are held and reduced in fp32"
@@ -100,7 +100,7 @@ of_exchange: Of = several(
 
 
 def of_runtime(settings: Settings) -> Decided:
-    """What of it a file decides: the bytes of gradients, what expert exchange runs beside."""
+    """Yield the runtime decisions of a file: gradient bytes, and what overlaps expert exchange."""
     yield from of_exchange(settings)
     is_16_bits = flag(settings, "--bf16") or flag(settings, "--fp16")
     held = 2 if is_16_bits else 0
@@ -133,7 +133,7 @@ def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
 
 
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
-    """Whether expert exchange runs beside another micro-batch."""
+    """Return True if expert exchange overlaps another micro-batch."""
     return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
 
 
@@ -164,7 +164,7 @@ def exchange_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]
 
 
 def keeps_order(compute_capability: float) -> bool:
-    """Whether an accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
+    """Return True if an accelerator runs kernels in order without CUDA_DEVICE_MAX_CONNECTIONS."""
     # Blackwell's and later: get_device_arch_version in megatron/training/arguments.py.
     return compute_capability >= 10.0
 

@@ -1,4 +1,4 @@
-"""What rules ask about a file: degrees, options, environment, each with one question."""
+"""Queries of rules on a file: degrees, options, environment, one function each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ class MegatronView(ConfigView):
         return self.settings
 
     def has(self, option: str) -> bool:
-        """Whether an option is given with a known value."""
+        """Return True if an option is given with a known value."""
         return given(self.settings, option) is not None
 
     def having(self, *options: str) -> list[str]:
-        """Those of some options that are given with a known value."""
+        """Return those of some options that are given with a known value."""
         return [option for option in options if self.has(option)]
 
     def number(self, option: str) -> int | None:
@@ -110,7 +110,7 @@ class MegatronView(ConfigView):
 
     @property
     def granularity(self) -> str:
-        """What is recomputed: full, selective, or empty: nothing."""
+        """Granularity of recomputation: full, selective, or empty: none."""
         if self.flag("--recompute-activations"):
             return "selective"
         return self.word("--recompute-granularity")
@@ -122,12 +122,12 @@ class MegatronView(ConfigView):
 
     @property
     def dispatcher(self) -> str:
-        """How tokens reach their experts."""
+        """Dispatcher that sends tokens to their experts."""
         return self.word("--moe-token-dispatcher-type", "allgather")
 
     @property
     def is_script(self) -> bool:
-        """Whether the file sets the environment too."""
+        """True if the file sets the environment too."""
         return "script" in self.settings or bool(self.world.environment)
 
     def variable(self, name: str) -> str | None:

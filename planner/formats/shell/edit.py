@@ -138,7 +138,7 @@ def _refused(
 
 
 def _differ(left: Launch, right: Launch, deciding: Container[str]) -> bool:
-    """Whether two launches decide otherwise, or start other numbers of processes."""
+    """Return True if two launches differ in decisions or in numbers of processes."""
     said, counts = [], set[int | None]()
     for command, entries in (left, right):
         options = {each.name: each.texts for each in entries}
@@ -164,7 +164,7 @@ def _applied(text: str, edits: Iterable[Edit]) -> str:
 
 
 def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int) -> bool:
-    """Whether a launch has what is wanted once, and all else as it was."""
+    """Return True if a launch has what is wanted once, and all else as it was."""
     command, after = launch
     found = [each for each in after if each.name in wanted]
     others, old_others = (
@@ -198,7 +198,7 @@ class _Splice:
     wanted: Wanted
     last: str
     uses_origin: bool
-    """Whether a value is changed where it is made, and not where it is used."""
+    """True if a value is changed where it is defined, and not where it is used."""
     spelled: Callable[[str], str]
     """A text as it is written."""
 

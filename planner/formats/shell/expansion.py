@@ -1,4 +1,4 @@
-"""What written words of a script stand for: variables, defaults and sums put in; what tests say.
+"""Expansion of the words of a script: variables, defaults and sums substituted; results of tests.
 
 Every character keeps its place in the file, so that a word can be found and edited where it was
 written. No library does this: bashlex, shlex and those that run a shell give the words alone.
@@ -71,7 +71,7 @@ _OF_SCHEDULERS = re.compile(
 
 @dataclass(kw_only=True)
 class Budget:
-    """How many characters may still be made, by all shells of a script together."""
+    """Number of characters that all shells of a script together may still produce."""
 
     # Of all words together: variables that double themselves end here.
     left: int = 2_000_000
@@ -90,14 +90,14 @@ class Expander:
     source: tuple[Char, ...]
     """The text: a file, or a word that another shell reads."""
     shift: int = 0
-    """From a place in the tree to one in the text."""
+    """Offset from a place in the tree to one in the text."""
     values: dict[str, Value | None] = field(default_factory=dict)
     """None of a variable that is not known any more."""
     arguments: Value | None = None
-    """Of the function that runs; None outside of one."""
+    """Arguments of the function that runs; None outside of one."""
     budget: Budget = field(default_factory=Budget)
     num_shells: int = 0
-    """That hand the text on."""
+    """Number of shells that pass the text on."""
 
     def __post_init__(self) -> None:
         self.text = "".join(char.text for char in self.source)
@@ -127,7 +127,7 @@ class Expander:
         return [Word(chars, site if len(found) == 1 else None) for chars in found]
 
     def joined(self, nodes: "Iterable[Node]", quote: str = _ASSIGNED) -> Word:
-        """What stands behind ``=``: one text, however many words."""
+        """Return what follows ``=``: one text, however many words."""
         chars = (char for node in nodes for char in self._chars(node, quote))
         word = Word(tuple(char or GAP for char in chars))
         self.budget.spend(len(word.chars))
@@ -186,7 +186,7 @@ class Expander:
                 yield from self.source[first:last]
 
     def _made(self, text: str, start: int, end: int, *, is_known: bool = True) -> Iterator[Char]:
-        """What is written in a place and stands for a text."""
+        """Return the characters of a text that replaces what is written in a place."""
         place = self._place(start, end)
         return (Char(each, place, place, is_known) for each in text or [""])
 
@@ -223,7 +223,7 @@ class Expander:
             yield from self._unknown(start, end, f"${{{name}{subscript}}}")
 
     def _held(self, value: Value, every: str, place: Span, quote: str) -> Iterator[Char | None]:
-        """What a variable holds; a text without blanks stands where the variable does."""
+        """Yield the value of a variable; a text without blanks gets the variable's place."""
         for at, word in enumerate(value if every else value[:1]):
             if at:
                 yield GAP if quote == '"' and every.endswith("*]") else None
@@ -243,7 +243,7 @@ class Expander:
         return self.values.get(name)
 
     def holds(self, node: "Node") -> bool | None:
-        """Whether a condition holds; None where that is not known."""
+        """Return True if a condition is true; None if that is not known."""
         parts = [each for each in node.children if each.type != "comment"]
         match node.type, [self.written(each) for each in parts]:
             case (("test_command" | "parenthesized_expression"), ["[" | "[[" | "(", _, _]):
@@ -272,7 +272,7 @@ class Expander:
         return None if word is None or word.unknown else word.text
 
     def _number(self, node: "Node") -> int | None:
-        """What a sum comes to; None where something in it is not known."""
+        """Return the value of a sum; None if something in it is not known."""
         if node.type == "parenthesized_expression":
             return self._number(node.children[1])
         if node.type == "binary_expression" and node.child_count == 3:
@@ -291,7 +291,7 @@ class Expander:
 
 
 def _is_text(value: Value) -> bool:
-    """Whether a variable was set to a text, not to an array of written words."""
+    """Return True if a variable was set to a text, not to an array of written words."""
     return len(value) == 1 and value[0].site is None
 
 

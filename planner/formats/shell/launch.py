@@ -1,4 +1,4 @@
-"""How many processes torchrun and Slurm start, and what torchrun does not know.
+"""Number of processes that torchrun and Slurm start, and what torchrun does not know.
 
 Sources: torch/distributed/run.py, whose parser takes shortened names and ``_`` for ``-``;
 https://slurm.schedmd.com/sbatch.html, options and output environment variables.
@@ -143,7 +143,7 @@ def open_processes(settings: Mapping[str, Located]) -> dict[str, Located]:
 def processes_edit(
     source: SourceText, words: Sequence[Word], num_gpus: int
 ) -> Iterator[tuple[int, int, str]]:
-    """What to write where (start, end, text), so that the launcher starts ``num_gpus`` processes.
+    """Yield edits (start, end, text) after which the launcher starts ``num_gpus`` processes.
 
     Numbers of the whole job change, Slurm's too, never what a node has; numbers that come from
     elsewhere stay. Raises ExpressError where that makes no whole nodes or a number is not in one

@@ -26,7 +26,7 @@ class Entry:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What in the value could not be resolved."""
+        """Parts of the value that could not be resolved."""
         own = self.word.unknown if self.joined is not None else ()
         return (*own, *(name for value in self.values for name in value.unknown))
 
@@ -119,7 +119,7 @@ class WordsReader:
             self.settings[entry.name] = Located(value=found, key=entry.name, line=entry.line)
 
     def note_open(self, entries: Sequence[Entry]) -> None:
-        """What variables leave open, in one note: a script that gets its sizes has many."""
+        """Report what variables leave open in one note: a script given its sizes has many."""
         if not entries:
             return
         first, shown = entries[0], ", ".join(dict.fromkeys(each.name for each in entries[:SHOWN]))
@@ -133,6 +133,6 @@ class WordsReader:
         self.report(first, "unresolved", message, "note")
 
     def take_launcher(self, command: Command, lines: Lines) -> dict[str, Located]:
-        """What the launcher's own words say, and the first that it does not know."""
+        """Return the settings of the launcher's words; report the first that is not known."""
         self.findings += torchrun_findings(command.launcher, lines, self.path, self.format)
         return launcher_settings(command.launcher, lines)

@@ -36,12 +36,12 @@ _NO_WORDS = re.compile(r"\$\((?:[^()]|\([^()]*+\))*+\)|([;&|<>()])")
 
 @dataclass(kw_only=True)
 class Script(Expander):
-    """What a script has done so far."""
+    """State of a script up to the present command."""
 
     commands: list[Command] = field(default_factory=list)
     exported: dict[str, None] = field(default_factory=dict)
     functions: "dict[str, tuple[tuple[Char, ...], Node]]" = field(default_factory=dict)
-    """By name the text that defines them, and their body."""
+    """Text that defines each function, and its body, by name."""
     outer: tuple[Word, ...] = ()
     assigned: dict[str, None] = field(default_factory=dict)
     """Variables that the branch sets which is run."""
@@ -187,7 +187,7 @@ class Script(Expander):
             self._set(own, value)
 
     def _assigned(self, node: "Node") -> Value | None:
-        """What a variable is set to; None where only a part of it is."""
+        """Return the value that a variable is set to; None if only a part of it is set."""
         target, sign, *written = node.children
         if target.type == "subscript":
             return None
@@ -323,7 +323,7 @@ def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
 
 
 def _agreed(name: str, found: list[Value | None]) -> Value | None:
-    """What is held whichever branch ran; where branches differ it is not known."""
+    """Return the value common to all branches; where branches differ it is not known."""
     by_text = {" ".join(word.text for word in each or ()).strip(): each for each in found}
     given = [each for text, each in by_text.items() if text]
     if len(given) < 2:

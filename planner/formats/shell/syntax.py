@@ -103,7 +103,7 @@ def _nodes(text: str) -> Iterator["Node"]:
 
 
 def branches_in(text: str) -> tuple[Span, ...]:
-    """What need not run, or not once: branches, loops, and what stands behind ``&&`` and ``||``.
+    """Return what runs never or more than once: branches, loops, what follows ``&&`` and ``||``.
 
     Raises what :func:`parsed` does.
     """
@@ -114,7 +114,7 @@ def branches_in(text: str) -> tuple[Span, ...]:
 
 
 def branch_places(text: str) -> list[int]:
-    """Where a script goes on with another branch: what stands on both sides is never run twice."""
+    """Return where another branch begins: no run takes what is before and after it."""
     turns = ("else", "elif", ";;", ";&", ";;&")
     try:
         return [node.start_byte for node in _nodes(text) if node.type in turns]

@@ -16,9 +16,9 @@ class Char(NamedTuple):
 
     text: str
     place: Span
-    """Where it stands in the file; of a variable's value without blanks, the variable."""
+    """Place in the file; for a variable's value without blanks, that of the variable."""
     origin: Span
-    """Where it is made: of a variable's value, in the word that assigns it."""
+    """Place where it is defined: for a variable's value, in the word that assigns it."""
     is_known: bool = True
     """False in what could not be resolved: that stands as it is written, and is never split."""
 
@@ -38,23 +38,23 @@ class Word:
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """What in it could not be resolved, as written."""
+        """Parts that could not be resolved, as written."""
         runs = groupby(self.chars, key=lambda char: (char.is_known, char.place))
         return tuple("".join(char.text for char in run) for (known, _), run in runs if not known)
 
     @property
     def origin(self) -> Span | None:
-        """Where the text is made, without its quotes; None where it is not in one piece."""
+        """Place where the text is defined, without its quotes; None if it is not in one piece."""
         return in_one_piece(char.origin for char in self.chars)
 
     @property
     def place(self) -> Span | None:
-        """What to replace in the file to change this word; None where it is not in one piece."""
+        """Place to edit in the file to change this word; None if it is not in one piece."""
         return self.site or in_one_piece(char.place for char in self.chars)
 
     @property
     def start(self) -> int:
-        """Where it begins in the file."""
+        """Position in the file where the word begins."""
         return self.site[0] if self.site else min((c.place[0] for c in self.chars), default=0)
 
     @property
@@ -114,26 +114,26 @@ class Command:
     environment: Mapping[str, Word] = field(default_factory=dict)
     """Variables set for it alone, and those that its shell exports."""
     is_list: bool = False
-    """Whether the file holds words alone, and no commands."""
+    """True if the file consists of words alone, and no commands."""
     is_kept: bool = False
-    """Whether a variable holds the command line and nothing seems to run it."""
+    """True if a variable contains the command line and nothing seems to run it."""
     end: int | None = None
     """Behind its last written word; None where that stands for the words of several commands."""
 
     @property
     def start(self) -> int:
-        """Where the program stands in the file, or the words."""
+        """Position of the program in the file, or of the words."""
         return min((word.start for word in (self.program, *self.words) if word), default=0)
 
     def behind(self, at: int) -> "Command":
-        """What the program gets that is the word of so many before it."""
+        """Return the command whose program is the word at this index, with the words after it."""
         words = self.words
         launcher = (*self.launcher, *words[:at])
         return replace(self, words=words[at + 1 :], launcher=launcher, program=words[at])
 
 
 class Lines:
-    """Where the lines of a text begin."""
+    """Starts of the lines of a text."""
 
     def __init__(self, text: str) -> None:
         self.starts = [0, *(found.end() for found in re.finditer("\n", text))]

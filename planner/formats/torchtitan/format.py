@@ -51,16 +51,16 @@ LEFT_OPEN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Where the model's sizes come from."""
+    """Source of the model's sizes."""
 
     module: str
     config: str
     text: str = ""
-    """Of the module, where torchtitan has no config."""
+    """Text of the module, where torchtitan has no config."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the user fills in for it."""
+    """Variables that the user fills in for it."""
     left_open: Mapping[str, str] = field(default_factory=lambda: LEFT_OPEN)
-    """What neither it nor the words of a plan say of a training."""
+    """Properties of a training that neither it nor the words of a plan state."""
 
 
 def chosen_config(context: Context) -> Chosen | None:
@@ -107,7 +107,7 @@ def chosen_config(context: Context) -> Chosen | None:
 
 
 def unlike_configs(context: Context) -> Iterator[str]:
-    """Why no config can be chosen."""
+    """Yield why no config can be chosen."""
     model, precision, length = context.model, context.job.precision, context.job.seq_len
     named, has_config = _named(context), precision in ("bf16", "mxfp8")
     most = named.max_seq_len if named else length
@@ -155,7 +155,7 @@ def _named(context: Context) -> Config | None:
 
 
 def _foreign_parts(model: ModelSpec) -> Iterator[str]:
-    """What the written module cannot build: it makes Llama- and Qwen-like decoders."""
+    """Return what the written module cannot build: it makes Llama- and Qwen-like decoders."""
     moe, biases = model.moe, {name for name, has in vars(model.biases).items() if has}
     has_other_norms = model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm
     is_other_mlp = not model.gated_mlp or model.activation not in ("silu", "swiglu")
@@ -228,7 +228,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What no words can say whatever the layout: profile, optimizer, modules, the model."""
+    """Yield what no words express whatever the layout: profile, optimizer, modules, the model."""
     yield from unlike_software(context)
     if chosen_config(context) is None:
         yield from unlike_configs(context)

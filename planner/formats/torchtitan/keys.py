@@ -1,4 +1,4 @@
-"""What torchtitan knows: its options with their types, its configs with models and defaults.
+"""Options of torchtitan with their types, its configs with models and defaults.
 
 ``schema.json`` and ``configs.json`` are made from torchtitan's own classes by
 ``scripts/torchtitan_keys``.
@@ -59,7 +59,7 @@ class Config:
     name: str
     is_known: bool
     defaults: Mapping[str, Any]
-    """Of every deciding key."""
+    """Default of every deciding key."""
     precision: str = "bf16"
     model: Mapping[str, Any] = field(default_factory=dict)
     """Shape by the names of ModelSpec; empty: not known."""
@@ -84,7 +84,7 @@ def options() -> Mapping[str, Schema]:
 
 
 def option_of(key: str) -> Schema | None:
-    """What is known of a key; numbered groups count as one."""
+    """Return the schema of a key, if it is known; numbered groups count as one."""
     return options().get(re.sub(r"\.\d+\.", ".N.", key))
 
 
@@ -146,7 +146,7 @@ def value_of(entry: Schema, texts: list[str], *, is_negated: bool) -> Any:  # no
 
 
 def takes_several(entry: Schema) -> bool:
-    """Whether an option takes all words up to the next one."""
+    """Return True if an option takes all words up to the next one."""
     return "array" in entry.get("type", ()) and "items" in entry["items"]
 
 

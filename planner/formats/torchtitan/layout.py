@@ -1,4 +1,4 @@
-"""How a pipeline stands in the words: schedules, model parts, which layers a stage holds.
+"""Pipeline in torchtitan's words: schedules, model parts, layers of each stage.
 
 Sources: torchtitan/distributed/pipeline_parallel.py, torch/distributed/pipelining/schedules.py.
 """
@@ -67,7 +67,7 @@ def per_rank(counts: Sequence[int], pp: int, schedule: str) -> tuple[int, ...]:
 def num_parts(
     num_layers: int, pp: int, schedule: str, per_part: int | None, first: int, last: int
 ) -> int:
-    """How many model parts torchtitan makes where they are not listed."""
+    """Return the number of model parts torchtitan makes where they are not listed."""
     if per_part:
         return -(-(num_layers + first + last) // per_part)
     return pp if schedule in SINGLE else 2 * pp
@@ -107,7 +107,7 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def of_pipeline(settings: Settings) -> Decided:
-    """What settings decide of schedule, chunks and layers."""
+    """Yield the decisions of settings on schedule, chunks and layers."""
     pp, num_layers = option.degree(settings, "pp"), config_of(settings).model.get("num_layers", 0)
     if pp == 1 and num_layers:
         yield "layers_per_stage", "config", (num_layers,)
@@ -131,7 +131,7 @@ def of_pipeline(settings: Settings) -> Decided:
 
 
 def splits_backward(schedule: str) -> bool:
-    """Whether torch runs a schedule without compiled blocks only."""
+    """Return True if torch runs a schedule only without compiled blocks."""
     return schedule.startswith(("zb", "dualpipe"))
 
 

@@ -1,4 +1,4 @@
-"""How the decisions of a plan stand in torchtitan's words: a row each, with keys and refusals."""
+"""Decisions of a plan in torchtitan's words: a row each, with keys and refusals."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -131,7 +131,7 @@ def _optimizer(settings: Settings) -> str:
 
 
 def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str]:
-    """Why the words are not for a plan's profile, or cannot choose its optimizer."""
+    """Return why the words do not fit a plan's profile, or cannot choose its optimizer."""
     traits, optimizer = context.traits, context.traits.optimizer.name
     is_other = traits.name != NAME or traits.profile not in MODULE_SETS
     profiles, optimizers = " and ".join(MODULE_SETS), ", ".join(IMPLEMENTATIONS)
@@ -197,7 +197,7 @@ def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
 
 
 def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> Iterator[str]:
-    """Why the selective policy does not repeat what the plan repeats."""
+    """Yield why the selective policy does not repeat what the plan repeats."""
     repeated = modules or context.traits.recompute.selected
     allowed = MODULE_SETS.get(context.traits.profile, "")
     if allowed and repeated != (allowed,):

@@ -29,7 +29,7 @@ RELEASE = "release"
 
 
 def is_old(text: str) -> bool:
-    """Whether a file is such a TOML file, by sections that all of them have."""
+    """Return True if a file is such a TOML file, by sections that all of them have."""
     names = {match[1] for match in re.finditer(r"(?m)^\[(\w+)\]\s*(?:#.*)?$", text)}
     return names >= {"model", "training"} and bool(names & {"job", "parallelism"})
 
@@ -58,7 +58,7 @@ def read_dumped(path: str, data: Mapping[str, Any], line: int) -> ParsedConfig:
 
 
 def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
-    """What settings of such a file decide; ``lines`` holds their places by ``section.key``."""
+    """Return the decisions of such a file; ``lines`` has their places by ``section.key``."""
     given = {
         f"{section}.{name}": Located(
             value=value, key=f"{section}.{name}", line=lines[f"{section}.{name}"]

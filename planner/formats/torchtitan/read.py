@@ -80,17 +80,17 @@ def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
 
 
 def _is_option(text: str) -> bool:
-    """Whether a word is an option, or the one that chooses a policy."""
+    """Return True if a word is an option, or the one that chooses a policy."""
     return text.startswith("--") or _POLICY_WORD.fullmatch(text) is not None
 
 
 def _is_wrapped(found: Command) -> bool:
-    """Whether the program is torchtitan's script, which takes variables."""
+    """Return True if the program is torchtitan's script, which takes variables."""
     return found.program is not None and found.program.text.endswith("run_train.sh")
 
 
 def entries_in(source: SourceText) -> Launches:
-    """What a file hands on, with the options in it, by torchtitan's names; raises InputError."""
+    """Return the launches in a file, with options by torchtitan's names; raises InputError."""
     (chosen, found), lines = arguments_in(source), Lines(source.text)
 
     def launch(each: Command) -> Launch:
@@ -132,7 +132,7 @@ def _key(name: str) -> tuple[str, bool]:
 
 
 def recognise(source: SourceText) -> bool:
-    """Whether a file starts torchtitan or holds its words: a module, a config, its options."""
+    """Return True if a file starts torchtitan or has its words: a module, a config, its options."""
     text = source.text
     if is_old(text):
         return True
@@ -191,7 +191,7 @@ def read(source: SourceText) -> ParsedConfig:
 
 
 def _processes(found: Command, lines: Lines) -> dict[str, Located]:
-    """What torchtitan's script takes for the processes of a node."""
+    """Return what torchtitan's script takes for the processes of a node."""
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
     number = found.environment[PROCESSES]

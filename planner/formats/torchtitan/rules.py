@@ -78,7 +78,7 @@ class TorchtitanView(ConfigView):
 
     @property
     def compiles_blocks(self) -> bool:
-        """Whether torch.compile takes the blocks."""
+        """True if torch.compile compiles the blocks."""
         return bool(self[key.COMPILE]) and "model" in self[key.COMPONENTS]
 
     @property
@@ -109,7 +109,7 @@ class TorchtitanView(ConfigView):
 
     @property
     def micro_batches(self) -> int:
-        """Of one step of the pipeline; 0 where the batch is not divided."""
+        """Micro-batches of one step of the pipeline; 0 if the batch is not divided."""
         size, local = self[key.MICRO_BATCH], self[key.LOCAL_BATCH]
         return int(local // size) if size > 0 and local % size == 0 else 0
 
@@ -120,7 +120,7 @@ class TorchtitanView(ConfigView):
 
 
 def of_release(settings: Settings, world: CheckContext) -> TorchtitanView | None:
-    """What rules ask of a file of this release; None for older ones."""
+    """Return the view of a file of this release for rules; None for older ones."""
     return None if RELEASE in settings else TorchtitanView(settings=filled(settings), world=world)
 
 

@@ -60,7 +60,7 @@ _TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
 
 
 def is_json(source: SourceText) -> bool:
-    """Whether a text is an object of JSON."""
+    """Return True if a text is a JSON object."""
     return source.text.lstrip().startswith("{")
 
 
@@ -155,7 +155,7 @@ def read(source: SourceText) -> ParsedConfig:
 
 
 def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
-    """With the mesh that ParallelismConfig reads from the environment."""
+    """Return the reading with the mesh that ParallelismConfig reads from the environment."""
     sizes = {
         f"{keys.MESH}.{name.removeprefix(VARIABLE).lower()}": replace(each, value=int(each.value))
         for name, each in environment.items()

@@ -31,7 +31,7 @@ WHOLE = (
 
 
 def schema() -> Schema:
-    """Of a file; ``prefix`` is what the keys of fsdp_config may be written with."""
+    """Return the schema of a file; keys of fsdp_config may be written with ``prefix``."""
     return load_schema(__package__)
 
 
@@ -42,7 +42,7 @@ def known() -> Mapping[str, Schema]:
 
 
 def optimizers() -> tuple[str, ...]:
-    """What ``optim`` may be."""
+    """Return the values that ``optim`` may have."""
     return tuple(schema()["$defs"]["optim"]["enum"])
 
 

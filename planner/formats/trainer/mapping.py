@@ -1,4 +1,4 @@
-"""How a plan's decisions stand in TrainingArguments: FSDP2, whole replicas, or DeepSpeed."""
+"""Decisions of a plan in TrainingArguments: FSDP2, whole replicas, or DeepSpeed."""
 
 from collections.abc import Iterator, Mapping
 
@@ -69,7 +69,7 @@ SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
 
 
 def problems(context: Context) -> Iterator[str]:
-    """What the arguments cannot say whatever the layout: precision, optimizer, profile."""
+    """Yield what no argument can express whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
     yield from unnamed_targets(context)
     yield from wrong_precision(context, ("bf16", "fp16", *FULL_PRECISIONS))
@@ -130,13 +130,13 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
 
 
 def _sharding(settings: Settings) -> object:
-    """Whether FSDP is on; options of its old form that FSDP2 does not have are none of a plan's."""
+    """Return the old options that FSDP2 and plans do not have, or else True if FSDP is on."""
     strange = [each for each in keys.options(settings) if each not in keys.FSDP2_OPTIONS]
     return tuple(strange) or keys.is_on(settings, keys.FSDP)
 
 
 def _off(key: str) -> KeyMapping:
-    """What would shard otherwise."""
+    """Return the row of a key that would shard otherwise."""
     of = derived("_other", key, lambda settings: keys.is_on(settings, key))
     return KeyMapping(names=("_other",), keys=(key,), of=of)
 
@@ -149,7 +149,7 @@ def _reshards(settings: Settings) -> int:
 
 
 def _of_stage(settings: Settings) -> Decided:
-    """Of a mapping; a file named here is read by itself."""
+    """Yield the ZeRO stage of a mapping; a file named here is read by itself."""
     is_own = isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings
     stage = whole(settings, keys.STAGE, 0) if is_own else None
     yield "zero_stage", keys.STAGE if is_own else keys.DEEPSPEED, stage
@@ -355,7 +355,7 @@ SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 
 
 def section_of(settings: Settings) -> Section:
-    """What shards: DeepSpeed where both are given."""
+    """Return the section that shards: DeepSpeed if both are given."""
     if keys.is_on(settings, keys.DEEPSPEED):
         return DEEPSPEED
     return FSDP if keys.is_on(settings, keys.FSDP) else REPLICATED

@@ -135,7 +135,7 @@ def checkpointing_by_its_new_name(file: TrainerView) -> bool:
     says="given a mapping; PARALLELISM_CONFIG_*_SIZE in the environment, or code",
 )
 def mesh_is_no_mapping(file: TrainerView) -> bool:
-    """From JSON the mesh arrives as a plain mapping, which Accelerator cannot use."""
+    """The mesh arrives from JSON as a plain mapping, which Accelerator cannot use."""
     return file[keys.MESH] is not None
 
 
@@ -224,7 +224,7 @@ def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     says="given false, the accelerators are processors; true",
 )
 def processors_are_asked_for(file: TrainerView) -> bool:
-    """Where the accelerators are processors, each trains alone unless Trainer is told."""
+    """Accelerators that are processors each train alone unless use_cpu is set."""
     return file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
 
 
@@ -233,7 +233,7 @@ def processors_are_asked_for(file: TrainerView) -> bool:
     says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
 )
 def processors_hold_whole_replicas(file: TrainerView) -> list[str]:
-    """On processors neither FSDP nor DeepSpeed shards, whatever the file says."""
+    """Neither FSDP nor DeepSpeed shards on processors, whatever the file says."""
     both = (keys.FSDP, keys.DEEPSPEED) if file.flag(keys.ON_PROCESSOR) else ()
     return [key for key in both if keys.is_on(file.settings, key)]
 
