@@ -10,6 +10,7 @@ import numpy as np
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.cost import CollectiveCost, busbw_factor
 from planner.collectives.gradients import (
+    asynchronous_iteration_s,
     exposed_by_priority_s,
     exposed_in_order_s,
     int8_all_gather,
@@ -232,6 +233,11 @@ def _ways(
         cost = parameter_server_all_reduce(size, ranks, link, question.servers)
         note = "the same sums: all push before any pulls"
         yield _way(f"parameter server, {question.servers} servers", cost, note, changes=False)
+        if math.isfinite(question.backward_s):
+            whole_s = float(asynchronous_iteration_s(question.backward_s, cost.time_s))
+            note = f"changes training: gradients meet weights {ranks - 1} updates younger"
+            way = _way("the same, asynchronous", cost, note, changes=True)
+            yield replace(way, exposed_s=whole_s - question.backward_s)
     if question.compress == "topk":
         cost = top_k_all_gather(size, ranks, link, question.density)
         note = "changes training: the other gradients wait for a later iteration"

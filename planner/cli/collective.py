@@ -40,7 +40,7 @@ def collective(
     backward_s: Annotated[
         float | None,
         typer.Option(
-            "--backward-s", min=0.0, help="Seconds of backward beside buckets [long enough]."
+            "--backward-s", min=0.0, help="Seconds of computation beside buckets or servers."
         ),
     ] = None,
     compress: Annotated[
@@ -69,8 +69,10 @@ def collective(
     ways |= _compression(problems, compress)
     if kind != "all-reduce" and (server or buckets or compress):
         problems.add("COLLECTIVE", "buckets, compression and servers are of an all-reduce")
-    if buckets is None and (priority or backward_s is not None):
-        problems.add("--priority" if priority else "--backward-s", "needs --buckets")
+    if buckets is None and priority:
+        problems.add("--priority", "needs --buckets")
+    if buckets is None and server is None and backward_s is not None:
+        problems.add("--backward-s", "needs --buckets or --server")
     num_bytes = problems.parsed("SIZE", size, parse_bytes)
     machines = problems.read(lambda: load_cluster(cluster))
     # Given with commas; none stands for all that can do it.

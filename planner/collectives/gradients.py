@@ -32,6 +32,17 @@ def parameter_server_all_reduce(
     )
 
 
+def asynchronous_iteration_s(compute_s: Number, server_s: Number) -> Array:
+    """``max(compute, push and pull)``: a worker that waits for no other worker.
+
+    ``server_s`` is :func:`parameter_server_all_reduce`. Its gradients meet weights that are n - 1
+    updates younger in the mean. Source: Li et al. 2014; Dean et al. 2012, section 4.1 (recalled).
+    Excludes adding up inside a node first, the servers' own work, and what staleness costs in
+    iterations.
+    """
+    return np.maximum(compute_s, server_s)
+
+
 def exposed_in_order_s(
     reduce_s: Number, backward_s: Number, last_fraction: Number, interference: float = 0.0
 ) -> Array:

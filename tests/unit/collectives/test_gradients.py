@@ -6,6 +6,7 @@ import pytest
 from planner.collectives.cost import Link
 from planner.collectives.flat import ring_all_reduce
 from planner.collectives.gradients import (
+    asynchronous_iteration_s,
     exposed_by_priority_s,
     exposed_in_order_s,
     int8_all_gather,
@@ -25,6 +26,11 @@ def test_parameter_servers_by_hand() -> None:
     # 4 servers take 1 S each; 16 are idle behind the workers' own links.
     assert parameter_server_all_reduce(MB, 4, LINK, 4).time_s == pytest.approx(30e-6)
     assert parameter_server_all_reduce(MB, 4, LINK, 16).time_s == pytest.approx(30e-6)
+
+
+def test_an_asynchronous_worker_takes_the_longer_of_both() -> None:
+    assert asynchronous_iteration_s(0.3, 0.1) == 0.3
+    assert asynchronous_iteration_s(0.3, 0.4) == 0.4
 
 
 def test_priority_widens_the_window_by_the_next_forward() -> None:
