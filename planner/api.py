@@ -43,7 +43,7 @@ class Planned:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What was assumed."""
+        """Notes on what was assumed."""
         return self.answer.notes
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Planned:
         return plan_text(chosen, model=self.model, cluster=self.cluster)
 
     def __repr__(self) -> str:
-        """What to run, in a line."""
+        """Return the layout to run, in one line."""
         found, layout = self.best.estimate, short_layout(self.best.strategy)
         return (
             f"<{self.model} on {self.cluster}: {layout}; {found.iter_time_s:.3g} s an iteration, "

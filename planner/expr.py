@@ -17,7 +17,7 @@ from planner.spelling import did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """What expressions of one kind are made of, beside names and constants."""
+    """Elements of expressions of one kind, besides names and constants."""
 
     # By the class of ast's operator; those of `and` and `or` get an iterator over the values, so
     # that they need not compute all of them.
@@ -28,7 +28,7 @@ class Language:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def allows(self, node: ast.expr) -> bool:
-        """Whether a node may be part of an expression, whatever it holds."""
+        """Return True if a node may be part of an expression, whatever its contents."""
         match node:
             case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.BoolOp(op=op):
                 return type(op) in self.operations

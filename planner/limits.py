@@ -1,4 +1,4 @@
-"""How large counts, texts and files may be, what a name may hold, and how a text is shown.
+"""Limits of counts, texts and files, of what a name may contain, and of how a text is shown.
 
 One table for every reader. What is larger than a limit is a mistake, or was written to do harm.
 """

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class NoteKind(StrEnum):
-    """What a note tells of."""
+    """Subject of a note."""
 
     default = "default"  # a value that nobody gave
     assumed = "assumed"  # the same, in a sentence of its own
@@ -35,7 +35,7 @@ class Note:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it tells of a default, and nothing else."""
+        """True if the note is about a default, and nothing else."""
         return self.kind in (NoteKind.default, NoteKind.assumed, NoteKind.margin)
 
     def __str__(self) -> str:

@@ -46,7 +46,7 @@ class Figure:
 
     @property
     def is_known(self) -> bool:
-        """Whether the catalog has a figure of it."""
+        """True if the catalog has a figure of it."""
         return self.catalog is not None and self.basis != "none"
 
     @property

@@ -27,7 +27,7 @@ FIRST_DAMPING, DAMPING_FACTOR, MOST_DAMPING = 1e-3, 10.0, 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class OwnErrors:
-    """How far the model is from one file, before and after."""
+    """Error of the model on one file, before and after."""
 
     path: str
     kind: str
@@ -38,7 +38,7 @@ class OwnErrors:
 
     @property
     def is_strange(self) -> bool:
-        """So far from the catalog's machine that it may be another one's."""
+        """True if so far from the catalog's machine that it may be a different one."""
         return self.kind in RATES and not 1.0 / STRANGE < self.ratio < STRANGE
 
 
@@ -112,7 +112,7 @@ def _errors(
 
 
 def _slopes(errors: Callable[[Array], Array], theta: Array, step: float) -> Array:
-    """By how much errors follow each figure, in logarithms."""
+    """Return the derivatives of the errors by each figure, in logarithms."""
     here = errors(theta)
     moved = [errors(theta + axis) for axis in step * np.eye(len(theta))]
     return np.stack([(each - here) / step for each in moved], axis=1)
@@ -121,7 +121,7 @@ def _slopes(errors: Callable[[Array], Array], theta: Array, step: float) -> Arra
 def own_errors(
     base: Base, points: Sequence[Point], theta: Mapping[str, float]
 ) -> tuple[OwnErrors, ...]:
-    """How far the model is from each file, kind by kind; ``theta``: logarithms of new over old."""
+    """Return the model's error on each file, by kind; ``theta``: logarithms of new over old."""
     errors = _errors(base.cluster, points, list(theta))
     ratios = np.exp(errors(np.zeros(len(theta))))
     before = np.abs(ratios - 1.0)
@@ -181,7 +181,7 @@ def fit_formula(
 
 
 def _solve(rows: Callable[[Array], Array], theta: Array) -> Array:
-    """Where the sum of the squares of rows is least, by steps that are damped while they fail."""
+    """Return the point of the least sum of squared rows, by steps damped while they fail."""
     damping, left = FIRST_DAMPING, rows(theta)
     for _ in range(60):
         slopes = _slopes(rows, theta, FORMULA_STEP)

@@ -221,7 +221,7 @@ def _one_pass(
 
 
 def _host(table: Table) -> list[Figure]:
-    """What Adam moves in host memory, by a thread and by all ranks; the links to the device."""
+    """Return the host figures: memory rate of Adam, per thread and of all ranks; device links."""
     machine, adam = table.machine, table.of("host_adam")[0]
     moved = HOST_ADAM_BYTES * adam.params / adam.time_s / GB
     by_all = f"Adam of all ranks, taken as {FUSED_HOST_FRACTION} of it"

@@ -79,7 +79,7 @@ class World:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether kernels run beside the host."""
+        """True if kernels run on a device besides the host."""
         return self.machine.device != "cpu"
 
     def synchronize(self) -> None:
@@ -206,7 +206,7 @@ def _once(task: Task, action: Action, world: World, inner: int) -> float:
 
 
 def measure(world: World, progress: Progress) -> Table:
-    """What this machine takes for each kind of work; the same table on every rank."""
+    """Return the time of each kind of work on this machine; the same table on every rank."""
     # random operands: products of zeros draw less power and run faster
     torch.manual_seed(world.rank)
     rows = rows_of(list(all_tasks(world)), world, progress)
@@ -410,7 +410,7 @@ def _collective(
 
 
 def _message(world: World, peer: int, num_bytes: int) -> Action:
-    """From the first rank to ``peer`` and back."""
+    """Return the action that sends from the first rank to ``peer`` and back."""
     vector = torch.zeros(num_bytes // 4, device=world.device)
     other = peer if world.rank == 0 else 0
     steps: list[Action] = [

@@ -50,7 +50,7 @@ FUSED_HOST_FRACTION = 0.45
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a measurement stands."""
+    """File and line of a measurement."""
 
     path: str
     line: int

@@ -334,7 +334,7 @@ def _items(value: object) -> Sequence[Any]:
 
 
 def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """What jobs that ran together read, and wrote: sequential, and past the page cache."""
+    """Yield the rates of jobs that ran together: sequential, and past the page cache."""
     data, rates = load_json(path), defaultdict[tuple[str, str], float](float)
     for at, job in enumerate(map(_mapping, _items(data.get("jobs")))):
         options = {**_mapping(data.get("global options")), **_mapping(job.get("job options"))}

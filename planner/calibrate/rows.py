@@ -1,4 +1,4 @@
-"""What ``planner calibrate --measure`` found: a machine and rows, as a CSV that people can read.
+"""Result of ``planner calibrate --measure``: a machine and rows, as a CSV that people can read.
 
 Lines of ``# key: value`` say what the machine is, then follow a header and one row per measurement.
 """
@@ -73,18 +73,18 @@ class Measured:
 
     @property
     def bytes_per_s(self) -> float:
-        """Of all that is counted in ``num_bytes``."""
+        """Bytes per second of all that is counted in ``num_bytes``."""
         return self.num_bytes / self.time_s
 
     @property
     def flops_per_s(self) -> float:
-        """Of a product."""
+        """FLOP/s of a GEMM."""
         return 2.0 * self.m * self.n * self.k / self.time_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was measured on: one process per accelerator."""
+    """The measured machine: one process per accelerator."""
 
     date: str
     device: Literal["cpu", "cuda", "rocm"]
@@ -171,7 +171,7 @@ def read_table(path: str, text: str) -> Table:
 
 
 def _problem(path: str, lines: Sequence[int], details: ErrorDetails) -> Problem:
-    """What is wrong with a field of the machine, or of the row that its number leads to."""
+    """Return the problem with a field of the machine, or of the row that its number points to."""
     *row, name = details["loc"]
     if not row:
         return Problem(where=path, key=f"# {name}", message=message_of(details))

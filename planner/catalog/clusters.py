@@ -172,7 +172,7 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
 
 
 def _smallest(argument: str) -> tuple[str, ClusterSpec]:
-    """What an argument names, without a count, and one of it; of a file, what that states."""
+    """Return what an argument names, without a count, and one of it; of a file, its cluster."""
     if is_path(argument):
         return argument, load_cluster(argument)
     meant = normalised_machine(argument)
@@ -195,7 +195,7 @@ def largest_cluster_of(argument: str, most: int) -> ClusterSpec:
 
 
 def is_counted(argument: str) -> bool:
-    """Whether an argument is so many of something, such as ``16xdgx-h100``."""
+    """Return True if an argument has a count, such as ``16xdgx-h100``."""
     return _COUNTED.match(argument) is not None
 
 
@@ -308,7 +308,7 @@ def cluster_of_data(
 
 
 def _name(raw: Mapping[str, Any], section: str, path: Path) -> str:
-    """What a section is called: the accelerator as its node calls it, a node as the cluster."""
+    """Return the name of a section: the accelerator as its node calls it, a node as the cluster."""
     node = raw.get("node")
     named = node.get("accelerator") if isinstance(node, dict) and section == "accelerator" else None
     return name_of(str(named or raw.get("name") or path.stem))

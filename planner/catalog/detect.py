@@ -32,7 +32,7 @@ from planner.spelling import nearest
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What the user decides where sources leave it open; empty: take what was seen."""
+    """The user's decisions where sources leave something open; empty: take what was seen."""
 
     accelerator: str = ""
     partition: str = ""
@@ -137,7 +137,7 @@ def accelerator_of(gpu: str) -> str | None:
 
 
 def may_mean(gpu: str, accelerator: str) -> bool:
-    """Whether a name is that of an accelerator or a part of it, as ``a100`` of ``a100-sxm-40``."""
+    """Return True if a name is an accelerator or a part of one, as ``a100`` of ``a100-sxm-40``."""
     words = _words(gpu)
     return accelerator_of(gpu) == accelerator or (bool(words) and words <= _words(accelerator))
 
@@ -365,7 +365,7 @@ def _gib(mib: float | None) -> str:
 def _kept(
     observations: Sequence[Observation], node: NodeFile, overridden: Mapping[str, float]
 ) -> Iterator[str]:
-    """What nothing told."""
+    """Yield the figures that no source reported."""
     if not _first(observations, "num_gpus"):
         yield f"{node.accelerators_per_node.value} GPUs per node"
     if not _first(observations, "memory_mib"):

@@ -70,7 +70,7 @@ class Strict(BaseModel):
 
 
 class Stated(Strict):
-    """How something is known and where from."""
+    """Basis and source of a stated value."""
 
     basis: Basis
     source: str
@@ -108,7 +108,7 @@ class Flag(Stated):
 
 
 class Source(Strict):
-    """Where figures come from: a file of a repository, a package, a page, or a note."""
+    """Source of figures: a file of a repository, a package, a page, or a note."""
 
     repository: str | None = None
     package: str | None = None

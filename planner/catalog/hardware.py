@@ -98,7 +98,7 @@ def detection_rules() -> DetectionFile:
 
 
 def is_path(argument: str | Path) -> bool:
-    """Whether an argument names a file rather than an entry of the catalog."""
+    """Return True if an argument names a file rather than an entry of the catalog."""
     if isinstance(argument, Path):
         return True
     return "/" in argument or "\\" in argument or argument.endswith((".yaml", ".yml"))

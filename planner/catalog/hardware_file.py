@@ -20,7 +20,7 @@ Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 
 
 class HardwareFile(Strict):
-    """What all three kinds share: a title, remarks, and the sources of the figures."""
+    """Fields that all three kinds share: a title, remarks, and the sources of the figures."""
 
     title: str
     note: str = ""
@@ -159,7 +159,7 @@ class ScaleUpSection(Strict):
 
 
 class PriceSection(Strict):
-    """What the node costs, from whom and when."""
+    """Price of the node, its provider and its date."""
 
     usd_per_hour: Figure
     provider: str

@@ -47,7 +47,7 @@ def normalised_machine(argument: str) -> str:
 
 
 def _is_counted(text: str) -> bool:
-    """Whether it is ``NxNAME`` already, by a name or an alias."""
+    """Return True if the text is ``NxNAME`` already, by a name or an alias."""
     match = _USUAL.match(text)
     name = match[2] if match else ""
     return any(resolve_alias(kind, name) in list_names(kind) for kind in _KINDS if name)
@@ -63,7 +63,7 @@ def _known(name: str) -> tuple[Kind, str] | None:
 
 @cache
 def _spellings() -> Mapping[str, tuple[Kind, str]]:
-    """What every plain spelling means, but for those that could mean two things."""
+    """Return the meaning of every plain spelling, except those that are ambiguous."""
     found: dict[str, set[tuple[Kind, str]]] = {}
     for kind in _KINDS:
         for name in list_names(kind):

@@ -25,7 +25,7 @@ Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick
 
 
 class BiasesSection(Strict):
-    """Which linear layers carry a bias, and whether a layernorm has a shift."""
+    """Linear layers that carry a bias, and whether a layernorm has a shift."""
 
     qkv: bool = False
     attention_output: bool = False
@@ -35,7 +35,7 @@ class BiasesSection(Strict):
 
 
 class RouterSection(Strict):
-    """How experts are scored and chosen."""
+    """Scoring and choice of experts."""
 
     score: Literal["softmax", "sigmoid"] = "softmax"
     normalises: bool = True
@@ -100,7 +100,7 @@ class ExtraParams(Strict):
 
 
 class Provenance(Strict):
-    """How the figures of the file are known."""
+    """Basis of the figures of the file."""
 
     basis: Literal["read", "recalled", "mixed"]
     note: str = ""

@@ -19,7 +19,7 @@ def refused(key: str, what: str, given: object, allowed: object, where: str = ""
 
 
 class Rule(NamedTuple):
-    """What is wrong with a key when an expression over the file's keys is true."""
+    """Problem with a key if an expression over the file's keys is true."""
 
     key: str
     when: str

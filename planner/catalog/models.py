@@ -168,7 +168,7 @@ def given_path(argument: str | Path) -> Path:
 
 
 def is_model_file(argument: str | Path) -> bool:
-    """Whether a model argument means a file or a folder; names of the catalog come first."""
+    """Return True if a model argument is a file or a folder; names of the catalog come first."""
     if isinstance(argument, Path):
         return True
     if meant_name(argument):
@@ -178,7 +178,7 @@ def is_model_file(argument: str | Path) -> bool:
 
 
 def _is_hub_name(argument: str) -> bool:
-    """Whether it reads as ``name`` or ``owner/name``, not as a path."""
+    """Return True if it reads as ``name`` or ``owner/name``, not as a path."""
     parts = argument.split("/")
     return len(parts) <= 2 and all(parts) and parts[0] not in (".", "..", "~")
 

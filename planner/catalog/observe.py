@@ -1,4 +1,4 @@
-"""What ``nvidia-smi`` and ``sinfo`` print about machines, asked of this one or read from files.
+"""Output of ``nvidia-smi`` and ``sinfo`` about machines, run on this one or read from files.
 
 Which tool wrote a text is told by the header of its table; what stands above that is left out.
 """
@@ -57,7 +57,7 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What one source tells about a node; None and empty: not told."""
+    """Report of one source about a node; None and empty: not reported."""
 
     where: str
     gpu: str = ""  # as the tool spells it

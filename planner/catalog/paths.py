@@ -1,4 +1,4 @@
-"""Where the data files lie, names for examples, and the error for one that is not known."""
+"""Locations of the data files, names for examples, and the error for an unknown name."""
 
 from collections.abc import Iterable
 from functools import cache

@@ -19,7 +19,7 @@ from planner.spec.training import FULL, Target, Training, read_targets
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSource:
-    """Where a file of recipes comes from, and what its recipes run under."""
+    """Origin of a file of recipes, and what its recipes run under."""
 
     vendor: str
     title: str
@@ -80,7 +80,7 @@ class Recipe:
 
     @property
     def training(self) -> Training:
-        """What it trains."""
+        """Training mode of the recipe."""
         if self.lora_rank is None:
             return FULL
         return Training(mode="lora", rank=self.lora_rank, targets=self.lora_targets)
@@ -102,7 +102,7 @@ class Recipe:
 
     @property
     def recomputed(self) -> str:
-        """What is recomputed, in a few words; empty where nothing is."""
+        """Recomputation in a few words; empty if there is none."""
         if self.recompute == "selective":
             return " ".join(self.recompute_modules) or "selective"
         if self.recompute == "none":

@@ -64,7 +64,7 @@ def unique_match(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str
 
 
 def is_hardware(name: str) -> bool:
-    """Whether it is an entry, another name of one, a number of nodes or a file."""
+    """Return True if the name is an entry, an alias of one, a number of nodes or a file."""
     return is_counted(name) or is_path(name) or find_entry(name) is not None
 
 

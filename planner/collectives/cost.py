@@ -1,4 +1,4 @@
-"""What every formula of this package shares: the cost, the link, the bus bandwidth factor.
+"""Parts that every formula of this package shares: the cost, the link, the bus bandwidth factor.
 
 Sizes follow nccl-tests: all-reduce and broadcast, the vector; all-gather, the gathered vector;
 reduce-scatter, the input vector; all-to-all, one rank's send buffer; p2p, the message.
@@ -21,24 +21,24 @@ Number: TypeAlias = Array | float
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What joins a rank to the others of its level."""
+    """Link between a rank and the others of its level."""
 
     latency_s: Number
     bytes_per_s: Number
-    """That one rank can send, and receive at the same time."""
+    """Rate at which one rank can send, and receive at the same time."""
     issue_s: Number = 0.0
     """Between the starts of two messages of one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveCost:
-    """What a collective takes; arrays broadcast."""
+    """Cost of a collective; arrays broadcast."""
 
     time_s: Array
     rounds: Array
     """Messages that must follow each other."""
     sent_bytes: Array
-    """By the busiest rank."""
+    """Bytes sent by the busiest rank."""
 
 
 def busbw_factor(kind: CollectiveKind, num_ranks: Number) -> Array:

@@ -16,9 +16,9 @@ class _Table:
 
     num_ranks: Array
     num_regimes: int
-    """Of every number of ranks; where there are fewer, the last ones are never reached."""
+    """Regimes of every number of ranks; where there are fewer, the last ones are never reached."""
     switch_bytes: tuple[Array, ...]
-    """By switch point, an array over the numbers of ranks."""
+    """Sizes by switch point, an array over the numbers of ranks."""
     latency_s: Array
     seconds_per_byte: Array
     growth_s: float

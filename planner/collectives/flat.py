@@ -118,7 +118,7 @@ def tree_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> Collect
 
 
 def binomial_broadcast(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
-    """Those who have the vector send it on, twice as many each round: ``⌈log2 n⌉ (α + S/B)``.
+    """Return the cost if each rank with the vector sends it on every round: ``⌈log2 n⌉ (α + S/B)``.
 
     Source: Thakur, Rabenseifner, Gropp 2005, section 4.2.
     """

@@ -1,4 +1,4 @@
-"""How replicas can add up gradients otherwise: servers, order of buckets, compression.
+"""Other ways for replicas to sum gradients: servers, order of buckets, compression.
 
 Textbook formulas for single messages; plans count plain all-reduces of buckets in order. R is the
 whole reduction of gradients in seconds, W the backward pass beside which it runs.

@@ -27,11 +27,11 @@ class GroupLevel:
     """Units of this level that the group has in each unit of the next one."""
     latency_s: float
     bytes_per_s: float
-    """What one rank achieves through this level, one direction; along one dimension of a grid."""
+    """Rate of one rank through this level, one direction; along one dimension of a grid."""
     topology: Topology = "switch"
     dims: tuple[int, ...] = ()
     closes: tuple[bool, ...] = ()
-    """Which of its dimensions are rings rather than lines; none where nothing is given."""
+    """True for each dimension that is a ring rather than a line; empty where not given."""
     reduces_in_network: bool = False
     issue_s: float = 0.0
     """Between the starts of two messages of one rank."""
@@ -45,7 +45,7 @@ class GroupLevel:
 
     @property
     def link(self) -> Link:
-        """What joins a rank to the others through this level."""
+        """Link of a rank to the others through this level."""
         return Link(latency_s=self.latency_s, bytes_per_s=self.bytes_per_s, issue_s=self.issue_s)
 
 

@@ -29,7 +29,7 @@ class Context:
     schedules: tuple[str, ...] = ("1f1b",)
     """Pipeline schedules a search may choose from; interleaving is one of 1f1b's."""
     module_sets: tuple[tuple[str, ...], ...] = ()
-    """What selective recomputation may repeat in a search; empty: what the traits select."""
+    """Module sets that selective recomputation may repeat; empty: what the traits select."""
 
     weighs_evidence: bool = False
     """A search weighs time by what is known of the mechanisms that a plan relies on."""

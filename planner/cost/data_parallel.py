@@ -1,4 +1,4 @@
-"""What gradient reduction and weight gathering cost on the data-parallel groups."""
+"""Cost of gradient reduction and weight gathering on the data-parallel groups."""
 
 from dataclasses import dataclass, fields
 
@@ -35,13 +35,13 @@ class DataParallelCosts(Rowed):
     layer_backward: Array
     """Per micro-batch: stage 3 gathers before backward and reduces after it."""
     layer_backward_gather: Array
-    """Of it, the gather."""
+    """Gather part of it."""
     copy_gather: Array
     """Per gather of stage 3: what arrived is copied into the weights."""
     copy_reduce: Array
     """Per micro-batch of stages 2 and 3: gradients are copied for their reduction."""
     bucket_fraction: Array
-    """Of a model chunk's gradients, in one bucket."""
+    """Share of a model chunk's gradients in one bucket."""
 
     @property
     def both_passes(self) -> Array:
@@ -56,7 +56,7 @@ class DataParallelCosts(Rowed):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchanges:
-    """What travels when: of gradients an all-reduce or a scatter, of weights a gather.
+    """Exchanges and when they run: an all-reduce or a scatter of gradients, a gather of weights.
 
     Source: arXiv 1910.02054, section 7; arXiv 2304.11277, section 3.
     """

@@ -25,29 +25,29 @@ class MemoryEstimate:
 
     peak_bytes: float
     hbm_bytes: float
-    """What the device has."""
+    """Memory of the device."""
     usable_bytes: float
-    """Of it, what the search may fill."""
+    """Part of it that the search may fill."""
     uncertainty_bytes: float
-    """How far the model was off on published runs of this framework, or the margin given."""
+    """Error of the model on published runs of this framework, or the margin given."""
     stage: int
     """The fullest stage."""
     stage_peak_bytes: tuple[float, ...]
     host_bytes: float
     """Offloaded bytes per rank."""
     host_limit_bytes: float
-    """What a rank may offload; infinite where it offloads nothing."""
+    """Bytes a rank may offload; infinite where it offloads nothing."""
     fits: bool
     """Within usable_bytes and the host's limit."""
     _subject: PricedStrategy = field(repr=False, compare=False)
 
     @cached_property
     def ledger(self) -> StageLedger:
-        """Of the fullest stage; its items sum to peak_bytes."""
+        """Ledger of the fullest stage; its items sum to peak_bytes."""
         return stage_ledger(self._subject, self.stage)
 
     def verdict_at(self, peak_bytes: float) -> Verdict:
-        """How a peak stands to the device: ``tight`` inside the uncertainty."""
+        """Return the verdict on a peak against the device: ``tight`` inside the uncertainty."""
         if peak_bytes > self.hbm_bytes or self.host_bytes > self.host_limit_bytes:
             return "does not fit"
         return "tight" if peak_bytes > self.hbm_bytes - self.uncertainty_bytes else "fits"
@@ -75,17 +75,17 @@ class MemoryEstimate:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the fullest stage."""
+        """Verdict on the fullest stage."""
         return self.verdict_at(self.peak_bytes)
 
     @property
     def allocated_bytes(self) -> float:
-        """Of the fullest stage: what its tensors take, without overheads and fragmentation."""
+        """Bytes of the tensors of the fullest stage, without overheads and fragmentation."""
         return self.ledger.allocated_bytes
 
     @property
     def moment(self) -> str:
-        """When it is fullest."""
+        """Moment of the peak memory."""
         return self.ledger.moment
 
     @property
@@ -222,7 +222,7 @@ class Estimate:
 
     iter_time_s: float
     machine_ends_s: Ends
-    """On the fastest and the slowest machine of the kind."""
+    """Iteration times on the fastest and the slowest machine of the kind."""
     iter_time_s_lower: float
     """80 % of published runs of this regime lay between lower and upper."""
     iter_time_s_upper: float
@@ -239,16 +239,16 @@ class Estimate:
     _subject: PricedStrategy = field(repr=False, compare=False)
     _overlap: _Overlap = field(repr=False, compare=False)
     _position: int = field(repr=False, compare=False)
-    """In the overlap's strategies."""
+    """Index in the overlap's strategies."""
 
     @property
     def mfu_lower(self) -> float:
-        """At iter_time_s_upper: 80 % of published runs of this regime lay between the two."""
+        """MFU at iter_time_s_upper: 80 % of published runs of this regime lay between the two."""
         return self.mfu * self.iter_time_s / self.iter_time_s_upper
 
     @property
     def mfu_upper(self) -> float:
-        """At iter_time_s_lower."""
+        """MFU at iter_time_s_lower."""
         return self.mfu * self.iter_time_s / self.iter_time_s_lower
 
     @property
@@ -272,16 +272,16 @@ class Estimate:
 
     @cached_property
     def time(self) -> dict[str, TimeItem]:
-        """By dotted name, on the slowest stage; exposed seconds sum to iter_time_s."""
+        """Time by dotted name, on the slowest stage; exposed seconds sum to iter_time_s."""
         return self._named(self._items[0])
 
     @cached_property
     def pipeline_time(self) -> dict[str, TimeItem]:
-        """By dotted name, the mean over all stages; exposed seconds sum to iter_time_s."""
+        """Time by dotted name, the mean over all stages; exposed seconds sum to iter_time_s."""
         return self._named(pipeline_items(self._subject))
 
     def stage_time(self, stage: int) -> dict[str, TimeItem]:
-        """By dotted name, what one stage does in an iteration, without waiting for others."""
+        """Return the time of one stage per iteration by dotted name, without waits for others."""
         return self._named(stage_items(self._subject, stage))
 
     def _named(self, items: TimeItems) -> dict[str, TimeItem]:

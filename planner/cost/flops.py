@@ -41,7 +41,7 @@ class ModelFlops:
 
     @property
     def full_square(self) -> float:
-        """With the attention square counted whole, as PaLM, torchtitan and llm-foundry do."""
+        """FLOPs with the attention square counted whole, as PaLM, torchtitan and llm-foundry do."""
         return self.products + self.attention_square
 
 

@@ -1,4 +1,4 @@
-"""What a stage's tail waits for where states are offloaded: gradients leaving, the host's step."""
+"""Waits in a stage's tail where states are offloaded: gradients leaving, the host's step."""
 
 import numpy as np
 

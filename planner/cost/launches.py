@@ -1,4 +1,4 @@
-"""What the host takes to launch a layer's kernels: a floor under the time they take to run."""
+"""Time the host takes to launch a layer's kernels: a floor under the time they take to run."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -146,7 +146,7 @@ def segmented_waits_s(
     backward_s: Array,
     backward_floor_s: Array,
 ) -> Passes:
-    """As :func:`launch_waits_s`, where the host waits for the device in every forward.
+    """Return :func:`launch_waits_s` where the host waits for the device in every forward.
 
     ``Σ max(launches - kernels, 0)`` over the segments of the forward (:func:`segments`), and of
     the backward as a whole: a host that has waited starts anew, with nothing launched ahead, so
@@ -241,7 +241,7 @@ def layer_waits_s(
     traits: FrameworkTraits,
     strategy: StrategyColumns,
 ) -> Passes:
-    """What a layer's forward, backward and repeated forward wait for the host; C each.
+    """Return the time a layer's forward, backward and repeated forward wait for the host; C each.
 
     ``pass_s``: of these three; ``op_s``: of the forward's ops, before anything hides, of which all
     are taken to hide the same share.

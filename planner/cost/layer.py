@@ -50,7 +50,7 @@ class MtpCosts:
     params: Array
     expert_params: Array
     linear_params: Array
-    """Of the projection, whose shape no other linear layer has."""
+    """Parameters of the projection, whose shape no other linear layer has."""
     saved_bytes: Array
     """Kept for backward from one micro-batch, which is over before the next one starts."""
 
@@ -138,16 +138,16 @@ class LayerCosts(LayerPasses):
     """A leading layer; like the body where there is none."""
     num_leading: int
     largest_saved_bytes: Array
-    """Of the kind of layer that keeps most."""
+    """Saved bytes of the kind of layer that saves most."""
     largest_selective_saved_bytes: Array
     freed_bytes: Array
     """Blocks a layer's forward leaves behind, of the largest kind."""
     largest_logits_bytes: Array
-    """Of the loss's tensors, one micro-batch."""
+    """Bytes of the loss's tensors, one micro-batch."""
     logits_bytes: Array
     """16-bit logits of one micro-batch."""
     dequantised_bytes: Array
-    """Of the largest matrix that a product rebuilds in 16 bits."""
+    """Bytes of the largest matrix that a GEMM rebuilds in 16 bits."""
     backward_bytes: Array
     """Gradients alive together in a layer's backward, of the largest kind."""
     first: EndCosts
@@ -185,7 +185,7 @@ class LayerCosts(LayerPasses):
 
 
 def _mean(kinds: tuple[LayerGroup, ...], figure: str, *, expert: bool | None = None) -> Array:
-    """Of the ops of a layer, the mean over all layers of the kinds."""
+    """Return a figure of the ops of a layer, the mean over all layers of the kinds."""
     number = sum(kind.num_layers for kind in kinds)
     return ZERO + sum(
         _total(kind.ops, figure, expert=expert) * (kind.num_layers / number) for kind in kinds
@@ -202,7 +202,7 @@ _SHAPE = tuple(each.name for each in fields(LayerShape) if each.name in STRATEGY
 
 
 def shape_columns(kernels: KernelTraits) -> tuple[str, ...]:
-    """What the costs of a layer depend on: with hooks around gathered modules on stage 3 too."""
+    """Return the columns a layer's costs depend on: ZeRO stage too with gathered-module hooks."""
     return (*_SHAPE, "zero_stage") if kernels.gathered_module_s else _SHAPE
 
 

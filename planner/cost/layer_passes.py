@@ -38,7 +38,7 @@ class LayerTimes:
     offload_busy: Array
     offload_exposed: Array
     sharded_forward: Array
-    """With stage-3 gathers, without transfers between host and accelerator."""
+    """Forward with stage-3 gathers, without transfers between host and accelerator."""
     sharded_backward: Array
     fetch: Array
     """Offloaded parameters from the host, per pass."""

@@ -97,7 +97,7 @@ def exposed_s(items: TimeItems) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What pricing an op needs beside the op."""
+    """Inputs of pricing an op besides the op."""
 
     job: JobSpec
     cluster: ClusterSpec

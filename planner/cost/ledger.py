@@ -73,7 +73,7 @@ class StageLedger:
 
     @property
     def reserved_bytes(self) -> float:
-        """What the allocator has taken from the device."""
+        """Bytes the allocator has taken from the device."""
         return sum(item.num_bytes for item in self.items if item.lifetime != NON_ALLOCATOR)
 
 
@@ -106,7 +106,7 @@ def _flat_item(name: str, elements: float, num_bytes: float, lifetime: Lifetime)
 
 
 def _number(subject: PricedStrategy, stage: int, per: Per) -> float:
-    """How many times a stage holds what is counted so."""
+    """Return the number of times a stage contains what is counted so."""
     numbers: dict[Per, float] = {
         "layer": float(subject.layers[0, stage]),
         "first": 1.0 * (stage == 0),
@@ -268,7 +268,7 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
 
 
 def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
-    """What lives when the loss of a micro-batch starts its backward.
+    """Return the items alive when the loss of a micro-batch starts its backward.
 
     And what layers of multi-token prediction keep of that micro-batch.
     """
@@ -306,7 +306,7 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
     also=(offload_buffer_bytes, transient_bytes),
 )
 def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
-    """What lives beside kept activations while a layer runs backward.
+    """Return the items alive besides saved activations while a layer runs backward.
 
     Of rebuilt activations and offload buffers only the larger one counts.
     """

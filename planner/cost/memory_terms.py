@@ -38,14 +38,14 @@ class MemoryTerm:
     """Bytes on the device that are no model state."""
 
     name: str
-    """Of the ledger's item."""
+    """Name of the ledger's item."""
     per: Per
     of: Bytes
     lifetime: Lifetime = "whole run"
     elements: Callable[[StageParameters], Array] | None = None
-    """Where it is one tensor, how many it has."""
+    """Number of elements, if it is one tensor."""
     when: Callable[[FrameworkTraits], object] = bool
-    """Of traits: false where it is zero, so that a search need not compute it; bool is never so."""
+    """Function of the traits, false where it is zero, so that a search skips it; bool never is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class StateTerm:
 
     per: Per
     of: Callable[[StageParameters, str], Array]
-    """Of one state (a field of StateBytes), or of all in one Place."""
+    """Bytes of one state (a field of StateBytes), or of all in one Place."""
     elements: Callable[[StageParameters], Array] | None = None
     """Parameters; None: frozen weights, which have no states."""
 

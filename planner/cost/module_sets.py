@@ -1,4 +1,4 @@
-"""What selective recomputation costs for every set of modules it could repeat."""
+"""Cost of selective recomputation for every set of modules it could repeat."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,12 +21,12 @@ ModuleSet = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class SelectiveCosts:
-    """Of one layer under selective recomputation; C, or S x C for several sets of modules."""
+    """Costs of one layer under selective recomputation; C, or S x C for several sets of modules."""
 
     added_s: Array
     saved_bytes: Array
     lead_saved_bytes: Array
-    """By which a leading layer keeps more than another one."""
+    """Bytes that a leading layer keeps in excess of another layer."""
     workspace_bytes: Array
 
     def __getitem__(
@@ -152,7 +152,7 @@ class Relaxed:
     """Keeps the least that any set keeps, at the best rate of bytes saved per second, or adds the
     least."""
     best: SelectiveCosts
-    """Of the set with the best rate, for every strategy."""
+    """Costs of the set with the best rate, for every strategy."""
     best_set: Index
     """Its position among the sets."""
 
@@ -199,7 +199,7 @@ class LayerTable:
     _options: dict[tuple[ModuleSet, ...], SelectiveCosts] = field(default_factory=dict)
 
     def _index(self, strategy: StrategyColumns) -> Index:
-        """Where the shape of every strategy stands in the table, which grows if need be."""
+        """Return the row of every strategy's shape in the table, which grows if need be."""
         kernels = self.context.traits.kernels
         rows, index = distinct_shapes(strategy, kernels)
         columns = (getattr(rows, name).tolist() for name in shape_columns(kernels))
@@ -215,7 +215,7 @@ class LayerTable:
         return places[index]
 
     def costs(self, strategy: StrategyColumns) -> LayerCosts:
-        """As :func:`layer_costs` gives them."""
+        """Return the costs as :func:`layer_costs` gives them."""
         index, context = self._index(strategy), self.context
         assert self._shapes is not None
         if self._costs is None:

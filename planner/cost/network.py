@@ -56,7 +56,7 @@ def num_rings(level: LevelSpec, spans: tuple[Array, ...]) -> Array:
 
 
 def _closes(level: LevelSpec, span: Array, length: int) -> Mask:
-    """Whether the members along a dimension of this length form a ring rather than a line."""
+    """Return True if members along a dimension of this length form a ring rather than a line."""
     wraps = level.topology.startswith("torus") and length >= SHORTEST_CLOSED_DIMENSION
     return np.asarray((span == length) & wraps)
 

@@ -1,4 +1,4 @@
-"""What optimizer states and parameters in host memory or on NVMe cost in time.
+"""Time cost of optimizer states and parameters in host memory or on NVMe.
 
 Sections of papers are recalled.
 """
@@ -13,7 +13,7 @@ from planner.units import Array, Mask
 
 
 def host_link_share(strategy: StrategyColumns, cluster: ClusterSpec) -> Array:
-    """How many times its share of the host link a rank has: one alone has its slot to itself.
+    """Return the multiple of its host link share a rank has: one alone has its slot to itself.
 
     Source: hwdb, accelerators_per_host_slot. Excludes ranks of one node that share no slot.
     """

@@ -1,4 +1,4 @@
-"""How much of a communication shows when it runs beside computation.
+"""Exposed part of a communication that runs alongside computation.
 
 Two effects only: a communication can hide no longer than the computation beside it lasts, and
 while it runs its kernels hold multiprocessors that the computation would use. Sections of papers

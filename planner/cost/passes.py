@@ -1,4 +1,4 @@
-"""What a chunk of layers does with a micro-batch, pass by pass and item by item."""
+"""Work of a chunk of layers on a micro-batch, pass by pass and item by item."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def chunk_stages(subject: PricedStrategy) -> list[int]:
 
 
 def chunk_shares(subject: PricedStrategy, stages: list[int]) -> Array:
-    """Of its stage's layers, how many each chunk holds."""
+    """Return the share of its stage's layers that each chunk has."""
     strategy, chunks = subject.strategy, len(stages)
     if strategy.vpp == 1 or strategy.schedule in V_SHAPED:
         return np.full(chunks, strategy.pp / chunks)

@@ -1,4 +1,4 @@
-"""What a layer costs under each policy for its saved activations."""
+"""Costs of a layer under each policy for its saved activations."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def with_selective(policies: PolicyCosts, selective: SelectiveCosts) -> PolicyCo
 
 
 def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Mask:
-    """Where saved activations can go to the host: offered, and its memory is known."""
+    """Return True per row if activations can be offloaded: offered, and host memory is known."""
     offered = context.traits.support.activation_offload
     known = bool(context.cluster.node.host_memory_bytes)
     always = np.full(len(strategy), known and offered == "yes")

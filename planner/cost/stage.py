@@ -24,7 +24,7 @@ OTHERS = [policy for policy in range(len(POLICIES)) if policy not in (SELECTIVE,
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyCosts(Rowed):
-    """What a layer costs under each of POLICIES; every field is K x C.
+    """Costs of a layer under each of POLICIES; every field is K x C.
 
     A policy that is not offered keeps what no policy keeps.
     """
@@ -36,7 +36,7 @@ class PolicyCosts(Rowed):
     saved_bytes: Array
     """Per layer and micro-batch in flight."""
     lead_saved_bytes: Array
-    """By which a leading layer keeps more than another one."""
+    """Bytes that a leading layer keeps in excess of another layer."""
     workspace_bytes: Array
     """Alive in a layer's backward, where at least one layer is under the policy."""
     host_bytes: Array
@@ -56,7 +56,8 @@ class StageModel(Rowed):
     link_s: Array
     """Per stage, whatever its layers: exposed transfers between stages, unhidden prefetch."""
     bubble_filled_s: Array
-    """Of the bubble, before vpp divides it: what the schedule fills with weight gradients."""
+    """Seconds of the bubble, before vpp divides it, that the schedule fills with weight
+    gradients."""
     tail_layer_s: Array
     """Shape (2, C). Per iteration: gradient reduction and optimizer step of a stage are the
     larger of two affine functions of its layers (the last bucket, or overlap window exhausted)."""
@@ -65,7 +66,7 @@ class StageModel(Rowed):
     constant_s: Array
     """Per iteration, whatever the split."""
     stage_static_bytes: Array
-    """On every stage, whatever its layers."""
+    """Bytes of every stage, whatever its layers."""
     layer_static_bytes: Array
     first_static_bytes: Array
     last_static_bytes: Array
@@ -74,23 +75,23 @@ class StageModel(Rowed):
     uneven_stages: bool
     """Stages, and chunks of interleaved stages, may hold different numbers of layers."""
     num_mtp_layers: int
-    """On the stage of the head; their costs are the head's."""
+    """Multi-token prediction layers on the stage of the head; their costs are the head's."""
     num_leading: int
     """Leading layers, all on the first stage; full recomputation takes them first, then
     selective recomputation, then offloading."""
     lead_saved_bytes: Array
-    """By which a leading layer keeps more than another one, under no policy."""
+    """Bytes that a leading layer keeps in excess of another layer, under no policy."""
     first_saved_bytes: Array
     part_saved_bytes: Array
-    """On every stage, per micro-batch in flight, whatever its layers: what the first layers of
-    every chunk keep less, where a policy takes the same number of each; never positive."""
+    """Bytes of every stage per micro-batch in flight, whatever its layers: the reduction by the
+    first layers of every chunk, where a policy takes the same number of each; never positive."""
     least_chunk_layers: Array
-    """That number: every chunk holds so many layers."""
+    """Least layers of every chunk: the number that the policy takes."""
     receive_buffer_bytes: Array
     """Per micro-batch of the iteration and direction, where the pipeline keeps such buffers.
     Micro-batches in flight have theirs counted as the input that is kept."""
     sent_saved_bytes: Array
-    """On every stage but the last, per micro-batch in flight: what was sent on."""
+    """Bytes of activations sent on, per micro-batch in flight, on every stage but the last."""
     keeps_all_sent: bool
     """Per micro-batch of the iteration instead."""
     layer_transient_bytes: Array

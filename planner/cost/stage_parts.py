@@ -37,11 +37,11 @@ class StageParameters(Rowed):
     """Parameters of one layer on one rank."""
     first_params: Array
     last_params: Array
-    """Of the head; behind the first stage with a copy of the embedding each where the head is tied
-    to it, and where further tokens are embedded (Megatron-Core has both where both hold:
-    gpt_model.py, output_layer)."""
+    """Parameters of the head. Behind the first stage, plus a copy of the embedding each where the
+    head is tied to it, and where further tokens are embedded (Megatron-Core has both where both
+    hold: gpt_model.py, output_layer)."""
     mtp_params: Array
-    """Of all layers of multi-token prediction, beside their experts."""
+    """Parameters of all multi-token prediction layers, without their experts."""
     mtp_expert_params: Array
     frozen_elements: Array
     """Weights of one layer that are not trained, as many 16-bit ones as they take bytes."""
@@ -49,7 +49,8 @@ class StageParameters(Rowed):
     last_frozen_elements: Array
     frozen: FrozenShares
     states: StateBytes
-    """Of layers; embedding and head differ where the optimizer treats them apart."""
+    """Bytes per parameter of layers; embedding and head differ where the optimizer treats them
+    apart."""
     first_states: StateBytes
     last_states: StateBytes
     expert_states: StateBytes
@@ -57,9 +58,9 @@ class StageParameters(Rowed):
     owned_fraction: Array
     """Share of a rank's layer parameters whose optimizer states it updates, experts included."""
     dp: DataParallelCosts
-    """For the embedding and the head."""
+    """Data-parallel costs of the embedding and the head."""
     layer_dp: DataParallelCosts
-    """For a layer: dense parameters over dp, experts over their replicas."""
+    """Data-parallel costs of a layer: dense parameters over dp, experts over their replicas."""
 
     @property
     def gathered(self) -> Array:
@@ -101,7 +102,7 @@ class StageParameters(Rowed):
         return self.mtp_params + self.mtp_expert_params
 
     def lead_bytes(self, state: str) -> Array:
-        """By how many bytes all leading layers together differ from as many other layers."""
+        """Return the bytes by which all leading layers differ from as many other layers."""
         costs = self.costs
         difference = self.layer_bytes(state, costs.lead) - self.layer_bytes(state, costs.body)
         return costs.num_leading * difference

@@ -26,7 +26,7 @@ class StateBytes(Rowed):
     gradients: Array
     optimizer: Array
     host: Array
-    """In host memory or on NVMe."""
+    """Bytes in host memory or on NVMe."""
 
     @property
     def device(self) -> Array:
@@ -63,7 +63,7 @@ def expert_shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenShares(Rowed):
-    """Of frozen weights, the share that a rank holds on the device and on the host."""
+    """Share of the frozen weights on a rank's device and on its host."""
 
     device: Array
     host: Array

@@ -173,7 +173,7 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     also=(gradient_pass_s, gradient_pass_s_per_param),
 )
 def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
-    """What a stage does behind its micro-batches, once an iteration.
+    """Return the items of a stage after its micro-batches, once an iteration.
 
     Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
     """

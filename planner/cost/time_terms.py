@@ -136,7 +136,7 @@ def tied_gradient_bytes(context: Context, parts: StageParameters) -> Array:
 def unoverlapped_all_to_all_s(
     context: Context, strategy: StrategyColumns, parts: StageParameters
 ) -> Array:
-    """What hides beside another micro-batch shows where there is none beside.
+    """Return the all-to-all seconds exposed where no other micro-batch overlaps them.
 
     ``unpaired · layers / stages · (busy - exposed)`` of a layer's forward and backward.
     """

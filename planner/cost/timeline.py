@@ -25,9 +25,9 @@ class Slice:
     start_s: float
     end_s: float
     kind: str
-    """Of PASSES, ``forward and backward``, WAIT, or an item of time."""
+    """One of PASSES, ``forward and backward``, WAIT, or an item of time."""
     seconds: Seconds
-    """Of a pass, by item; they sum to its length."""
+    """Seconds of a pass by item; they sum to its length."""
     slot: Slot = ()
     """Operations of the schedule; none outside the pipeline."""
 
@@ -41,12 +41,12 @@ class Timeline:
     simulated_s: float
     """The pipeline by event simulation."""
     modelled_s: float
-    """By the closed form of the estimate. Where it is longer, stages wait at its end; where it is
-    shorter, slices are that much shorter too."""
+    """Seconds by the closed form of the estimate. If it is longer than the simulation, stages wait
+    at its end; if shorter, slices are that much shorter too."""
 
 
 def _seconds(slot: Slot, passes: Sequence[ChunkPasses], scale: float) -> dict[str, float]:
-    """Of a slot, by item; what takes no time is left out."""
+    """Return the seconds of a slot by item, without items that take no time."""
     total: dict[str, float] = {}
     for kind, chunk, _ in slot:
         own = {"F": passes[chunk].forward, "B": passes[chunk].backward, "W": passes[chunk].weight}
@@ -56,7 +56,7 @@ def _seconds(slot: Slot, passes: Sequence[ChunkPasses], scale: float) -> dict[st
 
 
 def _worth_a_slice(items: Seconds, whole_s: float) -> dict[str, float]:
-    """Without rounding of differences."""
+    """Return the items without rounding errors of differences."""
     least_s = NEGLIGIBLE_FRACTION * whole_s
     return {name: seconds for name, seconds in items.items() if seconds > least_s}
 
@@ -156,9 +156,9 @@ class MemoryCurve:
 
     stage: int
     times_s: tuple[float, ...]
-    """Where something changes; the last is the iteration's end."""
+    """Times at which something changes; the last is the iteration's end."""
     bytes_by_group: dict[str, tuple[float, ...]]
-    """By GROUPS; one value for every time but the last."""
+    """Bytes by group of GROUPS; one value for every time but the last."""
 
     @property
     def total_bytes(self) -> tuple[float, ...]:
@@ -202,7 +202,7 @@ def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bo
 
 
 def _moments(slices: Sequence[Slice]) -> list[tuple[float, int, bool, int]]:
-    """Of every slice its start, the chunks held in it, whether it runs backward, forwards begun.
+    """Return each slice's start, chunks in memory, whether it runs backward, and forwards begun.
 
     The tail holds nothing of a micro-batch any more.
     """

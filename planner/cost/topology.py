@@ -1,4 +1,4 @@
-"""Where the ranks of a parallel group sit: how many of them share a group of each level.
+"""Positions of a parallel group's ranks: how many of them share a group of each level.
 
 The order in which axes are placed is the strategy's ``placement``, innermost first; sharding lies
 inside replication. Experts have a mesh of their own over the ranks of a stage: etp innermost,
@@ -29,7 +29,7 @@ class Group:
     members: tuple[Array, ...]
     """Innermost level first, never decreasing; the last is the size of the group."""
     domain: int = 0
-    """Which of the levels is the scale-up domain."""
+    """Index of the scale-up domain among the levels."""
     spans: tuple[Array, ...] = ()
     """Members along each dimension of the domain, where that is a torus or mesh."""
 

@@ -53,7 +53,7 @@ class ChunkTraffic:
 
     forward: Messages
     backward: Messages
-    """With those of what is recomputed, under RECOMPUTE."""
+    """Messages of backward, with those of recomputation under RECOMPUTE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Traffic:
     tails: tuple[Messages, ...]
     """Per stage, behind the pipeline."""
     sent_bytes: float
-    """Of a chunk and micro-batch, from a rank to its neighbour, either way."""
+    """Bytes of a chunk and micro-batch from a rank to its neighbour, in either direction."""
     gathered_bytes: float
     """Over tp, behind the transfer."""
     recomputed_fraction: tuple[float, ...]
@@ -72,7 +72,7 @@ class Traffic:
 
 
 def why_no_traffic(subject: PricedStrategy) -> str:
-    """What of a strategy sends messages that are not listed here, or nothing."""
+    """Return the part of a strategy that sends messages not listed here, or an empty string."""
     if subject.context.job.mtp_layers:
         return "layers of multi-token prediction"
     zero3 = subject.strategy.zero_stage >= 3
@@ -118,11 +118,12 @@ def _of_comms(comms: Sequence[Comm], factor: float) -> Iterable[Message]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Sharding:
-    """How parameters travel over data parallelism; see :func:`data_parallel_costs`."""
+    """Messages of parameters over data parallelism; see :func:`data_parallel_costs`."""
 
     subject: PricedStrategy
     is_layer: bool
-    """Of layers, a part of whose parameters are experts; else of embedding and head."""
+    """True for the parameters of layers, part of which are experts; False for embedding and
+    head."""
 
     @property
     def _axes(self) -> dict[str, float]:
@@ -136,7 +137,7 @@ class _Sharding:
 
     @property
     def when(self) -> Exchanges:
-        """What is gathered and reduced when."""
+        """Gathers and reductions, per micro-batch or once an iteration."""
         context = self.subject.context
         stays = context.traits.states.zero3_keeps_ends_gathered and not self.is_layer
         return exchanges_of(context, self.subject.columns, stays_gathered=stays)
@@ -162,7 +163,7 @@ class _Sharding:
 
 
 def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages, Messages]:
-    """What stage 3 gathers before forward and before backward, and what is reduced behind it."""
+    """Return what stage 3 gathers before forward and backward, and what is reduced after it."""
     when, width = sharding.when, gathered_weight_bytes(sharding.subject.context)
     gathers: Messages = ()
     if when.gathers_each[0]:
@@ -174,7 +175,7 @@ def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages,
 
 
 def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Message]:
-    """What an iteration reduces and gathers behind its micro-batches."""
+    """Yield what an iteration reduces and gathers after its micro-batches."""
     when = sharding.when
     if not when.reduces_each[0]:
         yield from sharding.reduces(TAIL, trained, whole=bool(when.all_reduces[0]))

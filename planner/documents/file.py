@@ -14,12 +14,12 @@ REMOVED: Final = object()
 
 
 def is_file(path: Path | str) -> bool:
-    """Whether there is such a file; one of a name that no file can have is not there."""
+    """Return True if there is such a file; False for a name that no file can have."""
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for names too long
 
 
 def is_folder(path: Path | str) -> bool:
-    """Whether there is such a folder."""
+    """Return True if there is such a folder."""
     return os.path.isdir(path)  # noqa: PTH112
 
 

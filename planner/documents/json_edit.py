@@ -82,7 +82,7 @@ def _indent_of(text: str, position: int) -> str | None:
 
 
 def _comma_behind(text: str, node: Node) -> int:
-    """Where the comma behind a value stands; -1: there is none."""
+    """Return the position of the comma after a value; -1 if there is none."""
     space = SPACE.match(text, node.end)
     at = space.end() if space else node.end
     return at if text.startswith(",", at) else -1
@@ -113,7 +113,7 @@ def _inserted(text: str, parent: Node, name: str, value: Plain) -> str:
 
 
 def _removed(where: str, text: str, path: Path) -> str:
-    """Without the member, its comma and its line, where nothing else stands there."""
+    """Return the text without the member, its comma, and its line if nothing else is on it."""
     while True:
         parent = parse_json(where, text)
         for name in path[:-1]:

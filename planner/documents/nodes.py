@@ -51,7 +51,7 @@ class Node:
 
     @property
     def is_merge(self) -> bool:
-        """Whether it is the key ``<<``, which brings in other mappings."""
+        """True if it is the key ``<<``, which merges other mappings."""
         return self.is_plain and self.text == "<<"
 
     def find(self, name: str) -> "tuple[Node, Node] | None":

@@ -44,7 +44,7 @@ class Tree:
 
     @property
     def value(self) -> Any:  # noqa: ANN401
-        """As ``safe_load`` or Python's json has it, every key a string; None of an empty text."""
+        """Value as ``safe_load`` or json returns it, every key a string; None of an empty text."""
         return self.top.value
 
     @cached_property
@@ -122,7 +122,7 @@ class _Walk:
         return found
 
     def _merged(self, node: Node, path: Path) -> dict[str | int, Entry]:
-        """What a merge key brings in; of several mappings the first one counts."""
+        """Return the entries that a merge key adds; of several mappings the first one counts."""
         self.num_merging += 1
         target = node.resolved
         found: dict[str | int, Entry] = {}

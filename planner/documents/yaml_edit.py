@@ -131,7 +131,7 @@ def _end(node: Node) -> int:
 
 
 def _line_end(text: str, position: int) -> int:
-    """Where the line after the one with ``position`` starts; the text's end where there is none."""
+    """Return the start of the line after the one with ``position``, or the text's end."""
     if position and BREAK.match(text[position - 1]):
         return position
     found = BREAK.search(text, position)

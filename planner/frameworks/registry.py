@@ -116,14 +116,14 @@ def trait_figures(
 
 @cache
 def memory_uncertainty_fraction(framework: str) -> float:
-    """How far peaks were off on published runs, from uncertainty.yaml."""
+    """Return the error fraction of peak memory on published runs, from uncertainty.yaml."""
     figures: dict[str, Any] = load_own(__package__, "uncertainty.yaml")
     return float(figures[framework]["memory_percent"]) / 100.0
 
 
 @cache
 def time_ranges() -> dict[RunClass, TimeRange]:
-    """How far times were off on published runs, by class, from time_uncertainty.yaml."""
+    """Return the ranges of time errors on published runs, by class, from time_uncertainty.yaml."""
     regimes: list[dict[str, Any]] = load_own(__package__, "time_uncertainty.yaml")
     found = {}
     for regime in regimes:
@@ -140,7 +140,7 @@ def time_ranges() -> dict[RunClass, TimeRange]:
 
 @cache
 def ratio_figures() -> Mapping[str, Mapping[str, float]]:
-    """How far ratios of times were off on pairs of published runs, by what they differ in."""
+    """Return the errors of time ratios on pairs of published runs, by what they differ in."""
     pairs: dict[str, dict[str, float]] = load_own(__package__, "ratio_errors.yaml")["pairs"]
     return pairs
 

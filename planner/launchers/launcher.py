@@ -44,11 +44,11 @@ class Launcher:
 
     name: str
     problems: Callable[[Context, Strategy], list[str]]
-    """Why the launcher cannot start such a plan; empty where it can."""
+    """Reasons why the launcher cannot start such a plan; empty if it can."""
     files: Callable[[Emitted, Context, Strategy], tuple[OutputFile, ...]]
     """Pure, for a plan without problems. Raises ExpressError where the files are too large."""
     start: str
-    """How to start them, a paragraph of Markdown for the README."""
+    """Instructions to start them, a paragraph of Markdown for the README."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Allocation:
 
 
 def host_problems(context: Context, strategy: Strategy) -> list[str]:
-    """Why no equal hosts hold the ranks of a plan in order; empty where they do."""
+    """Return why a plan's ranks do not fit on equal hosts in order; empty if they do."""
     gpus, node = strategy.num_gpus, context.cluster.node
     per_node, found = node.num_accelerators, list[str]()
     if per_node > MOST_PER_HOST:

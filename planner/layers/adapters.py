@@ -1,4 +1,4 @@
-"""Which adapters a model's layers have: their matrices, their parameters, what is refused."""
+"""Adapters of a model's layers: their matrices, their parameters, what is refused."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ def target_sizes(model: ModelSpec) -> dict[Target, tuple[int, int]]:
 
 
 def unknown_layers(model: ModelSpec) -> str:
-    """What of a model's layers has no adapters here; empty where all is known."""
+    """Return what of a model's layers has no adapters here; empty if all is known."""
     if model.mla:
         return "latent attention"
     if model.mixer or model.gated_attention:
@@ -77,7 +77,7 @@ def unknown_layers(model: ModelSpec) -> str:
 
 
 def _mixture_problem(model: ModelSpec, training: Training, *, joined: bool) -> tuple[str, str]:
-    """What of a mixture is refused: all but adapters of attention under transformers' code."""
+    """Return what of a mixture is refused: all but attention adapters under transformers' code."""
     if model.moe is None:
         return "", ""
     allowed = f"allowed for {model.name} is full"
@@ -189,7 +189,7 @@ def is_by_rows(adapter: Adapter) -> bool:
 
 
 def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array, Array]:
-    """Of one rank: width of A's input, of A's output, of B's output.
+    """Return widths on one rank: of A's input, of A's output, of B's output.
 
     By columns ``(in, r/t, out/t)``, by rows ``(in/t, r, out/t)``: A is split as the matrix it
     stands beside is, B always by columns; r (in + out) / t parameters either way. Source:
@@ -239,7 +239,7 @@ def _waited(comms: Iterable[tuple[Collective, Array]]) -> tuple[Comm, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterKernels:
-    """What an implementation moves and launches beside the two products of an adapter."""
+    """Traffic and launches of an implementation besides the two GEMMs of an adapter."""
 
     forward_bytes: tuple[float, float]
     """Per element of a projection's input and of its output."""
@@ -324,7 +324,7 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
 
 
 def input_share(adapter: Adapter, traits: KernelTraits) -> float:
-    """Of an adapter's input, what it keeps: all of its own copy, or its share of one of all.
+    """Return the share of its input an adapter saves: all of its own copy, or part of a shared one.
 
     The output projection's is kept by attention anyway. Source: :data:`IMPLEMENTATIONS`; dropout
     makes one of each adapter's own.
@@ -457,7 +457,7 @@ def with_adapters(
 
 
 def _of_inputs(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
-    """Without those of gradients of weights, which frozen ones have not."""
+    """Return the communication without that of weight gradients, which frozen weights lack."""
     return tuple(comm for comm in comms if not comm.is_for_weights)
 
 

@@ -42,13 +42,13 @@ class LayerGroup:
     num_layers: int
     ops: tuple[Op, ...]
     num_leading: int = 0
-    """Of these, how many come before all others (DeepSeek's dense layers)."""
+    """Number of these that come before all others (DeepSeek's dense layers)."""
     backward: tuple[SavedTensor, ...] = ()
     """Gradients that live together while the layer runs backward."""
     freed: tuple[SavedTensor, ...] = ()
     """Blocks a forward leaves behind that nothing else fits into."""
     dequantised_bytes: Array = field(default_factory=lambda: ZERO)
-    """Of the largest matrix that a product rebuilds in 16 bits."""
+    """Bytes of the largest matrix that a GEMM rebuilds in 16 bits."""
 
 
 def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:

@@ -100,7 +100,7 @@ def _pair_comms(
 def expert_split_comms(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
 ) -> tuple[tuple[tuple[Comm, ...], tuple[Comm, ...]], tuple[tuple[Comm, ...], tuple[Comm, ...]]]:
-    """What ranks that split an expert exchange: before experts and after, forward and backward.
+    """Return what ranks of a split expert exchange: before and after it, forward and backward.
 
     ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, times :func:`kept_token_fraction`,
     are gathered over etp behind the all-to-all, and their partial outputs reduce-scattered before

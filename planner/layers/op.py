@@ -35,7 +35,7 @@ class LayerShape:
     micro_batch: Array
     """Sequences of one micro-batch."""
     seq_len: int | Array
-    """Of time, where micro-batches differ in length, the mean of each."""
+    """Tokens of a sequence; for time, where micro-batches differ in length, the mean of each."""
     tp: Array
     cp: Array
     ep: Array
@@ -44,9 +44,9 @@ class LayerShape:
     sequence_parallel: Array
     """1 where norms and residuals are sharded over tp, else 0."""
     imbalance_fraction: float = 0.0
-    """By how much more than the mean the busiest rank of experts gets, where ep > 1."""
+    """Excess of the busiest rank of experts over the mean, as a fraction, where ep > 1."""
     element_bytes: float = ELEMENT_BYTES
-    """Of an activation."""
+    """Bytes of an element of an activation."""
     document_tokens: float = math.inf
     """Tokens that fused attention joins, where documents are shorter than sequences."""
 
@@ -87,7 +87,7 @@ class LayerShape:
 
     @property
     def expert_share(self) -> Array:
-        """Of a rank's tokens times top-k, the token-expert pairs that its experts see: etp / tp.
+        """Token-expert pairs that a rank's experts see, over its tokens times top-k: etp / tp.
 
         The expert mesh etp x ep x edp takes the ranks of a stage, and pairs are spread evenly
         over ep x edp of them.
@@ -131,9 +131,9 @@ class FlashAttention:
     num_tiles: Array | float = math.inf
     """Blocks of 128 queries and one head."""
     rate_fraction: Array | float = 1.0
-    """Of the kernel's rate in hwdb."""
+    """Fraction of the kernel's rate in hwdb."""
     windowed_share: float = 0.0
-    """Of the layers, those whose queries see a window of the sequence only."""
+    """Share of the layers whose queries see a window of the sequence only."""
     window: float = 0.0
     quantised: tuple[Array, Array] | None = None
     """Elements cast before forward (queries, keys, values) and before backward (the gradient of
@@ -225,10 +225,10 @@ class Op:
     small_kernels: tuple[float, float] = (0.0, 0.0)
     """Launches of forward and of backward beyond one per product and those for the traffic."""
     tiny_kernels: tuple[Array | float, Array | float] = (0.0, 0.0)
-    """Of forward and of backward, kernels that each take a start of their own, beside what they
-    move."""
+    """Kernels of forward and of backward that each add a start, besides the time of their
+    traffic."""
     has_own_kernels: bool = False
-    """Those are all that move its traffic, whatever kernels the framework has."""
+    """True if the op's own kernels are all that move its traffic, whatever the framework has."""
     saved: tuple[SavedTensor, ...] = ()
     """Activations kept for backward."""
     runs_in_16_bit: bool = False

@@ -286,7 +286,7 @@ def head_params(model: ModelSpec, tp: Count = 1) -> Parts:
 
 
 def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
-    """What one layer of multi-token prediction has besides its block.
+    """Return the parameters of one multi-token prediction layer besides its block.
 
     ``mtp_norms``: gains of d over the token's embedding and over the hidden state;
     ``mtp_projection`` (d, 2d) of both joined, split by column; ``mtp_final_norm``. Embedding and
@@ -322,7 +322,7 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
 
 
 def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
-    """How many layers of each kind the model has."""
+    """Return the number of layers of each kind that the model has."""
     kinds = [layer_kind(model, position) for position in range(model.num_layers)]
     counts: dict[LayerKind, int] = {"dense": 0, "moe": 0, "cross": model.num_decoder_layers}
     return counts | {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}

@@ -198,7 +198,7 @@ PROJECTIONS = {"qkv": 3.0, "mlp_up": 2.0, "mlp_down": 1.0}
 
 
 def stream_width(widens_stream: bool) -> float:
-    """Of an element between layers, over one of 16 bits."""
+    """Return the width of an element between layers, over one of 16 bits."""
     return 2.0 if widens_stream else 1.0
 
 

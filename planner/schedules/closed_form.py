@@ -28,7 +28,7 @@ def gpipe_in_flight(num_micro_batches: Array) -> Array:
 
 
 def gpipe_order(device: int, num_micro_batches: int) -> Order:
-    """What a device runs: F of all micro-batches, then their backwards, oldest first."""
+    """Return a device's order: F of all micro-batches, then their backwards, oldest first."""
     work = [(device, number) for number in range(num_micro_batches)]
     return alternating(work, work, num_warmup=num_micro_batches)
 
@@ -81,7 +81,7 @@ def interleaved_order(
     ahead: int = 2,
     num_deferred: int | None = None,
 ) -> Order:
-    """What a device runs: chunk c·p + i for c < v, groups of p micro-batches through each in turn.
+    """Return a device's order: groups of p micro-batches through chunks c·p + i, c < v, in turn.
 
     ``ahead (p - i - 1) + (v - 1) p`` forwards come first, then a forward and a backward in turn,
     then backwards; of one chunk ``ahead`` is 1. Raises ValueError where p does not divide m when

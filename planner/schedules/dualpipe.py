@@ -91,7 +91,7 @@ def _drain(builder: OrderBuilder, rank: int, behind: int) -> None:
 
 
 def order(device: int, num_devices: int, num_micro_batches: int) -> Order:
-    """What a device runs under DualPipe: stages i and p - 1 - i, m / 2 micro-batches each way.
+    """Return a device's order in DualPipe: stages i and p - 1 - i, m / 2 micro-batches each way.
 
     Raises ValueError for an odd p or m, and for m < 2p.
     """
@@ -109,6 +109,6 @@ def order(device: int, num_devices: int, num_micro_batches: int) -> Order:
 
 
 def order_v(device: int, num_devices: int, num_micro_batches: int) -> Order:
-    """What a device runs under DualPipe-V: chunks i and 2p - 1 - i. ValueError for m < 2p."""
+    """Return a device's order in DualPipe-V: chunks i and 2p - 1 - i. ValueError for m < 2p."""
     builder = OrderBuilder(chunks=(device, 2 * num_devices - 1 - device))
     return _order(builder, device, num_devices, num_micro_batches)

@@ -39,7 +39,7 @@ def _order(schedule: str, device: int, p: int, m: int, vpp: int) -> Order:
 def device_orders(
     schedule: str, num_devices: int, num_micro_batches: int, vpp: int = 1
 ) -> tuple[Order, ...]:
-    """What every device runs. Raises ValueError where the schedule does not exist."""
+    """Return the order of every device. Raises ValueError where the schedule does not exist."""
     return tuple(
         _order(schedule, device, num_devices, num_micro_batches, vpp)
         for device in range(num_devices)
@@ -70,10 +70,10 @@ class ChunkTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """When every device ran what."""
+    """Times at which every device ran its slots."""
 
     makespan_s: float
-    """From the first start to the last end over all devices."""
+    """Seconds from the first start to the last end over all devices."""
     span_s: float
     """Longest time a device needs from its first start to its last end: the period of iterations
     that follow each other without waiting for all devices (2401.10241, section 4)."""

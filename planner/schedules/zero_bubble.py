@@ -58,7 +58,7 @@ def in_flight(pp: Array | float, num_micro_batches: Array, k: Array | int) -> Ar
 
 
 def order_v(device: int, num_devices: int, num_micro_batches: int) -> Order:
-    """What a device runs under ZB-V: down the V with chunk i, up with chunk 2p - 1 - i.
+    """Return a device's order in ZB-V: down the V with chunk i, up with chunk 2p - 1 - i.
 
     Warm-up: forwards of the lower chunk until the first comes back up, both in turn, then the
     upper chunk's F, B, W until its counterpart's first backward is due. Steady: F, B, W of either

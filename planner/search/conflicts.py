@@ -1,4 +1,4 @@
-"""Which limits, or which rules, cannot be kept together: a minimal set of them.
+"""Minimal set of limits, or of rules, that cannot be satisfied together.
 
 Every layout violates some of the limits. Layouts are far too many to list, but what matters of one
 is only which limits it violates, its pattern, and patterns are few. They are found on demand:
@@ -41,9 +41,9 @@ class Conflict(Generic[Layout]):
     """Limits that no layout keeps together."""
 
     limits: tuple[str, ...]
-    """In the order in which they were given."""
+    """Limits in the order in which they were given."""
     without: Mapping[str, Layout]
-    """For each of them a layout that keeps all the others."""
+    """Layout that satisfies all the other limits, for each of them."""
 
 
 def minimal_conflict(
@@ -102,7 +102,7 @@ class ConflictingRules:
     each_alone: bool
     """Each of them leaves nothing; else only all together, and none can be spared."""
     violations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By rule, what layouts that keep as much as can be do against it."""
+    """Violations of each rule by layouts that satisfy as much as possible."""
 
 
 def conflicting_rules(context: Context, narrowing: Narrowing) -> ConflictingRules | None:
@@ -142,7 +142,7 @@ class _Space:
         self.options = options
 
     def holds(self, rule: Rule, row: Mapping[str, int]) -> bool:
-        """Whether one complete row keeps a rule."""
+        """Return True if one complete row satisfies a rule."""
         columns = {name: np.array([value]) for name, value in row.items()}
         return bool(rule.is_legal(self.context, columns)[0])
 
@@ -155,7 +155,7 @@ class _Space:
         return row
 
     def violations(self, rule: Rule, row: Row) -> tuple[str, ...]:
-        """What the layout does against the rule, and what it would with the other values asked."""
+        """Return how the layout violates the rule, and how it would with the other values given."""
         several = [name for name in rule.needs if len(self.fixed.get(name, ())) > 1]
         rows = [row]
         if len(several) == 1:

@@ -1,4 +1,4 @@
-"""Whether anything fits at all: the first layout found, or the proof that there is none.
+"""Feasibility: the first layout found that fits, or the proof that there is none.
 
 The same bounds and stage problem as the ranking, without its order: any layout will do.
 """

@@ -41,7 +41,7 @@ class LeastOverLimit:
     fit: Found
     factor: float
     is_least: bool
-    """Without CLOSE of what is missing no other layout fits."""
+    """True if no other layout fits with the gap reduced by the fraction CLOSE."""
 
 
 def least_over_limit(

@@ -59,7 +59,7 @@ class Near:
 
     found: tuple[Found, ...]
     num_changes: int
-    """Of each layout; without any, the greatest distance at which all were looked at."""
+    """Changes of each layout; without any layout, the greatest distance searched completely."""
     num_configurations: int
     """Looked at, those that some rule dropped among them."""
     is_complete: bool = True
@@ -117,7 +117,7 @@ def nearest(
 
 
 def _family(strategy: Strategy) -> tuple[object, ...]:
-    """What alternatives differ in; of layouts that differ only in other fields one is enough."""
+    """Return the fields in which alternatives differ; of layouts equal in them one is enough."""
     fields = [getattr(strategy, name) for name in SEARCHED_FIELDS if name != "offload_percent"]
     return (*fields, strategy.recompute_modules)
 
@@ -130,7 +130,7 @@ class Neighborhood:
     origin: Strategy
     num_gpus: int | None = None
     deadline: float | None = None
-    """Of time.monotonic."""
+    """Deadline on the clock of time.monotonic."""
     num_configurations: int = 0
     is_late: bool = False
 

@@ -32,7 +32,7 @@ class Found:
     iteration_s: float
     is_optimal: bool
     weighed_s: float
-    """By which it was ranked: its time, times what evidence for it has to make up for."""
+    """Time of the plan multiplied by its penalties, by which it was ranked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class SearchResult:
     num_priced: int
     """Legal strategies whose time and memory were computed; bounds set the others aside."""
     num_fitting: int
-    """Of them, those that can fit."""
+    """Number of priced strategies that can fit."""
     num_solved: int
     bound_s: float = float("inf")
     """No strategy that was not looked at to the end can be faster, on ``num_gpus``; in the units
@@ -73,7 +73,7 @@ class SearchResult:
 
     @property
     def gap(self) -> float:
-        """By how much the best plan may be off the optimum at most, as a fraction of its time.
+        """Largest possible gap of the best plan to the optimum, as a fraction of its time.
 
         1 where a limit struck before any plan was found.
         """

@@ -38,7 +38,7 @@ class LowPrecisionGemm:
 
 @dataclass(frozen=True, kw_only=True)
 class GemmEfficiency:
-    """What a dense matrix multiplication reaches of the peak rate, and its offsets.
+    """Fraction of the peak rate that a dense GEMM reaches, and its offsets.
 
     ``sustained_fraction`` is the fraction of dense peak of a large, long-running kernel. The
     offsets m0, n0, k0 (in elements) make small shapes slower; ``wave_weight`` says how strictly
@@ -73,7 +73,7 @@ class GemmEfficiency:
 
     @property
     def has_range(self) -> bool:
-        """Whether machines with this part are known to differ."""
+        """True if machines with this part are known to differ."""
         return self.slowest < self.fastest
 
 
@@ -105,7 +105,7 @@ class AttentionEfficiency:
     forward_head_factors: tuple[float, ...] = (1.0,)
     backward_head_factors: tuple[float, ...] = (1.0,)
     sustained_fraction: float = 1.0
-    """Of these rates, measured in short bursts, what a device under the load of training keeps."""
+    """Fraction of these rates, measured in short bursts, that a device sustains in training."""
     low_precision: Mapping[Precision, LowPrecisionAttention] = field(default_factory=dict)
 
 
@@ -137,12 +137,12 @@ class AcceleratorSpec:
     architecture: str = ""
     """The vendor's generation; empty where it has no name."""
     hbm_bytes: float
-    """What the driver shows as total memory (usable), not the label on the box."""
+    """Total memory that the driver shows (usable), not the label on the box."""
     hbm_bytes_per_s: float
     peak_flops_per_s: Mapping[Dtype, float]
     """Dense (no sparsity) matrix rates."""
     memory_bound_fraction: float
-    """What element-wise kernels reach of the HBM bandwidth."""
+    """Fraction of the HBM bandwidth that element-wise kernels reach."""
     gemm: GemmEfficiency
     attention: AttentionEfficiency
     """The vendor library's kernel (cuDNN), or the best there is."""
@@ -155,7 +155,7 @@ class AcceleratorSpec:
     compute_capability: float = 0.0
     """CUDA's number of what the device can do; 0: none, or not known."""
     context_bytes: float | None = None
-    """Of a process's device context with its kernels loaded, where it was published."""
+    """Bytes of a process's device context with its kernels loaded, where published."""
     usual_node: str | None = None
     kubernetes_resource: str = ""
     """Name under which its device plugin offers it; empty: none is known."""
@@ -176,9 +176,9 @@ class LevelSpec:
     bytes_per_s: float
     """Per direction and accelerator, datasheet; of a torus or mesh, along one dimension."""
     latency_s: float
-    """Of one hop between neighbours through this level."""
+    """Latency of one hop between neighbours through this level."""
     efficiency_fraction: float
-    """What large collectives reach of ``bytes_per_s``."""
+    """Fraction of ``bytes_per_s`` that large collectives reach."""
     oversubscription: float = 1.0
     """Rate of the accelerators' ports below over the rate of the links into this level."""
     ring_bytes_per_s: float = inf
@@ -188,7 +188,7 @@ class LevelSpec:
     dims: tuple[int, ...] = ()
     """Members along each dimension of a torus or mesh; empty otherwise."""
     kubernetes_resource: str = ""
-    """What pods ask for to reach its ports past the kernel (RDMA); empty: nothing."""
+    """Resource that pods request to reach its ports past the kernel (RDMA); empty: none."""
     wired_accelerators: int = 0
     """Members that its links were laid for, where this is a part of them; 0: no others."""
 
@@ -199,12 +199,12 @@ class LevelSpec:
 
     @property
     def achieved_bytes_per_s(self) -> float:
-        """What all accelerators get at once: ``bytes_per_s · efficiency / oversubscription``."""
+        """Rate of all accelerators at once: ``bytes_per_s · efficiency / oversubscription``."""
         return self.bytes_per_s * self.efficiency_fraction / self.oversubscription
 
     @property
     def ring_achieved_bytes_per_s(self) -> float:
-        """What one ring gets at most, on the same terms."""
+        """Rate that one ring gets at most, on the same terms."""
         return self.ring_bytes_per_s * self.efficiency_fraction / self.oversubscription
 
     def within(self, num_accelerators: int) -> "LevelSpec":
@@ -255,17 +255,17 @@ class NodeSpec:
     fabric: str
     host_memory_bytes: float | None
     host_memory_note: str = ""
-    """Why it is taken to be so much, where that is assumed."""
+    """Reason for the size of host memory, where that is assumed."""
     host_cores: float
-    """Of all its processors."""
+    """Cores of all its processors."""
     host_memory_bytes_per_s: float
-    """Of the memory of all its processors together, datasheet."""
+    """Bandwidth of the memory of all its processors together, datasheet."""
     host_core_bytes_per_s: float
-    """What one thread alone reads and writes in host memory."""
+    """Rate at which one thread alone reads and writes host memory."""
     host_link_bytes_per_s: float
     """Host to one accelerator, one direction, achieved with all of them at it."""
     accelerators_per_host_slot: int = 1
-    """Those that share one link to the host."""
+    """Accelerators that share one link to the host."""
     nvme_bytes: float | None = None
     nvme_read_bytes_per_s: float | None = None
     nvme_write_bytes_per_s: float | None = None

@@ -18,13 +18,13 @@ class Item:
     address: str
     """``time.`` or ``memory.`` and the name in the ledger."""
     title: str
-    """In a sentence."""
+    """Name of the item in a sentence."""
     functions: tuple[Callable[..., Any], ...]
     """The main formula first."""
     inputs: tuple[str, ...]
     """Dotted paths such as strategy.tp or traits.states.weight_bytes."""
     text: str
-    """What it is, where no single function says so."""
+    """Description of the item, where no single function states it."""
 
 
 _DECLARED: dict[str, Item] = {}
@@ -83,14 +83,14 @@ KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TimeRange:
-    """Where 80 % of the published runs of a regime lay: measured over predicted time."""
+    """Range of 80 % of the published runs of a regime: measured over predicted time."""
 
     low: float = 1.0
     high: float = 1.0
     regime: str = "no published run"
     """The runs it is taken from, in words."""
     accelerators: tuple[str, ...] = ()
-    """Those the runs used."""
+    """Accelerators of the runs."""
 
     def on(self, accelerator: str) -> "TimeRange":
         """The range on an accelerator: wider where nobody published a run on it."""

@@ -1,4 +1,4 @@
-"""How long the documents of a batch are, and how a batch puts them together."""
+"""Lengths of the documents of a batch, and how a batch combines them."""
 
 import math
 from dataclasses import dataclass
@@ -33,17 +33,17 @@ class Documents:
 
     @property
     def text(self) -> str:
-        """As an option says it."""
+        """Value of the option, as text."""
         return f"{self.batching}:{self.mean:.15g}"
 
     @property
     def words(self) -> str:
-        """For a table: what the loader of the data has to do."""
+        """Text for a table: what the data loader has to do."""
         return f"{self.batching}, {self.mean:g} tokens on average"
 
     @property
     def note(self) -> str:
-        """What is assumed of them, in words."""
+        """Assumptions about the documents, in words."""
         per_time = {
             "packed": "every sequence is full, and attention stays inside documents",
             "padded": "time is that of micro-batches of mean length, memory that of the longest",
@@ -147,12 +147,12 @@ class JobSpec:
     precision: Precision = "bf16"
     total_tokens: int | None = None
     imbalance_fraction: float = 0.0
-    """Of a mixture with expert parallelism, by how much more than the mean number of tokens the
-    busiest rank of experts gets; 0 is forced balance."""
+    """Excess of the tokens of the busiest expert rank over the mean, as a fraction, in a mixture
+    with expert parallelism; 0 is forced balance."""
     mtp_layers: int = 0
     """Layers behind the last one that are trained to predict further tokens."""
     documents: Documents | None = None
-    """Of shorter documents than a sequence, how long they are; None: every sequence is one."""
+    """Lengths of documents shorter than a sequence; None: every sequence is one."""
 
     @property
     def tokens_per_iteration(self) -> int:
@@ -168,10 +168,10 @@ class JobSpec:
 
 
 def mtp_positions(model: ModelSpec) -> bool:
-    """Whether further tokens can be predicted: causally, with positions that can be shifted."""
+    """Return True if further tokens can be predicted: causal, with positions that can shift."""
     return model.architecture == "decoder" and model.position in ("rope", "none")
 
 
 def usual_seq_len(model: ModelSpec) -> int:
-    """Where nobody says: the model's, at most USUAL_SEQ_LEN."""
+    """Return the default sequence length: the model's, at most USUAL_SEQ_LEN."""
     return min(model.max_seq_len, USUAL_SEQ_LEN)

@@ -11,7 +11,7 @@ Position = Literal["learned", "rope", "alibi", "relative", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Biases:
-    """Which linear layers carry a bias vector."""
+    """Linear layers that carry a bias vector."""
 
     qkv: bool = False
     attention_output: bool = False
@@ -23,7 +23,7 @@ class Biases:
 
 @dataclass(frozen=True, kw_only=True)
 class RouterSpec:
-    """How a mixture scores and chooses experts; neither memory nor time depends on it."""
+    """Scoring and choice of experts in a mixture; neither memory nor time depends on it."""
 
     score: Literal["softmax", "sigmoid"] = "softmax"
     normalises: bool = True
@@ -32,7 +32,7 @@ class RouterSpec:
     """Groups of experts, of which a token chooses ``top_groups`` first."""
     top_groups: int = 1
     scaling: float = 1.0
-    """What the scores are multiplied by."""
+    """Factor on the scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class ModelSpec:
     parallel_block: bool = False
     """Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM)."""
     position: Position = "rope"
-    """How tokens learn of their place; only learned positions are parameters."""
+    """Encoding of token positions; only learned positions are parameters."""
     scaled_rotary: bool = False
     """Rotary embeddings scale queries and keys too, as YaRN does with no ``mscale`` of its own."""
     num_learned_positions: int = 0
@@ -166,8 +166,8 @@ class ModelSpec:
     embedding_norm: bool = False
     """A norm after the embedding (BLOOM); its parameters are among the extra ones."""
     special_blocks: str = ""
-    """In words: how blocks differ from usual ones of these sizes, where neither memory nor time
-    depends on it; a framework that builds them by their sizes trains another model."""
+    """Difference between blocks and usual ones of these sizes, in words, where neither memory nor
+    time depends on it; a framework that builds them by their sizes trains another model."""
     num_mtp_layers: int = 0
     """Layers behind the last one that can be trained to predict further tokens (DeepSeek-V3); a
     job says how many are."""
@@ -223,7 +223,7 @@ class ModelSpec:
 
     @property
     def num_moe_layers(self) -> int:
-        """How many layers hold a mixture of experts."""
+        """Number of layers with a mixture of experts."""
         if self.moe is None:
             return 0
         if "E" in self.layer_pattern:
@@ -233,5 +233,5 @@ class ModelSpec:
 
 
 def has_sinks(model: ModelSpec) -> bool:
-    """Whether attention has a learned sink per head (gpt-oss), its only parameter of that size."""
+    """Return True if heads have learned sinks (gpt-oss), the only parameters of their size."""
     return model.extra_params_per_layer == model.num_heads

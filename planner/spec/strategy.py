@@ -1,4 +1,4 @@
-"""What is known of a decision that a strategy holds, beside its value."""
+"""Description of a decision of a strategy, other than its value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,13 +29,13 @@ class FieldSpec:
     """A field of strategies: what it is, the values it can take, and what people read of it."""
 
     about: str
-    """In one line, with a unit; what the help of its option says."""
+    """Description in one line, with a unit, as in the help of its option."""
     kind: str = ""
-    """What a difference is called, one of KINDS_OF_DIFFERENCE; empty: it follows from others."""
+    """Name of a difference, one of KINDS_OF_DIFFERENCE; empty: it follows from others."""
     title: str = ""
-    """What people read in place of the field's name."""
+    """Display name in place of the field's name."""
     word: str = ""
-    """Of a degree: what it splits, in sentences and in the titles of wide tables."""
+    """Word for what a degree splits, in sentences and in the titles of wide tables."""
     least: int = 1
     most: int = MAX_GPUS
     words: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class FieldSpec:
     usual: int | None = None
     """The value that changes nothing, where it is neither the least, the first word nor false."""
     follows: str = ""
-    """What a layout is filled in with that does not say it, in a few words; empty: that value."""
+    """Value filled into a layout that does not state it, in a few words; empty: that value."""
 
     @property
     def value_type(self) -> type:
-        """Of its values: str of words, bool of flags, else int."""
+        """Type of its values: str for words, bool for flags, else int."""
         return str if self.words else bool if self.is_flag else int
 
     @cached_property
@@ -70,7 +70,7 @@ class FieldSpec:
 
 
 def fields_searched(cls: type) -> Mapping[str, FieldSpec]:
-    """What is known of every field of a class, by the field's name."""
+    """Return the FieldSpec of every field of a class, by the field's name."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
@@ -89,7 +89,7 @@ OFFLOAD_CODES = (
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPolicy:
-    """What may happen to a layer's saved activations in place of keeping them."""
+    """Alternative to keeping a layer's saved activations."""
 
     counts: str
     """The field that counts the layers of every stage under it."""
@@ -99,11 +99,11 @@ class LayerPolicy:
     """``recompute`` names it; else it is a choice of its own, in these words:"""
     title: str = ""
     words: str = ""
-    """Of so many layers."""
+    """Template for a number of layers."""
     saving: str = ""
-    """What putting every layer under it does."""
+    """Phrase for putting every layer under it."""
     short: str
-    """In narrow tables."""
+    """Name in narrow tables."""
     by_chunk: bool = False
     """Frameworks say it of the first layers of every chunk, the others under nothing."""
 
@@ -172,7 +172,7 @@ Word = TypeVar("Word")
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutFields(Generic[Number, Flag, Word]):
-    """What a search decides of a layout before layers are put on stages, as values or columns."""
+    """Decisions of a search on a layout before layers are put on stages, as values or columns."""
 
     dp: Annotated[
         Number,
@@ -239,7 +239,7 @@ class LayoutFields(Generic[Number, Flag, Word]):
         Number,
         FieldSpec("replicas of the sharding group", "ZeRO stage", title="shard groups"),
     ] = 1  # type: ignore[assignment]
-    """Of dp, how many ranks hold whole replicas; states are sharded over dp / dp_replicate."""
+    """Number of whole replicas along dp; states are sharded over dp / dp_replicate."""
     offload: Annotated[
         Word, FieldSpec("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES)
     ]
@@ -396,7 +396,7 @@ class Strategy(LayoutFields[int, bool, str]):
 
     @property
     def layers_under(self) -> dict[str, int]:
-        """How many layers are under each of POLICIES."""
+        """Number of layers under each of POLICIES."""
         return dict(zip(POLICIES, map(sum, self.policy_counts), strict=True))
 
     @property

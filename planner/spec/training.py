@@ -31,11 +31,11 @@ FROZEN_BYTES = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained, and what stays frozen."""
+    """Weights that are trained, and weights that stay frozen."""
 
     mode: Mode = "full"
     rank: int = 0
-    """Of the adapters; 0 where all weights are trained."""
+    """Rank of the adapters; 0 where all weights are trained."""
     targets: tuple[Target, ...] = ()
     """Projections with adapters, in the order of TARGETS."""
     num_adapters: int = 1
@@ -53,7 +53,7 @@ class Training:
 
     @property
     def words(self) -> str:
-        """In a line: ``qlora of rank 16 on q,k,v,o``."""
+        """Text in one line: ``qlora of rank 16 on q,k,v,o``."""
         if not self.is_frozen:
             return "full"
         return f"{self.mode} of rank {self.rank} on {target_words(self.targets)}"
@@ -113,7 +113,7 @@ TensorKind = Literal["matrix", "vector", "embedding", "head"]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorStates:
-    """What an optimizer keeps of one kind of tensor."""
+    """Optimizer states of one kind of tensor."""
 
     element_bytes: float
     """States as large as the tensor, per element."""
@@ -148,11 +148,11 @@ class OptimizerSpec:
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages it runs under."""
     offload: Literal["part", "whole", "no"] = "part"
-    """How much of its states can be offloaded, as far as the framework offloads at all."""
+    """Part of its states that can be offloaded, as far as the framework offloads at all."""
     hybrid_sharding: bool = True
     """Its states can be sharded inside groups that are replicated, where the framework does so."""
     setting: str = ""
-    """How the framework is told."""
+    """Setting that selects it in the framework."""
 
     def states(self, kind: TensorKind) -> TensorStates:
         """Return what is kept of a kind of tensor."""

@@ -35,7 +35,7 @@ class StateTraits:
     master_weight_bytes: float
     """fp32 weights that the optimizer updates; sharded from ZeRO stage 1, as its states are."""
     fp32_shard_bytes: float
-    """In fp32 training, weights that exist beside those that kernels read from stage 1 on."""
+    """Bytes of weights in fp32 training in addition to those that kernels read, from stage 1 on."""
     unsharded_gradient_copy_bytes: float
     """Further gradient copies that exist only without any sharding (stage 0)."""
     replica_bucket_bytes: float
@@ -43,7 +43,7 @@ class StateTraits:
     sharded_gradient_bytes: float
     """A further copy that exists only sharded (DeepSpeed's fp32 gradient partition)."""
     sharded_copies: Literal["gradients", "weights"]
-    """What that is a copy of."""
+    """Tensors that ``sharded_gradient_bytes`` copies."""
     zero3_weight_bytes: float
     """Weights kept sharded between uses under stage 3 (0 where the master shard serves)."""
     whole_tensor_gradient_bytes: float
@@ -76,7 +76,7 @@ class StateTraits:
     step_temporary_bytes: float
     """Per owned parameter while the optimizer steps: temporaries of kernels over many tensors."""
     optimizer_state_fraction: float
-    """Of the optimizer's usual states: half where they have the type of 16-bit weights."""
+    """Fraction of the optimizer's usual states: half where they have the type of 16-bit weights."""
     gathers_embedding_with_head: bool
     """Stage 3 keeps embedding and head gathered together, as one unit, and the last layer."""
     loss_inside_model: bool
@@ -94,7 +94,7 @@ class StateTraits:
     zero3_reshards_under_pp: bool
     """False: under pipelining the gathered weights and full gradients stay."""
     keeps_stage_outputs: Literal["no", "in flight", "all"]
-    """How long the pipeline keeps what a stage sent on: until its backward, or until the end of
+    """Time that the pipeline keeps what a stage sent on: until its backward, or until the end of
     the iteration (the last stage then keeps all logits, and once more when they are joined)."""
     receives_into_own_buffers: bool
     """The pipeline keeps a receive buffer for every micro-batch of the iteration, both ways."""
@@ -105,7 +105,8 @@ class StateTraits:
     shards_frozen_below_stage_3: bool
     """Stage 2 keeps a rank's shard of frozen weights beside the gathered ones."""
     frozen_shard_width: float
-    """Of a shard of frozen weights over that of the gathered ones: 2 where shards are fp32."""
+    """Width of a shard of frozen weights over that of the gathered ones: 2 where shards are
+    fp32."""
     zero3_live_elements: float
     """Most gathered elements at a time."""
     zero3_step_elements: float
@@ -122,14 +123,14 @@ class StateTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTraits:
-    """What the layer kernels keep for backward and move through HBM."""
+    """Tensors that layer kernels save for backward, and their traffic through HBM."""
 
     attention: Literal["fused", "flash2", "flash_attn", "unfused"]
     """``fused``: the vendor library's kernel; ``flash2``: torch's choice, FlashAttention-2 before
     Blackwell; ``flash_attn``: the package of FlashAttention-2 on any device."""
     attention_rate_fraction: float
-    """Of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for the
-    batched products of unfused attention against large products."""
+    """Fraction of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for
+    the batched GEMMs of unfused attention against large GEMMs."""
     ring_attention_overhead_fraction: float
     """Attention grows by this · (1 - 1/cp): merging partial results, small blocks."""
     exchanges_context: bool
@@ -144,7 +145,7 @@ class KernelTraits:
     loss: str
     """Name of the vocabulary loss; its tensors are section ``loss`` of ``saved``."""
     fp8_linear_input_bytes: float
-    """What linear layers keep of their input under fp8 and fp4, instead of 2 bytes."""
+    """Bytes that linear layers save of their input under fp8 and fp4, instead of 2 bytes."""
     block_forward_bytes: float
     """Memory-bound traffic of norms, residuals and dropouts per token and hidden element."""
     block_backward_bytes: float
@@ -172,7 +173,8 @@ class KernelTraits:
     expert_bias_backward_kernels: float
     """The same in backward."""
     stashes_experts: bool
-    """What experts keep is copied out of buffers of fixed size in forward, and back in backward."""
+    """True if what experts save is copied out of buffers of fixed size in forward, and back in
+    backward."""
     fused_experts: bool
     """One kernel computes an expert's products with biases, clamps and activation."""
     memory_bound_multiplier: float
@@ -181,8 +183,8 @@ class KernelTraits:
     weight_gradient_bytes: float
     """Traffic per parameter and micro-batch to accumulate the weight gradient."""
     unit_copies: UnitCopies
-    """How units of sharding pass weights and gradients through HBM: not at all, FSDP1's flat
-    parameters, FSDP2's separate ones."""
+    """Copies of weights and gradients through HBM by sharding units: none, FSDP1's flat parameters,
+    FSDP2's separate ones."""
     deduplicated_dispatch: bool
     """Expert dispatch sends a token once to each remote domain (DeepEP, HybridEP)."""
     permutation_slowdown: float
@@ -206,7 +208,7 @@ class KernelTraits:
     grouped_rate_fraction: float
     """Rate of grouped products of experts over that of dense ones of an expert's tokens."""
     products_in_16_bit: Literal["none", "experts", "linears"]
-    """Which products of a job in 8 or 4 bits are left in 16: routed experts', or all others."""
+    """GEMMs of a job in 8 or 4 bits that stay in 16: routed experts', or all others."""
     gathers_expert_pairs: bool
     """Ranks that split an expert gather token-expert pairs after the exchange; else tokens, once
     for all experts, before routing."""
@@ -221,7 +223,7 @@ class KernelTraits:
     """Beside a 4-bit base, embedding, head and norms are fp32, and with them what flows between
     layers."""
     dequantisation: Dequantisation
-    """How matrices of a 4-bit base are rebuilt."""
+    """Method by which matrices of a 4-bit base are rebuilt."""
     launch_s: float
     """Host seconds to launch one kernel, the framework's way to it included: with the number of
     kernels a floor under the time of a layer's pass."""
@@ -282,7 +284,7 @@ class RecomputeModule:
 
 @dataclass(frozen=True, kw_only=True)
 class RecomputeTraits:
-    """What a framework's selective recomputation can repeat, and what it repeats by default."""
+    """Modules that a framework's selective recomputation can repeat, and those by default."""
 
     selected: tuple[str, ...]
     modules: tuple[RecomputeModule, ...]
@@ -295,16 +297,16 @@ class RecomputeTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapTraits:
-    """How much communication runs beside computation."""
+    """Amount of communication that is overlapped with computation."""
 
     tensor_parallel_overlap: Literal["none", "bulk", "ring"]
     """Gathers and scatters of sequence parallelism run beside a product that does not need them,
     or beside the chunks of the one that does."""
     overlaps_input_gradients: bool
-    """In backward, layers split by column exchange the gradient of their input beside the product
-    that makes the weight's, and gather their input beside the other."""
+    """True if, in backward, layers split by column overlap the exchange of their input's gradient
+    with the GEMM of the weight's, and the gather of their input with the other."""
     ring_achieved_fraction: float
-    """Of what the chunks could hide, the share they do."""
+    """Fraction achieved of what the chunks could hide."""
     expert_all_to_all_overlap: ExpertOverlap
     """Expert dispatch and combine run beside the shared expert, or beside the other pass of
     another micro-batch."""
@@ -331,11 +333,11 @@ class OverheadTraits:
     """Memory and time that belong to no tensor."""
 
     context_bytes: float
-    """Of the device context, where hwdb has no figure for the accelerator."""
+    """Bytes of the device context, where hwdb has no figure for the accelerator."""
     bucket_elements: float
     """Elements of one gradient or weight bucket, in 16 bits."""
     num_buckets: float
-    """Such buckets kept for ever; none is larger than the rank's parameters."""
+    """Number of such buckets that stay allocated; none is larger than the rank's parameters."""
     workspace_bytes: float
     """Matrix libraries' workspaces and fixed buffers, inside the allocator."""
     grouped_gemm_workspace_bytes: float
@@ -352,27 +354,28 @@ class OverheadTraits:
     speed_variation_fraction: float
     """Standard deviation of the speed of equal accelerators, over its mean."""
     step_overhead_s: float
-    """What is left: logging, host synchronisation, the data path."""
+    """Seconds of the rest: logging, host synchronisation, the data path."""
     node_step_overhead_s: float
     """Further seconds of a step on several nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffloadTraits:
-    """What offloaded states move over the host link and in host memory, and what waits for it."""
+    """Traffic of offloaded states over the host link and in host memory, and what waits for it."""
 
     host_step_bytes: float
     """Through host memory per parameter a rank owns, in all passes of the optimizer's step."""
     host_threads: Literal["one", "share"]
-    """Of a rank in that step: one, or its share of the node's cores."""
+    """Threads of a rank in that step: one, or its share of the node's cores."""
     host_bandwidth_fraction: float
-    """Of the datasheet's rate of host memory, what those threads of all ranks reach together."""
+    """Fraction of the datasheet's rate of host memory that those threads of all ranks reach
+    together."""
     host_optimizer_slowest_factor: float
     """The slowest published rate over the modelled one."""
     host_optimizer_fastest_factor: float
     """The fastest."""
     host_step_beside: Literal["nothing", "transfers", "backward"]
-    """What runs while the host's step does: nothing; its own transfers; those and backward."""
+    """Work that overlaps the host's step: nothing; its own transfers; those and backward."""
     step_gradient_bytes: float
     """Per owned gradient over the host link for the step, there and back; below stage 3."""
     zero3_step_gradient_bytes: float
@@ -391,16 +394,16 @@ class OffloadTraits:
     is_pinned: bool
     """Offloaded states live in pinned memory; else transfers are slower and hide nowhere."""
     pageable_rate_fraction: float
-    """Of the host link's rate, what memory that is not pinned reaches."""
+    """Fraction of the host link's rate that memory reaches if it is not pinned."""
     nvme_step_bytes: float
     """Per owned parameter read from NVMe in a step, and as many written, by states there."""
     nvme_pipelined: bool
-    """Those reads and writes run beside the host's step."""
+    """True if those reads and writes overlap the host's step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupportTraits:
-    """What the framework can run at all."""
+    """Features that the framework can run at all."""
 
     tp: bool
     pp: bool
@@ -410,38 +413,38 @@ class SupportTraits:
     cp: bool
     ep: bool
     expert_mesh: Literal["inside_dp", "folded", "folded_whole"]
-    """How experts lie on the ranks of tp x cp x dp. inside_dp: split as other layers are, ep a
-    divisor of dp. folded: etp x ep x edp, any degrees that divide the ranks. folded_whole: ep
-    takes ranks of tp, cp and dp, and a rank's experts are whole; without ep split as the rest."""
+    """Layout of experts on the ranks of tp x cp x dp. inside_dp: split as other layers are, ep a
+    divisor of dp. folded: etp x ep x edp, any degrees that divide the ranks. folded_whole: ep takes
+    ranks of tp, cp and dp, and a rank's experts are whole; without ep split as the rest."""
     sequence_parallel: bool
     zero_stages: tuple[int, ...]
     zero_stages_with_pp: tuple[int, ...]
     frozen_zero_stages: tuple[int, ...]
     """ZeRO stages in place of those where only adapters are trained."""
     frozen_precisions: tuple[str, ...]
-    """Of those it trains in, where only adapters are trained."""
+    """Precisions available where only adapters are trained."""
     joined_families: tuple[str, ...]
     """Families of models whose code joins projections of a layer: what adapters they then have is
     not known here."""
     train: tuple[str, ...]
-    """What it can train: all weights (full), adapters beside frozen ones (lora), or beside weights
-    in 4 bits (qlora)."""
+    """Weights it can train: all weights (full), adapters next to frozen ones (lora), or next to
+    weights in 4 bits (qlora)."""
     usual_zero_stage: float
     """The most that is meant where a layout names no stage."""
     hybrid_sharding: bool
     """States can be sharded inside groups that are replicated over the rest of dp."""
     offload: tuple[str, ...]
     offload_percents: tuple[int, ...]
-    """How many percent of the optimizer's states can be offloaded; those a search tries."""
+    """Percentages of the optimizer's states that can be offloaded; those a search tries."""
     partial_offload_zero_stages: tuple[int, ...]
     """ZeRO stages under which only a part of them can be."""
     activation_offload: Literal["no", "without pipelining", "yes"]
     """Saved activations of chosen layers can live in host memory until their backward."""
     policies: tuple[str, ...]
-    """What it can do with a layer's saved activations: none, selective, full, offloaded."""
+    """Policies for a layer's saved activations: none, selective, full, offloaded."""
     policy_scope: Literal["model", "chunks", "layers"]
-    """For which layers it says apart what happens to their saved activations: for all together;
-    or else for the first N of every (virtual) stage, recomputed in full or offloaded; or each."""
+    """Layers that share a policy for their saved activations: all together; or else the first N of
+    every (virtual) stage, recomputed in full or offloaded; or each by itself."""
     sequence_parallel_required: bool
     """Tensor parallelism always splits norms and residuals too."""
     uneven_stages: bool
@@ -455,7 +458,7 @@ class SupportTraits:
     vendors: tuple[str, ...]
     """Makers of accelerators it is made for."""
     precisions: tuple[str, ...]
-    """Those it trains in."""
+    """Precisions it trains in."""
     tp_families: tuple[str, ...]
     """Families of models whose layers it can split; ``any``, or names as in models/*.yaml."""
     tp_alone: Literal["yes", "without offload", "no"]
@@ -467,7 +470,7 @@ class SupportTraits:
     expert_capacity: bool
     """Experts can have a capacity, with tokens beyond it dropped or all padded to it."""
     splits_experts: Literal["any", "unbiased", "no"]
-    """Which experts tensor parallelism can split over ranks."""
+    """Experts that tensor parallelism can split over ranks."""
     cp_attention: Literal["any", "causal"]
     """``causal``: context parallelism runs plain causal attention only, with no biases, windows
     or sinks."""
@@ -510,9 +513,9 @@ class FrameworkTraits:
     settings: tuple[Setting, ...] = ()
     """Traits a user set, in place of the profile's."""
     memory_uncertainty_fraction: float = 0.0
-    """Of HBM: how far modelled peaks were off on published runs of the framework."""
+    """Error of modelled peaks on published runs of the framework, as a fraction of HBM."""
     time_ranges: Mapping[RunClass, TimeRange] = field(default_factory=dict)
 
     def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
-        """How far iteration times of plans of a class may be off on an accelerator."""
+        """Return how far iteration times of plans of a class may be off on an accelerator."""
         return narrowest(self.time_ranges, key).on(accelerator)

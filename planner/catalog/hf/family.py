@@ -88,7 +88,7 @@ class Key(Strict):
 
     @property
     def is_required(self) -> bool:
-        """Whether a config must give it."""
+        """True if a config must give it."""
         return "default" not in self.model_fields_set
 
     def field(self) -> tuple[Value, Value]:
@@ -116,7 +116,7 @@ class Refusal(Strict):
 
 
 class Note(Strict):
-    """What a user should know about how the config was understood."""
+    """Remark for the user on how the config was interpreted."""
 
     when: str | bool = True
     say: str

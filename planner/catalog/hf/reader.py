@@ -1,4 +1,4 @@
-"""From a ``config.json`` to a model file: which family, its keys, every problem at once."""
+"""Conversion of a ``config.json`` to a model file: its family, its keys, every problem at once."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,7 +164,7 @@ def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
 
 
 def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
-    """How the file was understood, where that is not plain from its keys."""
+    """Yield how the file was interpreted, where its keys do not make that plain."""
     family = given.family
     yield from given.notes
     yield from family.noted(names)
@@ -220,7 +220,7 @@ def _kind(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """How the type was understood where it is not that of the family."""
+    """Return how the type was interpreted if it is not that of the family."""
     model_type = keys.get("model_type")
     if model_type == kind:
         return ()
@@ -237,7 +237,7 @@ def _word(value: object) -> str:
 
 
 def _unknown(data: Mapping[str, Any]) -> str:
-    """What to do about a model_type that is missing or of no family here."""
+    """Return advice about a model_type that is missing or of no known family."""
     known = f"known are {', '.join(families())}"
     other = (
         "or write a model file in YAML with at least num_layers, hidden_size, num_heads, "

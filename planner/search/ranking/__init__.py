@@ -1,1 +1,1 @@
-"""From candidates to ranked plans: bounds first, exact answers where they decide."""
+"""Ranking of candidates into plans: bounds first, exact answers where they decide."""

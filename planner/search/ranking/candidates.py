@@ -24,9 +24,9 @@ class Bounded:
 
     strategy: StrategyColumns
     policy: Index
-    """Of every row, among the policies of the search."""
+    """Index of every row's policy among the policies of the search."""
     weight: Array
-    """Of every row, by which its time is multiplied: bounds and limits are weighed seconds."""
+    """Factor on the time of every row: bounds and limits are weighed seconds."""
     lower_s: Array
 
 
@@ -37,11 +37,11 @@ class Candidates:
     pricing: Pricing
     policies: tuple[Policy, ...]
     gpus: Array
-    """Of every group, ascending."""
+    """GPUs of every group, ascending."""
     one_per_layout: bool = False
-    """Of the strategies of one layout only the best is of interest."""
+    """True if only the best of the strategies of one layout is of interest."""
     first: Bounded
-    """Those to begin with."""
+    """Strategies to begin with."""
     longest_s: Array = field(init=False)
     """Per group the time, not weighed, from which on strategies are of no interest."""
     strategy: StrategyColumns = field(init=False)
@@ -56,7 +56,7 @@ class Candidates:
     splits: dict[int, Split] = field(init=False, default_factory=dict)
     """Best split known per row."""
     most_weight: Array = field(init=False)
-    """Of every policy: by how much more its variants and splits are multiplied at most."""
+    """Largest further factor on the time of variants and splits, for every policy."""
     _is_limited: Mask = field(init=False)
     """Groups of which rows may have been proved under a finite limit."""
 

@@ -1,4 +1,4 @@
-"""What a best-first search works on: shapes, the candidates of those opened, their splits."""
+"""State of a best-first search: shapes, the candidates of those opened, their splits."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,10 @@ class Shapes:
     lower_s: Array
     """Weighed bound of what was not priced yet; infinite where all was."""
     weight: Array
-    """By which the bounds are multiplied already."""
+    """Factor that the bounds already include."""
     footprint: Footprint | None = None
     gpus: Array = field(init=False)
-    """Of every group, ascending."""
+    """GPUs of every group, ascending."""
     group: Index = field(init=False)
     is_closed: Mask = field(init=False)
     opened_s: Array = field(init=False)
@@ -95,11 +95,11 @@ class Exploration:
     enumeration: Enumeration
     shapes: Shapes
     deadline: float | None = None
-    """Of time.monotonic, after which nothing is opened, refined or solved any more."""
+    """Deadline on the clock of time.monotonic after which nothing is opened, refined or solved."""
     layers: LayerTable | None = None
-    """What is known of layers already."""
+    """Costs of layers that are known already."""
     one_per_layout: bool = False
-    """Of the strategies of one layout only the best is of interest."""
+    """True if only the best of the strategies of one layout is of interest."""
     num_configurations: int = 0
     """Legal strategies of the shapes opened."""
     num_priced: int = 0
@@ -131,7 +131,7 @@ class Exploration:
 
     @property
     def context(self) -> Context:
-        """What is searched for."""
+        """Context of the search."""
         return self.enumeration.context
 
     @property

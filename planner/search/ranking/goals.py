@@ -1,4 +1,4 @@
-"""What a search looks for beside time: the fewest GPUs, the least GPU time, the fastest of all.
+"""Goals of a search other than time: the fewest GPUs, the least GPU time, the fastest of all.
 
 Every limit of a job (deadline, rate, budget) bounds the iteration time from above at each number
 of GPUs, so limits are one column of times.
@@ -26,14 +26,14 @@ def without_job_limits(num_gpus: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """In which order plans are better, and which keep the limits."""
+    """Order of plans, best first, and the limits on them."""
 
     order: Order = "at_most"
     """``at_most``: the fastest of all, and the next ones on as many GPUs as it uses, of equal
     ones the fewest; ``fewest_gpus``: by GPUs, then by time; ``fastest`` and ``gpu_seconds``:
     least time, or GPUs times time, on any number of GPUs."""
     longest_s: Callable[[Array], Array] = without_job_limits
-    """For numbers of GPUs the longest iteration that keeps all limits."""
+    """Longest iteration within all limits, for numbers of GPUs."""
 
 
 FASTEST_AT_MOST = Goal()

@@ -1,4 +1,4 @@
-"""Which mechanisms strategies use, and how often: the exponents of their penalties.
+"""Mechanisms that strategies use, and how often: the exponents of their penalties.
 
 Dimensionless columns; a mask counts as 0 and 1. Bounds from which on a degree counts are those of
 tuned recipes and published runs.
@@ -22,7 +22,7 @@ def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
 
 
 def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """What degrees and micro-batches use."""
+    """Return the mechanisms that degrees and micro-batches use."""
     tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
     domain = context.cluster.domain.num_accelerators
     support = context.traits.support
@@ -46,7 +46,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
 
 
 def expert_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """Of experts: whole ones on a rank are ``experts / ep``; nothing for dense models."""
+    """Return what experts use: ``experts / ep`` are whole on a rank; nothing for dense models."""
     moe = context.model.moe
     if moe is None:
         return []
@@ -60,7 +60,7 @@ def expert_uses(context: Context, columns: StrategyColumns) -> Uses:
 
 
 def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """What ZeRO stages, placements and schedules use."""
+    """Return the mechanisms that ZeRO stages, rank orders and schedules use."""
     support = context.traits.support
     usual = PLACEMENT_NAMES.index(support.placements[0])
     is_choice = min(support.zero_stages) < 2
@@ -86,7 +86,7 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
 
 
 def offload_uses(columns: StrategyColumns) -> Uses:
-    """Of states offloaded: optimizer, then parameters, then the disk, one on the other.
+    """Return what offload uses: optimizer, then parameters, then the disk, cumulatively.
 
     The same for every percentage: a part offloaded takes the machinery of the whole.
     """

@@ -41,10 +41,10 @@ class EvidencePenalty:
     """One mechanism, its factor, and why."""
 
     factor: float
-    """On the iteration time, at least 1; per doubling where the mechanism is a degree."""
+    """Factor on the iteration time, at least 1; per doubling where the mechanism is a degree."""
     basis: Literal["pairs", "drift", "prior"]
     kind: str = ""
-    """Of ``pairs`` and ``drift``: the key of ratio_errors.yaml."""
+    """Key of ratio_errors.yaml, for ``pairs`` and ``drift``."""
     reason: str
 
 

@@ -1,4 +1,4 @@
-"""What strategies cost under each policy, and by how much their time is weighed."""
+"""Costs of strategies under each policy, and the weights of their time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -59,7 +59,7 @@ class Pricing:
         return sets if len(sets) > 1 and "selective" in policy.kinds else ()
 
     def weights(self, strategy: StrategyColumns, policy: Policy) -> Array:
-        """What time is multiplied by, as evidence for what a strategy relies on has it."""
+        """Return the factors on time from the evidence for what a strategy relies on."""
         if not self.context.weighs_evidence:
             return np.ones(len(strategy))
         return evidence_penalty(self.context, strategy) * self.policy_weight(policy)
@@ -76,7 +76,7 @@ class Pricing:
         return self._known[policy]
 
     def variant_weight(self, variant: PolicyVariant) -> float:
-        """By how much more a variant's time is multiplied than its policy's least."""
+        """Return a variant's factor on time over the least of its policy."""
         policy = variant.policy
         if variant.modules is None or policy.is_mixed or not self.context.weighs_evidence:
             return 1.0
@@ -91,13 +91,13 @@ class Pricing:
         return np.array([known[variant] for variant in variants])
 
     def most_weight(self, policy: Policy) -> float:
-        """By how much more the time of a variant and split is multiplied at most."""
+        """Return the largest further factor on the time of a variant and split."""
         variants = [PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)]
         extra = [self.variant_weight(variant) for variant in variants]
         return self.uneven_weight(policy) * max(extra, default=1.0)
 
     def uneven_weight(self, policy: Policy, *, is_open: bool = False) -> float:
-        """What the time of stages that differ is multiplied by besides.
+        """Return the further factor on the time of stages that differ.
 
         1 where the policy is open still, or is decided stage by stage.
         """
@@ -121,7 +121,7 @@ class Pricing:
         )
 
     def num_variants(self, policy: Policy) -> int:
-        """How many there are at most."""
+        """Return how many variants a policy has at most."""
         return self.context.model.num_blocks if policy.part else len(self.module_sets(policy)) or 1
 
     def variants(

@@ -29,7 +29,7 @@ class Best:
 
 
 def least_first(own: Array, rows: Index, number: int) -> Index:
-    """Of ``rows``, the ``number`` with the least of their own values, ascending."""
+    """Return the ``number`` of ``rows`` with the least of their own values, ascending."""
     if len(rows) > number:
         least = np.sort(np.argpartition(own, number)[:number])
         rows, own = rows[least], own[least]
@@ -48,7 +48,7 @@ def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Which groups of one GPU count are compared, and how: by ``weight · time``."""
+    """Groups of one GPU count that are compared, by ``weight · time``."""
 
     weight: Array
     """Per group."""
@@ -189,7 +189,7 @@ def frontier(exploration: Exploration) -> list[Best]:
 
 
 def _first_per_group(values: Array, rows: Index, group: Index, per_group: int) -> Index:
-    """Of some rows, the ``per_group`` with the least value in every group."""
+    """Return the ``per_group`` rows with the least value in every group."""
     order = rows[np.lexsort((rows, values[rows], group[rows]))]
     _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(starts, sizes)

@@ -31,7 +31,7 @@ class Solving:
     candidates: Candidates
     num_layers: int
     deadline: float = np.inf
-    """Of time.monotonic(), after which solvers give up."""
+    """Deadline on the clock of time.monotonic() after which solvers give up."""
     num_solved: int = 0
     is_unsure: bool = False
     """Some row was left without proof that it has no split below its limit."""
@@ -136,7 +136,7 @@ class Solving:
         return self._ways[row].ways if row in self._ways else []
 
     def is_prepared(self, row: int, limit_s: float) -> bool:
-        """Whether the row can be solved for less than ``limit_s`` without building models first."""
+        """Return True if the row can be solved below ``limit_s`` without building models first."""
         is_proved = self.candidates.is_proved(row)
         return is_proved or (row in self._ways and self._ways[row].below_s >= limit_s)
 

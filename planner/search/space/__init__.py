@@ -1,1 +1,1 @@
-"""What is searched: decisions, the rules that cut them, what the user narrows."""
+"""Search space: decisions, the rules that cut them, and what the user narrows."""

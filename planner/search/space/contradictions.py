@@ -1,4 +1,4 @@
-"""What cannot hold together whatever the space: which options, and the nearest that would do."""
+"""Contradictions whatever the space: which options, and the nearest that would do."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def _conflicts(masks: Mapping[str, Mask]) -> list[list[str]]:
 
 
 def _own(dimension: Dimension, conditions: Mapping[str, Condition]) -> dict[str, Mask]:
-    """Which values each condition on this dimension alone allows."""
+    """Return the values that each condition on this dimension alone allows."""
     columns = {dimension.name: dimension.domain}
     return {
         text: condition(None, columns)
@@ -134,7 +134,7 @@ def _changing(
     condition: Condition,
     conditions: Mapping[str, Condition],
 ) -> Iterator[tuple[int, int]]:
-    """How far one dimension must go, and where to, while the others keep their first value."""
+    """Yield how far one dimension must go, and where to, while others keep their first value."""
     if dimension.words:
         return
     domain = dimension.domain

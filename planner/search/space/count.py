@@ -1,4 +1,4 @@
-"""How large a search space is: legal shapes, strategies and splits, without holding them all."""
+"""Size of a search space: legal shapes, strategies and splits, without storing them all."""
 
 import math
 from collections import Counter
@@ -26,16 +26,16 @@ CHUNK_SHAPES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceCount:
-    """What a search of one framework may look at."""
+    """Search space of one framework, counted."""
 
     context: Context
     narrowing: Narrowing
     values: dict[str, tuple[int, ...]]
-    """By dimension, those of at least one legal strategy, as codes."""
+    """Values of at least one legal strategy, by dimension, as codes."""
     num_shapes: int
     num_strategies: int
     policies: tuple[Policy, ...]
-    """What may be said of the activations of all layers."""
+    """Policies available for the activations of all layers."""
     num_splits: int
     """Over all strategies: ways to cut the layers into stages under every policy, times the sets
     of modules, numbers of layers, or kinds of every layer that it leaves open; at most, as

@@ -44,7 +44,7 @@ _TOKEN = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![\w:+-])(?:{_ODD_WORDS})(?![\w:+-]
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What must hold of a layout: columns in, a mask out."""
+    """Condition on a layout: columns in, a mask out."""
 
     text: str
     needs: tuple[str, ...]
@@ -96,7 +96,7 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def _terms(tree: ast.expr) -> list[ast.expr]:
-    """What is joined by `and`, at any depth."""
+    """Return the terms joined by `and`, at any depth."""
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
         return [term for value in tree.values for term in _terms(value)]
     return [tree]
@@ -178,7 +178,7 @@ def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Com
 
 
 def _has_words(node: ast.expr) -> bool:
-    """Whether it is a dimension whose values are names."""
+    """Return True if the node is a dimension whose values are names."""
     return isinstance(node, ast.Name) and node.id in DIMENSIONS and bool(DIMENSIONS[node.id].words)
 
 

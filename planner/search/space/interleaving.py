@@ -45,7 +45,7 @@ def slowest_stage_s(
 
 
 def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
-    """Whether some split exists: equal chunks, or one with a full stage and the others' fewest."""
+    """Return where some split exists: equal chunks, or one full stage and the others' fewest."""
     pp, vpp = np.asarray(pp), np.asarray(vpp)
     full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     at_end = 2.0 * full - size + (pp - 2) * vpp
@@ -113,7 +113,7 @@ def regular_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...] | None
 
 
 def default_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
-    """As equal as they can be.
+    """Return layers per stage that are as equal as they can be.
 
     Without interleaving, what is left over goes to the last stages. Interleaved stages are full;
     what is missing is taken from the last stage, then the first, up to a chunk each, then from

@@ -1,4 +1,4 @@
-"""What is wrong with one complete strategy that no search produced."""
+"""Violations of one complete strategy that no search produced."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ LAYERS = "layers_per_stage"
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """What is wrong with one key of a strategy."""
+    """Error in one key of a strategy."""
 
     key: str
     text: str
     rule: str = ""
     """Its name; empty where the strategy's own numbers do not add up."""
     needs: tuple[str, ...] = ()
-    """What the rule is about."""
+    """Decisions that the rule is about."""
     offered_by: Offerer | None = None
-    """Who does not offer it, where that is what is wrong."""
+    """Party that does not offer it, where that is the error."""
 
     @property
     def message(self) -> str:

@@ -1,4 +1,4 @@
-"""What a user says to narrow the search: options in, values and rules of the space out."""
+"""Narrowing of the search by the user: options in, values and rules of the space out."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Narrowing:
     """The part of the space to search; without arguments all of it."""
 
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """From ``--fix``: the codes a dimension may take, instead of those it has by itself."""
+    """Codes a dimension may take from ``--fix``, instead of those it has by itself."""
     rules: tuple[Rule, ...] = ()
     """One for every condition; the name is what the user wrote."""
     kinds: tuple[str, ...] = LAYER_POLICY_NAMES
@@ -47,12 +47,12 @@ class Narrowing:
 
     @property
     def widening(self) -> tuple[str, ...]:
-        """Of ``texts`` those that let more be searched."""
+        """Options in ``texts`` that let more be searched."""
         return tuple(text for text in self.texts if text.partition(" ")[0] == "--allow")
 
     @property
     def limiting(self) -> tuple[str, ...]:
-        """Of ``texts`` those that leave something out."""
+        """Options in ``texts`` that exclude something from the search."""
         return tuple(text for text in self.texts if text not in self.widening)
 
     def without(self, text: str) -> "Narrowing":

@@ -1,4 +1,4 @@
-"""What may happen to the activations of all layers together, as far as a framework can say it.
+"""Policies for the activations of all layers together, as far as a framework can express them.
 
 A policy is a row's own decision. Where every layer is under one kind, its costs become the
 layer's; where a number of layers of every chunk is under a kind, that becomes part of what every

@@ -1,4 +1,4 @@
-"""What a legality rule is: a mask over columns of strategies, and what is said with it.
+"""Legality rules: masks over columns of strategies, and their messages.
 
 ``@rule`` makes one of a function that gets columns and returns the mask; its name is the rule's,
 its docstring what users read. Rules stand by theme in ``rules_*.py``, each with a template of what
@@ -54,7 +54,7 @@ class Rule:
     """Whose choice it is, where the rule says what is offered at all."""
 
     def words(self, context: Context, row: Row) -> str:
-        """What is wrong with one layout that breaks the rule."""
+        """Return how one layout breaks the rule, in words."""
         if self.says is not None:
             says = self.says if isinstance(self.says, str) else self.says(context, row)
             return filled(says, context, row)
@@ -62,7 +62,7 @@ class Rule:
         return f"{self.message.splitlines()[0].rstrip('.')}; given {given}"
 
     def allowance(self, context: Context) -> str:
-        """What is allowed here; empty where the rule does not say it."""
+        """Return what is allowed here; empty where the rule does not state it."""
         allowed = self.allowed or ""
         return filled(allowed if isinstance(allowed, str) else allowed(context), context, {})
 

@@ -203,7 +203,7 @@ def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
 
 
 def _least_micro_batches(pp: Array) -> dict[str, Array]:
-    """By schedule with a split backward, the micro-batches that fill it; others take any number."""
+    """Return the micro-batches that fill each split-backward schedule; others take any number."""
     both = 2 * pp - 1
     return {"zb-h1": pp, "zb-h2": both, "zb-v": both, "dualpipe-v": 2 * pp}
 
@@ -238,7 +238,7 @@ def micro_batches_fill_stages(context: Context, columns: Columns) -> Mask:
 
 
 def _unsplit_experts(context: Context, row: Row) -> str:
-    """Without sequence parallelism, or biases that would be split."""
+    """Return the error: no sequence parallelism, or biases that would be split."""
     support = context.traits.support
     if support.mixtures_need_sequence_parallel and row["tp"] > 1 and not row["sequence_parallel"]:
         return "tp {tp} without sequence parallelism: {software} splits mixtures only with it"
@@ -262,7 +262,7 @@ def tp_splits_experts(context: Context, columns: Columns) -> Mask:
 
 
 def _on_or_off(context: Context, row: Row) -> str:
-    """On where it cannot be, or off where it must not."""
+    """Return the error: on where it cannot be, or off where it must not be."""
     if not row["sequence_parallel"]:
         return "sequence parallelism off with tp {tp}: {software} has it on beside tp"
     if not context.traits.support.sequence_parallel:
@@ -301,6 +301,6 @@ def sequence_divisible(context: Context, columns: Columns) -> Mask:
     "there, so that etp must be tp",
 )
 def folded_experts_need_slices(_: Context, columns: Columns) -> Mask:
-    """Where etp is not tp, sequence parallelism gives every tp rank tokens of its own."""
+    """Sequence parallelism gives every tp rank tokens of its own where etp is not tp."""
     same = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
     return np.asarray(same | (columns["sequence_parallel"] == 1))

@@ -39,7 +39,7 @@ def _split_ranks(context: Context) -> str:
 
 @rule("tp", says=_split_adapters, allowed=_split_ranks)
 def adapters_can_be_split(context: Context, columns: Columns) -> Mask:
-    """Where only adapters are trained, the framework splits them: tp divides their rank."""
+    """The framework splits adapters, and tp divides their rank, where only adapters are trained."""
     training = context.traits.training
     divides = training.rank % np.maximum(columns["tp"], 1) == 0
     can = divides & context.traits.kernels.joins_adapters
@@ -171,7 +171,7 @@ _BIASED = ("alibi", "relative")
 
 
 def _unusual_attention(context: Context, _: Row) -> str:
-    """What is not plain about the model's attention."""
+    """Return what is not plain about the model's attention."""
     model = context.model
     if model.position in _BIASED:
         runs = "cp {cp}: {software} runs no biased attention"

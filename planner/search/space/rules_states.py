@@ -181,7 +181,7 @@ def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
 
 
 def _not_offloaded(context: Context, row: Row) -> str:
-    """What is offered, or the ZeRO stage that is missing."""
+    """Return what is offered, or the ZeRO stage that is missing."""
     support, code = context.traits.support, OFFLOAD_CODES[row["offload"]]
     if code not in support.offload:
         return "offload {offload}: {software} offers {support.offload}"
@@ -267,7 +267,7 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
 
 
 def _loading_gib(context: Context, columns: Columns) -> Array:
-    """What the ranks of a node hold in its memory while they load the model."""
+    """Return the GiB of host memory that the ranks of a node take while they load the model."""
     states, node = context.traits.states, context.cluster.node
     every = states.host_load_bytes * count_parameters(context.model) * node.num_accelerators / GIB
     return np.where(np.asarray(columns["zero_stage"]) < 3, every, 0.0)

@@ -1,4 +1,4 @@
-"""What can be said of a shape before its states are sharded, offloaded and placed.
+"""Bounds on a shape before its states are sharded, offloaded and placed.
 
 A shape fixes computation and communication inside a model replica. Everything decided later only
 adds time, and the least that can stay on a device is known.
@@ -38,7 +38,7 @@ def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyC
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint(Rowed):
-    """What the mean stage of every shape holds, but for how its states are sharded."""
+    """Memory of the mean stage of every shape, but for how its states are sharded."""
 
     context: Context
     dense_params: Array
@@ -49,7 +49,7 @@ class Footprint(Rowed):
 
     @classmethod
     def joined(cls, parts: Sequence["Footprint"]) -> "Footprint":
-        """Those of all parts, of which there is one at least."""
+        """Return the footprint of all parts, of which there is one at least."""
         return cls(
             context=parts[0].context,
             dense_params=np.concatenate([part.dense_params for part in parts]),

@@ -1,4 +1,4 @@
-"""What a stage can hold: its limits, and the most layers within a time and its memory.
+"""Capacity of a stage: its limits, and the most layers within a time and its memory.
 
 Matrices are strategies x stages. The rows of a call may differ in pipeline degree; stages beyond
 a row's own hold no layers.
@@ -33,7 +33,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Rowed):
-    """What restricts the layers of a stage: time per layer and bytes per layer by policy."""
+    """Limits on the layers of a stage: time per layer and bytes per layer by policy."""
 
     rows_axis: ClassVar[int] = -2
     fixed_s: Array
@@ -52,7 +52,7 @@ class Limits(Rowed):
     """Layers the stage may have at all."""
 
     def of_one(self, position: int, num_stages: int) -> "Limits":
-        """Those of one strategy, its own stages only."""
+        """Return the limits of one strategy, its own stages only."""
         row, stages = slice(position, position + 1), slice(num_stages)
         return Limits(**{f.name: getattr(self, f.name)[..., row, stages] for f in fields(self)})
 
@@ -199,7 +199,7 @@ class Capacity(Rowed):
 
 
 def capacity_of(model: StageModel, limits: Limits) -> Capacity:
-    """What the limits of every stage leave to layers."""
+    """Return the capacity for layers that the limits of every stage leave."""
     layer_s, most = model.layer_s[:, None], np.minimum(limits.max_host_layers, limits.most)
     return Capacity(
         layer_s=layer_s,
@@ -233,7 +233,7 @@ def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Arra
 
 
 def _fit(model: StageModel, limits: Limits, layers: Array, slowest_s: Array) -> Mask:
-    """Whether some numbers of selective and full layers fit so many in memory and time."""
+    """Return where so many layers, some of them selective or full, fit in memory and time."""
     saved = limits.layer_bytes - limits.policy_bytes
     left_s = slowest_s[:, None] * (1.0 + ROUNDING) - limits.fixed_s
     left_s = left_s - layers * model.layer_s[:, None]
@@ -299,6 +299,6 @@ def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
 
 
 def _needed(excess: Array, saved: Array) -> Array:
-    """How many layers, at least one, save the excess; infinite where layers save nothing."""
+    """Return the layers, at least one, that save the excess; infinite where they save nothing."""
     number = np.ceil(excess / np.where(saved > 0, saved, 1.0) - ROUNDING)
     return np.where(saved > 0, np.maximum(number, 1.0), np.inf)

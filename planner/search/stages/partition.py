@@ -22,7 +22,7 @@ EQUAL = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """What turns stage times and tails into the part of an iteration that splits decide."""
+    """Conversion of stage times and tails into the part of an iteration that splits decide."""
 
     num_micro_batches: float
     vpp: float

@@ -34,9 +34,9 @@ class Split:
     iteration_s: float
     is_optimal: bool
     modules: tuple[str, ...] | None = None
-    """What selective layers recompute; None: what the traits select."""
+    """Modules that selective layers recompute; None: those that the traits select."""
     weight: float = 1.0
-    """By which the time is multiplied already."""
+    """Factor that the time already includes."""
 
 
 def solve_split(
@@ -112,9 +112,9 @@ class PolicyVariant:
 
     policy: Policy
     modules: tuple[str, ...] | None = None
-    """What selective layers recompute; None: what the traits select."""
+    """Modules that selective layers recompute; None: those that the traits select."""
     number: float = 0.0
-    """Of every chunk's layers, where the policy takes a part of them."""
+    """Number of every chunk's layers under the policy, where it takes a part of them."""
 
     @property
     def is_complete(self) -> bool:
@@ -134,11 +134,11 @@ class StageCandidate:
     lower_s: float
     variant: PolicyVariant
     weight: float
-    """By which the models' times are multiplied."""
+    """Factor on the models' times."""
     models: StageModel
     limits: Limits
     place: int
-    """In the models and the limits."""
+    """Position in the models and the limits."""
 
     def solve(
         self, num_layers: int, below_s: float = np.inf, deadline: float = np.inf
@@ -160,7 +160,7 @@ class StageCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class StageCandidates:
-    """Those of one row that may take less than ``below_s``, of the least bound first.
+    """Candidates of one row that may take less than ``below_s``, of the least bound first.
 
     They share their models and limits.
     """
@@ -170,7 +170,7 @@ class StageCandidates:
 
 
 def below(ways: list[StageCandidate], limit_s: float, num_layers: int) -> list[StageCandidate]:
-    """Of one row's ways those that may take less than ``limit_s``."""
+    """Return the candidates of one row that may take less than ``limit_s``."""
     models, limits = ways[0].models, ways[0].limits
     places = np.array([way.place for way in ways])
     model, limits = models.take(places), limits.take(places)

@@ -1,4 +1,4 @@
-"""For one strategy: what every stage takes for every number of layers, under its best policies.
+"""Cost of every stage of one strategy for every number of layers, under its best policies.
 
 Which layers of a stage are recomputed or offloaded touches no other stage, so it is decided here,
 for each stage and number of layers, before layers are dealt out.
@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranges:
-    """How many layers each stage may hold, and which policies are free for them."""
+    """Numbers of layers of each stage, and which policies are free for them."""
 
     numbers: Array
     fewest: Array
