@@ -39,8 +39,7 @@ from tools.validation.summary import to_json
 TESTS = Path(__file__).parent
 EXAMPLES = TESTS / "examples"
 PLANS = EXAMPLES / "positive" / "plans"
-LINE_ENDS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-"""As YAML has them."""
+LINE_ENDS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as YAML has them
 MODEL, CLUSTER = "llama3-8b", "2xdgx-h100"
 
 
@@ -49,10 +48,8 @@ class Kind:
     """Files that are read in one way."""
 
     name: str
-    use: Callable[[Path], None]
-    """Raises nothing but InputError and ExpressError."""
-    seeds: tuple[Path, ...]
-    """Sound and broken files to start from."""
+    use: Callable[[Path], None]  # Raises nothing but InputError and ExpressError
+    seeds: tuple[Path, ...]  # Sound and broken files to start from
 
 
 def check(path: Path, framework: str = AUTO) -> None:

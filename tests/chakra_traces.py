@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 WIRE_VARINT, WIRE_BYTES = 0, 2
-COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
-"""NodeType of et_def.proto."""
+COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # NodeType of et_def.proto
 Fields = dict[int, list[int | bytes]]
 
 

@@ -13,8 +13,7 @@ from planner.search.space.space import Columns, Enumeration
 
 EXAMPLES = Path(__file__).parent / "examples"
 EXIT_CODES = (0, 1, 2, 3, 4)
-LONGEST_LINE = 4000
-"""Of an error: what was given is shown in part."""
+LONGEST_LINE = 4000  # of an error: what was given is shown in part
 MOST_WORDS = 60
 """Of a line: the option library repeats all words too many, and every file named is checked."""
 OUTPUTS = ("--save", "--out", "--apply", "--emit", "--detect")

@@ -2,8 +2,7 @@
 
 from hypothesis import settings
 
-SHARE = 4
-"""One in so many."""
+SHARE = 4  # one in so many
 USUAL_EXAMPLES = settings.get_profile("default").max_examples
 
 

@@ -16,10 +16,8 @@ class Page:
     ids: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    """Cells of every line of every table."""
-    text: str = ""
-    """Without scripts and styles."""
+    rows: list[list[str]] = field(default_factory=list)  # Cells of every line of every table
+    text: str = ""  # Without scripts and styles
     styles: str = ""
 
 

@@ -29,10 +29,8 @@ EXPERT_PARTS = ("routed_expert_up", "routed_expert_down")
 class RankParameters(NamedTuple):
     """Parameters of one rank by the ranks that hold the same ones."""
 
-    dense: int
-    """Replicated over data parallelism."""
-    experts: int
-    """Routed experts, replicated over tp · cp · dp / (etp · ep)."""
+    dense: int  # Replicated over data parallelism
+    experts: int  # Routed experts, replicated over tp · cp · dp / (etp · ep)
 
     @property
     def total(self) -> int:

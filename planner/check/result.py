@@ -25,8 +25,7 @@ class Figures:
     peak_bytes: float
     usable_bytes: float
     peak_stage: int
-    num_stages: int = 1
-    """Number of pipeline stages."""
+    num_stages: int = 1  # Number of pipeline stages
 
     @classmethod
     def of(cls, estimate: "Estimate") -> "Figures":

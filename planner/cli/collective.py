@@ -115,7 +115,7 @@ def collective(
 
 
 def _compression(problems: "Problems", text: str) -> dict[str, Any]:
-    """How gradients are compressed: the share kept of ``topk:SHARE``, or 8 bits."""
+    """Return the compression of gradients: the density of ``topk:SHARE``, or 8 bits."""
     name, _, share = text.partition(":")
     if text in ("", "int8"):
         return {"compress": text}

@@ -95,7 +95,7 @@ def explain(
 
 
 def _is_plan_file(name: str) -> bool:
-    """Whether a file is a plan, or a folder holds one: of a model a cluster follows."""
+    """Return True if a file is a plan, or a folder has one; a cluster follows a model."""
     from planner.report.emitted import PLAN
 
     path = Path(name)

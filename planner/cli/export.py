@@ -197,7 +197,7 @@ def export(
 
 
 def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
-    """What a search of the whole space finds for the plan's question; None where nothing fits."""
+    """Return the answer for the plan's question over the whole space; None if nothing fits."""
     from planner.answers.base import search_context
     from planner.answers.plan import answered
     from planner.query.objectives import Aim

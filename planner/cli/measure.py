@@ -204,7 +204,7 @@ def _fitted(
 def _measured_now(
     words: list[str], csv: Path | None, out: Path | None, *, force: bool
 ) -> "tuple[str, Table]":
-    """What all processes measured, and how the table is called; it is written where asked for.
+    """Return the table all processes measured, and its name; write it if requested.
 
     Those but the first leave the program here, and say nothing. Raises InputError for what cannot
     be measured, or written, before anything is measured.

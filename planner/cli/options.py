@@ -33,7 +33,7 @@ JOBS = ("plan", "explain", "memory", "size", "why", "export", "job", "sensitivit
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the command line says an option, and no default does."""
+    """Return True if an option comes from the command line, not from a default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

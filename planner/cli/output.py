@@ -1,4 +1,4 @@
-"""What commands write beside their answers: the console, notes, progress, the next command."""
+"""Output of commands besides their answers: the console, notes, progress, the next command."""
 
 import os
 import shlex

@@ -24,10 +24,8 @@ class Link:
     """Link between a rank and the others of its level."""
 
     latency_s: Number
-    bytes_per_s: Number
-    """Rate at which one rank can send, and receive at the same time."""
-    issue_s: Number = 0.0
-    """Between the starts of two messages of one rank."""
+    bytes_per_s: Number  # Rate at which one rank can send, and receive at the same time
+    issue_s: Number = 0.0  # Between the starts of two messages of one rank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +33,8 @@ class CollectiveCost:
     """Cost of a collective; arrays broadcast."""
 
     time_s: Array
-    rounds: Array
-    """Messages that must follow each other."""
-    sent_bytes: Array
-    """Bytes sent by the busiest rank."""
+    rounds: Array  # Messages that must follow each other
+    sent_bytes: Array  # Bytes sent by the busiest rank
 
 
 def busbw_factor(kind: CollectiveKind, num_ranks: Number) -> Array:

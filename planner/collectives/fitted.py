@@ -17,12 +17,10 @@ class _Table:
     num_ranks: Array
     num_regimes: int
     """Regimes of every number of ranks; where there are fewer, the last ones are never reached."""
-    switch_bytes: tuple[Array, ...]
-    """Sizes by switch point, an array over the numbers of ranks."""
+    switch_bytes: tuple[Array, ...]  # Sizes by switch point, an array over the numbers of ranks
     latency_s: Array
     seconds_per_byte: Array
-    growth_s: float
-    """Latency per rank beyond the largest number."""
+    growth_s: float  # Latency per rank beyond the largest number
 
 
 @lru_cache(maxsize=256)

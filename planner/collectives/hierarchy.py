@@ -23,8 +23,7 @@ class GroupLevel:
     """One level as a group sees it."""
 
     name: str
-    members: int
-    """Units of this level that the group has in each unit of the next one."""
+    members: int  # Units of this level that the group has in each unit of the next one
     latency_s: float
     bytes_per_s: float
     """Rate of one rank through this level, one direction; along one dimension of a grid."""
@@ -33,8 +32,7 @@ class GroupLevel:
     closes: tuple[bool, ...] = ()
     """True for each dimension that is a ring rather than a line; empty where not given."""
     reduces_in_network: bool = False
-    issue_s: float = 0.0
-    """Between the starts of two messages of one rank."""
+    issue_s: float = 0.0  # Between the starts of two messages of one rank
 
     @property
     def wraps(self) -> bool:
@@ -79,8 +77,7 @@ class _Level:
     below: int
     upto: int
     num_ranks: int
-    adds_below: bool
-    """The switches of a level below it add."""
+    adds_below: bool  # the switches of a level below it add
 
     @property
     def crossings(self) -> float:

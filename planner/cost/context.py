@@ -24,8 +24,7 @@ class Context:
     cluster: ClusterSpec
     traits: FrameworkTraits
     margin_fraction: float = 0.0
-    placements: tuple[str, ...] = ()
-    """Placements a search tries; empty: the framework's usual one."""
+    placements: tuple[str, ...] = ()  # Placements a search tries; empty: the framework's usual one
     schedules: tuple[str, ...] = ("1f1b",)
     """Pipeline schedules a search may choose from; interleaving is one of 1f1b's."""
     module_sets: tuple[tuple[str, ...], ...] = ()

@@ -26,22 +26,15 @@ def weight_bytes(context: Context) -> float:
 class DataParallelCosts(Rowed):
     """Seconds per parameter on the data-parallel group, per iteration or per micro-batch."""
 
-    reduce: Array
-    """Per iteration: gradients."""
-    gather: Array
-    """Per iteration: updated weights."""
-    layer_forward: Array
-    """Per micro-batch: stage 3 gathers before forward."""
-    layer_backward: Array
-    """Per micro-batch: stage 3 gathers before backward and reduces after it."""
-    layer_backward_gather: Array
-    """Gather part of it."""
-    copy_gather: Array
-    """Per gather of stage 3: what arrived is copied into the weights."""
+    reduce: Array  # Per iteration: gradients
+    gather: Array  # Per iteration: updated weights
+    layer_forward: Array  # Per micro-batch: stage 3 gathers before forward
+    layer_backward: Array  # Per micro-batch: stage 3 gathers before backward and reduces after it
+    layer_backward_gather: Array  # Gather part of it
+    copy_gather: Array  # Per gather of stage 3: what arrived is copied into the weights
     copy_reduce: Array
     """Per micro-batch of stages 2 and 3: gradients are copied for their reduction."""
-    bucket_fraction: Array
-    """Share of a model chunk's gradients in one bucket."""
+    bucket_fraction: Array  # Share of a model chunk's gradients in one bucket
 
     @property
     def both_passes(self) -> Array:
@@ -61,14 +54,10 @@ class Exchanges:
     Source: arXiv 1910.02054, section 7; arXiv 2304.11277, section 3.
     """
 
-    all_reduces: Mask
-    """Gradients, which are scattered otherwise."""
-    reduces_each: Mask
-    """Gradients, behind every micro-batch; otherwise once an iteration."""
-    gathers_each: Mask
-    """Weights, before every forward and every backward."""
-    gathers_once: Mask
-    """Updated weights, once an iteration."""
+    all_reduces: Mask  # Gradients, which are scattered otherwise
+    reduces_each: Mask  # Gradients, behind every micro-batch; otherwise once an iteration
+    gathers_each: Mask  # Weights, before every forward and every backward
+    gathers_once: Mask  # Updated weights, once an iteration
 
 
 def exchanges_of(

@@ -24,21 +24,15 @@ class MemoryEstimate:
     """Peak memory of the fullest stage and of every stage; items come when they are asked for."""
 
     peak_bytes: float
-    hbm_bytes: float
-    """Memory of the device."""
-    usable_bytes: float
-    """Part of it that the search may fill."""
+    hbm_bytes: float  # Memory of the device
+    usable_bytes: float  # Part of it that the search may fill
     uncertainty_bytes: float
     """Error of the model on published runs of this framework, or the margin given."""
-    stage: int
-    """The fullest stage."""
+    stage: int  # the fullest stage
     stage_peak_bytes: tuple[float, ...]
-    host_bytes: float
-    """Offloaded bytes per rank."""
-    host_limit_bytes: float
-    """Bytes a rank may offload; infinite where it offloads nothing."""
-    fits: bool
-    """Within usable_bytes and the host's limit."""
+    host_bytes: float  # Offloaded bytes per rank
+    host_limit_bytes: float  # Bytes a rank may offload; infinite where it offloads nothing
+    fits: bool  # Within usable_bytes and the host's limit
     _subject: PricedStrategy = field(repr=False, compare=False)
 
     @cached_property
@@ -221,25 +215,19 @@ class Estimate:
     """Everything the model says about one strategy; items are computed when they are asked for."""
 
     iter_time_s: float
-    machine_ends_s: Ends
-    """Iteration times on the fastest and the slowest machine of the kind."""
-    iter_time_s_lower: float
-    """80 % of published runs of this regime lay between lower and upper."""
+    machine_ends_s: Ends  # Iteration times on the fastest and the slowest machine of the kind
+    iter_time_s_lower: float  # 80 % of published runs of this regime lay between lower and upper
     iter_time_s_upper: float
-    regime: str
-    """The published runs that lower and upper are taken from."""
+    regime: str  # the published runs that lower and upper are taken from
     tokens_per_s: float
     tokens_per_s_per_gpu: float
-    model_flops: float
-    """Per iteration, of the keys that a query may see (FLOPS_CONVENTION)."""
+    model_flops: float  # Per iteration, of the keys that a query may see (FLOPS_CONVENTION)
     mfu: float
-    mfu_full_square: float
-    """The same with the attention square counted whole."""
+    mfu_full_square: float  # the same with the attention square counted whole
     memory: MemoryEstimate
     _subject: PricedStrategy = field(repr=False, compare=False)
     _overlap: _Overlap = field(repr=False, compare=False)
-    _position: int = field(repr=False, compare=False)
-    """Index in the overlap's strategies."""
+    _position: int = field(repr=False, compare=False)  # Index in the overlap's strategies
 
     @property
     def mfu_lower(self) -> float:

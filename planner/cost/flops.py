@@ -27,12 +27,9 @@ FLOPS_CONVENTION = (
 class ModelFlops:
     """FLOPs of one optimizer step that the model needs, whatever runs it."""
 
-    products: float
-    """Products with weights: 6 per parameter and token, 4 where it is frozen."""
-    attention: float
-    """Scores and weighted values of the keys that a query may see."""
-    attention_square: float
-    """The same of every pair of a query and a key."""
+    products: float  # Products with weights: 6 per parameter and token, 4 where it is frozen
+    attention: float  # Scores and weighted values of the keys that a query may see
+    attention_square: float  # the same of every pair of a query and a key
 
     @property
     def total(self) -> float:

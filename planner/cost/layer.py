@@ -45,12 +45,10 @@ from planner.units import Array, Index, Rows
 class MtpCosts:
     """All layers of multi-token prediction together, on distinct layer shapes."""
 
-    time: TimeItems
-    """Forward and backward of a micro-batch."""
+    time: TimeItems  # Forward and backward of a micro-batch
     params: Array
     expert_params: Array
-    linear_params: Array
-    """Parameters of the projection, whose shape no other linear layer has."""
+    linear_params: Array  # Parameters of the projection, whose shape no other linear layer has
     saved_bytes: Array
     """Kept for backward from one micro-batch, which is over before the next one starts."""
 
@@ -132,37 +130,25 @@ class LayerCosts(LayerPasses):
     num_shapes: int
     params: Array
     expert_params: Array
-    body: LayerMemory
-    """Mean of all layers but the leading ones."""
-    lead: LayerMemory
-    """A leading layer; like the body where there is none."""
+    body: LayerMemory  # Mean of all layers but the leading ones
+    lead: LayerMemory  # a leading layer; like the body where there is none
     num_leading: int
-    largest_saved_bytes: Array
-    """Saved bytes of the kind of layer that saves most."""
+    largest_saved_bytes: Array  # Saved bytes of the kind of layer that saves most
     largest_selective_saved_bytes: Array
-    freed_bytes: Array
-    """Blocks a layer's forward leaves behind, of the largest kind."""
-    largest_logits_bytes: Array
-    """Bytes of the loss's tensors, one micro-batch."""
-    logits_bytes: Array
-    """16-bit logits of one micro-batch."""
-    dequantised_bytes: Array
-    """Bytes of the largest matrix that a GEMM rebuilds in 16 bits."""
-    backward_bytes: Array
-    """Gradients alive together in a layer's backward, of the largest kind."""
-    first: EndCosts
-    """Embedding."""
-    last: EndCosts
-    """Final norm, vocabulary projection and loss."""
+    freed_bytes: Array  # Blocks a layer's forward leaves behind, of the largest kind
+    largest_logits_bytes: Array  # Bytes of the loss's tensors, one micro-batch
+    logits_bytes: Array  # 16-bit logits of one micro-batch
+    dequantised_bytes: Array  # Bytes of the largest matrix that a GEMM rebuilds in 16 bits
+    backward_bytes: Array  # Gradients alive together in a layer's backward, of the largest kind
+    first: EndCosts  # Embedding
+    last: EndCosts  # Final norm, vocabulary projection and loss
     mtp: MtpCosts
     largest_weight_params: Array
     """Elements of the MLP's down projection, whose gradient comes first."""
-    linear_params: Array
-    """One weight of every distinct linear layer, the vocabulary head excluded."""
+    linear_params: Array  # one weight of every distinct linear layer, the vocabulary head excluded
     vocab_params: Array
     """One vocabulary matrix, where it is trained; tied models copy it to the last stage."""
-    boundary_bytes: Array
-    """Activation handed to the next stage by one rank."""
+    boundary_bytes: Array  # Activation handed to the next stage by one rank
 
     def take(self, index: Rows) -> "LayerCosts":
         """Return the strategies at ``index``; their shapes stay."""

@@ -40,12 +40,10 @@ class LayerTimes:
     sharded_forward: Array
     """Forward with stage-3 gathers, without transfers between host and accelerator."""
     sharded_backward: Array
-    fetch: Array
-    """Offloaded parameters from the host, per pass."""
+    fetch: Array  # Offloaded parameters from the host, per pass
     sharding_fill: Array
     """Per stage, whatever its layers: what prefetch cannot hide at the ends of both passes."""
-    offload_fill: Array
-    """The same, of transfers between host and accelerator."""
+    offload_fill: Array  # the same, of transfers between host and accelerator
 
 
 @item(

@@ -385,10 +385,8 @@ class LayerPasses:
 
     forward: TimeItems
     backward: TimeItems
-    repeated: TimeItems
-    """The forward as full recomputation repeats it."""
-    selective: TimeItems
-    """The part of the forward that selective recomputation repeats."""
+    repeated: TimeItems  # the forward as full recomputation repeats it
+    selective: TimeItems  # the part of the forward that selective recomputation repeats
 
 
 def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:

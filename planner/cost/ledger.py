@@ -45,12 +45,10 @@ from planner.spec.job import FULL_PRECISIONS
 class LedgerItem:
     """``copies`` arrays of ``shape`` with ``element_bytes`` each; num_bytes is their product."""
 
-    name: str
-    """Dotted: group, owner, tensor."""
+    name: str  # Dotted: group, owner, tensor
     num_bytes: float
     lifetime: Lifetime
-    shape: tuple[int, ...] = ()
-    """Empty for bytes that are no tensor."""
+    shape: tuple[int, ...] = ()  # Empty for bytes that are no tensor
     element_bytes: float = 1.0
     copies: float = 1.0
 

@@ -37,8 +37,7 @@ Bytes = Callable[[Context, StrategyColumns, StageParameters], Array | float]
 class MemoryTerm:
     """Bytes on the device that are no model state."""
 
-    name: str
-    """Name of the ledger's item."""
+    name: str  # Name of the ledger's item
     per: Per
     of: Bytes
     lifetime: Lifetime = "whole run"

@@ -25,8 +25,7 @@ class SelectiveCosts:
 
     added_s: Array
     saved_bytes: Array
-    lead_saved_bytes: Array
-    """Bytes that a leading layer keeps in excess of another layer."""
+    lead_saved_bytes: Array  # Bytes that a leading layer keeps in excess of another layer
     workspace_bytes: Array
 
     def __getitem__(
@@ -151,10 +150,8 @@ class Relaxed:
     bound: SelectiveCosts
     """Keeps the least that any set keeps, at the best rate of bytes saved per second, or adds the
     least."""
-    best: SelectiveCosts
-    """Costs of the set with the best rate, for every strategy."""
-    best_set: Index
-    """Its position among the sets."""
+    best: SelectiveCosts  # Costs of the set with the best rate, for every strategy
+    best_set: Index  # Its position among the sets
 
 
 def relaxed_options(

@@ -30,10 +30,8 @@ class ChunkPasses:
 
     stage: int
     forward: Seconds
-    backward: Seconds
-    """Gradients of inputs, with what is recomputed before them."""
-    weight: Seconds
-    """Gradients of weights."""
+    backward: Seconds  # Gradients of inputs, with what is recomputed before them
+    weight: Seconds  # Gradients of weights
 
 
 def chunk_stages(subject: PricedStrategy) -> list[int]:

@@ -29,18 +29,13 @@ class PolicyCosts(Rowed):
     A policy that is not offered keeps what no policy keeps.
     """
 
-    added_s: Array
-    """Per layer and micro-batch."""
-    fill_s: Array
-    """Per stage and micro-batch, where at least one layer is under the policy."""
-    saved_bytes: Array
-    """Per layer and micro-batch in flight."""
-    lead_saved_bytes: Array
-    """Bytes that a leading layer keeps in excess of another layer."""
+    added_s: Array  # Per layer and micro-batch
+    fill_s: Array  # Per stage and micro-batch, where at least one layer is under the policy
+    saved_bytes: Array  # Per layer and micro-batch in flight
+    lead_saved_bytes: Array  # Bytes that a leading layer keeps in excess of another layer
     workspace_bytes: Array
     """Alive in a layer's backward, where at least one layer is under the policy."""
-    host_bytes: Array
-    """Per layer and micro-batch in flight, in host memory."""
+    host_bytes: Array  # Per layer and micro-batch in flight, in host memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +43,7 @@ class StageModel(Rowed):
     """Coefficients per strategy. Times per micro-batch unless said, bytes per rank."""
 
     strategy: StrategyColumns
-    layer_s: Array
-    """Forward and backward of one layer, exposed communication included."""
+    layer_s: Array  # Forward and backward of one layer, exposed communication included
     policies: PolicyCosts
     first_s: Array
     last_s: Array
@@ -63,15 +57,12 @@ class StageModel(Rowed):
     larger of two affine functions of its layers (the last bucket, or overlap window exhausted)."""
     tail_first_s: Array
     tail_last_s: Array
-    constant_s: Array
-    """Per iteration, whatever the split."""
-    stage_static_bytes: Array
-    """Bytes of every stage, whatever its layers."""
+    constant_s: Array  # Per iteration, whatever the split
+    stage_static_bytes: Array  # Bytes of every stage, whatever its layers
     layer_static_bytes: Array
     first_static_bytes: Array
     last_static_bytes: Array
-    saved_bytes: Array
-    """Per layer and micro-batch in flight, under no policy."""
+    saved_bytes: Array  # Per layer and micro-batch in flight, under no policy
     uneven_stages: bool
     """Stages, and chunks of interleaved stages, may hold different numbers of layers."""
     num_mtp_layers: int
@@ -85,29 +76,22 @@ class StageModel(Rowed):
     part_saved_bytes: Array
     """Bytes of every stage per micro-batch in flight, whatever its layers: the reduction by the
     first layers of every chunk, where a policy takes the same number of each; never positive."""
-    least_chunk_layers: Array
-    """Least layers of every chunk: the number that the policy takes."""
+    least_chunk_layers: Array  # Least layers of every chunk: the number that the policy takes
     receive_buffer_bytes: Array
     """Per micro-batch of the iteration and direction, where the pipeline keeps such buffers.
     Micro-batches in flight have theirs counted as the input that is kept."""
     sent_saved_bytes: Array
     """Bytes of activations sent on, per micro-batch in flight, on every stage but the last."""
-    keeps_all_sent: bool
-    """Per micro-batch of the iteration instead."""
-    layer_transient_bytes: Array
-    """Largest short-lived tensors while a layer runs backward."""
-    last_transient_bytes: Array
-    """Logits and loss, alive when backward starts on the last stage."""
-    overhead_bytes: Array
-    """Context, workspaces, communicators."""
+    keeps_all_sent: bool  # Per micro-batch of the iteration instead
+    layer_transient_bytes: Array  # Largest short-lived tensors while a layer runs backward
+    last_transient_bytes: Array  # Logits and loss, alive when backward starts on the last stage
+    overhead_bytes: Array  # Context, workspaces, communicators
     fragmentation_fraction: float
     layer_host_bytes: Array
     first_host_bytes: Array
     last_host_bytes: Array
-    usable_bytes: float
-    """HBM the driver offers, less the margin."""
-    host_limit_bytes: Array
-    """Host memory or NVMe per accelerator."""
+    usable_bytes: float  # HBM the driver offers, less the margin
+    host_limit_bytes: Array  # Host memory or NVMe per accelerator
 
     def __len__(self) -> int:
         return len(self.strategy)

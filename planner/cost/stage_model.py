@@ -97,8 +97,7 @@ class PricedStrategy:
     strategy: Strategy
     columns: StrategyColumns
     layers: Array
-    counts: Array
-    """Layers under each of POLICIES, K x 1 x P."""
+    counts: Array  # Layers under each of POLICIES, K x 1 x P
     parts: StageParameters
     model: StageModel
 

@@ -33,15 +33,13 @@ class StageParameters(Rowed):
     """Intermediate columns shared by the time and memory halves of the builder."""
 
     costs: LayerCosts
-    params: Array
-    """Parameters of one layer on one rank."""
+    params: Array  # Parameters of one layer on one rank
     first_params: Array
     last_params: Array
     """Parameters of the head. Behind the first stage, plus a copy of the embedding each where the
     head is tied to it, and where further tokens are embedded (Megatron-Core has both where both
     hold: gpt_model.py, output_layer)."""
-    mtp_params: Array
-    """Parameters of all multi-token prediction layers, without their experts."""
+    mtp_params: Array  # Parameters of all multi-token prediction layers, without their experts
     mtp_expert_params: Array
     frozen_elements: Array
     """Weights of one layer that are not trained, as many 16-bit ones as they take bytes."""
@@ -57,8 +55,7 @@ class StageParameters(Rowed):
     num_shards: Array
     owned_fraction: Array
     """Share of a rank's layer parameters whose optimizer states it updates, experts included."""
-    dp: DataParallelCosts
-    """Data-parallel costs of the embedding and the head."""
+    dp: DataParallelCosts  # Data-parallel costs of the embedding and the head
     layer_dp: DataParallelCosts
     """Data-parallel costs of a layer: dense parameters over dp, experts over their replicas."""
 

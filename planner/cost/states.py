@@ -25,8 +25,7 @@ class StateBytes(Rowed):
     weights: Array
     gradients: Array
     optimizer: Array
-    host: Array
-    """Bytes in host memory or on NVMe."""
+    host: Array  # Bytes in host memory or on NVMe
 
     @property
     def device(self) -> Array:

@@ -24,12 +24,9 @@ class Slice:
 
     start_s: float
     end_s: float
-    kind: str
-    """One of PASSES, ``forward and backward``, WAIT, or an item of time."""
-    seconds: Seconds
-    """Seconds of a pass by item; they sum to its length."""
-    slot: Slot = ()
-    """Operations of the schedule; none outside the pipeline."""
+    kind: str  # one of PASSES, ``forward and backward``, WAIT, or an item of time
+    seconds: Seconds  # Seconds of a pass by item; they sum to its length
+    slot: Slot = ()  # Operations of the schedule; none outside the pipeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +35,7 @@ class Timeline:
 
     iteration_s: float
     stages: tuple[tuple[Slice, ...], ...]
-    simulated_s: float
-    """The pipeline by event simulation."""
+    simulated_s: float  # the pipeline by event simulation
     modelled_s: float
     """Seconds by the closed form of the estimate. If it is longer than the simulation, stages wait
     at its end; if shorter, slices are that much shorter too."""
@@ -155,8 +151,7 @@ class MemoryCurve:
     """Bytes of one rank of a stage, by group, from each moment to the next."""
 
     stage: int
-    times_s: tuple[float, ...]
-    """Times at which something changes; the last is the iteration's end."""
+    times_s: tuple[float, ...]  # Times at which something changes; the last is the iteration's end
     bytes_by_group: dict[str, tuple[float, ...]]
     """Bytes by group of GROUPS; one value for every time but the last."""
 

@@ -28,8 +28,7 @@ class Group:
 
     members: tuple[Array, ...]
     """Innermost level first, never decreasing; the last is the size of the group."""
-    domain: int = 0
-    """Index of the scale-up domain among the levels."""
+    domain: int = 0  # Index of the scale-up domain among the levels
     spans: tuple[Array, ...] = ()
     """Members along each dimension of the domain, where that is a torus or mesh."""
 

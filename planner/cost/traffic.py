@@ -36,11 +36,9 @@ ENDS = "ends"
 class Message:
     """A collective of one rank; ``num_bytes`` as :class:`planner.layers.op.Comm` counts them."""
 
-    item: str
-    """Whose seconds are spent on it."""
+    item: str  # Whose seconds are spent on it
     collective: Collective
-    axis: str
-    """Its group, by the names of :func:`topology.group_of`, or ENDS."""
+    axis: str  # Its group, by the names of :func:`topology.group_of`, or ENDS
     num_bytes: float
 
 
@@ -52,8 +50,7 @@ class ChunkTraffic:
     """Messages of a chunk of layers and a micro-batch; weight gradients send none."""
 
     forward: Messages
-    backward: Messages
-    """Messages of backward, with those of recomputation under RECOMPUTE."""
+    backward: Messages  # Messages of backward, with those of recomputation under RECOMPUTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +58,10 @@ class Traffic:
     """Messages of one iteration."""
 
     chunks: tuple[ChunkTraffic, ...]
-    tails: tuple[Messages, ...]
-    """Per stage, behind the pipeline."""
+    tails: tuple[Messages, ...]  # Per stage, behind the pipeline
     sent_bytes: float
     """Bytes of a chunk and micro-batch from a rank to its neighbour, in either direction."""
-    gathered_bytes: float
-    """Over tp, behind the transfer."""
+    gathered_bytes: float  # Over tp, behind the transfer
     recomputed_fraction: tuple[float, ...]
     """Per stage: of the seconds of what is recomputed, those that its messages show."""
 

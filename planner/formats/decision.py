@@ -33,12 +33,9 @@ UNCHANGED: Final = object()
 class KeyValue:
     """A key of a file, what it is set to, and why."""
 
-    key: str
-    """Full key, as the format spells it."""
-    value: Any
-    """Value as a reading of the file would contain it."""
-    why: str = ""
-    """Empty: no line of the README."""
+    key: str  # Full key, as the format spells it
+    value: Any  # Value as a reading of the file would contain it
+    why: str = ""  # Empty: no line of the README
     is_assumed: bool = False
     """No decision, but what the plan's time or memory assumes: not written into a user's file."""
     is_default: bool = False
@@ -127,12 +124,10 @@ class KeyMapping:
     names: tuple[str, ...]
     """Names of DECISIONS; with an underscore in front: distinguished, but decided by no plan; none:
     its keys are compared one by one."""
-    keys: tuple[str, ...]
-    """Every key that carries it, in whatever file."""
+    keys: tuple[str, ...]  # every key that carries it, in whatever file
     to: To = nothing
     """Keys that express a plan, with their values; called for plans that can be expressed."""
-    of: Of = nothing
-    """Decisions that settings make, by name."""
+    of: Of = nothing  # Decisions that settings make, by name
     cannot: Cannot = nothing
     """Reasons why no key expresses it: name, what was given, what is allowed."""
     off: Mapping[str, Any] = field(default_factory=dict)

@@ -28,16 +28,13 @@ SHOWN = 8
 class Finding:
     """One thing said about a file: by which rule, where, and what is allowed there."""
 
-    rule: str
-    """Dotted name, such as ``megatron.tp_divides_heads`` or ``memory.fits``."""
+    rule: str  # Dotted name, such as ``megatron.tp_divides_heads`` or ``memory.fits``
     severity: Severity
-    message: str
-    """Error in words: what is wrong, what was given, what is allowed."""
+    message: str  # Error in words: what is wrong, what was given, what is allowed
     path: str
     key: str = ""
     """Key as the file spells it: ``zero_optimization.stage``, ``--tensor-model-parallel-size``."""
-    line: int = 0
-    """Line from 1; 0: the file as a whole."""
+    line: int = 0  # Line from 1; 0: the file as a whole
 
     @property
     def kind(self) -> str:
@@ -101,8 +98,7 @@ class Located:
     """A value of a file with its place."""
 
     value: Any
-    key: str
-    """Key as the file spells it."""
+    key: str  # Key as the file spells it
     line: int = 0
 
 
@@ -114,8 +110,7 @@ class ModelInFile:
     places: Mapping[str, Located]
     """Places where the file states a field of ModelSpec (of its parts with a dot, ``moe.top_k``),
     the value as it is spelled; under an empty name where it names the model as a whole."""
-    assumed: tuple[str, ...] = ()
-    """Properties of the model that the file does not state, in words."""
+    assumed: tuple[str, ...] = ()  # Properties of the model that the file does not state, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +119,7 @@ class ParsedConfig:
 
     format: str
     path: str
-    settings: Mapping[str, Located]
-    """Every key of the file, as the format spells it in full."""
+    settings: Mapping[str, Located]  # every key of the file, as the format spells it in full
     decisions: Mapping[str, Located]
     """Decisions by the names of DECISIONS; one left to a default of the framework that is not the
     neutral one (1, 0, none) has line 0. A value of None: another file, which the key names, decides
@@ -140,14 +134,11 @@ class ParsedConfig:
     """The training script where it is not the framework's own: what rules say of it is likely."""
     assumes: tuple[str, ...] = ()
     """Names of decisions on memory that another file or the script may override."""
-    unpriced: str = ""
-    """Reason why plans state no memory and time for what the file starts."""
+    unpriced: str = ""  # Reason why plans state no memory and time for what the file starts
     named: tuple["ParsedConfig", ...] = ()
     """Files that it names: their findings and the rules of their formats hold too."""
-    training: Training | None = None
-    """Training mode, where the file states it."""
-    traits: tuple[Setting, ...] = ()
-    """Traits of the framework, as the file changes them."""
+    training: Training | None = None  # Training mode, where the file states it
+    traits: tuple[Setting, ...] = ()  # Traits of the framework, as the file changes them
     longest: Located | None = None
     """Tokens that a sequence has at most, where shorter ones are not filled up to as many."""
     batching: Located | None = None
@@ -156,8 +147,7 @@ class ParsedConfig:
     """Values that the file leaves to the defaults of its program, in words."""
     named_model: Located | None = None
     """The model by a name on the Hugging Face Hub, or by its folder."""
-    own_model: ModelInFile | None = None
-    """The model that the file describes."""
+    own_model: ModelInFile | None = None  # the model that the file describes
 
     def line_of(self, key: str) -> int:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""
@@ -176,10 +166,8 @@ class CheckContext:
     """Known decisions of DECISIONS: from the file, its defaults, the model, the cluster."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the launch script sets, where the file is one."""
-    compute_capability: float = 0.0
-    """Compute capability of the accelerator; 0: none, or not known."""
-    vendor: str = ""
-    """Vendor of the accelerator; empty if not known."""
+    compute_capability: float = 0.0  # Compute capability of the accelerator; 0: none, or not known
+    vendor: str = ""  # Vendor of the accelerator; empty if not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,18 +175,15 @@ class Violation:
     """Violation of a rule, and the key that breaks it."""
 
     key: str
-    message: str
-    """Error in words: what is wrong, what was given, what is allowed."""
+    message: str  # Error in words: what is wrong, what was given, what is allowed
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormatRule:
     """A rule of the framework's own code, or one it misses until a job fails."""
 
-    name: str
-    """Name of what must hold, in words joined by underscores, without the format's name."""
-    source: str
-    """File of the framework that enforces it, or why it fails without being enforced."""
+    name: str  # Name of what must hold, in words joined by underscores, without the format's name
+    source: str  # File of the framework that enforces it, or why it fails without being enforced
     check: Callable[[Mapping[str, Located], CheckContext], Iterable[Violation]]
     """Takes the settings of a reading."""
     severity: Severity = "error"
@@ -224,8 +209,7 @@ class OutputFile:
 class ExplainedKey:
     """A line of the README that goes with a configuration."""
 
-    key: str
-    """Key as the file spells it."""
+    key: str  # Key as the file spells it
     value: str
     why: str
 
@@ -235,11 +219,9 @@ class UserKey:
     """A key that the user adds to a written file: it decides the training, and no plan knows it."""
 
     file: str
-    key: str
-    """Key as spelled in the file's JSON."""
+    key: str  # Key as spelled in the file's JSON
     what: str
-    section: str = ""
-    """The key is asked for while the file has this one; empty: always."""
+    section: str = ""  # the key is asked for while the file has this one; empty: always
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,8 +265,7 @@ class Format:
 
     name: str
     title: str
-    framework: str
-    """Whose traits and rules of the search hold: a name of FRAMEWORKS."""
+    framework: str  # Whose traits and rules of the search hold: a name of FRAMEWORKS
     emit: Callable[[Context, Strategy], Emitted]
     """Raises ExpressError with every reason when the format cannot express the strategy. The
     same plan gives the same bytes."""
@@ -300,10 +281,8 @@ class Format:
     """Rules of other formats that hold too, by the format's name."""
     is_written: bool = True
     """False: it is read, checked and repaired, and no plan is written as a new file."""
-    beside: tuple[CompanionFile, ...] = ()
-    """Files of its launcher."""
-    versions: str = ""
-    """Releases of the framework that the format was checked against."""
+    beside: tuple[CompanionFile, ...] = ()  # Files of its launcher
+    versions: str = ""  # Releases of the framework that the format was checked against
     part: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None
     """Engine, of several, that a file of these settings starts; a repair does not change it."""
     engine: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None

@@ -47,8 +47,7 @@ class Launcher:
     """Reasons why the launcher cannot start such a plan; empty if it can."""
     files: Callable[[Emitted, Context, Strategy], tuple[OutputFile, ...]]
     """Pure, for a plan without problems. Raises ExpressError where the files are too large."""
-    start: str
-    """Instructions to start them, a paragraph of Markdown for the README."""
+    start: str  # Instructions to start them, a paragraph of Markdown for the README
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +56,7 @@ class Allocation:
 
     num_nodes: int
     gpus_per_node: int
-    is_exclusive: bool
-    """All accelerators of the nodes are used."""
+    is_exclusive: bool  # all accelerators of the nodes are used
 
 
 def host_problems(context: Context, strategy: Strategy) -> list[str]:

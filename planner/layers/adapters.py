@@ -37,12 +37,10 @@ class Adapter:
     """One adapter of a layer: A (width, r) and B (r, out)."""
 
     name: str
-    beside: str
-    """The op whose output its own is added to."""
+    beside: str  # the op whose output its own is added to
     width: int
     out: int
-    num_sharing: int
-    """Adapters with the same input, itself among them."""
+    num_sharing: int  # Adapters with the same input, itself among them
 
 
 def target_sizes(model: ModelSpec) -> dict[Target, tuple[int, int]]:
@@ -241,11 +239,9 @@ def _waited(comms: Iterable[tuple[Collective, Array]]) -> tuple[Comm, ...]:
 class AdapterKernels:
     """Traffic and launches of an implementation besides the two GEMMs of an adapter."""
 
-    forward_bytes: tuple[float, float]
-    """Per element of a projection's input and of its output."""
+    forward_bytes: tuple[float, float]  # Per element of a projection's input and of its output
     backward_bytes: tuple[float, float]
-    small_kernels: tuple[float, float]
-    """Launches of forward and of backward."""
+    small_kernels: tuple[float, float]  # Launches of forward and of backward
     keeps_own_input: bool = False
     """Every adapter keeps a copy of its input; else projections of one input share it."""
 

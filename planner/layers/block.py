@@ -41,8 +41,7 @@ class LayerGroup:
     name: str
     num_layers: int
     ops: tuple[Op, ...]
-    num_leading: int = 0
-    """Number of these that come before all others (DeepSeek's dense layers)."""
+    num_leading: int = 0  # Number of these that come before all others (DeepSeek's dense layers)
     backward: tuple[SavedTensor, ...] = ()
     """Gradients that live together while the layer runs backward."""
     freed: tuple[SavedTensor, ...] = ()

@@ -32,21 +32,17 @@ def _zero() -> Array:
 class LayerShape:
     """The columns a layer's cost depends on: micro-batch, sequence and the degrees inside it."""
 
-    micro_batch: Array
-    """Sequences of one micro-batch."""
+    micro_batch: Array  # Sequences of one micro-batch
     seq_len: int | Array
     """Tokens of a sequence; for time, where micro-batches differ in length, the mean of each."""
     tp: Array
     cp: Array
     ep: Array
-    etp: Array
-    """Ranks that split every routed expert."""
-    sequence_parallel: Array
-    """1 where norms and residuals are sharded over tp, else 0."""
+    etp: Array  # Ranks that split every routed expert
+    sequence_parallel: Array  # 1 where norms and residuals are sharded over tp, else 0
     imbalance_fraction: float = 0.0
     """Excess of the busiest rank of experts over the mean, as a fraction, where ep > 1."""
-    element_bytes: float = ELEMENT_BYTES
-    """Bytes of an element of an activation."""
+    element_bytes: float = ELEMENT_BYTES  # Bytes of an element of an activation
     document_tokens: float = math.inf
     """Tokens that fused attention joins, where documents are shorter than sequences."""
 
@@ -105,8 +101,7 @@ class Gemm:
     count: Array | float = 1.0
     has_weight: bool = True
     """False for products of two activations (unfused attention): no weight gradient."""
-    is_frozen: bool = False
-    """Its weight is not trained: no weight gradient either."""
+    is_frozen: bool = False  # Its weight is not trained: no weight gradient either
     follows_norm: bool = False
     """Its input is a norm's output, in the same kernel where the framework fuses them."""
 
@@ -121,17 +116,12 @@ class FlashAttention:
     """Fused attention of one micro-batch."""
 
     kernel: Literal["fused", "flash2", "flash_attn"]
-    square_flops: Array
-    """Forward FLOPs over all query-key pairs."""
-    causal_fraction: float
-    """Share of the pairs the kernel computes: half when causal."""
+    square_flops: Array  # Forward FLOPs over all query-key pairs
+    causal_fraction: float  # Share of the pairs the kernel computes: half when causal
     seq_len: float | Array
-    head_dim: float = 128.0
-    """Mean of the head sizes of queries and values."""
-    num_tiles: Array | float = math.inf
-    """Blocks of 128 queries and one head."""
-    rate_fraction: Array | float = 1.0
-    """Fraction of the kernel's rate in hwdb."""
+    head_dim: float = 128.0  # Mean of the head sizes of queries and values
+    num_tiles: Array | float = math.inf  # Blocks of 128 queries and one head
+    rate_fraction: Array | float = 1.0  # Fraction of the kernel's rate in hwdb
     windowed_share: float = 0.0
     """Share of the layers whose queries see a window of the sequence only."""
     window: float = 0.0
@@ -174,8 +164,7 @@ class Comm:
     """One of the op's two products in backward neither makes nor needs what it carries."""
     is_waited_for: bool = False
     """Nothing runs beside it, whatever the framework hides of other layers."""
-    is_for_weights: bool = False
-    """Only the gradient of a weight needs it."""
+    is_for_weights: bool = False  # Only the gradient of a weight needs it
     copies_per_token: float = 1.0
     """All-to-all that sends a token once per remote domain however many of its copies go there."""
 
@@ -184,12 +173,9 @@ class Comm:
 class SavedTensor:
     """A tensor of rows x width elements (or ``count`` of them), alive from forward to backward."""
 
-    name: str
-    """Dotted: the op and what it is."""
-    rows: Array
-    """Tokens of one micro-batch on the rank."""
-    width: Array
-    """Elements per token."""
+    name: str  # Dotted: the op and what it is
+    rows: Array  # Tokens of one micro-batch on the rank
+    width: Array  # Elements per token
     element_bytes: float
     count: Array | float = 1.0
     is_freed: bool = False
@@ -211,16 +197,14 @@ class Op:
     """One operation of a layer."""
 
     name: str
-    params: Array = field(default_factory=_zero)
-    """Parameters this rank holds and trains."""
+    params: Array = field(default_factory=_zero)  # Parameters this rank holds and trains
     frozen_bytes: Array = field(default_factory=_zero)
     """Weights this rank holds and does not train, as they are stored."""
     is_expert: bool = False
     """Parameters are sharded over ep and etp, and replicated over tp · cp · dp / (etp · ep)."""
     gemms: tuple[Gemm, ...] = ()
     attention: FlashAttention | None = None
-    forward_bytes: Array = field(default_factory=_zero)
-    """HBM traffic of memory-bound kernels."""
+    forward_bytes: Array = field(default_factory=_zero)  # HBM traffic of memory-bound kernels
     backward_bytes: Array = field(default_factory=_zero)
     small_kernels: tuple[float, float] = (0.0, 0.0)
     """Launches of forward and of backward beyond one per product and those for the traffic."""
@@ -229,16 +213,13 @@ class Op:
     traffic."""
     has_own_kernels: bool = False
     """True if the op's own kernels are all that move its traffic, whatever the framework has."""
-    saved: tuple[SavedTensor, ...] = ()
-    """Activations kept for backward."""
-    runs_in_16_bit: bool = False
-    """Kept in bf16 under fp8 training (vocabulary head, router)."""
+    saved: tuple[SavedTensor, ...] = ()  # Activations kept for backward
+    runs_in_16_bit: bool = False  # Kept in bf16 under fp8 training (vocabulary head, router)
     selective_fraction: Array | float = 0.0
     """Share of the forward that selective recomputation repeats."""
     selective_saved: tuple[SavedTensor, ...] | None = None
     """Kept under selective recomputation; all of ``saved`` when None."""
-    is_spared: bool = False
-    """Full recomputation does not repeat its forward."""
+    is_spared: bool = False  # Full recomputation does not repeat its forward
     forward_comms: tuple[Comm, ...] = ()
     backward_comms: tuple[Comm, ...] = ()
 

@@ -164,10 +164,8 @@ class MeanStates:
     """Bytes per parameter, without master weights."""
 
     layer: float
-    first: float
-    """Embeddings."""
-    last: float
-    """Vocabulary head and final norm."""
+    first: float  # Embeddings
+    last: float  # Vocabulary head and final norm
 
 
 def _bytes_of(optimizer: OptimizerSpec, weight: Weight, matrix: TensorKind) -> float:

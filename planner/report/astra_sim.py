@@ -120,7 +120,7 @@ def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> _Groups:
 def _attributes(
     node: Node, rank: int, place: int, ranks: Sequence[Ranks], groups: _Groups
 ) -> Values:
-    """What ASTRA-sim reads of a node. It counts an all-gather by what one rank puts in."""
+    """Return what ASTRA-sim reads of a node. It counts an all-gather by what one rank puts in."""
     if node.kind == "compute":
         return ()
     if node.kind != "collective":

@@ -59,14 +59,14 @@ def _attributes(field: int, values: Values) -> bytes:
 
 
 def header(about: Values) -> bytes:
-    """What a trace starts with."""
+    """Return the bytes that a trace starts with."""
     # The release of Chakra whose schema this is.
     version = _data(METADATA_VERSION, b"1.0.0")
     return _delimited(version + _attributes(METADATA_ATTRIBUTE, about))
 
 
 def shared(node: Node) -> bytes:
-    """What is the same of a node on every rank of its stage."""
+    """Return the fields of a node that are the same on every rank of its stage."""
     fields: dict[int, int | bytes] = {
         NODE_ID: node.id,
         NODE_NAME: node.name.encode(),

@@ -87,20 +87,20 @@ class Window:
     units_per_s: float
 
     def x(self, time_s: float) -> float:
-        """Where a moment is drawn; those outside at the edge."""
+        """Return the horizontal position of a time; times outside lie at the edge."""
         inside_s = min(max(time_s, self.start_s), self.end_s)
         return self.left + (inside_s - self.start_s) * self.units_per_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Where memory is drawn."""
+    """Panel in which memory is drawn."""
 
     floor: float  # where nothing is held
     most: float  # bytes of the device, drawn near the top
 
     def y(self, num_bytes: float) -> float:
-        """Where so many bytes are drawn."""
+        """Return the vertical position of a number of bytes."""
         return self.floor - num_bytes * PANEL / (1.06 * self.most)
 
 
@@ -120,7 +120,7 @@ def _line(points: Iterable[tuple[float, float]], style: str) -> str:
 def _area(
     above: Iterable[tuple[float, float]], below: Sequence[tuple[float, float]], style: str
 ) -> str:
-    """What lies between two lines."""
+    """Return the SVG area between two lines."""
     return f'<polygon style="{style}" points="{_points((*above, *reversed(below)))}"/>'
 
 
@@ -205,7 +205,7 @@ def memory_bars(found: Iteration, hbm_bytes: float) -> Chart:
 
 
 def windows(found: Iteration, strategy: Strategy) -> tuple[tuple[float, float], ...]:
-    """What of an iteration is drawn: all of it, or its start and its end."""
+    """Return the windows of an iteration to draw: all of it, or its start and its end."""
     stages = found.timeline.stages
     whole = found.timeline.iteration_s
     begin = min(slices[0].start_s for slices in stages)

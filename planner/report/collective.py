@@ -48,7 +48,7 @@ def _count(value: float) -> str:
 
 
 def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: bool = False) -> None:
-    """What plans count on, then algorithms; ``verbose``: all, level by level."""
+    """Print the time that plans use, then algorithms; ``verbose``: all, level by level."""
     title = (
         f"{answer.collective.replace('_', '-')} of {format_bytes(answer.bytes)} on "
         f"{answer.ranks} of {answer.accelerators} {answer.accelerator} ({answer.cluster})"
@@ -78,7 +78,7 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
 
 
 def _shares_tables(answer: CollectiveAnswer, width: int) -> Iterator[Table[AlgorithmRow]]:
-    """As many levels side by side as there is room for, the others in tables below."""
+    """Yield tables with as many levels side by side as fit, the others in tables below."""
     first, count = 0, len(answer.levels)
     while first < count:
         last = first + 1

@@ -56,7 +56,7 @@ class PlanText:
 
 
 def mismatch(made: Format, context: Context) -> str:
-    """What to know where a plan was made for another framework; empty where it was not."""
+    """Return a note on a plan that was made for another framework; empty where it was not."""
     planned = context.traits.name
     if planned == made.framework:
         return ""

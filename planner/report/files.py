@@ -100,7 +100,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
-    """Why a file cannot be written, or None."""
+    """Return why a file cannot be written, or None."""
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         return f"lies outside {folder} because of a link; nothing is written there"
     for above in target.relative_to(folder).parents:

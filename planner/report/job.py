@@ -1,4 +1,4 @@
-"""What a whole job takes, in words and as JSON."""
+"""Report on what a whole job takes, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
 
 @dataclass(frozen=True, kw_only=True)
 class _Around(Row):
-    """What a job's figures rest on."""
+    """Inputs, assumptions and plan that a job's figures rest on."""
 
     inputs: InputsRow
     terms: JobAssumptions

@@ -67,9 +67,9 @@ class PredictedRow(Memory, EstimateRow):
     global_batch: int
     seq_len: int
     assumed: tuple[str, ...]
-    """What nobody said."""
+    """Values that were assumed, as nothing states them."""
     unusual: tuple[str, ...]
-    """What the run does that plans would not."""
+    """Features of the run that plans would not use."""
 
 
 # What one log shows.
@@ -98,16 +98,16 @@ class FigureRow(Row):
     """A figure, fitted or measured."""
 
     key: str
-    """Of overrides in a cluster file."""
+    """Key of overrides in a cluster file."""
     catalog: float | None
-    """In the unit of the key; null where it has none."""
+    """Value of the catalog in the unit of the key; null where it has none."""
     basis: str
-    """How the catalog knows it."""
+    """Basis of the catalog's value."""
     value: float
     deviation: float
     """Standard deviation of value."""
     num_points: int
-    """That depend on it."""
+    """Number of points that depend on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class CalibrateDocument(Row):
     figures: list[FigureRow]
     own: tuple[OwnErrors, ...]
     cluster_file: str
-    """As --out writes it."""
+    """Text of the cluster file, as --out writes it."""
 
 
 def _verdict(one: Comparison) -> str:

@@ -88,7 +88,7 @@ def describe(
     origin: str,
     answer: Answer | None,
 ) -> dict[str, Any]:
-    """What the template shows, by its names; None where there is no such part."""
+    """Return the template's values by name; None where there is no such part."""
     context, strategy, estimate = plan.context, plan.strategy, plan.estimate
     hbm_bytes, fullest = estimate.memory.hbm_bytes, estimate.memory.stage
     not_drawn = too_long(strategy)
@@ -253,7 +253,7 @@ def _decisions(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _waiting(found: Iteration | None) -> str:
-    """Which stage waits most, and how long; nothing of one stage."""
+    """Return which stage waits most, and how long; empty for one stage."""
     if found is None:
         return ""
     whole = found.timeline.iteration_s

@@ -75,7 +75,7 @@ def _standing(found: Placed) -> str:
 
 
 def placed_line(found: Placed) -> str:
-    """What a vendor ships for the model and accelerator, and what the model thinks of it here."""
+    """Return what a vendor ships for the model and accelerator, and how the model ranks it here."""
     recipe = found.recipe
     gpus = f"{recipe_gpus(recipe)} {recipe.accelerator.upper()}"
     other: list[str] = [] if recipe.task == "pretrain" else [recipe.task]
@@ -109,7 +109,7 @@ def _proof(answer: Answer, proved: str) -> str:
 
 
 def gap_text(answer: Answer) -> str:
-    """By how much the best plan may be beaten at most, rounded up, where nothing is proved."""
+    """Return the largest gain another plan may have, rounded up, where nothing is proved."""
     if not answer.plans:
         return "better plans may exist"
     if answer.aim.objective == "iteration_s" and not answer.gap:
@@ -119,7 +119,7 @@ def gap_text(answer: Answer) -> str:
 
 
 def tight_line(plans: Sequence[Plan]) -> str:
-    """Which plans lie inside their framework's margin, and what the first of them leaves."""
+    """Return which plans lie inside their framework's margin, and what the first one leaves."""
     ranked = enumerate(plans, start=1)
     tight = {str(rank): plan for rank, plan in ranked if plan.estimate.memory.verdict == "tight"}
     if not tight:
@@ -135,7 +135,7 @@ def tight_line(plans: Sequence[Plan]) -> str:
 
 
 def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
-    """What to run, and the table of other layouts and of fewer GPUs."""
+    """Yield the plan to run, and the table of other layouts and of fewer GPUs."""
     best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
     aim, gpus, several = answer.aim, best.strategy.num_gpus, len(answer.contexts) > 1
     yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
@@ -200,7 +200,7 @@ def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
 
 
 def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
-    """What the answer rests on: variants, costs, placement, ranges, evidence, software, search."""
+    """Yield the answer's basis: variants, costs, rank order, ranges, evidence, software, search."""
     context = answer.contexts[0]
     machines = f"{context.cluster.num_accelerators:,} x {context.cluster.accelerator.name}"
     yield Text()

@@ -147,7 +147,7 @@ def _versus_line(found: Versus, other: Side) -> str:
 
 
 def _cost_words(asked: Plan, plan: Plan) -> str:
-    """What a token costs there, or takes of GPUs, where the machines are others."""
+    """Return the other side's cost, or GPU time, per token where the machines differ."""
     if asked.context.cluster == plan.context.cluster:
         return ""
     prices = (usd_per_token(asked), usd_per_token(plan))
@@ -170,7 +170,7 @@ def _title(side: Side) -> str:
 
 
 def _figures(plan: Plan) -> dict[str, str]:
-    """What is said of a side, by title; empty where there is nothing to say."""
+    """Return the figures of a side by title; empty where there are none."""
     made, job, cluster = plan.estimate, plan.context.job, plan.context.cluster
     total_s, price, memory = plan.total_s(), usd_per_token(plan), made.memory
     held = f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB"

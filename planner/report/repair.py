@@ -40,7 +40,7 @@ class RepairedRow(Figures):
     changes: tuple[FieldChange, ...]
     strategy: Strategy
     proved_fastest: bool
-    """Of the repairs with as few changes."""
+    """True if proved the fastest of the repairs with as few changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class RepairDocument(Row):
     violations: tuple[Violation, ...]
     memory_deficits: tuple[MemoryDeficit, ...]
     errors: tuple[Finding, ...]
-    """Of a configuration file as it is."""
+    """Errors of a configuration file as it is."""
     errors_left: tuple[Finding, ...]
-    """That no layout fixes."""
+    """Errors that no layout fixes."""
     before: Figures | None
     """Null where the layout as it is cannot be priced."""
     before_cluster: str | None
@@ -72,17 +72,17 @@ class RepairDocument(Row):
     is_complete: bool
     """No time limit struck."""
     none_with_at_most: int | None
-    """So many changes were tried and none does; null where one was found."""
+    """Greatest number of changes tried where no repair was found; null where one was."""
     repair: RepairedRow | None
     alternatives: tuple[RepairedRow, ...]
     """Repairs with as few changes."""
     search_command: str
-    """That searches for the best plan in place of the nearest."""
+    """Command that searches for the best plan in place of the nearest."""
     configurations: int
     seconds: float
-    """Of the search."""
+    """Seconds of the search."""
     assumed: tuple[str, ...]
-    """What a configuration file does not say."""
+    """Assumed values, which a configuration file does not state."""
     diff: tuple[str, ...]
     """Unified, of what --apply changes in a configuration file."""
 
@@ -126,7 +126,7 @@ def repair_document(made: FixedFile, command: str) -> Any:  # noqa: ANN401 - a R
 
 
 def print_repair(made: FixedFile, command: str, console: Console) -> None:
-    """What is wrong and what repairs it; ``command`` searches from scratch."""
+    """Print what is wrong and what repairs it; ``command`` searches from scratch."""
     context, cluster = made.answer.context, made.answer.context.cluster
     title = (
         f"{one_line(made.source.path)}: {context.model.name} on {cluster.name} "
@@ -292,7 +292,7 @@ def _changes(
 
 
 def _proved(answer: RepairAnswer) -> str:
-    """How many fields changed, and what is proved."""
+    """Return how many fields changed, and what is proved."""
     number = answer.near.num_changes
     if number == 0:
         return "0 fields changed: what follows from them is filled in anew."

@@ -1,4 +1,4 @@
-"""What figures do to time and to the winner, in words and as JSON."""
+"""Effect of figures on time and on the winner, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
 

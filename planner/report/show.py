@@ -66,7 +66,7 @@ def _known(value: float | None, unit: float, form: str) -> str:
 
 
 def _rate(peaks: dict[str, float]) -> str:
-    """Of bf16 products, else of the next best data type."""
+    """Return the rate of bf16 GEMMs, else of the next best data type."""
     dtype = next(each for each in ("bf16", "fp16", "fp32") if each in peaks)
     return f"{peaks[dtype] / TERA:g}" + ("" if dtype == "bf16" else f" ({dtype})")
 
@@ -192,7 +192,7 @@ def _levels(levels: Sequence[answers.Level], *, of_node: bool = False) -> Table[
 
 
 def print_detected(found: answers.Detected, console: Console) -> None:
-    """What was seen and where, what differs from the catalog, and what is the catalog's."""
+    """Print what was detected and where, what differs from the catalog, and what comes from it."""
     nodes = "node" if found.num_nodes == 1 else "nodes"
     title = (
         f"{found.num_nodes * found.num_gpus:,} x {found.accelerator}: {found.num_nodes:,} {nodes} "
@@ -215,7 +215,7 @@ def print_detected(found: answers.Detected, console: Console) -> None:
 
 
 def recipes_line(found: answers.Recipes) -> str:
-    """How many recipes there are, of whom, and how many of them are priced."""
+    """Return how many recipes there are, from which vendors, and how many are priced."""
     asked = f" for {' '.join(found.words)}" if found.words else ""
     rows = found.recipes
     if not rows:
@@ -228,7 +228,7 @@ def recipes_line(found: answers.Recipes) -> str:
 
 
 def print_recipes(found: answers.Recipes, console: Console, most: int | None = MOST) -> None:
-    """How many there are, and one line per recipe."""
+    """Print the number of recipes, and one line per recipe."""
     rows = found.recipes[:most]
     other = "In brackets: the GPUs that the degrees need, where more or not stated."
     is_cut = len(rows) < len(found.recipes)

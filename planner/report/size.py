@@ -189,7 +189,7 @@ def _search_line(sizing: Sizing) -> str:
 
 
 def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
-    """What the size rests on: its plan's costs, evidence, prices, software, search."""
+    """Return what the size rests on: its plan's costs, evidence, prices, software, search."""
     lines = []
     if plan := sizing.chosen:
         lines = [

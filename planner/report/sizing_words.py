@@ -44,7 +44,7 @@ def option_text(plan: "Plan", limit: Limit) -> str:
 
 
 def missed_text(plan: "Plan", sizing: "Sizing", *, bare: bool = False) -> str:
-    """By how much a size misses the limits, ``bare`` in units only; empty where it keeps them."""
+    """Return by how much a size misses the limits, ``bare`` in units only; empty if it does not."""
     limits = sizing.limits
     short = (limits.min_tokens_per_s or 0.0) - plan.estimate.tokens_per_s
     words = {
@@ -72,7 +72,7 @@ def limits_text(limits: JobLimits) -> str:
 
 
 def job_text(plan: "Plan") -> str:
-    """What the job takes: time, GPU-hours, money, energy; of no known job the rate."""
+    """Return the job's time, GPU-hours, money and energy; of no known job the rate."""
     if plan.context.job.total_tokens is None:
         rate = f"{count_text(plan.estimate.tokens_per_s)} tokens/s"
         return f"{format_seconds(plan.estimate.iter_time_s)} per iteration, {rate}"

@@ -1,4 +1,4 @@
-"""What a sweep came to, and what its results say: words, tables, CSV, JSON."""
+"""Summary of a sweep and of its results: words, tables, CSV, JSON."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ STATUSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRow:
-    """What came of a sweep; the answers themselves are in its results."""
+    """Summary of a sweep; the answers themselves are in its results."""
 
     results: str
     cells: int

@@ -115,7 +115,7 @@ def fitting_table(table: Table[R], width: int) -> RichTable:
 
 
 def fits(table: Table[R], width: int) -> bool:
-    """Whether all columns fit beside each other."""
+    """Return True if all columns fit side by side."""
     return _total(table.columns, table.rows, gap=2, may_wrap=False) <= width
 
 

@@ -68,7 +68,7 @@ def layout(strategy: Strategy, axes: Sequence[str]) -> str:
 
 
 def memory_saved_by(strategy: Strategy) -> str:
-    """What is recomputed and, behind a plus, offloaded: ``12/80 + 75% optimizer``."""
+    """Return what is recomputed and, after a plus, offloaded: ``12/80 + 75% optimizer``."""
     layers, under = sum(strategy.layers_per_stage), strategy.layers_under
     whole = {"none": "", "full": "all", "selective": "selected"}
     counted = {
@@ -166,7 +166,7 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
-    """At most MAX_FRONTIER_ROWS points, evenly spread over the frontier, both ends included."""
+    """Return at most MAX_FRONTIER_ROWS points, evenly over the frontier, both ends included."""
     if len(plans) <= MAX_FRONTIER_ROWS:
         return list(plans)
     step = (len(plans) - 1) / (MAX_FRONTIER_ROWS - 1)

@@ -70,7 +70,7 @@ def _sentences(answer: WhyAnswer) -> Iterator[str]:
 
 
 def _nothing(nothing: NothingFits, best: Plan | None) -> Iterator[str]:
-    """Why nothing fits, and what would without the options."""
+    """Yield why nothing fits, and what would without the options."""
     yield from explanation(nothing)
     if best is not None and len(nothing.case.narrowing.texts) > 1:
         seconds = format_seconds(best.estimate.iter_time_s)

@@ -21,7 +21,7 @@ SIXTEEN_BITS = ("bf16", "fp16")
 
 
 def inputs_line(contexts: Sequence[Context], notes: Sequence[Note] | None) -> str:
-    """What was asked, in one line; without ``notes`` the batch is no part of the question."""
+    """Return the question in one line; without ``notes`` the batch is no part of it."""
     context, batch = contexts[0], ""
     if notes is not None:
         is_assumed = any(note.is_assumed and note.subject == "global_batch" for note in notes)
@@ -38,7 +38,7 @@ def inputs_line(contexts: Sequence[Context], notes: Sequence[Note] | None) -> st
 
 
 def note_lines(notes: Iterable[Note], *, assumed: bool) -> list[Text]:
-    """Of every default that it is one, or what else there is to say of the question."""
+    """Return the lines of defaults if ``assumed``, else of the other notes on the question."""
     words = {NoteKind.default: "assumed: ", NoteKind.margin: "assumed: "}
     return [
         Text(words.get(note.kind, "") + note.text, "dim")
@@ -48,7 +48,7 @@ def note_lines(notes: Iterable[Note], *, assumed: bool) -> list[Text]:
 
 
 def software_lines(contexts: Iterable[Context], plans: Sequence[Plan]) -> list[Text]:
-    """What software the plans assume, by framework."""
+    """Return which software the plans assume, by framework."""
     lines = []
     for context in contexts:
         used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
@@ -63,7 +63,7 @@ def days(seconds: float) -> str:
 
 
 def degrees_words(strategy: Strategy) -> str:
-    """How GPUs are divided: ``DP 8 · TP 4 · PP 4``; empty on one."""
+    """Return the degrees: ``DP 8 · TP 4 · PP 4``; empty on one GPU."""
     used = strategy.degrees.items()
     return " · ".join(f"{name.upper()} {value}" for name, value in used if value > 1)
 
@@ -115,7 +115,7 @@ def layout_words(plan: Plan) -> str:
 
 
 def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:
-    """What to run: on which GPUs, parallelized how."""
+    """Return what to run: on which GPUs, parallelized how."""
     gpus, kind = plan.strategy.num_gpus, plan.context.cluster.accelerator.name
     place = f"{gpus:,} {kind}" if gpus == of_gpus else f"{gpus:,} of {of_gpus:,} {kind}"
     software = f" with {plan.framework}" if names_framework else ""
@@ -130,7 +130,7 @@ def range_text(estimate: Estimate) -> str:
 
 
 def range_line(estimate: Estimate) -> str:
-    """Where 80 % of runs of its regime would lie, in seconds and around the estimate."""
+    """Return where 80 % of runs of its regime would lie, in seconds and around the estimate."""
     ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
     low, high = (f"{100.0 * (end / estimate.iter_time_s - 1.0):+.0f} %" for end in ends)
     line = f"80 % interval {range_text(estimate)} ({low} to {high}; {estimate.regime})."
@@ -140,7 +140,7 @@ def range_line(estimate: Estimate) -> str:
 
 
 def time_line(plan: Plan) -> str:
-    """What an iteration takes, with the range of such runs."""
+    """Return the time of an iteration, with the range of such runs."""
     made = plan.estimate
     return (
         f"{format_seconds(made.iter_time_s)} an iteration (80 % interval {range_text(made)}), "
@@ -149,7 +149,7 @@ def time_line(plan: Plan) -> str:
 
 
 def utilization_line(plan: Plan) -> str:
-    """How well the accelerators are used, by both figures that reports of runs state."""
+    """Return the utilization of the accelerators, by both figures that reports of runs state."""
     made = plan.estimate
     low, high = 100.0 * made.mfu_lower, 100.0 * made.mfu_upper
     return (
@@ -189,7 +189,7 @@ def mfu_line(plan: Plan) -> str:
 
 
 def memory_line(plan: Plan) -> str:
-    """What of a GPU's memory is taken at the peak, and what is free."""
+    """Return the peak of a GPU's memory, and what is free."""
     memory = plan.estimate.memory
     return (
         f"peak memory {memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB, "
@@ -198,7 +198,7 @@ def memory_line(plan: Plan) -> str:
 
 
 def host_line(plan: Plan) -> str:
-    """What of a node's host memory or disks is taken, and whether anybody stated their size.
+    """Return what is taken of a node's host memory or disks, and whether their size is assumed.
 
     Empty where nothing is offloaded.
     """
@@ -215,12 +215,12 @@ def host_line(plan: Plan) -> str:
 
 
 def memory_lines(plan: Plan) -> list[str]:
-    """What of the memories is taken that the plan fills."""
+    """Return what is taken of each memory that the plan fills."""
     return list(filter(None, (memory_line(plan), host_line(plan))))
 
 
 def job_line(plan: Plan) -> str:
-    """What the whole job takes; empty where its tokens are not given."""
+    """Return what the whole job takes; empty where its tokens are not given."""
     total_s, job = plan.total_s(), plan.context.job
     if total_s is None or job.total_tokens is None:
         return ""
@@ -249,7 +249,7 @@ def costs_line(plan: Plan) -> str:
 
 
 def selects_line(plans: Sequence[Plan]) -> str:
-    """What selective layers recompute, per plan where it differs; empty where there are none."""
+    """Return what selective layers recompute, per plan where it differs; empty without any."""
     by_modules: dict[str, list[str]] = {}
     for rank, plan in enumerate(plans, start=1):
         strategy = plan.strategy

@@ -51,10 +51,8 @@ class ChunkTimes:
     """Seconds per micro-batch of every chunk, from embedding to loss."""
 
     forward_s: Sequence[float]
-    backward_s: Sequence[float]
-    """Gradient of the input."""
-    weight_s: Sequence[float]
-    """Gradient of the weights."""
+    backward_s: Sequence[float]  # Gradient of the input
+    weight_s: Sequence[float]  # Gradient of the weights
     p2p_s: float = 0.0
     """Between devices, either way; it delays who waits for it and occupies nobody."""
     together_fraction: float = 1.0
@@ -72,14 +70,12 @@ class ChunkTimes:
 class Simulation:
     """Times at which every device ran its slots."""
 
-    makespan_s: float
-    """Seconds from the first start to the last end over all devices."""
+    makespan_s: float  # Seconds from the first start to the last end over all devices
     span_s: float
     """Longest time a device needs from its first start to its last end: the period of iterations
     that follow each other without waiting for all devices (2401.10241, section 4)."""
     busy_s: tuple[float, ...]
-    runs: tuple[tuple[tuple[float, float, Slot], ...], ...]
-    """Start, end and slot, by device."""
+    runs: tuple[tuple[tuple[float, float, Slot], ...], ...]  # Start, end and slot, by device
 
 
 def inputs_of(slot: Slot, num_chunks: int) -> list[Operation]:

@@ -40,10 +40,8 @@ class Witness(Generic[Layout]):
 class Conflict(Generic[Layout]):
     """Limits that no layout keeps together."""
 
-    limits: tuple[str, ...]
-    """Limits in the order in which they were given."""
-    without: Mapping[str, Layout]
-    """Layout that satisfies all the other limits, for each of them."""
+    limits: tuple[str, ...]  # Limits in the order in which they were given
+    without: Mapping[str, Layout]  # Layout that satisfies all the other limits, for each of them
 
 
 def minimal_conflict(
@@ -97,10 +95,8 @@ def _suffice(limits: Sequence[str], patterns: Sequence[Pattern]) -> bool:
 class ConflictingRules:
     """Rules that leave nothing of a narrowed space."""
 
-    rules: tuple[Rule, ...]
-    """Empty where the options leave nothing by themselves."""
-    each_alone: bool
-    """Each of them leaves nothing; else only all together, and none can be spared."""
+    rules: tuple[Rule, ...]  # Empty where the options leave nothing by themselves
+    each_alone: bool  # Each of them leaves nothing; else only all together, and none can be spared
     violations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Violations of each rule by layouts that satisfy as much as possible."""
 

@@ -40,8 +40,7 @@ class LeastOverLimit:
 
     fit: Found
     factor: float
-    is_least: bool
-    """True if no other layout fits with the gap reduced by the fraction CLOSE."""
+    is_least: bool  # True if no other layout fits with the gap reduced by the fraction CLOSE
 
 
 def least_over_limit(

@@ -60,12 +60,9 @@ class Near:
     found: tuple[Found, ...]
     num_changes: int
     """Changes of each layout; without any layout, the greatest distance searched completely."""
-    num_configurations: int
-    """Looked at, those that some rule dropped among them."""
-    is_complete: bool = True
-    """No time limit struck; else layouts as near may be faster."""
-    gave_up: bool = False
-    """Too many layouts in a row were not accepted."""
+    num_configurations: int  # Looked at, those that some rule dropped among them
+    is_complete: bool = True  # no time limit struck; else layouts as near may be faster
+    gave_up: bool = False  # Too many layouts in a row were not accepted
 
 
 def nearest(
@@ -129,8 +126,7 @@ class Neighborhood:
     context: Context
     origin: Strategy
     num_gpus: int | None = None
-    deadline: float | None = None
-    """Deadline on the clock of time.monotonic."""
+    deadline: float | None = None  # Deadline on the clock of time.monotonic
     num_configurations: int = 0
     is_late: bool = False
 

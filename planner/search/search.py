@@ -31,16 +31,14 @@ class Found:
     strategy: Strategy
     iteration_s: float
     is_optimal: bool
-    weighed_s: float
-    """Time of the plan multiplied by its penalties, by which it was ranked."""
+    weighed_s: float  # Time of the plan multiplied by its penalties, by which it was ranked
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """Best plans under a goal, the frontier over GPU counts, and the search's own figures."""
 
-    num_gpus: int
-    """GPUs of the best plan: without another goal those of all plans."""
+    num_gpus: int  # GPUs of the best plan: without another goal those of all plans
     plans: tuple[Found, ...]
     frontier: tuple[Found, ...]
     """Fastest plan of every number of GPUs that beats all smaller ones, where it was asked for."""
@@ -48,22 +46,18 @@ class SearchResult:
     """Best on at most a half, a quarter, ... of the best plan's GPUs, and on the fewest."""
     fastest: Found | None = None
     """The fastest under the model with no mechanism weighed, where it is faster than the best."""
-    num_configurations: int
-    """Looked at: shapes, their strategies, branches that a rule dropped."""
-    num_shapes: int
-    """Legal ones."""
+    num_configurations: int  # Looked at: shapes, their strategies, branches that a rule dropped
+    num_shapes: int  # Legal ones
     num_priced: int
     """Legal strategies whose time and memory were computed; bounds set the others aside."""
-    num_fitting: int
-    """Number of priced strategies that can fit."""
+    num_fitting: int  # Number of priced strategies that can fit
     num_solved: int
     bound_s: float = float("inf")
     """No strategy that was not looked at to the end can be faster, on ``num_gpus``; in the units
     of the best plan where the goal weighs GPUs."""
     dropped: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-    is_complete: bool = True
-    """No limit of time or work struck."""
+    is_complete: bool = True  # no limit of time or work struck
 
     @property
     def proved_optimal(self) -> bool:

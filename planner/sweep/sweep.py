@@ -101,7 +101,7 @@ def fingerprint() -> str:
 
 @cache
 def _content(model: str, cluster: str) -> str:
-    """What model and cluster hold, wherever their files lie; raises InputError."""
+    """Return the content of model and cluster, wherever their files lie; raise InputError."""
     from planner.catalog.clusters import load_cluster
     from planner.catalog.models import load_model_details
 

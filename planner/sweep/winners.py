@@ -1,4 +1,4 @@
-"""What results say: the best cells of every job, and where along an option the best changes."""
+"""Winners among results: the best cells of every job, and where along an option they change."""
 
 import math
 import operator
@@ -49,7 +49,7 @@ MEASURES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What rows are kept."""
+    """Condition that selects rows."""
 
     text: str
     column: str
@@ -57,7 +57,7 @@ class Condition:
     value: float | str
 
     def holds(self, row: Row) -> bool:
-        """Whether a row is kept; one without the figure is not."""
+        """Return True if a row is selected; one without the figure is not."""
         given = row.get(self.column)
         if isinstance(self.value, str):
             return COMPARE[self.sign](str(given), self.value)

@@ -53,8 +53,7 @@ class Kind:
     context: Mapping[str, object] = field(default_factory=dict)
     plans: Sequence[Mapping[str, object]] = (PLAN, LAYOUT)
     """The second needs a layout of the pipeline, whose signs a shell would take."""
-    refused: str = ""
-    """What the refusal of a script that is not written has to say."""
+    refused: str = ""  # what the refusal of a script that is not written has to say
     unsaid: frozenset[str] = frozenset()
     """Decisions that are not put into a file that is silent about them."""
 

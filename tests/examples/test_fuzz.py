@@ -9,8 +9,7 @@ from any_file import kinds, name_for, use
 
 FOLDER = Path(__file__).parent / "fuzz"
 FILES = sorted(path for path in FOLDER.glob("*/*") if path.name != "planner.toml")
-LIMIT_S = 10
-"""Of the processor; what once hung took minutes."""
+LIMIT_S = 10  # of the processor; what once hung took minutes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")

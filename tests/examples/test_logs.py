@@ -15,8 +15,7 @@ FOLDER = Path(__file__).with_name("logs")
 SOURCES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "sources.yaml").read_text("utf-8"))
 MACHINE = "64xjean-zay-v100"
 """Where the runs of the logs with whole settings of Megatron-LM took place."""
-FAR = 0.30
-"""No price of theirs is farther off."""
+FAR = 0.30  # no price of theirs is farther off
 
 
 def path_of(name: str) -> str:

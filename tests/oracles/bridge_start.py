@@ -45,8 +45,7 @@ class RecipeStart:
 
     recipe: str
     overrides: list[str]
-    config: str
-    """The folder with the model's config.json, for recipes that ask the hub for it."""
+    config: str  # the folder with the model's config.json, for recipes that ask the hub for it
     num_gpus: int
     environment: dict[str, str] = field(default_factory=dict)
     generation: str = "hopper"

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-SECONDS = 90
-"""A page may take, on a slow machine."""
+SECONDS = 90  # a page may take, on a slow machine
 
 
 class Browser:

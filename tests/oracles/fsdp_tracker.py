@@ -40,10 +40,8 @@ SHARDS = 8
 STEPS = 3
 """Adam's states appear in the first, the second gives the peak, the third what is alive then."""
 
-Announce = Callable[[str], None]
-"""Takes the name of the phase that begins."""
-Step = Callable[[Announce], None]
-"""Forward and backward of all micro-batches."""
+Announce = Callable[[str], None]  # Takes the name of the phase that begins
+Step = Callable[[Announce], None]  # Forward and backward of all micro-batches
 
 
 class ModuleNames(ModTracker):

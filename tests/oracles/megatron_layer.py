@@ -56,8 +56,7 @@ class LayerCase:
     """RMSNorm and SwiGLU without biases, rotary positions, grouped keys; else GPT's choices."""
     experts: bool = False
     latent: bool = False
-    flash: bool = False
-    """Attention through scaled_dot_product_attention instead of Megatron's own."""
+    flash: bool = False  # Attention through scaled_dot_product_attention instead of Megatron's own
     fused: bool = True
     """Fused activations, and a softmax that stays in 16 bits as in the fused kernel."""
     dropout: float = 0.0
@@ -295,7 +294,4 @@ CASES = {
 
 if __name__ == "__main__":
     prepare(Path(sys.argv[1]))
-    answer(
-        {name: lambda case=case: saved_by_layer(case) for name, case in CASES.items()},
-        {},
-    )
+    answer({name: lambda case=case: saved_by_layer(case) for name, case in CASES.items()}, {})

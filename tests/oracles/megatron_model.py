@@ -33,8 +33,7 @@ class RankCase:
 
     config: dict[str, Any]
     """Fields of TransformerConfig (of MLATransformerConfig where ``latent_attention``)."""
-    vocab_size: int
-    """Unpadded; Megatron pads it to a multiple of ``vocab_padding · tp``."""
+    vocab_size: int  # Unpadded; Megatron pads it to a multiple of ``vocab_padding · tp``
     vocab_padding: int
     max_sequence_length: int
     position_embedding: str

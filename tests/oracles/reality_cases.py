@@ -34,10 +34,7 @@ SIZES = {
     "num_layers": 4,
     "seq_len": 128,
 }
-NO_CLIPPING = (
-    "traits.overheads.step_overhead_s=0",
-    "traits.overheads.owned_gradient_pass_bytes=0",
-)
+NO_CLIPPING = ("traits.overheads.step_overhead_s=0", "traits.overheads.owned_gradient_pass_bytes=0")
 """The program neither logs nor takes the norm of gradients; DeepSpeed does."""
 ONE_CORE = (
     "traits.kernels.waits_for_kernels=true",
@@ -53,8 +50,7 @@ HEAD = ("transient.head", "transient.loss.log_softmax")
 class Case:
     """One layout on so many ranks."""
 
-    kind: str
-    """Who trains: a key of ``KINDS`` in reality_worker.py."""
+    kind: str  # Who trains: a key of ``KINDS`` in reality_worker.py
     framework: str
     profile: str
     ranks: int = 2
@@ -149,17 +145,13 @@ class Figures:
     """Of one iteration; bytes of the first rank."""
 
     step_s: float
-    sent_bytes: Counts
-    """By collective, as nccl-tests counts them."""
-    lasting_bytes: int
-    """Held from one step to the next."""
+    sent_bytes: Counts  # by collective, as nccl-tests counts them
+    lasting_bytes: int  # Held from one step to the next
     forward_bytes: int
     """Held when the last forward in flight is through its layers, what they send on not counted;
     under FSDP2, when its loss is there and no gathered weights are."""
-    step_bytes: int
-    """Held when the optimizer updates, where the case says of what."""
-    spread: tuple[float, ...] = field(default=())
-    """Seconds of all steps, where it was measured."""
+    step_bytes: int  # Held when the optimizer updates, where the case says of what
+    spread: tuple[float, ...] = field(default=())  # Seconds of all steps, where it was measured
 
 
 def model_text(sizes: Mapping[str, int]) -> str:

@@ -38,8 +38,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-WARM_UP = 2
-"""Steps before those that are timed: buckets are laid out anew behind the first."""
+WARM_UP = 2  # Steps before those that are timed: buckets are laid out anew behind the first
 Run = dict[str, Any]
 Step = Callable[[], None]
 

@@ -26,14 +26,12 @@ NUM_TOKENS = MICRO_BATCH * SEQ_LEN
 HIDDEN = 320
 NUM_HEADS = 8
 NUM_KV_HEADS = 4
-HEAD_DIM = 24
-"""Eight heads of 24 are not ``HIDDEN``: every width has a size of its own."""
+HEAD_DIM = 24  # Eight heads of 24 are not ``HIDDEN``: every width has a size of its own
 FFN = 448
 EXPERT_FFN = 352
 NUM_EXPERTS = 8
 TOP_K = 3
-RANK = 12
-"""Of adapters."""
+RANK = 12  # of adapters
 QUERY_RANK = 104
 KV_RANK = 72
 ROPE_DIM = 8
@@ -44,11 +42,9 @@ VOCAB = 1024
 class SavedStorage:
     """One storage kept for backward."""
 
-    part: str
-    """``attention`` before the block's second norm, ``mlp`` from it on; empty if unknown."""
+    part: str  # ``attention`` before the block's second norm, ``mlp`` from it on; empty if unknown
     module: str
-    operation: str
-    """Of the first operation that kept it."""
+    operation: str  # of the first operation that kept it
     shape: list[int]
     dtype: str
     element_bytes: int

@@ -21,8 +21,7 @@ from planner.units import Array, ceil_div
 
 BF16 = 2
 FP32 = 4
-MOMENTS = 2 * FP32
-"""Both moments of Adam."""
+MOMENTS = 2 * FP32  # Both moments of Adam
 ALIGNMENT = 2
 """Elements on which every ZeRO partition starts: ``nccl_start_alignment_factor`` of
 deepspeed/runtime/zero/stage_1_and_2.py."""
@@ -32,14 +31,10 @@ deepspeed/runtime/zero/stage_1_and_2.py."""
 class RankBytes:
     """Bytes one rank (or every rank of a column) holds."""
 
-    parameters: Array
-    """Of the tensors the model reads, sharded or whole."""
-    accumulated: Array
-    """Gradients kept from one micro-batch to the next."""
-    gradients: Array
-    """Gradients after the last backward, reduced, before the step."""
-    optimizer: Array
-    """Master weights that are not ``parameters``, and both moments."""
+    parameters: Array  # of the tensors the model reads, sharded or whole
+    accumulated: Array  # Gradients kept from one micro-batch to the next
+    gradients: Array  # Gradients after the last backward, reduced, before the step
+    optimizer: Array  # Master weights that are not ``parameters``, and both moments
 
 
 def _sizes(weights: Sequence[Weight]) -> list[int]:

@@ -22,16 +22,14 @@ from planner.units import GIB
 WORKER = Path(__file__).with_name("fsdp_tracker.py")
 SHARDS = 8
 TOLERANCE = 0.02
-TITAN_PROFILE = "eager"
-"""torchtitan without torch.compile: what the tracker runs."""
+TITAN_PROFILE = "eager"  # torchtitan without torch.compile: what the tracker runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerCase:
     """A Llama-like model and how it is trained on each of 8 ranks."""
 
-    framework: str
-    """``accelerate`` or ``torchtitan``."""
+    framework: str  # ``accelerate`` or ``torchtitan``
     layers: int
     hidden: int
     heads: int

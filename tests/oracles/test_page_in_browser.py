@@ -20,8 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
 WIDTH, HEIGHT = 1200, 4000
-THEMES = {"dark": 0, "light": 1}
-"""As the engine numbers preferred colour schemes."""
+THEMES = {"dark": 0, "light": 1}  # as the engine numbers preferred colour schemes
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is there")
 
 

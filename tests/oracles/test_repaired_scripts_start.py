@@ -18,8 +18,7 @@ WRITTEN = [path for path in FORMS if BY_HAND not in path.read_text()]
 LEFT = "--lr 1e-4 --train-iters 10 --tokenizer-type NullTokenizer --vocab-size 32000"
 LEFT += " --save-interval 10"
 """What the forms leave out, and no plan says."""
-FILES = {"--te-precision-config-file", "config.yaml"}
-"""Words about a file that a form makes up."""
+FILES = {"--te-precision-config-file", "config.yaml"}  # Words about a file that a form makes up
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 SAME = ("dp", "tp", "pp", "num_micro_batches")
 

@@ -78,10 +78,8 @@ class Block:
     dropout: bool = False
     tp: int = 1
     sequence_parallel: bool = False
-    router: str = ""
-    """Table of the router's tensors, if another than ``table``."""
-    targets: tuple[Target, ...] = ()
-    """Projections with adapters, where those alone are trained."""
+    router: str = ""  # Table of the router's tensors, if another than ``table``
+    targets: tuple[Target, ...] = ()  # Projections with adapters, where those alone are trained
 
     def __str__(self) -> str:
         return f"{self.library}-{self.name}"

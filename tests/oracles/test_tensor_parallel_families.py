@@ -27,8 +27,7 @@ ATTENTION = ("self_attn.o_proj", "self_attn.dense", "attention.dense")
 MLP = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj", "mlp.dense_4h_to_h", "experts.down_proj")
 BY_NAME = ("output.dense", "mlp.", "fc2", "fc_out", "ffn.", "DenseReluDense")
 """Last products of MLPs, by which AutoTP's search is judged where there is no plan."""
-WHOLE_MODELS = {"gemma3"}
-"""Types whose text part is another type here."""
+WHOLE_MODELS = {"gemma3"}  # Types whose text part is another type here
 
 
 def all_types() -> dict[str, str]:

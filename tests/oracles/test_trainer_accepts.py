@@ -19,13 +19,7 @@ import torch
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate_plans import Case, cases
-from transformers import (
-    HfArgumentParser,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from planner.errors import ExpressError
 from planner.formats.trainer.format import FORMAT

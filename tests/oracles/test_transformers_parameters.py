@@ -18,8 +18,7 @@ from planner.catalog.paths import list_models
 from planner.layers.parameters import count_parameters
 from planner.spec.model import ModelSpec
 
-IMAGE_SIZE = 224
-"""Pixels along each side of the images of the ViT models."""
+IMAGE_SIZE = 224  # Pixels along each side of the images of the ViT models
 BALANCING_OFFSET = "e_score_correction_bias"
 """A buffer of a router, updated outside the optimizer; model files count it as a router bias."""
 

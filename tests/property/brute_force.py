@@ -28,8 +28,7 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import LAYER_POLICY_NAMES, SCHEDULES, StrategyColumns
 
-AT_ONCE = 8_000
-"""Splits of rows priced at once."""
+AT_ONCE = 8_000  # Splits of rows priced at once
 PROFILES = (
     ("megatron", "current"),
     ("megatron", "zero-bubble"),
@@ -132,8 +131,7 @@ class Asked:
     """What a row of brute force is asked for."""
 
     said: Said
-    uneven: float = 1.0
-    """Factor of a split that is not regular."""
+    uneven: float = 1.0  # Factor of a split that is not regular
     longest_s: np.ndarray | None = None
     """Per row: splits that take longer, not weighed, do not count."""
 
@@ -199,10 +197,8 @@ class Brute:
 
     strategy: StrategyColumns
     said: tuple[Said, ...]
-    models: tuple[StageModel, ...]
-    """One per set of modules."""
-    per_set_s: np.ndarray
-    """Policies x sets of modules x strategies."""
+    models: tuple[StageModel, ...]  # one per set of modules
+    per_set_s: np.ndarray  # Policies x sets of modules x strategies
 
     @property
     def num_gpus(self) -> np.ndarray:
@@ -298,20 +294,14 @@ class Case:
     num_gpus: int
     framework: tuple[str, str]
     tied: bool
-    experts: int
-    """0: no mixture; its first layer is dense."""
+    experts: int  # 0: no mixture; its first layer is dense
     memory_percent: int
-    host_percent: int
-    """Of the bytes that one GPU would need, in host memory per GPU; 0: not known."""
-    schedule: int
-    """Which of the schedules offered is searched, modulo their number; -1: all."""
-    scope: Narrowing
-    """The framework's own policies, or any for any layer."""
-    more_layers: int
-    """Where policies are the framework's, which makes them few."""
+    host_percent: int  # of the bytes that one GPU would need, in host memory per GPU; 0: not known
+    schedule: int  # which of the schedules offered is searched, modulo their number; -1: all
+    scope: Narrowing  # the framework's own policies, or any for any layer
+    more_layers: int  # where policies are the framework's, which makes them few
     weighs_evidence: bool
-    leading: int = 1
-    """Dense layers of a mixture."""
+    leading: int = 1  # Dense layers of a mixture
 
     @property
     def is_mixed(self) -> bool:

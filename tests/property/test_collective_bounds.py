@@ -15,8 +15,7 @@ from planner.spec.cluster import CollectiveKind
 SIZES = st.floats(1.0, 1e13)
 RANKS = st.integers(2, 5000)
 LINKS = st.builds(Link, latency_s=st.floats(1e-8, 1e-3), bytes_per_s=st.floats(1e6, 1e13))
-IN_NETWORK = {"in-network"}
-"""The switch does part of the sending."""
+IN_NETWORK = {"in-network"}  # the switch does part of the sending
 CASES = [(a, kind) for a in ALGORITHMS for kind in a.flat]
 IDS = [f"{a.name}-{kind}" for a, kind in CASES]
 

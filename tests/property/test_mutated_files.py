@@ -17,8 +17,7 @@ from mutations import mutated
 
 from planner.formats.registry import format_names
 
-SLOW = of_all(20)
-"""Files that are priced, repaired and reported in five forms."""
+SLOW = of_all(20)  # Files that are priced, repaired and reported in five forms
 COUNTS = {"settings": 6000, "hardware": 4000, "config": 4500, "model": 1500, "cluster": 600}
 COUNTS |= {"plan": 250}
 TOTAL = of_all(20_000)

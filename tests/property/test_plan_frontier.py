@@ -25,11 +25,9 @@ from planner.spec.model import ModelSpec
 
 Contexts = Callable[..., Context]
 Models = Callable[..., ModelSpec]
-TIME_TOLERANCE = 2e-4
-"""The solver rounds times to 2**-16 of a layer's."""
+TIME_TOLERANCE = 2e-4  # the solver rounds times to 2**-16 of a layer's
 MEMORY_SLACK_BYTES = 4096.0
-STEP_BYTES = 2**27
-"""In place of GiB, which would be one step for models this small."""
+STEP_BYTES = 2**27  # in place of GiB, which would be one step for models this small
 NARROW = read_narrowing(forbid=["interleaving"], fix=["offload=none|optimizer:host"])
 SCOPES = st.sampled_from([NARROW, replace(NARROW, allowed=frozenset({"mixed-layers"}))])
 """The framework's own policies, or any for any layer."""

@@ -26,8 +26,7 @@ from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.space.narrow import Narrowing
 
-CHUNKS, EACH = of_all(13), 40
-"""Questions: CHUNKS x EACH."""
+CHUNKS, EACH = of_all(13), 40  # Questions: CHUNKS x EACH
 TIME_LIMIT_S = 4.0
 TOP = 2
 MODELS = [

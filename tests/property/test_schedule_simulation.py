@@ -18,8 +18,7 @@ from planner.schedules.simulate import ChunkTimes, Simulation, device_orders, nu
 from planner.search.space.interleaving import fits_chunks
 from tools.schedules import peak_in_flight
 
-SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)
-"""Sums of these are exact in floating point."""
+SECONDS = st.integers(1, 64).map(lambda n: n / 8.0)  # Sums of these are exact in floating point
 DEVICES = st.integers(1, 6)
 
 

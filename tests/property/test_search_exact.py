@@ -71,8 +71,7 @@ from planner.spec.strategy import (
     StrategyColumns,
 )
 
-TIME_TOLERANCE = 1e-4
-"""CP-SAT rounds times to 2**-16 of a layer's."""
+TIME_TOLERANCE = 1e-4  # CP-SAT rounds times to 2**-16 of a layer's
 ROUNDING = 1e-9
 Contexts = Callable[..., Context]
 Models = Callable[..., ModelSpec]

@@ -43,8 +43,7 @@ QUESTIONS, TOP = 2, 4
 LEAST_CHECKED = 40
 DRAWS = 12
 """Questions that are drawn under a profile before the format is taken to have no words for it."""
-SETTING = "traits.overheads.step_overhead_s=0.02"
-"""Stands in no file."""
+SETTING = "traits.overheads.step_overhead_s=0.02"  # Stands in no file
 CASES = [
     (form, framework, profile)
     for form in written_names()
@@ -52,10 +51,8 @@ CASES = [
     for profile in profile_names(framework)
     if load_format(form).carries(framework) and profile != CURRENT
 ]
-LEAST_PROFILES = 30
-"""Of CASES, that files are written for."""
-HOSTFILE = "deepspeed hostfile"
-"""Has no figures."""
+LEAST_PROFILES = 30  # of CASES, that files are written for
+HOSTFILE = "deepspeed hostfile"  # Has no figures
 COMMAND = re.compile(r"## Check\n.*?\n```sh\n(.*?)\n```\n", re.DOTALL)
 Run = Callable[[list[str]], tuple[int, str]]
 checked: list[str] = []

@@ -14,8 +14,7 @@ from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SKILL = ROOT / "skills" / "planner" / "SKILL.md"
-"""Its commands are run by test_skill.py."""
+SKILL = ROOT / "skills" / "planner" / "SKILL.md"  # Its commands are run by test_skill.py
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)

@@ -20,16 +20,16 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 29_337,
-    "lines": 68_916,
-    "files": 334,
-    "names per 1,000 lines": 74.3,
-    "tokens per line of code": 8.66,
+    "statements": 28_360,
+    "lines": 66_109,
+    "files": 327,
+    "names per 1,000 lines": 66.6,
+    "tokens per line of code": 8.63,
     "commands": 14,
     "modules of check": 143,
-    "lines of tests": 55_329,
+    "lines of tests": 55_315,
 }
-AT_LEAST = {"comments per 1,000 lines": 15.0}
+AT_LEAST = {"comments per 1,000 lines": 20.0}
 NAMED = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 NO_WHY = re.compile(r"#\s*(noqa|type:|pragma)")
 CHECK = """

@@ -13,8 +13,7 @@ SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?<![\w./-])(?:[\w.-]+/)+[\w.*-]*|(?<![\w./-])[\w-]+\.(?:py|ya?ml|md|toml)\b")
 PLACEHOLDER = re.compile(r"\b(?:NAME|RULE|KIND)\b")
 CONSTANT = re.compile(r"`([A-Z][A-Z_]+)`\s+(?:in\s+|\()`([\w/]+\.py)`")
-MADE = (".venv/", ".fuzz/")
-"""Folders that commands make."""
+MADE = (".venv/", ".fuzz/")  # Folders that commands make
 
 
 def code_of(page: str) -> Iterator[str]:

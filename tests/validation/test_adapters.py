@@ -9,8 +9,7 @@ from tools.validation.records import Record, read_runs
 
 RUNS = Path(__file__).parent / "fine_tuning_runs.jsonl"
 TIME_PERCENT = 14.0
-MEMORY_PERCENT = 5.0
-"""Without SLOW's times and PADDED's peaks."""
+MEMORY_PERCENT = 5.0  # Without SLOW's times and PADDED's peaks
 STACKS_PERCENT = {
     ("hf-trainer + fms-acceleration", None): (5.0, 1.1),
     ("hf-trainer + fms-acceleration", 4): (3.6, 1.2),
@@ -21,10 +20,8 @@ STACKS_PERCENT = {
     ("fsdp_qlora (FSDP1)", 4): (22.5, 9.3),
 }
 """Mean errors of time and memory by stack and bits of a quantised base."""
-SLOW = "b200"
-"""Runs of an older build, half as fast as predicted: their source warns of them."""
-PADDED = "hf peft"
-"""Its peaks are of the longest batch, its stated length is the mean."""
+SLOW = "b200"  # Runs of an older build, half as fast as predicted: their source warns of them
+PADDED = "hf peft"  # Its peaks are of the longest batch, its stated length is the mean
 
 
 def has_adapters(record: Record) -> bool:

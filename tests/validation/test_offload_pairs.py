@@ -21,8 +21,7 @@ from planner.units import GIB
 PAIRS = Path(__file__).parent / "offload_pairs.yaml"
 MEAN_PERCENT, WORST_PERCENT = 7.0, 18.0
 """Of the ratio with to without, the measured time without standing for the computing."""
-MODELLED_MEAN_PERCENT, MODELLED_WORST_PERCENT = 10.0, 18.0
-"""Of the ratio of two modelled times."""
+MODELLED_MEAN_PERCENT, MODELLED_WORST_PERCENT = 10.0, 18.0  # of the ratio of two modelled times
 HELD_OUT_MEAN_PERCENT = 15.0
 """Of the pairs that no constant was fitted on, beside the measured time without."""
 BATCHES = (1, 2, 4, 8, 16)

@@ -23,8 +23,7 @@ GROUPS_PERCENT = {
 }
 """Runs and mean error of time by accelerator."""
 STACKS_PERCENT = {"llm.c (C/CUDA)": (3, 9.0), "deepspeed 0.6.5": (2, 20.5)}
-LEFT_FREE_PERCENT = 12.0
-"""Of a TPU's memory, at most, where MaxText chose the batch to fill it."""
+LEFT_FREE_PERCENT = 12.0  # of a TPU's memory, at most, where MaxText chose the batch to fill it
 FILLED = ("maxtext-32b-1x-v5p-128", "maxtext-64b-1x-v5p-128", "maxtext-16b-1x-v5e-256")
 
 

@@ -25,10 +25,8 @@ from tools.validation.setup import CannotEstimateError
 
 HERE = Path(__file__).parent
 KNOWN: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "known_layouts.yaml").read_text())
-TOLERANCE_GIB = 0.051
-"""Excesses are stated to a tenth."""
-MOST_DOUBLINGS = 5
-"""Of the GPUs that the degrees need, where a recipe does not state their number."""
+TOLERANCE_GIB = 0.051  # Excesses are stated to a tenth
+MOST_DOUBLINGS = 5  # of the GPUs that the degrees need, where a recipe does not state their number
 FEWEST_PUBLISHED = 380
 PRICED_RECIPES = 211
 HARMLESS = ("zero_needs_replicas",)

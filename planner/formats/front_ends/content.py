@@ -34,14 +34,11 @@ class OutsideError(InputError):
 class Content:
     """The words of a front end."""
 
-    names: frozenset[str]
-    """Keys at the top."""
-    places: Mapping[str, Located]
-    """Every value by its path, joined by dots."""
+    names: frozenset[str]  # Keys at the top
+    places: Mapping[str, Located]  # every value by its path, joined by dots
     findings: tuple[Finding, ...] = ()
     num_gpus: Located | None = None
-    accelerate: Located | None = None
-    """The file of Accelerate's that the launcher names."""
+    accelerate: Located | None = None  # the file of Accelerate's that the launcher names
     open_keys: Mapping[str, Located] = field(default_factory=dict)
     """Options whose values the shell decides."""
     is_command: bool = False

@@ -36,17 +36,13 @@ class FrontEnd:
     in_16_bits: Mapping[str, Any]
     """Cases in which trained weights are in 16 bits: always (``usual``) but for these values of
     keys, or for these alone."""
-    liger: Mapping[str, list[Any]]
-    """Values of keys after which the logits are never whole."""
+    liger: Mapping[str, list[Any]]  # Values of keys after which the logits are never whole
     unpriced: tuple[Mapping[str, Any], ...]
-    keys: str
-    """All that are the program's own."""
+    keys: str  # all that are the program's own
     frozen_in_16_bits_only: bool = False
     """Weights beside adapters are held as others would be; plans price them in 16 bits alone."""
-    but_not: tuple[str, ...] = ()
-    """Keys of others that look alike."""
-    lengths: tuple[str, ...] = ()
-    """Other names of the key of the length."""
+    but_not: tuple[str, ...] = ()  # Keys of others that look alike
+    lengths: tuple[str, ...] = ()  # Other names of the key of the length
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Name of a key in TrainingArguments; empty: it is none of them there."""
     inverse: Mapping[str, str] = field(default_factory=dict)
@@ -58,18 +54,15 @@ class FrontEnd:
     usual_with_fsdp: Mapping[str, Any] = field(default_factory=dict)
     refuses_doubles: bool = False
     """A key that YAML gives twice is an error to its loader; else the last one counts."""
-    fsdp_by_config: bool = False
-    """``fsdp_config`` alone turns FSDP on."""
+    fsdp_by_config: bool = False  # ``fsdp_config`` alone turns FSDP on
     degrees: Mapping[str, list[str]] = field(default_factory=dict)
     """Keys by the degree they say; ``dp_shard``: the ranks over which states are split."""
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Settings that a name stands for in place of a file, by key and name."""
-    accelerate: str = ""
-    """The key that names a file of Accelerate's."""
+    accelerate: str = ""  # the key that names a file of Accelerate's
     liger_plugins: tuple[str, ...] = ()
     """Members of ``plugins`` after which the logits are never whole."""
-    optimizers: str = ""
-    """Words of ``optim`` that TrainingArguments do not have."""
+    optimizers: str = ""  # Words of ``optim`` that TrainingArguments do not have
 
 
 @cache

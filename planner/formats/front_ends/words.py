@@ -30,8 +30,7 @@ class Translation:
     path: str
     settings: dict[str, Located]
     findings: list[Finding]
-    named: list[ParsedConfig] = field(default_factory=list)
-    """Files that the file names."""
+    named: list[ParsedConfig] = field(default_factory=list)  # Files that the file names
     launched: dict[str, Located] = field(default_factory=dict)
     """Decisions of the launcher's own file."""
 

@@ -41,11 +41,9 @@ class Option:
     name: str
     kind: str
     """``flag`` sets, ``off`` clears, ``bool`` has a ``--no-`` twin, else int, float or str."""
-    nargs: str
-    """Empty: one value; ``+`` one or more, ``*`` any number, else how many."""
+    nargs: str  # Empty: one value; ``+`` one or more, ``*`` any number, else how many
     choices: tuple[str, ...]
-    dest: str
-    """The attribute it sets."""
+    dest: str  # the attribute it sets
     default: str
 
     @property

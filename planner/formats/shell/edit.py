@@ -197,10 +197,8 @@ class _Splice:
     entries: Sequence[Entry]
     wanted: Wanted
     last: str
-    uses_origin: bool
-    """True if a value is changed where it is defined, and not where it is used."""
-    spelled: Callable[[str], str]
-    """A text as it is written."""
+    uses_origin: bool  # True if a value is changed where it is defined, and not where it is used
+    spelled: Callable[[str], str]  # a text as it is written
 
     def edits(self) -> Iterator[Edit]:
         """Every edit; raises _StuckError."""

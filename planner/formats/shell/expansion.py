@@ -87,17 +87,13 @@ class Budget:
 class Expander:
     """Makes words of the nodes of a text's tree, and holds the variables in them."""
 
-    source: tuple[Char, ...]
-    """The text: a file, or a word that another shell reads."""
-    shift: int = 0
-    """Offset from a place in the tree to one in the text."""
+    source: tuple[Char, ...]  # the text: a file, or a word that another shell reads
+    shift: int = 0  # Offset from a place in the tree to one in the text
     values: dict[str, Value | None] = field(default_factory=dict)
     """None of a variable that is not known any more."""
-    arguments: Value | None = None
-    """Arguments of the function that runs; None outside of one."""
+    arguments: Value | None = None  # Arguments of the function that runs; None outside of one
     budget: Budget = field(default_factory=Budget)
-    num_shells: int = 0
-    """Number of shells that pass the text on."""
+    num_shells: int = 0  # Number of shells that pass the text on
 
     def __post_init__(self) -> None:
         self.text = "".join(char.text for char in self.source)

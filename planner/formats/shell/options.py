@@ -20,8 +20,7 @@ class Entry:
     name: str
     word: Word
     values: tuple[Word, ...] = ()
-    joined: str | None = None
-    """The value where it is written behind an equals sign."""
+    joined: str | None = None  # the value where it is written behind an equals sign
     line: int
 
     @property

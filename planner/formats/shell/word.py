@@ -15,10 +15,8 @@ class Char(NamedTuple):
     """A character of a word; of an empty text in quotes, which is a word too, none."""
 
     text: str
-    place: Span
-    """Place in the file; for a variable's value without blanks, that of the variable."""
-    origin: Span
-    """Place where it is defined: for a variable's value, in the word that assigns it."""
+    place: Span  # Place in the file; for a variable's value without blanks, that of the variable
+    origin: Span  # Place where it is defined: for a variable's value, in the word that assigns it
     is_known: bool = True
     """False in what could not be resolved: that stands as it is written, and is never split."""
 
@@ -113,8 +111,7 @@ class Command:
     program: Word | None = None
     environment: Mapping[str, Word] = field(default_factory=dict)
     """Variables set for it alone, and those that its shell exports."""
-    is_list: bool = False
-    """True if the file consists of words alone, and no commands."""
+    is_list: bool = False  # True if the file consists of words alone, and no commands
     is_kept: bool = False
     """True if a variable contains the command line and nothing seems to run it."""
     end: int | None = None

@@ -55,8 +55,7 @@ class Chosen:
 
     module: str
     config: str
-    text: str = ""
-    """Text of the module, where torchtitan has no config."""
+    text: str = ""  # Text of the module, where torchtitan has no config
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables that the user fills in for it."""
     left_open: Mapping[str, str] = field(default_factory=lambda: LEFT_OPEN)

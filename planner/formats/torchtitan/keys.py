@@ -58,8 +58,7 @@ class Config:
 
     name: str
     is_known: bool
-    defaults: Mapping[str, Any]
-    """Default of every deciding key."""
+    defaults: Mapping[str, Any]  # Default of every deciding key
     precision: str = "bf16"
     model: Mapping[str, Any] = field(default_factory=dict)
     """Shape by the names of ModelSpec; empty: not known."""

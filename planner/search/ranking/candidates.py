@@ -23,10 +23,8 @@ class Bounded:
     """Strategies under a policy each that may be worth looking at, as columns."""
 
     strategy: StrategyColumns
-    policy: Index
-    """Index of every row's policy among the policies of the search."""
-    weight: Array
-    """Factor on the time of every row: bounds and limits are weighed seconds."""
+    policy: Index  # Index of every row's policy among the policies of the search
+    weight: Array  # Factor on the time of every row: bounds and limits are weighed seconds
     lower_s: Array
 
 
@@ -36,25 +34,21 @@ class Candidates:
 
     pricing: Pricing
     policies: tuple[Policy, ...]
-    gpus: Array
-    """GPUs of every group, ascending."""
+    gpus: Array  # GPUs of every group, ascending
     one_per_layout: bool = False
     """True if only the best of the strategies of one layout is of interest."""
-    first: Bounded
-    """Strategies to begin with."""
+    first: Bounded  # Strategies to begin with
     longest_s: Array = field(init=False)
     """Per group the time, not weighed, from which on strategies are of no interest."""
     strategy: StrategyColumns = field(init=False)
     policy: Index = field(init=False)
-    layout: Index = field(init=False)
-    """Number of every row's layout."""
+    layout: Index = field(init=False)  # Number of every row's layout
     weight: Array = field(init=False)
     lower_s: Array = field(init=False)
     upper_s: Array = field(init=False)
     is_refined: Mask = field(init=False)
     group: Index = field(init=False)
-    splits: dict[int, Split] = field(init=False, default_factory=dict)
-    """Best split known per row."""
+    splits: dict[int, Split] = field(init=False, default_factory=dict)  # Best split known per row
     most_weight: Array = field(init=False)
     """Largest further factor on the time of variants and splits, for every policy."""
     _is_limited: Mask = field(init=False)

@@ -25,13 +25,10 @@ class Shapes:
     """Shapes with bounds; a closed one may hold strategies that were not priced yet."""
 
     columns: Columns
-    lower_s: Array
-    """Weighed bound of what was not priced yet; infinite where all was."""
-    weight: Array
-    """Factor that the bounds already include."""
+    lower_s: Array  # Weighed bound of what was not priced yet; infinite where all was
+    weight: Array  # Factor that the bounds already include
     footprint: Footprint | None = None
-    gpus: Array = field(init=False)
-    """GPUs of every group, ascending."""
+    gpus: Array = field(init=False)  # GPUs of every group, ascending
     group: Index = field(init=False)
     is_closed: Mask = field(init=False)
     opened_s: Array = field(init=False)
@@ -96,12 +93,10 @@ class Exploration:
     shapes: Shapes
     deadline: float | None = None
     """Deadline on the clock of time.monotonic after which nothing is opened, refined or solved."""
-    layers: LayerTable | None = None
-    """Costs of layers that are known already."""
+    layers: LayerTable | None = None  # Costs of layers that are known already
     one_per_layout: bool = False
     """True if only the best of the strategies of one layout is of interest."""
-    num_configurations: int = 0
-    """Legal strategies of the shapes opened."""
+    num_configurations: int = 0  # Legal strategies of the shapes opened
     num_priced: int = 0
     num_fitting: int = 0
     candidates: Candidates = field(init=False)

@@ -43,8 +43,7 @@ class EvidencePenalty:
     factor: float
     """Factor on the iteration time, at least 1; per doubling where the mechanism is a degree."""
     basis: Literal["pairs", "drift", "prior"]
-    kind: str = ""
-    """Key of ratio_errors.yaml, for ``pairs`` and ``drift``."""
+    kind: str = ""  # Key of ratio_errors.yaml, for ``pairs`` and ``drift``
     reason: str
 
 

@@ -25,10 +25,8 @@ class Priced:
 
     model: StageModel
     """Under the best real set of modules, and only the kinds of layers of the policy."""
-    bound: StageModel
-    """No costlier: under all sets of modules at once."""
-    best_set: Index | None
-    """Position of the model's set of modules; None where there is no choice."""
+    bound: StageModel  # no costlier: under all sets of modules at once
+    best_set: Index | None  # Position of the model's set of modules; None where there is no choice
 
 
 def _under(model: StageModel, policy: Policy, selective: SelectiveCosts) -> StageModel:

@@ -50,12 +50,9 @@ def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("
 class Field:
     """Groups of one GPU count that are compared, by ``weight · time``."""
 
-    weight: Array
-    """Per group."""
-    within: Mask
-    """Groups."""
-    limit_s: float = float("inf")
-    """Time from which on strategies are of no interest."""
+    weight: Array  # Per group
+    within: Mask  # Groups
+    limit_s: float = float("inf")  # Time from which on strategies are of no interest
 
     def limits_s(self, value: float) -> Array:
         """Per group, the time from which on nothing is below a value."""

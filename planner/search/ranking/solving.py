@@ -33,8 +33,7 @@ class Solving:
     deadline: float = np.inf
     """Deadline on the clock of time.monotonic() after which solvers give up."""
     num_solved: int = 0
-    is_unsure: bool = False
-    """Some row was left without proof that it has no split below its limit."""
+    is_unsure: bool = False  # Some row was left without proof that it has no split below its limit
     _ways: dict[int, StageCandidates] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

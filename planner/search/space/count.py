@@ -34,14 +34,12 @@ class SpaceCount:
     """Values of at least one legal strategy, by dimension, as codes."""
     num_shapes: int
     num_strategies: int
-    policies: tuple[Policy, ...]
-    """Policies available for the activations of all layers."""
+    policies: tuple[Policy, ...]  # Policies available for the activations of all layers
     num_splits: int
     """Over all strategies: ways to cut the layers into stages under every policy, times the sets
     of modules, numbers of layers, or kinds of every layer that it leaves open; at most, as
     interleaving allows fewer."""
-    dropped: dict[str, int]
-    """Branches cut, by rule or option, most first."""
+    dropped: dict[str, int]  # Branches cut, by rule or option, most first
 
 
 def splits_of(num_layers: int, num_stages: int, num_kinds: int) -> int:

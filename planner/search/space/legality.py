@@ -22,12 +22,9 @@ class Violation:
 
     key: str
     text: str
-    rule: str = ""
-    """Its name; empty where the strategy's own numbers do not add up."""
-    needs: tuple[str, ...] = ()
-    """Decisions that the rule is about."""
-    offered_by: Offerer | None = None
-    """Party that does not offer it, where that is the error."""
+    rule: str = ""  # Its name; empty where the strategy's own numbers do not add up
+    needs: tuple[str, ...] = ()  # Decisions that the rule is about
+    offered_by: Offerer | None = None  # Party that does not offer it, where that is the error
 
     @property
     def message(self) -> str:

@@ -36,14 +36,10 @@ class Narrowing:
 
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Codes a dimension may take from ``--fix``, instead of those it has by itself."""
-    rules: tuple[Rule, ...] = ()
-    """One for every condition; the name is what the user wrote."""
-    kinds: tuple[str, ...] = LAYER_POLICY_NAMES
-    """Every layer takes one of these."""
-    allowed: frozenset[str] = frozenset()
-    """Names given to ``--allow``."""
-    texts: tuple[str, ...] = ()
-    """Every option as given, comma lists taken apart: ``--fix tp=8``."""
+    rules: tuple[Rule, ...] = ()  # one for every condition; the name is what the user wrote
+    kinds: tuple[str, ...] = LAYER_POLICY_NAMES  # every layer takes one of these
+    allowed: frozenset[str] = frozenset()  # Names given to ``--allow``
+    texts: tuple[str, ...] = ()  # every option as given, comma lists taken apart: ``--fix tp=8``
 
     @property
     def widening(self) -> tuple[str, ...]:

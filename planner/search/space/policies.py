@@ -71,8 +71,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
 class Policy:
     """One thing that may be said about the activations of all layers."""
 
-    kinds: tuple[str, ...]
-    """Every layer is under one of these."""
+    kinds: tuple[str, ...]  # every layer is under one of these
     part: str | None = None
     """The kind that the first layers of every chunk are under, the same number in each."""
 

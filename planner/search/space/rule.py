@@ -48,8 +48,7 @@ class Rule:
     is_legal: Check
     says: Wording | None = None
     allowed: Allowance | None = None
-    only_prunes: bool = False
-    """Legal, but never worth searching."""
+    only_prunes: bool = False  # Legal, but never worth searching
     offered_by: Offerer | None = None
     """Whose choice it is, where the rule says what is offered at all."""
 

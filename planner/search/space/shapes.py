@@ -41,11 +41,9 @@ class Footprint(Rowed):
     """Memory of the mean stage of every shape, but for how its states are sharded."""
 
     context: Context
-    dense_params: Array
-    """Per layer and rank."""
+    dense_params: Array  # Per layer and rank
     expert_params: Array
-    kept_bytes: Array
-    """The least a layer keeps of one micro-batch."""
+    kept_bytes: Array  # the least a layer keeps of one micro-batch
 
     @classmethod
     def joined(cls, parts: Sequence["Footprint"]) -> "Footprint":
@@ -70,8 +68,7 @@ class ShapeBounds(Rowed):
     """Per shape: whether it can fit at all, and a lower bound on its iteration time."""
 
     can_fit: Mask
-    lower_s: Array
-    """Weighed."""
+    lower_s: Array  # Weighed
     weight: Array
     footprint: Footprint
 

@@ -44,8 +44,7 @@ class Enumeration:
     narrowing: Narrowing = EVERYTHING
     uses_all: bool = False
     dropped: dict[str, int] = field(default_factory=dict)
-    is_cut: bool = False
-    """Not all shapes were listed in time."""
+    is_cut: bool = False  # not all shapes were listed in time
 
     def __post_init__(self) -> None:
         self.context = narrowed(self.context, self.narrowing)

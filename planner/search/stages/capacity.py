@@ -40,16 +40,12 @@ class Limits(Rowed):
     room_bytes: Array
     """Left for layers while none is under a policy; leading layers are taken to keep the least
     they can, so never too small."""
-    policy_room_bytes: Array
-    """Left while some layer is under a policy, K x C x P."""
-    layer_bytes: Array
-    """Static and saved bytes of one layer under no policy."""
-    policy_bytes: Array
-    """And under each, K x C x P."""
+    policy_room_bytes: Array  # Left while some layer is under a policy, K x C x P
+    layer_bytes: Array  # Static and saved bytes of one layer under no policy
+    policy_bytes: Array  # And under each, K x C x P
     max_host_layers: Array
     fewest: Array
-    most: Array
-    """Layers the stage may have at all."""
+    most: Array  # Layers the stage may have at all
 
     def of_one(self, position: int, num_stages: int) -> "Limits":
         """Return the limits of one strategy, its own stages only."""
@@ -146,8 +142,7 @@ class Capacity(Rowed):
     layer_s: Array
     fixed_s: Array
     fewest: Array
-    most: Array
-    """Whatever the time, and whatever the device's memory."""
+    most: Array  # Whatever the time, and whatever the device's memory
     unrecomputed: Array
     regimes: Array
     """Room, savings rate, most layers by memory, and bytes that a layer takes at that rate; of

@@ -38,8 +38,7 @@ class Pipeline:
 class Partition:
     """A split as columns of the table, and whether no other one is faster."""
 
-    columns: Array | None
-    """None where time was over before any was seen."""
+    columns: Array | None  # None where time was over before any was seen
     seconds: float
     is_optimal: bool
 

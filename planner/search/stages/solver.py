@@ -29,14 +29,12 @@ class Split:
     """Layers and policies per stage, with the iteration time they give."""
 
     layers: Array
-    counts: Array
-    """Layers under each policy, K x P."""
+    counts: Array  # Layers under each policy, K x P
     iteration_s: float
     is_optimal: bool
     modules: tuple[str, ...] | None = None
     """Modules that selective layers recompute; None: those that the traits select."""
-    weight: float = 1.0
-    """Factor that the time already includes."""
+    weight: float = 1.0  # Factor that the time already includes
 
 
 def solve_split(
@@ -133,12 +131,10 @@ class StageCandidate:
 
     lower_s: float
     variant: PolicyVariant
-    weight: float
-    """Factor on the models' times."""
+    weight: float  # Factor on the models' times
     models: StageModel
     limits: Limits
-    place: int
-    """Position in the models and the limits."""
+    place: int  # Position in the models and the limits
 
     def solve(
         self, num_layers: int, below_s: float = np.inf, deadline: float = np.inf

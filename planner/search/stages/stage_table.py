@@ -37,8 +37,7 @@ class Part:
 
     first: int
     last: int
-    step: int
-    """Policies take so many layers at a time."""
+    step: int  # Policies take so many layers at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +47,7 @@ class Ranges:
     numbers: Array
     fewest: Array
     most: Array
-    free: tuple[bool, ...]
-    """The policies whose counts are all looked at."""
+    free: tuple[bool, ...]  # the policies whose counts are all looked at
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -116,15 +114,11 @@ UNSURE = 1e-9
 class StageTable:
     """Rows are stages, columns numbers of layers."""
 
-    layers: Array
-    """The numbers, ascending."""
-    seconds: Array
-    """Per micro-batch; infinite where so many layers do not fit, or are not allowed."""
+    layers: Array  # the numbers, ascending
+    seconds: Array  # Per micro-batch; infinite where so many layers do not fit, or are not allowed
     tail_s: Array
-    counts: Array
-    """Layers under each policy, K x stages x numbers."""
-    is_whole: bool = True
-    """Every choice was looked at: none was left out for want of time or room."""
+    counts: Array  # Layers under each policy, K x stages x numbers
+    is_whole: bool = True  # every choice was looked at: none was left out for want of time or room
 
 
 @dataclass(frozen=True, kw_only=True)

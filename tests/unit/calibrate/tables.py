@@ -48,8 +48,7 @@ MACHINE = Machine(
     host_memory_bytes=2.0**35,
     host_cores=8,
 )
-ALL_REDUCE = (2e-4, 1.5e9)
-"""Latency and bus bandwidth."""
+ALL_REDUCE = (2e-4, 1.5e9)  # Latency and bus bandwidth
 ADAM_BYTES_PER_S = 9e9
 
 

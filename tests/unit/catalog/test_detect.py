@@ -4,14 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog.detect import (
-    Choice,
-    Machine,
-    accelerator_of,
-    cluster_text,
-    may_mean,
-    merge,
-)
+from planner.catalog.detect import Choice, Machine, accelerator_of, cluster_text, may_mean, merge
 from planner.catalog.observe import Observation, Slot, SlurmNodes, Source
 from planner.errors import InputError
 

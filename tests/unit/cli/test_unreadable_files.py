@@ -15,8 +15,7 @@ COMMANDS = {
     "config": ["check", "{file}", "--model", "llama3-8b", "--cluster", "1xdgx-h100"],
 }
 TEXTS = {"deep": "a: " + "[" * 200_000, "digits": "a: " + "9" * 5000, "large": " " * 10**8}
-MAX_SECONDS = 5.0
-"""Modules that are loaded first included."""
+MAX_SECONDS = 5.0  # Modules that are loaded first included
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

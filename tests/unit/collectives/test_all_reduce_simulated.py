@@ -19,8 +19,7 @@ from planner.collectives.flat import (
 )
 from planner.collectives.hierarchy import GroupLevel, on_levels
 
-LENGTH = 27720
-"""Divides by 1 to 12."""
+LENGTH = 27720  # Divides by 1 to 12
 LINK = Link(latency_s=5.0, bytes_per_s=2.0)
 PLAYED: dict[str, tuple[Callable[[int, int], sim.Machine], Flat]] = {
     "ring": (sim.ring, ring_all_reduce),

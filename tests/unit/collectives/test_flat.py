@@ -20,9 +20,7 @@ from planner.collectives.flat import (
     send,
     sharp_all_reduce,
 )
-from planner.collectives.grid import (
-    grid_collective,
-)
+from planner.collectives.grid import grid_collective
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6

@@ -27,8 +27,7 @@ Columns = Callable[..., StrategyColumns]
 Contexts = Callable[..., Context]
 Shapes = Callable[..., LayerShape]
 HIDDEN, EXPERT_FFN, EXPERTS, TOP_K, SEQ_LEN = 4096, 1536, 128, 8, 4096
-ONE_EXPERT = 3 * HIDDEN * EXPERT_FFN
-"""Gate, up and down: 18,874,368."""
+ONE_EXPERT = 3 * HIDDEN * EXPERT_FFN  # Gate, up and down: 18,874,368
 KERNELS = load_traits("megatron").kernels
 
 

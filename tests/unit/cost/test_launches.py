@@ -28,8 +28,7 @@ from planner.spec.training import TARGETS, Training
 
 Contexts = Callable[..., Context]
 LAUNCH_S = 10e-6
-MOVING = 3.0
-"""Kernels of an op that moves data."""
+MOVING = 3.0  # Kernels of an op that moves data
 
 
 def launching(context: Context, **changes: float) -> Context:

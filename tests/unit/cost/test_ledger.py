@@ -110,12 +110,7 @@ def test_states_of_the_small_model_by_hand(context_of: Contexts) -> None:
     ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0)
     items = items_of(ledger)
     assert items["weights"].shape == (PARAMS,)
-    per_param = {
-        "weights": 2,
-        "gradients": 4,
-        "optimizer.master_weights": 4,
-        "optimizer.states": 8,
-    }
+    per_param = {"weights": 2, "gradients": 4, "optimizer.master_weights": 4, "optimizer.states": 8}
     taken = {name: items[name].num_bytes for name in per_param}
     assert taken == {name: size * PARAMS for name, size in per_param.items()}
     # One 16-bit gradient per distinct linear weight: a layer's 12h² and the head's.

@@ -12,8 +12,7 @@ from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_FILE_BYTES, MAX_VALUES
 
 READERS = {"yaml": load_yaml, "json": load_json}
-MAX_SECONDS = 20.0
-"""Of CPU: what is refused late takes minutes; each text takes less than one here."""
+MAX_SECONDS = 20.0  # of CPU: what is refused late takes minutes; each text takes less than one here
 MAX_MEMORY = 2**26
 DIGITS = "9" * (MAX_DIGITS + 1)
 BOMB = "a0: &a0 [x, x]\n" + "".join(

@@ -1,12 +1,7 @@
 import pytest
 
 from planner.errors import InputError
-from planner.frameworks.optimizers import (
-    KINDS,
-    load_optimizer,
-    optimizer_figures,
-    optimizer_names,
-)
+from planner.frameworks.optimizers import KINDS, load_optimizer, optimizer_figures, optimizer_names
 from planner.frameworks.registry import FRAMEWORKS
 from planner.spec.training import state_bytes
 

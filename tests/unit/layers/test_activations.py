@@ -17,8 +17,7 @@ from planner.spec.model import ModelSpec
 
 Shapes = Callable[..., LayerShape]
 SBH = 2048.0 * 12288
-SCORES = 5.0 * 96 * 2048 / 12288
-"""5as/h = 80."""
+SCORES = 5.0 * 96 * 2048 / 12288  # 5as/h = 80
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from planner.layers.op import Comm, LayerShape
 from planner.spec.model import ModelSpec
 
 Shapes = Callable[..., LayerShape]
-SBH2 = 2048 * 12288 * 2.0
-"""One activation tensor in bf16 for GPT-3 at s = 2048."""
+SBH2 = 2048 * 12288 * 2.0  # one activation tensor in bf16 for GPT-3 at s = 2048
 
 
 def totals(model: ModelSpec, shape: LayerShape, direction: str) -> Counter[tuple[str, str]]:

@@ -17,8 +17,7 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
 Shapes = Callable[..., LayerShape]
-TRAITS = load_traits("torchtitan")
-"""Pads no vocabulary."""
+TRAITS = load_traits("torchtitan")  # Pads no vocabulary
 
 
 def op_params(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> float:

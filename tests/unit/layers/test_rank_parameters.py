@@ -23,8 +23,7 @@ MIXED = [
     or (model.moe and model.moe.moe_layer_step > 1)
 ]
 """Kinds of layers take turns or follow each other; the cost model averages them."""
-ORDERLY = [name for name in MODELS if name not in MIXED]
-"""Equal layers, but for leading ones."""
+ORDERLY = [name for name in MODELS if name not in MIXED]  # Equal layers, but for leading ones
 
 
 def split(num_layers: int, parts: int) -> list[int]:

@@ -56,10 +56,7 @@ def test_a_word_that_means_one_value_is_read_as_it() -> None:
 def test_what_was_spelled_otherwise_is_noted() -> None:
     query = Query.of("gpt3-xl", "1xdgx-h100", precision="BFloat16", optimizer="AdamW")
     notes = [note.text for note in resolve(query).notes if note.kind is NoteKind.read_as]
-    assert notes == [
-        "--optimizer AdamW is read as adam",
-        "--precision BFloat16 is read as bf16",
-    ]
+    assert notes == ["--optimizer AdamW is read as adam", "--precision BFloat16 is read as bf16"]
 
 
 def test_other_words_mean_what_there_is() -> None:

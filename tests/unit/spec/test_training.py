@@ -2,14 +2,7 @@
 
 import pytest
 
-from planner.spec.training import (
-    FULL,
-    QUANTISED_BYTES,
-    TARGETS,
-    Target,
-    Training,
-    read_targets,
-)
+from planner.spec.training import FULL, QUANTISED_BYTES, TARGETS, Target, Training, read_targets
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,7 @@ def test_words_are_those_that_bash_hands_to_the_command(text: str) -> None:
 def test_an_expansion_that_is_not_resolved_is_one_word_whatever_stands_in_it(written: str) -> None:
     text = f'ARGS="--x {written} --y"\nrun $ARGS\n'
     assert last_words(text) == ["run", "--x", written, "--y"]
-    assert [bool(word.unknown) for word in last_command(text)] == [
-        False,
-        False,
-        True,
-        False,
-    ]
+    assert [bool(word.unknown) for word in last_command(text)] == [False, False, True, False]
 
 
 def test_a_handed_on_command_line_ends_where_the_next_command_begins() -> None:

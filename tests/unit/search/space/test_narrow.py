@@ -17,8 +17,7 @@ from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]
-OTHERS = [name for name in GPUS if name not in ("tp", "pp", "dp")]
-"""Degrees of GPUs beside those."""
+OTHERS = [name for name in GPUS if name not in ("tp", "pp", "dp")]  # Degrees of GPUs beside those
 
 
 def problems_of(**options: Any) -> list[tuple[str, str]]:

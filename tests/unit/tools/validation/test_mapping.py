@@ -180,11 +180,7 @@ def test_every_malformed_line_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_records(file)
     where = [(problem.where, problem.key) for problem in caught.value.problems]
-    assert where == [
-        (f"{file}:2", "record"),
-        (f"{file}:3", "hardware.gpus"),
-        (f"{file}:4", "id"),
-    ]
+    assert where == [(f"{file}:2", "record"), (f"{file}:3", "hardware.gpus"), (f"{file}:4", "id")]
 
 
 def test_a_line_that_is_no_record_is_skipped_by_name(tmp_path: Path) -> None:

@@ -10,13 +10,7 @@ from planner.cost.estimate import estimate
 from planner.spec.training import TARGETS
 from tools.validation.mapping import to_run
 from tools.validation.records import Hardware, Lora, Record, Runtime, read_records, read_runs
-from tools.validation.setup import (
-    PROCESSOR,
-    CannotEstimateError,
-    to_cluster,
-    to_setup,
-    to_training,
-)
+from tools.validation.setup import PROCESSOR, CannotEstimateError, to_cluster, to_setup, to_training
 
 LINES = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
 TUNED = LINES.with_name("fine_tuning_runs.jsonl")
