@@ -5,13 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.catalog.figures import Name, Source, Strict
-from planner.limits import (
-    MAX_EXPERTS,
-    MAX_LAYERS,
-    MAX_PARAMETERS,
-    MAX_SEQ_LEN,
-    MAX_WIDTH,
-)
+from planner.limits import MAX_EXPERTS, MAX_LAYERS, MAX_PARAMETERS, MAX_SEQ_LEN, MAX_WIDTH
 from planner.spec.model import Architecture, MixerKind, Norm, Position
 
 Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]

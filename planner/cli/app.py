@@ -167,9 +167,8 @@ def _as_meant(words: list[str]) -> list[str]:
         words = ["plan", *words]
     for option in ("--cluster", "--model"):
         if option in words[:-1] and words[0] in JOBS:
-            place = words.index(option)
-            value = words[place + 1]
-            words = [*words[:place], *words[place + 2 :]]
+            value = words.pop(words.index(option) + 1)
+            words.remove(option)
             words.insert(1 if option == "--model" else len(words), value)
     return words
 

@@ -18,11 +18,7 @@ from planner.spec.traits import Setting
 
 FILE = "adapter.json"
 SUFFIX = "_proj"
-_NF4 = {
-    "load_in_4bit": True,
-    "bnb_4bit_quant_type": "nf4",
-    "bnb_4bit_use_double_quant": True,
-}
+_NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
 
 
 def unnamed_targets(context: Context) -> Iterator[str]:

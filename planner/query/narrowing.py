@@ -112,7 +112,7 @@ def expressible(
             text = f"left out, not in {title}: {name} ({said})"
             problems.note(NoteKind.left_out, text, "framework")
         else:
-            text = f"plans for {name} need code of your own, --emit refuses them: {said}"
+            text = f"--emit refuses plans for {name}, which need code of your own: {said}"
             problems.note(NoteKind.own_code, text, "framework")
     return kept or tuple(contexts)
 

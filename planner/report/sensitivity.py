@@ -7,12 +7,7 @@ from rich.text import Text
 
 from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter
-from planner.answers.sensitivity import (
-    FACTORS,
-    ParameterSweep,
-    Sensitivity,
-    layout_of,
-)
+from planner.answers.sensitivity import FACTORS, ParameterSweep, Sensitivity, layout_of
 from planner.notes import Note
 from planner.report.table import Column, Table, show, whole
 from planner.report.words import inputs_line, layout_words, note_lines

@@ -12,12 +12,7 @@ from planner.answers.evidence import MIXED
 from planner.answers.items import item_title
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits, explanation
-from planner.answers.why import (
-    ROUNDING,
-    Comparison,
-    ItemDifference,
-    WhyAnswer,
-)
+from planner.answers.why import ROUNDING, Comparison, ItemDifference, WhyAnswer
 from planner.report.table import Column, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 

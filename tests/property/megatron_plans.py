@@ -24,8 +24,8 @@ from planner.spec.strategy import (
 )
 
 Row = tuple[Context, Strategy]
-SHARDED_CASES = (0, 2, 3, 4, 9, 11)
-"""Of CASES, those whose profile and optimizer have ZeRO stages 2 and 3."""
+SHARDED_CASES = (0, 2, 3, 4, 9, 11)  # whose profile and optimizer have ZeRO stages 2 and 3
+# Model, cluster, global batch, sequence length, precision, profile, optimizer.
 CASES: tuple[tuple[str, str, int, int, Precision, str, str], ...] = (
     ("llama3-8b", "1xdgx-h100", 64, 8192, "bf16", "current", "adam"),
     ("llama3-70b", "8xdgx-h100", 256, 8192, "fp8", "current", "adam-bf16"),
@@ -40,8 +40,8 @@ CASES: tuple[tuple[str, str, int, int, Precision, str, str], ...] = (
     ("gpt-oss-20b", "2xdgx-h100", 64, 4096, "bf16", "current", "adam"),
     ("glm-4.5-air", "8xdgx-h100", 128, 8192, "fp4", "current", "adam"),
     ("kimi-k2", "32xdgx-h100", 512, 8192, "bf16", "no-overlap", "adam"),
+    ("deepseek-v3.2", "32xdgx-h100", 512, 8192, "bf16", "current", "adam"),
 )
-"""Model, cluster, global batch, sequence length, precision, profile, optimizer."""
 
 
 @cache

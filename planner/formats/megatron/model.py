@@ -84,8 +84,15 @@ def described(settings: Settings) -> ModelInFile | None:
         return None
     is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None
     # pretrain_gpt.py builds no such models.
-    hybrid = {"--hybrid-layer-pattern", "--hybrid-override-pattern"}
-    if is_uneven or settings.keys() & {*hybrid, "--heterogeneous-layers-config-path"}:
+    other = {
+        "--hybrid-layer-pattern",
+        "--hybrid-override-pattern",
+        "--heterogeneous-layers-config-path",
+        "--experimental-attention-variant",
+        "--attention-output-gate",
+        "--moe-latent-size",
+    }
+    if is_uneven or settings.keys() & other:
         return None
     vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
     tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
@@ -223,11 +230,8 @@ def shape_reasons(context: Context) -> Iterator[str]:
             and not moe.expert_bias
         ),
         model.special_blocks: bool(model.special_blocks),
-        "linear mixers, gated or sparse attention, experts of a latent width": bool(
-            model.mixer
-            or model.gated_attention
-            or (model.mla and model.mla.indexer)
-            or (moe and moe.latent_size)
+        "linear mixers, gated attention or latent experts, which are not written yet": bool(
+            model.mixer or model.gated_attention or (moe and moe.latent_size)
         ),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len
@@ -241,6 +245,7 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
     model = context.model
     longest = max(model.max_seq_len, context.job.seq_len)
     if model.mla:
+        indexer = model.mla.indexer
         attention = {
             # Unused by latent attention, but asked for where heads do not divide (arguments.py).
             "--kv-channels": model.head_dim if model.hidden_size % model.num_heads else None,
@@ -248,6 +253,14 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
             "--q-lora-rank": model.mla.q_lora_rank or None,
             "--qk-layernorm": model.mla.q_lora_rank > 0,
             **{option: getattr(model.mla, name) for name, option in _LATENT.items()},
+            # Sparse attention: transformer_config.py refuses fused rotary embeddings and other ways
+            # to exchange context beside it.
+            "--experimental-attention-variant": "dsa" if indexer else None,
+            "--dsa-indexer-n-heads": indexer and indexer.num_heads,
+            "--dsa-indexer-head-dim": indexer and indexer.head_dim,
+            "--dsa-indexer-topk": indexer and indexer.top_k,
+            "--no-rope-fusion": indexer is not None,
+            "--cp-comm-type": "allgather" if indexer else None,
         }
     else:
         window, is_grouped = model.sliding_window, model.num_kv_heads != model.num_heads

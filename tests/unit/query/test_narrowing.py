@@ -57,7 +57,7 @@ def test_without_files_it_is_noted(context_of: Contexts) -> None:
     assert len(kept(context_of(model="falcon-7b"), problems=problems)) == 1
     (note,) = problems.notes
     assert note.kind is NoteKind.own_code
-    assert "--emit refuses them" in note.text
+    assert "--emit refuses plans for megatron" in note.text
     assert "attention and MLP side by side" in note.text
 
 
