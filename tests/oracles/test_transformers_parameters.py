@@ -134,8 +134,7 @@ def deepseek(model: ModelSpec) -> dict[str, Any]:
 
 def sparse(model: ModelSpec) -> dict[str, Any]:
     own = deepseek(model)
-    assert model.mla is not None
-    assert model.mla.indexer is not None
+    assert model.mla is not None and model.mla.indexer is not None  # noqa: PT018
     names = {"index_n_heads": "num_heads", "index_head_dim": "head_dim", "index_topk": "top_k"}
     return own | {key: getattr(model.mla.indexer, ours) for key, ours in names.items()}
 
@@ -318,6 +317,7 @@ def causal(stem: str, fields_of: Callable[[ModelSpec], dict[str, Any]]) -> Archi
 
 
 ARCHITECTURES = {
+    "arcee": causal("Arcee", llama),
     "bert": Architecture("BertConfig", "BertModel", decoder),
     "bloom": causal("Bloom", bloom),
     "deepseek_v2": causal("DeepseekV2", deepseek),

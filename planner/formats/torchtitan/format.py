@@ -131,7 +131,7 @@ def _named(context: Context) -> Config | None:
     """The plainest config of the model and precision: the one with the shortest name."""
     model = context.model
     kinds = {
-        "deepseek_v3": model.mla,
+        "deepseek_v3": model.mla and not model.mla.indexer,
         "gpt_oss": model.family == "gpt-oss",
         "": list(_foreign_parts(model)),
         "qwen3": model.qk_norm == "head",

@@ -1,8 +1,5 @@
 """Linear mixers: parameters, FLOPs and kept tensors by hand, and what their layers lack."""
 
-import math
-
-import numpy as np
 import pytest
 
 from planner.catalog.models import load_model
@@ -87,16 +84,3 @@ def test_a_layer_of_multi_token_prediction_follows_its_pattern() -> None:
         ("attention", 1),
         ("experts", 1),
     }
-
-
-def test_work_of_a_mixer_is_linear_in_the_sequence() -> None:
-    model, traits = load_model("qwen3.5-27b"), load_traits("megatron")
-
-    def flops(seq_len: int) -> float:
-        groups = layer_groups(model, LayerShape.all_of(1.0, seq_len), traits)
-        (scan,) = (op.attention for op in groups[1].ops if op.name == "mixer")
-        assert scan is not None
-        return float(np.sum(scan.flops))
-
-    assert groups_of(model)["mixer_dense"]
-    assert math.isclose(flops(8192), 2.0 * flops(4096))
