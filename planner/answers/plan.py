@@ -179,8 +179,7 @@ def respecting_margin(
 ) -> Answer:
     """Plans that leave the margin free; where none does, those that need it, noted as tight.
 
-    ``is_given``: the user chose the margin, so it is kept. It is kept too where the search ran out
-    of time.
+    The margin is kept if the user chose it (``is_given``) or the search ran out of time.
     """
     found = ask(contexts)
     is_decided = bool(found.plans or found.frontier) or not found.is_complete

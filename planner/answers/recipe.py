@@ -9,7 +9,8 @@ from typing import Any
 
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import default_chunks, layout_chunks
-from planner.catalog.hardware import load_node
+from planner.catalog.hardware import find_file, load_file
+from planner.catalog.hardware_file import NodeFile
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.cost.context import Context
@@ -113,7 +114,7 @@ def _model_of(name: str) -> ModelSpec:
 
 @cache
 def _accelerator_of(node: str) -> str:
-    return load_node(node).accelerator.name
+    return find_file("accelerators", load_file(NodeFile, "nodes", node)[1].accelerator).stem
 
 
 def nearest_recipe(context: Context) -> Recipe | None:
@@ -141,11 +142,12 @@ def nearest_recipe(context: Context) -> Recipe | None:
     near = [
         recipe
         for recipe in load_recipes()
+        # What costs a file read comes last.
         if recipe.source.framework == context.traits.name
-        and _accelerator_of(recipe.node) == accelerator
         and recipe.task == task
         and octaves(recipe_gpus(recipe), gpus) <= NEAR_OCTAVES
         and _model_of(recipe.model) == model
+        and _accelerator_of(recipe.node) == accelerator
     ]
     return min(near, key=distance, default=None)
 

@@ -30,7 +30,7 @@ from planner.catalog.hardware_file import (
 )
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import is_file
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec, NodeSpec
@@ -73,7 +73,7 @@ def join_node(
 def _own(schema: type[FileModel], name: str) -> FileModel:
     """A file of which the catalog has one."""
     path = hwdb_dir() / f"{name}.yaml"
-    return validate(schema, load_yaml(path), str(path))
+    return validate(schema, load_trusted(path), str(path))
 
 
 @cache
@@ -122,7 +122,8 @@ def load_file(
 ) -> tuple[Path, File]:
     """Return the file of a name, alias or path, and what it holds."""
     path = find_file(kind, argument, beside, key)
-    return path, checked(schema, load_yaml(path), str(path))
+    raw = load_yaml(path) if is_path(argument) else load_trusted(path)
+    return path, checked(schema, raw, str(path))
 
 
 def resolve_alias(kind: Kind, name: str) -> str:

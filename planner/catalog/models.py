@@ -29,7 +29,7 @@ from planner.catalog.model_file import ModelFile
 from planner.catalog.model_rules import broken_rules
 from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file, is_folder
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import InputError
 from planner.limits import name_of
 from planner.spec.model import (
@@ -123,7 +123,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
         from planner.catalog.hf.reader import read_config
 
         return read_config(path)
-    raw = load_yaml(path)
+    raw = load_trusted(path) if name else load_yaml(path)
     file = validate(ModelFile, raw, str(path), broken_rules(raw, str(path)))
     read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
     spec = to_spec(file, file.name or name_of(path.stem))
@@ -236,9 +236,8 @@ def catalog_name(name: str) -> str | None:
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    path = models_dir() / "names" / "hugging_face.yaml"
-    named = {plain(name): str(model) for name, model in load_yaml(path).items()}
-    return named | {plain(each): each for each in list_models()}
+    named: Mapping[str, str] = load_trusted(models_dir() / "names" / "hugging_face.yaml")
+    return {plain(name): named.get(name, name) for name in (*named, *list_models())}
 
 
 def plain(name: str) -> str:

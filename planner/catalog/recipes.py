@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import read_text
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_trusted
 from planner.spec.job import Precision
 from planner.spec.training import FULL, Target, Training, read_targets
 
@@ -135,9 +135,8 @@ def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:
 
 def sources() -> dict[str, RecipeSource]:
     """The sources of recipes, by the name of their file."""
-    path = hwdb_dir() / "recipes" / "sources.yaml"
     read = TypeAdapter(dict[str, RecipeSource])
-    return read.validate_python(load_yaml(path))
+    return read.validate_python(load_trusted(hwdb_dir() / "recipes" / "sources.yaml"))
 
 
 @cache

@@ -167,8 +167,7 @@ def _place(start: Event, end: Event) -> dict[str, Any]:
 def compose(where: str, text: str) -> Node | None:
     """Return the root of a text, None of an empty one.
 
-    InputError, with the line, where it is no YAML, holds what a safe loader refuses, or is beyond
-    the limits.
+    InputError, with the line: no YAML, what a safe loader refuses, or beyond the limits.
     """
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)

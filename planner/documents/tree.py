@@ -212,6 +212,10 @@ def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
 
 
 def load_own(package: str, *names: str) -> Any:  # noqa: ANN401
-    """Return what a YAML file that ships in a package holds: it is trusted, places are not kept."""
-    text = resources.files(package).joinpath(*names).read_text(encoding="utf-8")
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    """Return what a YAML file that ships in a package holds (:func:`load_trusted`)."""
+    return load_trusted(FilePath(str(resources.files(package).joinpath(*names))))
+
+
+def load_trusted(path: FilePath) -> Any:  # noqa: ANN401
+    """Return what a YAML file of ours holds, three times as fast: places are not kept."""
+    return yaml.load(read_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -88,8 +88,7 @@ def output_files(
     )
 
 
-# A plan as files of a framework; without --out nothing is written, and files are the configuration
-# alone.
+# A plan as files of a framework; without --out only the configuration, and nothing is written.
 EmitDocument: Any = row_of(
     "EmitDocument",
     Emitted,

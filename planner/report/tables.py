@@ -14,7 +14,13 @@ from planner.answers.rows import PlanRow
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.table import Column, Table, differing, fitting_table
 from planner.report.words import days, range_text
-from planner.spec.strategy import FIELDS, GPU_DEGREES, OFFLOAD_POLICIES, SHOWN_DEGREES, Strategy
+from planner.spec.strategy import (
+    FIELDS,
+    GPU_DEGREES,
+    OFFLOAD_POLICIES,
+    SHOWN_DEGREES,
+    Strategy,
+)
 from planner.units import GIB, format_count, format_seconds
 
 MAX_FRONTIER_ROWS = 16

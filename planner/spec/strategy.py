@@ -309,8 +309,7 @@ def ranks_of_sequence(degrees: Mapping[str, Any]) -> Any:  # noqa: ANN401 - numb
 class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
     """Columns of strategies: every field is an integer array of one common length.
 
-    Words are their codes. Layers per stage and recomputation per layer are decided later, by the
-    stage problem.
+    Words are their codes. The stage problem decides layers per stage and recomputation per layer.
     """
 
     def __init__(self, **columns: "Array") -> None:
