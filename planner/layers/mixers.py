@@ -105,7 +105,7 @@ def mixer_ops(
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
     elements = tokens * (CONV_PASSES * channels + GATED_NORM_PASSES * values)
     scan = FlashAttention(
-        kernel="flash2" if traits.attention == "unfused" else traits.attention,
+        kernel=traits.flash_kernel,
         square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,
         causal_fraction=1.0,
         seq_len=shape.seq_len,

@@ -56,7 +56,7 @@ def indexer_op(
             Gemm(m=tokens, n=ZERO + indexer.num_heads, k=ZERO + model.hidden_size),
         ),
         attention=FlashAttention(
-            kernel="flash2" if traits.attention == "unfused" else traits.attention,
+            kernel=traits.flash_kernel,
             square_flops=2.0 * tokens * document * size,
             causal_fraction=0.5,
             seq_len=document,
@@ -90,25 +90,23 @@ def sparse_core_op(
     latent = tokens * wide * shape.element_bytes * shape.cp * (shape.cp > 1)
     gather = Comm(collective="all_gather", axis="cp", num_bytes=latent)
     scatter = Comm(collective="reduce_scatter", axis="cp", num_bytes=latent)
-
-    def kept(name: str, width: Array, element_bytes: float) -> SavedTensor:
-        full = f"attention_core.{name}"
-        return SavedTensor(name=full, rows=tokens, width=width, element_bytes=element_bytes)
-
     return Op(
         name="attention_core",
         attention=FlashAttention(
-            kernel="flash2" if traits.attention == "unfused" else traits.attention,
+            kernel=traits.flash_kernel,
             square_flops=2.0 * tokens * keys * heads * (wide + mla.kv_lora_rank),
             causal_fraction=1.0,
             seq_len=keys,
             num_tiles=heads * tokens / ATTENTION_BLOCK,
             rate_fraction=traits.attention_rate_fraction,
         ),
-        saved=(
-            kept("absorbed_query", heads * wide, shape.element_bytes),
-            kept("latent_output", heads * mla.kv_lora_rank, shape.element_bytes),
-            kept("chosen", ZERO + indexer.top_k, INDEX_BYTES),
+        saved=tuple(
+            SavedTensor(name=f"attention_core.{name}", rows=tokens, width=width, element_bytes=size)
+            for name, width, size in (
+                ("absorbed_query", heads * wide, shape.element_bytes),
+                ("latent_output", heads * mla.kv_lora_rank, shape.element_bytes),
+                ("chosen", ZERO + indexer.top_k, INDEX_BYTES),
+            )
         ),
         forward_comms=(gather,),
         backward_comms=(gather, scatter),

@@ -261,6 +261,11 @@ class KernelTraits:
     """Every expert gets that many, padding among them."""
 
     @property
+    def flash_kernel(self) -> Literal["fused", "flash2", "flash_attn"]:
+        """Kernel of what is never computed unfused: mixers' scans and sparse attention."""
+        return "flash2" if self.attention == "unfused" else self.attention
+
+    @property
     def joins_adapters(self) -> bool:
         """One adapter stands beside a product, whatever it holds, and is split over tp as it is.
 
