@@ -57,7 +57,7 @@ class _Parser:
         """A scalar that begins here, as yet empty."""
         number = bisect_left(self.line_ends, self.at)
         column = self.at - (self.line_ends[number - 1] + 1 if number else 0)
-        return Node(kind="scalar", line=number + 1, column=column, start=self.at, end=self.at)
+        return Node(line=number + 1, column=column, start=self.at, end=self.at)
 
     def fail(self, message: str) -> NoReturn:
         given = repr(self.text[self.at : self.at + 12]) if self.at < len(self.text) else "the end"

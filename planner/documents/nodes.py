@@ -14,22 +14,21 @@ from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 Path = tuple[str | int, ...]  # of a value: the keys, and places in lists, that lead to it
-BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 Event: TypeAlias = Any  # an event of PyYAML's; its stubs leave open whether it has marks
 # What PyYAML's constructors raise where a scalar is not what its tag says.
 _WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _NOT_SPECIFIC = ("", "!", None)
+# In the place of the end of a collection whose end has not been read.
+_OPEN = -1
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Node:
-    """A scalar, collection or alias, and where it stands in the text.
+    """A scalar, collection or alias, and where it stands in the text; only readers change one."""
 
-    Nothing changes one; it is not frozen because frozen ones take thrice as long to make.
-    """
-
-    kind: Literal["scalar", "mapping", "sequence", "alias"]
+    kind: Literal["scalar", "mapping", "sequence", "alias"] = "scalar"
     line: int  # from 1
     column: int  # from 0
     start: int
@@ -64,66 +63,69 @@ class Node:
 
 @dataclass(kw_only=True)
 class _Composer:
-    """Builds nodes while events arrive."""
+    """Builds nodes of the events of a text."""
 
     where: str
     loader: Any
     anchors: dict[str, Node] = field(default_factory=dict)
-    open: list[tuple[Any, list[Node]]] = field(default_factory=list)
-    roots: list[Node] = field(default_factory=list)
     num_nodes: int = 0
 
     def refuse(self, event: Event, message: str) -> InputError:
         return InputError.single(self.where, f"line {event.start_mark.line + 1}", message)
 
-    def take(self, event: Event) -> None:
-        """Add what an event brings."""
-        if isinstance(event, yaml.ScalarEvent):
-            self._add(event, self._scalar(event))
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self.open.append((event, []))
-            if len(self.open) > MAX_DEPTH:
-                raise self.refuse(event, TOO_DEEP)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            start, children = self.open.pop()
-            self._add(start, self._collection(start, event, children))
-        elif isinstance(event, yaml.AliasEvent):
-            self._add(event, self._alias(event))
+    def document(self) -> Node | None:
+        """The root; None of a text without a node."""
+        root = None
+        while self.loader.check_event():
+            event = self.loader.peek_event()
+            if not isinstance(event, yaml.NodeEvent):
+                self.loader.get_event()
+            elif root:
+                raise self.refuse(event, "a second document; allowed is one")
+            else:
+                root = self._node(0)
+        return root
 
-    def _add(self, event: Event, node: Node) -> None:
-        (self.open[-1][1] if self.open else self.roots).append(node)
-        if node.kind != "alias" and event.anchor:
-            self.anchors[event.anchor] = node
+    def _node(self, depth: int) -> Node:
+        event = self.loader.get_event()
+        mark, end = event.start_mark, event.end_mark.index
+        node = Node(line=mark.line + 1, column=mark.column, start=mark.index, end=end)
+        if isinstance(event, yaml.AliasEvent):
+            node.kind, node.target = "alias", self._target(event)
+        elif event.anchor:
+            node.is_anchored, self.anchors[event.anchor] = True, node
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._fill(node, event, depth)
+        elif isinstance(event, yaml.ScalarEvent):
+            node.value, node.text = self._value(event), event.value
+            node.is_plain, node.is_block = not event.style, event.style in ("|", ">")
         self.num_nodes += 1
         if self.num_nodes > MAX_VALUES:
             raise self.refuse(event, f"more than {MAX_VALUES:,} keys and values")
-        if len(self.roots) > 1:
-            raise self.refuse(event, "a second document; allowed is one")
+        return node
 
-    def _collection(self, start: Event, end: Event, children: list[Node]) -> Node:
+    def _fill(self, node: Node, start: Event, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            raise self.refuse(start, TOO_DEEP)
+        node.end, children = _OPEN, list[Node]()
+        while not isinstance(self.loader.peek_event(), yaml.CollectionEndEvent):
+            children.append(self._node(depth + 1))
         if start.tag not in (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             message = f"tag {start.tag} asks for an object; allowed are plain values"
             raise self.refuse(start, message)
-        common = {
-            **_place(start, end),
-            "is_block": not start.flow_style,
-            "is_anchored": bool(start.anchor),
-        }
+        node.end, node.is_block = self.loader.get_event().end_mark.index, not start.flow_style
         if isinstance(start, yaml.SequenceStartEvent):
-            return Node(kind="sequence", items=tuple(children), **common)
-        pairs = tuple(zip(children[::2], children[1::2], strict=True))
-        return Node(kind="mapping", pairs=pairs, **common)
+            node.kind, node.items = "sequence", tuple(children)
+        else:
+            pairs = zip(children[::2], children[1::2], strict=True)
+            node.kind, node.pairs = "mapping", tuple(pairs)
 
-    def _scalar(self, event: Event) -> Node:
-        return Node(
-            kind="scalar",
-            **_place(event, event),
-            value=self._value(event),
-            text=event.value,
-            is_plain=not event.style,
-            is_block=event.style in ("|", ">"),
-            is_anchored=bool(event.anchor),
-        )
+    def _target(self, event: Event) -> Node:
+        if event.anchor not in self.anchors:
+            raise self.refuse(event, f"alias *{event.anchor} stands for nothing before it")
+        if self.anchors[event.anchor].end == _OPEN:
+            raise self.refuse(event, "refers to itself through an alias")
+        return self.anchors[event.anchor]
 
     def _value(self, event: Event) -> object:
         """The plain value, as PyYAML's safe loader makes it."""
@@ -145,24 +147,6 @@ class _Composer:
         message = f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read"
         raise self.refuse(event, message)
 
-    def _alias(self, event: Event) -> Node:
-        if any(start.anchor == event.anchor for start, _ in self.open):
-            raise self.refuse(event, "refers to itself through an alias")
-        if event.anchor not in self.anchors:
-            raise self.refuse(event, f"alias *{event.anchor} stands for nothing before it")
-        target = self.anchors[event.anchor]
-        return Node(kind="alias", target=target, **_place(event, event))
-
-
-def _place(start: Event, end: Event) -> dict[str, Any]:
-    mark = start.start_mark
-    return {
-        "line": mark.line + 1,
-        "column": mark.column,
-        "start": mark.index,
-        "end": end.end_mark.index,
-    }
-
 
 def compose(where: str, text: str) -> Node | None:
     """Return the root of a text, None of an empty one.
@@ -171,12 +155,10 @@ def compose(where: str, text: str) -> Node | None:
     """
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-        composer = _Composer(where=where, loader=loader)
-        while loader.check_event():
-            composer.take(loader.get_event())
+        return _Composer(where=where, loader=loader).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        last = len(BREAK.findall(text)) + 1
+        last = len(_BREAK.findall(text)) + 1
         line = min(mark.line + 1, last) if mark else 1
         problem = " ".join(filter(None, (error.context, error.problem)))
         # how libyaml says that it stops before all brackets are open
@@ -188,4 +170,3 @@ def compose(where: str, text: str) -> Node | None:
         raise InputError.single(where, f"line {line}", f"not YAML: {error.reason}") from None
     except (ValueError, OverflowError) as error:
         raise InputError.single(where, "file", f"not YAML: {error}") from None
-    return composer.roots[0] if composer.roots else None

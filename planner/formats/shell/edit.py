@@ -5,11 +5,12 @@ What is written is read again: an edit that would change another word is not mad
 
 import re
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+from planner.documents.edit import Splice, spliced
 from planner.errors import ExpressError, InputError
 from planner.formats.decision import which
 from planner.formats.format import SourceText
@@ -19,7 +20,6 @@ from planner.formats.shell.syntax import branches_in
 from planner.formats.shell.word import Command, Lines, Span, Word
 
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
-Edit = tuple[int, int, str]
 # Finds what a file hands on, and the options in it; raises InputError.
 Options = Callable[[SourceText], Launches]
 # By the name of an option all its words, none where it goes.
@@ -76,10 +76,10 @@ def edited(
     spellings = _SPELLINGS[:1] if is_plain else _SPELLINGS
     for uses_origin, spelled in product((True, False), spellings):
         # Launches may share words: an edit of one must not be made again for the next.
-        edits: dict[Edit, None] = {}
+        edits: dict[Splice, None] = {}
         try:
             for command, entries in before:
-                splice = _Splice(
+                edit = _Edits(
                     text=source.text,
                     command=command,
                     entries=entries,
@@ -89,12 +89,12 @@ def edited(
                     spelled=spelled,
                 )
                 launched = processes_edit(source, command.launcher, num_gpus)
-                own = [*launched, *splice.edits()]
+                own = [*launched, *edit.edits()]
                 # A variable that makes two options stays: each is written where it is used.
                 if len(set(own)) < len(own):
                     raise _StuckError
                 edits |= dict.fromkeys(own)
-            made = replace(source, text=_applied(source.text, edits))
+            made = replace(source, text=spliced(source.text, edits))
             after = _launches(options(made))
         except (_StuckError, InputError):
             continue
@@ -154,15 +154,6 @@ def _num_processes(command: Command) -> int | None:
     return found.value if found else None
 
 
-def _applied(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits; where they overlap the result is read as something else."""
-    parts, at = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        parts += [text[at : max(start, at)], new]
-        at = max(at, end)
-    return "".join([*parts, text[at:]])
-
-
 def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int) -> bool:
     """Return True if a launch has what is wanted once, and all else as it was."""
     command, after = launch
@@ -189,7 +180,7 @@ def _values(words: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Splice:
+class _Edits:
     """The edits of a text that make the options of a launch those that are wanted."""
 
     text: str
@@ -200,7 +191,7 @@ class _Splice:
     uses_origin: bool  # True if a value is changed where it is defined, and not where it is used
     spelled: Callable[[str], str]  # a text as it is written
 
-    def edits(self) -> Iterator[Edit]:
+    def edits(self) -> Iterator[Splice]:
         """Every edit; raises _StuckError."""
         names = [each.name for each in self.entries]
         end = names.index(self.last) + 1 if self.last in names else len(names)
@@ -219,7 +210,7 @@ class _Splice:
         if added:
             yield from self._addition(self.entries[:end], added)
 
-    def _change(self, entry: Entry, words: Sequence[str]) -> Iterator[Edit]:
+    def _change(self, entry: Entry, words: Sequence[str]) -> Iterator[Splice]:
         texts, places = list(words), (entry.word, *entry.values)
         values = _values(words)
         if entry.joined is not None and len(values) == 1:
@@ -232,7 +223,7 @@ class _Splice:
             yield end, end, "".join(f" {self.spelled(text)}" for text in texts[len(places) :])
         yield from self._removal(places[len(texts) :])
 
-    def _respelled(self, word: Word, text: str) -> Edit:
+    def _respelled(self, word: Word, text: str) -> Splice:
         """The edit that makes a word another text: where it is made, or else where it is used."""
         made, site = word.origin, word.site
         # What is made where it stands is written anew with its quotes, not between them.
@@ -242,14 +233,14 @@ class _Splice:
             return (*made, self.spelled(text))
         return (*_place(word), self.spelled(text))
 
-    def _removal(self, words: Sequence[Word]) -> Iterator[Edit]:
+    def _removal(self, words: Sequence[Word]) -> Iterator[Splice]:
         places = [_place(word) for word in words]
         if places and not self.text[places[0][1] : places[-1][0]].strip(" \t"):
             places = [(places[0][0], places[-1][1])]
         for start, end in places:
             yield (*_with_blanks(self.text, start, end), "")
 
-    def _addition(self, entries: Sequence[Entry], added: Wanted) -> Iterator[Edit]:
+    def _addition(self, entries: Sequence[Entry], added: Wanted) -> Iterator[Splice]:
         """New options go behind the last option that stays, of those in the fewest branches."""
         gone = {self.last, *(name for name, words in self.wanted.items() if not words)}
         stay = [each for each in entries if each.name not in gone]
@@ -270,7 +261,7 @@ class _Splice:
                 at, text = self.command.end, shlex.join(words)
             yield at, at, gap + text
 
-    def _first(self, entries: Sequence[Entry], added: Wanted) -> Edit:
+    def _first(self, entries: Sequence[Entry], added: Wanted) -> Splice:
         """Before the first option there is, behind the program, or at the end of a list."""
         text = " ".join(map(shlex.join, added.values()))
         if entries:
