@@ -12,7 +12,6 @@ from itertools import product
 
 from planner.documents.edit import Splice, spliced
 from planner.errors import ExpressError, InputError
-from planner.formats.decision import which
 from planner.formats.format import SourceText
 from planner.formats.shell.launch import launcher_settings, processes, processes_edit
 from planner.formats.shell.options import Entry, Launch, Launches
@@ -68,9 +67,8 @@ def edited(
     by_hand = f"{words}{f'; without {gone}' if gone else ''}"
     found = options(source)
     before = _launches(found)
-    reasons = [*_refused(found[0], before, deciding, Lines(source.text), by_hand)]
-    if reasons:
-        raise ExpressError(f"{source.path}: {'; '.join(reasons)}")
+    for reason in _refused(found[0], before, deciding, Lines(source.text), by_hand):
+        raise ExpressError(f"{source.path}: {reason}")
     texts = [text for each in wanted.values() for text in each]
     is_plain = all(shlex.quote(text) == text for text in texts)
     spellings = _SPELLINGS[:1] if is_plain else _SPELLINGS
@@ -79,17 +77,8 @@ def edited(
         edits: dict[Splice, None] = {}
         try:
             for command, entries in before:
-                edit = _Edits(
-                    text=source.text,
-                    command=command,
-                    entries=entries,
-                    wanted=wanted,
-                    last=last,
-                    uses_origin=uses_origin,
-                    spelled=spelled,
-                )
-                launched = processes_edit(source, command.launcher, num_gpus)
-                own = [*launched, *edit.edits()]
+                edit = _Edits(source.text, command, entries, wanted, last, uses_origin, spelled)
+                own = [*processes_edit(source, command.launcher, num_gpus), *edit.all()]
                 # A variable that makes two options stays: each is written where it is used.
                 if len(set(own)) < len(own):
                     raise _StuckError
@@ -116,25 +105,18 @@ def _launches(found: Launches) -> Sequence[Launch]:
 
 
 def _refused(
-    chosen: Launch,
-    found: Sequence[Launch],
-    deciding: Container[str],
-    lines: Lines,
-    by_hand: str,
+    chosen: Launch, found: Sequence[Launch], deciding: Container[str], lines: Lines, by_hand: str
 ) -> Iterator[str]:
     here = lines.at(chosen[0].start)
     unlike = {lines.at(each[0].start) for each in found if _differ(each, chosen, deciding)}
-    others = ", ".join(map(str, sorted(unlike)))
-    return which(
-        {
-            "the command line stands in a variable, and how it is run is not understood; "
-            "edit it by hand": chosen[0].is_kept,
-            f"line {others} starts the program of line {here} too, with other decisions or "
-            f"processes; to repair line {here}, write there {by_hand}": unlike,
-            # People do not expect more launches to be edited at once.
-            f"starts the program {len(found)} times; edit it by hand: {by_hand}": len(found) > 8,
-        }
-    )
+    if unlike:
+        others = ", ".join(map(str, sorted(unlike)))
+        starts = f"line {others} starts the program of line {here} too"
+        how = "with other decisions or processes"
+        yield f"{starts}, {how}; to repair line {here}, write there {by_hand}"
+    # People do not expect more launches to be edited at once.
+    if len(found) > 8:
+        yield f"starts the program {len(found)} times; edit it by hand: {by_hand}"
 
 
 def _differ(left: Launch, right: Launch, deciding: Container[str]) -> bool:
@@ -162,12 +144,10 @@ def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int)
         [(each.name, each.texts) for each in entries if each.name not in wanted]
         for entries in (after, before)
     )
-    return (
-        others == old_others
-        and sorted(each.name for each in found) == sorted(name for name, ws in wanted.items() if ws)
-        and all(_says(each, wanted[each.name]) for each in found)
-        and _num_processes(command) in (None, num_gpus)
-    )
+    is_whole = others == old_others and _num_processes(command) in (None, num_gpus)
+    names = sorted(name for name, words in wanted.items() if words)
+    is_there = sorted(each.name for each in found) == names
+    return is_whole and is_there and all(_says(each, wanted[each.name]) for each in found)
 
 
 def _says(entry: Entry, words: Sequence[str]) -> bool:
@@ -179,7 +159,7 @@ def _values(words: Sequence[str]) -> list[str]:
     return [*re.split("[=:]", words[0], maxsplit=1)[1:], *words[1:]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Edits:
     """The edits of a text that make the options of a launch those that are wanted."""
 
@@ -191,7 +171,7 @@ class _Edits:
     uses_origin: bool  # True if a value is changed where it is defined, and not where it is used
     spelled: Callable[[str], str]  # a text as it is written
 
-    def edits(self) -> Iterator[Splice]:
+    def all(self) -> Iterator[Splice]:
         """Every edit; raises _StuckError."""
         names = [each.name for each in self.entries]
         end = names.index(self.last) + 1 if self.last in names else len(names)
@@ -247,8 +227,7 @@ class _Edits:
         if not stay:
             yield self._first(entries, added)
             return
-        depths = [self._depth(each.word.start) for each in stay]
-        chosen = stay[len(depths) - 1 - depths[::-1].index(min(depths))]
+        chosen = min(reversed(stay), key=lambda each: self._depth(each.word.start))
         behind = (chosen.word, *chosen.values)[-1]
         gap = "\n" if self.command.is_list and "\n" in self.text.rstrip() else " "
         going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}

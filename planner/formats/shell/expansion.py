@@ -45,8 +45,6 @@ _TEXTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatchcase,
     "==": fnmatchcase,
     "!=": lambda text, pattern: not fnmatchcase(text, pattern),
-    "<": operator.lt,
-    ">": operator.gt,
 }
 _NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,

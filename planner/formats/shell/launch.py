@@ -19,49 +19,17 @@ NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
 # Begins a comment that holds words of sbatch.
 SBATCH = "#SBATCH"
 # Options of torchrun without a value.
-SWITCHES = frozenset(
-    [
-        "--help",
-        "--standalone",
-        "--module",
-        "--no-python",
-        "--run-path",
-        "--virtual-local-rank",
-        "-h",
-        "-m",
-    ]
-)
-WITH_VALUE = frozenset(
-    [
-        "--nnodes",
-        "--nproc-per-node",
-        "--rdzv-backend",
-        "--rdzv-endpoint",
-        "--rdzv-id",
-        "--rdzv-conf",
-        "--max-restarts",
-        "--monitor-interval",
-        "--start-method",
-        "--event-log-handler",
-        "--role",
-        "--log-dir",
-        "--redirects",
-        "--tee",
-        "--local-ranks-filter",
-        "--duplicate-stdout-filters",
-        "--duplicate-stderr-filters",
-        "--node-rank",
-        "--master-addr",
-        "--master-port",
-        "--local-addr",
-        "--logs-specs",
-        "--numa-binding",
-        "--signals-to-handle",
-        "--shutdown-timeout",
-        "-r",
-        "-t",
-    ]
-)
+_SWITCHES = """
+--help --standalone --module --no-python --run-path --virtual-local-rank -h -m
+"""
+_WITH_VALUE = """
+--nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts
+--monitor-interval --start-method --event-log-handler --role --log-dir --redirects --tee
+--local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank
+--master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle
+--shutdown-timeout -r -t
+"""
+SWITCHES, WITH_VALUE = frozenset(_SWITCHES.split()), frozenset(_WITH_VALUE.split())
 # Programs whose own options begin where they stand among the words of srun.
 _OTHERS = ("torchrun", "mpirun", "mpiexec", "python", "python3")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
