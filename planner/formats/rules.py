@@ -22,12 +22,15 @@ def first_of(refused: Refused) -> Refused:
     return dict.fromkeys(islice(found, 1), True)
 
 
+_NOWHERE = CheckContext(num_gpus=0, decisions={})
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConfigView:
     """A file as rules ask about it."""
 
     settings: Settings
-    world: CheckContext
+    world: CheckContext = _NOWHERE
     unresolved: set[str] = field(default_factory=set)
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 

@@ -19,12 +19,12 @@ from planner.errors import ExpressError, InputError
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.mapping import (
     FSDP1,
+    OTHER,
     SECTIONS,
     engine,
     part,
     problems,
     section_of,
-    top,
 )
 from planner.formats.accelerate.rows import (
     DEEPSPEED_SUPPORT,
@@ -136,7 +136,7 @@ def read(source: SourceText) -> ParsedConfig:
         format="accelerate",
         path=source.path,
         settings=settings,
-        decisions=said_in(source.text) | decided_in(own.table if own else top("", ""), settings),
+        decisions=said_in(source.text) | decided_in((own or OTHER).table, settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 

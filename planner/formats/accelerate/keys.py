@@ -1,8 +1,9 @@
 """The keys of Accelerate's file, by schema.json, and what settings say of them."""
 
+from dataclasses import dataclass
+
 from planner.documents.schema import Schema, load_schema
 from planner.formats.rules import ConfigView, Refused
-from planner.formats.settings import Settings, whole, word
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
 PROCESSES, MACHINES, RANK = "num_processes", "num_machines", "machine_rank"
@@ -72,27 +73,62 @@ def size_key(name: str) -> str:
     return f"{MESH}{name}_size"
 
 
-def sizes(settings: Settings) -> dict[str, int]:
-    """All sizes of the mesh, 1 where the file gives none."""
-    return {name: whole(settings, size_key(name), 1) for name in SIZES}
+@dataclass(frozen=True, kw_only=True)
+class AccelerateView(ConfigView):
+    """A file as its rules and decisions ask about it."""
 
+    @property
+    def kind(self) -> str:
+        """Distributed type; MULTI_GPU for whole replicas on whatever hardware."""
+        kind = self.word(TYPE).upper()
+        # A bare NO reads as false.
+        kind = "NO" if kind == "FALSE" else kind
+        return "MULTI_GPU" if kind.startswith("MULTI_") else kind
 
-def has_mesh(settings: Settings) -> bool:
-    """The file has a mesh at all."""
-    return any(key.startswith("parallelism_config.") for key in settings)
+    @property
+    def is_fsdp(self) -> bool:
+        """FSDP shards."""
+        return self.kind == "FSDP"
 
+    @property
+    def is_fsdp2(self) -> bool:
+        """FSDP2 shards; without a version it is FSDP1."""
+        return self.is_fsdp and self.whole(VERSION) == 2
 
-def type_of(settings: Settings) -> str:
-    """Return the distributed type; MULTI_GPU for whole replicas on whatever hardware."""
-    kind = word(settings, TYPE, "NO").upper()
-    kind = "NO" if kind == "FALSE" else kind
-    return "MULTI_GPU" if kind.startswith("MULTI_") else kind
+    @property
+    def is_deepspeed(self) -> bool:
+        """DeepSpeed trains."""
+        return self.kind == "DEEPSPEED"
 
+    @property
+    def stage(self) -> int:
+        """ZeRO stage of DeepSpeed's section."""
+        return self.whole(STAGE, 2)
 
-def num_started(settings: Settings) -> int:
-    """Processes that the launcher starts; 0 where the file leaves them open."""
-    is_single = TYPE in settings and type_of(settings) == "NO"
-    return 1 if is_single else max(0, whole(settings, PROCESSES, 0))
+    def device(self, key: str) -> str:
+        """Device to which DeepSpeed's section moves states; a file that it names says it itself."""
+        is_own = self.is_deepspeed and FILE not in self.settings
+        return self.word(key, "none").lower() if is_own else "none"
+
+    @property
+    def processes(self) -> int:
+        """Processes of all nodes; -1: the file leaves them open."""
+        return self.whole(PROCESSES, -1)
+
+    @property
+    def num_started(self) -> int:
+        """Processes that the launcher starts; 0 where the file leaves them open."""
+        return 1 if self.kind == "NO" else max(0, self.processes)
+
+    @property
+    def has_mesh(self) -> bool:
+        """The file has a mesh at all."""
+        return any(key.startswith("parallelism_config.") for key in self.settings)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of the mesh, 1 where the file gives none."""
+        return {name: self.whole(size_key(name)) for name in SIZES}
 
 
 def of_another_model(file: ConfigView, key: str) -> Refused:

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.accelerate import keys
+from planner.formats.accelerate.keys import AccelerateView
 from planner.formats.accelerate.rows import (
     OFFLOADED,
     RESHARDING,
     SPLIT_STAGE,
     Section,
+    beside,
     devices_row,
     no_deepspeed,
     no_fsdp,
@@ -26,14 +28,13 @@ from planner.formats.accelerate.rows import (
 )
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
-    UNCHANGED,
     Decided,
     KeyMapping,
     KeyValue,
     Table,
     derived,
+    nothing,
     of_key,
-    says,
     several,
     stated,
     switched,
@@ -46,7 +47,6 @@ from planner.formats.settings import Settings, as_flag, flag, whole, word
 from planner.spec.strategy import Strategy
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
-_FP8 = "fp8_config.fp8_backend"
 _NOT_FSDP1 = dict.fromkeys(("tp", "cp", "dp_replicate"), "FSDP1 has no mesh; fsdp_version 2 has")
 _FSDP1_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3}
 _FSDP1_STAGES |= {"HYBRID_SHARD_ZERO2": 2, "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}
@@ -59,16 +59,16 @@ def _precision(settings: Settings) -> str | None:
     return precision if precision in PRECISIONS else None
 
 
-def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Table:
-    """The rows of the top level, where a section of a type carries the plan."""
+def typed_section(
+    title: str, kind: str, *rows: KeyMapping, precisions: tuple[str, ...] = PRECISIONS
+) -> Section:
+    """A way to run a layout by its type: the rows of the top level, and those of its own."""
 
     def to_type(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         is_plain = kind == "MULTI_GPU" and strategy.tp == 1
         value = "NO" if is_plain and strategy.num_gpus == 1 else kind
         why = "whole replicas, no section" if is_plain else f"{title} carries the plan"
-        where, usual = "compute_environment", "LOCAL_MACHINE"
-        yield KeyValue(key=where, value=usual, why="no SageMaker", is_default=True)
-        yield KeyValue(key=keys.TYPE, value=value, why=why)
+        return told({keys.TYPE: (value, why)})
 
     def to_processes(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         machines, gpus = num_machines(context, strategy), strategy.num_gpus
@@ -76,19 +76,15 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
             keys.MACHINES: (machines, f"{machines} node(s)"),
             keys.PROCESSES: (gpus, f"{gpus} accelerators in all, one process each"),
         }
-        yield from told(values)
+        return told(values)
 
-    return (
+    top: Table = (
+        beside("compute_environment", lambda *_: "LOCAL_MACHINE", "no SageMaker"),
         KeyMapping(
             names=("_type",),
-            keys=("compute_environment", keys.TYPE),
+            keys=(keys.TYPE,),
             to=to_type,
-            of=derived(
-                "_type",
-                keys.TYPE,
-                lambda found: keys.type_of(found) if keys.TYPE in found else None,
-            ),
-            off={"compute_environment": UNCHANGED},
+            of=derived("_type", keys.TYPE, lambda x: AccelerateView(settings=x).kind or None),
         ),
         KeyMapping(
             names=("num_gpus", "_machines"),
@@ -96,44 +92,38 @@ def top(title: str, kind: str, precisions: tuple[str, ...] = PRECISIONS) -> Tabl
             to=to_processes,
             of=several(
                 derived("_machines", keys.MACHINES, lambda found: whole(found, keys.MACHINES, 1)),
-                derived("num_gpus", keys.PROCESSES, lambda found: keys.num_started(found) or None),
-            ),
-        ),
-        KeyMapping(
-            names=("precision",),
-            keys=(keys.PRECISION, _FP8),
-            to=several(
-                says(
-                    keys.PRECISION,
-                    lambda c, _: "no" if c.job.precision == "fp32" else c.job.precision,
-                    "products in {c.job.precision}",
-                ),
-                says(
-                    _FP8,
-                    lambda c, _: "AO" if c.job.precision == "fp8" else None,
-                    "torchao, one scale per tensor",
-                    is_default=True,
+                derived(
+                    "num_gpus",
+                    keys.PROCESSES,
+                    lambda found: AccelerateView(settings=found).num_started or None,
                 ),
             ),
-            of=derived("precision", keys.PRECISION, _precision),
-            cannot=lambda context, _: wrong_precision(context, precisions),
-            off={_FP8: UNCHANGED},
         ),
         of_key(
-            "",
+            "precision",
+            keys.PRECISION,
+            lambda c, _: "no" if c.job.precision == "fp32" else c.job.precision,
+            "products in {c.job.precision}",
+            follows=_precision,
+            cannot=lambda context, _: wrong_precision(context, precisions),
+        ),
+        beside(
+            "fp8_config.fp8_backend",
+            lambda c, _: "AO" if c.job.precision == "fp8" else None,
+            "torchao, one scale per tensor",
+        ),
+        beside(
             "same_network",
             lambda c, s: num_machines(c, s) > 1 or None,
             "ranks meet at the first node's address",
-            is_default=True,
         ),
-        of_key(
-            "",
+        beside(
             keys.MULTINODE,
             lambda c, s: "standard" if kind == "DEEPSPEED" and num_machines(c, s) > 1 else None,
             "every node starts its own processes",
-            is_default=True,
         ),
     )
+    return Section(title=title, distributed_type=kind, table=(*top, *rows))
 
 
 def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -152,17 +142,17 @@ def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_mesh(settings: Settings) -> Decided:
     """Degrees the mesh decides; dp takes every process where none, or DeepSpeed, divides them."""
-    sizes, processes = keys.sizes(settings), keys.num_started(settings)
+    file = AccelerateView(settings=settings)
+    sizes, processes = file.sizes, file.num_started
     is_ulysses, outside = sizes["sp"] > 1, sizes["sp"] * sizes["tp"]
     split = "sp" if is_ulysses else "cp"
     degrees = {"tp": "tp", "dp_replicate": "dp_replicate", "cp": split, "_ulysses": "sp"}
     for name, key in degrees.items():
         if sizes[key] != 1:
             yield name, keys.size_key(key), sizes[key]
-    is_sharded = keys.has_mesh(settings) and keys.type_of(settings) != "DEEPSPEED"
     if is_ulysses and processes and processes % outside == 0:
         yield "dp", keys.PROCESSES, processes // outside
-    elif is_sharded or is_ulysses:
+    elif is_ulysses or (file.has_mesh and not file.is_deepspeed):
         dp = sizes["dp_replicate"] * sizes["dp_shard"]
         yield "dp", keys.size_key("dp_shard"), dp
     elif processes:
@@ -219,113 +209,97 @@ _STATES = (
         of=switched("recompute_layers_per_stage", keys.CHECKPOINTING, ALL),
     ),
 )
-FSDP = Section(
-    title="fsdp_config",
-    distributed_type="FSDP",
-    table=(
-        *top("fsdp_config", "FSDP"),
-        of_key(
-            "_version",
-            keys.VERSION,
-            lambda *_: 2,
-            "FSDP2 shards parameter by parameter",
-            follows=lambda settings: whole(settings, keys.VERSION, 1),
-            cannot=no_fsdp,
-        ),
-        of_key(
-            "zero_stage",
-            keys.RESHARD,
-            lambda _, s: s.zero_stage == 3,
-            RESHARDING,
-            of=several(
-                derived(
-                    "zero_stage",
-                    keys.RESHARD,
-                    lambda settings: 3 if flag(settings, keys.RESHARD, default=True) else 2,
-                ),
-                stated("_strategy", keys.RESHARD, lambda x: x if as_flag(x) is None else None),
-            ),
-        ),
-        *_STATES,
-        MESH,
+FSDP = typed_section(
+    "fsdp_config",
+    "FSDP",
+    of_key(
+        "_version",
+        keys.VERSION,
+        lambda *_: 2,
+        "FSDP2 shards parameter by parameter",
+        follows=lambda settings: whole(settings, keys.VERSION, 1),
+        cannot=no_fsdp,
     ),
+    of_key(
+        "zero_stage",
+        keys.RESHARD,
+        lambda _, s: s.zero_stage == 3,
+        RESHARDING,
+        of=several(
+            derived(
+                "zero_stage",
+                keys.RESHARD,
+                lambda settings: 3 if flag(settings, keys.RESHARD, default=True) else 2,
+            ),
+            stated("_strategy", keys.RESHARD, lambda x: x if as_flag(x) is None else None),
+        ),
+    ),
+    *_STATES,
+    MESH,
 )
 # Of files that are there; new ones are for FSDP2.
-FSDP1 = replace(
-    FSDP,
-    title="fsdp_config of FSDP1",
-    table=(
-        *top("fsdp_config of FSDP1", "FSDP"),
-        of_key(
-            "zero_stage",
-            keys.STRATEGY,
-            lambda _, s: "FULL_SHARD" if s.zero_stage == 3 else "SHARD_GRAD_OP",
-            "how FSDP1 says the stage",
-            of=_of_strategy,
-            cannot=no_fsdp,
-        ),
-        *_STATES,
-        replace(MESH, to=lambda *_: (), cannot=lambda _, s: unsupported(s, _NOT_FSDP1)),
+FSDP1 = typed_section(
+    "fsdp_config of FSDP1",
+    "FSDP",
+    of_key(
+        "zero_stage",
+        keys.STRATEGY,
+        lambda _, s: "FULL_SHARD" if s.zero_stage == 3 else "SHARD_GRAD_OP",
+        "how FSDP1 says the stage",
+        of=_of_strategy,
+        cannot=no_fsdp,
     ),
+    *_STATES,
+    replace(MESH, to=nothing, cannot=lambda _, s: unsupported(s, _NOT_FSDP1)),
 )
-REPLICATED = Section(
-    title="no section",
-    distributed_type="MULTI_GPU",
-    table=(
-        *top("no section", "MULTI_GPU"),
-        KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
-        replace(MESH, to=lambda context, s: to_mesh(context, s) if s.tp > 1 else ()),
+REPLICATED = typed_section(
+    "no section",
+    "MULTI_GPU",
+    KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
+    replace(MESH, to=lambda context, s: to_mesh(context, s) if s.tp > 1 else ()),
+)
+DEEPSPEED = typed_section(
+    "deepspeed_config",
+    "DEEPSPEED",
+    stage_row(keys.STAGE, _of_stage, several(lambda context, _: no_profile(context), no_deepspeed)),
+    steps_row(keys.STEPS, keys.FILE),
+    devices_row(
+        keys.OPTIMIZER_DEVICE,
+        keys.PARAM_DEVICE,
+        lambda found: 0 if keys.FILE in found else whole(found, keys.STAGE, 2),
     ),
-)
-DEEPSPEED = Section(
-    title="deepspeed_config",
-    distributed_type="DEEPSPEED",
-    table=(
-        *top("deepspeed_config", "DEEPSPEED", ("bf16", "fp16")),
-        stage_row(
-            keys.STAGE,
-            _of_stage,
-            several(lambda context, _: no_profile(context), no_deepspeed),
-        ),
-        steps_row(keys.STEPS, keys.FILE),
-        devices_row(
-            keys.OPTIMIZER_DEVICE,
-            keys.PARAM_DEVICE,
-            lambda found: 0 if keys.FILE in found else whole(found, keys.STAGE, 2),
-        ),
-        of_key(
-            "",
-            f"{keys.DEEPSPEED}gradient_clipping",
-            lambda *_: 1.0,
-            "clipping as the planner's time has it",
-            is_default=True,
-        ),
-        of_key(
-            "",
-            f"{keys.DEEPSPEED}zero3_init_flag",
-            lambda _, s: s.zero_stage == 3 or None,
-            "weights are split while the model is made",
-            is_default=True,
-        ),
-        replace(MESH, to=lambda *_: ()),
+    beside(
+        f"{keys.DEEPSPEED}gradient_clipping",
+        lambda *_: 1.0,
+        "clipping as the planner's time has it",
     ),
+    beside(
+        f"{keys.DEEPSPEED}zero3_init_flag",
+        lambda _, s: s.zero_stage == 3 or None,
+        "weights are split while the model is made",
+    ),
+    replace(MESH, to=nothing),
+    precisions=("bf16", "fp16"),
 )
+# Of a type that no plan has: what the top level says holds.
+OTHER = typed_section("", "")
 # In the order they are tried: FSDP2 is what plans for this framework assume.
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 
 
 def section_of(settings: Settings) -> Section | None:
     """The part of the file that holds, by its ``distributed_type``."""
-    by_type = {"NO": REPLICATED} | {section.distributed_type: section for section in SECTIONS}
-    section = by_type.get(keys.type_of(settings))
+    by_type = {each.distributed_type: each for each in SECTIONS}
+    by_type |= dict.fromkeys(("", "NO"), REPLICATED)
+    found = by_type.get(AccelerateView(settings=settings).kind)
     # Accelerate takes FSDP1 where no version is named.
-    return FSDP1 if section is FSDP and whole(settings, keys.VERSION, 1) == 1 else section
+    return FSDP1 if found is FSDP and whole(settings, keys.VERSION, 1) == 1 else found
 
 
 def part(settings: Settings) -> str | None:
     """Title of the section that shards; None where none does."""
-    section = section_of(settings)
-    return None if section is None or section is REPLICATED else section.title
+    found = section_of(settings)
+    return None if found in (None, REPLICATED) else found.title
 
 
 def engine(settings: Settings) -> str | None:

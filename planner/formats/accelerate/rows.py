@@ -215,10 +215,14 @@ def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], 
     )
 
 
+def beside(key: str, value: Callable[[Context, Strategy], object], why: str) -> KeyMapping:
+    """A key that is needed beside a decision, and is none."""
+    return of_key("", key, value, why, is_default=True)
+
+
 def wrap_row(key: str) -> KeyMapping:
-    """Needed beside FSDP, and no decision: without it the model is one unit."""
-    why = "one unit per transformer block"
-    return of_key("", key, lambda *_: "TRANSFORMER_BASED_WRAP", why, is_default=True)
+    """FSDP's units: without it the model is one."""
+    return beside(key, lambda *_: "TRANSFORMER_BASED_WRAP", "one unit per transformer block")
 
 
 def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping:

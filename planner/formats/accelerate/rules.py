@@ -1,12 +1,11 @@
 """Rules of Accelerate's file: the top level, the mesh, ``fsdp_config`` and ``deepspeed_config``."""
 
-from dataclasses import dataclass
 from math import prod
 
 from planner.formats.accelerate import keys
-from planner.formats.accelerate.keys import of_another_model
+from planner.formats.accelerate.keys import AccelerateView, of_another_model
 from planner.formats.format import FormatRule
-from planner.formats.rules import ConfigView, Refused, Rules, Violations
+from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_flag, as_whole, one_of
 
 CONFIG_ARGS = "accelerate/commands/config/config_args.py"
@@ -32,56 +31,6 @@ REPEATED = (
     "deepspeed_config.zero3_save_16bit_model",
     "mixed_precision",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccelerateView(ConfigView):
-    """A file as its rules ask about it."""
-
-    @property
-    def kind(self) -> str:
-        """Distributed type, as the file spells it."""
-        return self.word(keys.TYPE)
-
-    @property
-    def is_fsdp(self) -> bool:
-        """FSDP shards."""
-        return self.kind == "FSDP"
-
-    @property
-    def is_deepspeed(self) -> bool:
-        """DeepSpeed trains."""
-        return self.kind == "DEEPSPEED"
-
-    @property
-    def is_fsdp2(self) -> bool:
-        """FSDP2 shards; without a version it is FSDP1."""
-        return self.is_fsdp and self.whole(keys.VERSION) == 2
-
-    @property
-    def processes(self) -> int:
-        """Processes of all nodes; -1: the file leaves them open."""
-        return self.whole(keys.PROCESSES, -1)
-
-    @property
-    def has_mesh(self) -> bool:
-        """The file has a mesh at all."""
-        return keys.has_mesh(self.settings)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes of the mesh, 1 where the file gives none."""
-        return keys.sizes(self.settings)
-
-    @property
-    def stage(self) -> int:
-        """ZeRO stage of DeepSpeed's section."""
-        return self.whole(keys.STAGE, 2)
-
-    def is_offloaded(self, key: str) -> bool:
-        """DeepSpeed's section, not a file that it names, moves states by this key."""
-        is_own = self.is_deepspeed and keys.FILE not in self.settings
-        return is_own and self.word(key, "none") != "none"
 
 
 rule = Rules(AccelerateView)
@@ -120,8 +69,7 @@ def no_is_quoted(file: AccelerateView) -> bool:
 )
 def no_starts_one_process(file: AccelerateView) -> bool:
     """NO starts a single process, however many the file asks for."""
-    # A bare NO reads as false.
-    return file.kind in ("NO", "False") and file.processes > 1
+    return file.kind == "NO" and file.processes > 1
 
 
 @rule(LAUNCH_ENV, key=keys.PRECISION)
@@ -141,7 +89,7 @@ def mixed_precision_known(file: AccelerateView) -> Refused:
 )
 def num_processes_given(file: AccelerateView) -> bool:
     """The launcher needs a number of processes, from the file or else from its command line."""
-    alone = file.kind == "NO" and keys.PROCESSES not in file.settings
+    alone = file[keys.TYPE] == "NO" and keys.PROCESSES not in file.settings
     return not alone and file.processes == -1
 
 
@@ -160,8 +108,8 @@ def num_machines_is_a_number(file: AccelerateView) -> bool:
 )
 def main_process_port_is_a_number(file: AccelerateView) -> bool:
     """Starts of several processes look whether the port is free, which takes no text."""
-    given, starts_one = file[keys.PORT], file.kind in ("NO", "False")
-    return not starts_one and isinstance(given, str) and as_whole(given) is not None
+    given = file[keys.PORT]
+    return file.kind != "NO" and isinstance(given, str) and as_whole(given) is not None
 
 
 @rule.unenforced(
@@ -179,7 +127,7 @@ def num_machines_divides(file: AccelerateView) -> bool:
 def several_gpu_ids(file: AccelerateView) -> bool:
     """Several processes on one node need several devices."""
     ids = file.word("gpu_ids", "all")
-    is_one_node = file.kind.startswith("MULTI_") and file.whole(keys.MACHINES) <= 1
+    is_one_node = file.kind == "MULTI_GPU" and file.whole(keys.MACHINES) <= 1
     return is_one_node and ids != "all" and "," not in ids
 
 
@@ -297,11 +245,11 @@ def tp_divides_heads(file: AccelerateView) -> Refused:
 @rule(
     "accelerate/state.py",
     key=keys.size_key("cp"),
-    says="given cp {given} under {file.kind}; FSDP with fsdp_version 2",
+    says="given cp {given} under {file[distributed_type]}; FSDP with fsdp_version 2",
 )
 def cp_needs_fsdp2(file: AccelerateView) -> bool:
     """Context parallelism runs under FSDP2 only."""
-    is_other = file.kind.startswith(("MULTI", "FSDP")) and not file.is_fsdp2
+    is_other = file.kind in ("MULTI_GPU", "FSDP") and not file.is_fsdp2
     return is_other and file.sizes["cp"] > 1
 
 
@@ -319,7 +267,7 @@ def mesh_needs_fsdp2(file: AccelerateView) -> bool:
 @rule.unenforced(
     "accelerate/accelerator.py _prepare_deepspeed",
     key=keys.size_key("sp"),
-    says="given sp {given} under {file.kind}; distributed_type DEEPSPEED, or cp",
+    says="given sp {given} under {file[distributed_type]}; distributed_type DEEPSPEED, or cp",
 )
 def sp_needs_deepspeed(file: AccelerateView) -> bool:
     """Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing."""
@@ -334,7 +282,7 @@ def sp_needs_deepspeed(file: AccelerateView) -> bool:
 )
 def cpu_is_not_asked_for(file: AccelerateView) -> bool:
     """use_cpu starts plain processes on the CPU whatever the type says."""
-    return file.flag("use_cpu") and file.kind in ("FSDP", "DEEPSPEED", "MULTI_GPU")
+    return file.flag("use_cpu") and file[keys.TYPE] in ("FSDP", "DEEPSPEED", "MULTI_GPU")
 
 
 @rule(PLUGIN, key=keys.VERSION, says="given {given}; 2, or the deprecated 1")
@@ -438,8 +386,8 @@ def zero_stage_known(file: AccelerateView) -> bool:
 )
 def offload_device_known(file: AccelerateView) -> list[str]:
     """States go to the host or to NVMe."""
-    both = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE) if file.is_deepspeed else ()
-    return [key for key in both if file.word(key, "none").lower() not in DEVICES]
+    both = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE)
+    return [key for key in both if file.device(key) not in DEVICES]
 
 
 @rule.unenforced(
@@ -450,7 +398,7 @@ def offload_device_known(file: AccelerateView) -> list[str]:
 )
 def parameter_offload_needs_stage_3(file: AccelerateView) -> bool:
     """Parameters that are not split do not leave the accelerator."""
-    return file.is_offloaded(keys.PARAM_DEVICE) and file.stage < 3
+    return file.device(keys.PARAM_DEVICE) != "none" and file.stage < 3
 
 
 @rule.unenforced(
@@ -460,7 +408,7 @@ def parameter_offload_needs_stage_3(file: AccelerateView) -> bool:
 )
 def optimizer_offload_needs_sharding(file: AccelerateView) -> bool:
     """States that are not split do not leave the accelerator."""
-    return file.is_offloaded(keys.OPTIMIZER_DEVICE) and file.stage == 0
+    return file.device(keys.OPTIMIZER_DEVICE) != "none" and file.stage == 0
 
 
 @rule.unenforced(f"{LAUNCH_ENV} prepare_deepspeed_cmd_env")
@@ -468,8 +416,7 @@ def nvme_path_in_environment(file: AccelerateView) -> Violations:
     """``accelerate launch`` passes no NVMe path of the file on; DeepSpeed gets the word none."""
     for name, key in (("OPTIMIZER", keys.OPTIMIZER_DEVICE), ("PARAM", keys.PARAM_DEVICE)):
         variable = keys.NVME_PATH.format(name)
-        is_nvme = file.is_deepspeed and file.word(key, "none").lower() == "nvme"
-        if is_nvme and variable not in file.world.environment:
+        if file.device(key) == "nvme" and variable not in file.world.environment:
             yield key, f"given nvme; set {variable} for every process"
 
 

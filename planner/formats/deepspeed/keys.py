@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
-from planner.formats.format import CheckContext
 from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, as_number, as_whole
 
@@ -67,9 +66,6 @@ def is_optimizer_type(name: str) -> bool:
     return name.lower() in listed_in("optimizers") or name in listed_in("torch_optimizers")
 
 
-_NOWHERE = CheckContext(num_gpus=0, decisions={})
-
-
 class Degree:
     """A number of ranks that a key states; 1 where it states none."""
 
@@ -85,7 +81,6 @@ class Degree:
 class DeepspeedView(ConfigView):
     """A file as rules and decisions ask about it."""
 
-    world: CheckContext = _NOWHERE
     autotp = Degree(TP)
     stages = Degree(PP)
     sequence = Degree(SP)

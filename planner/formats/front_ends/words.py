@@ -7,7 +7,7 @@ from planner.documents.schema import wrongs
 from planner.documents.tree import parsed_object
 from planner.errors import InputError
 from planner.formats.accelerate.format import read as read_accelerate
-from planner.formats.accelerate.keys import type_of
+from planner.formats.accelerate.keys import AccelerateView
 from planner.formats.deepspeed.format import read as read_deepspeed
 from planner.formats.format import Finding, Located, ParsedConfig, Severity, SourceText, listed
 from planner.formats.front_ends.content import Content, OutsideError, source_named
@@ -131,7 +131,7 @@ def _take_accelerate(made: Translation, content: Content) -> None:
     if place and source:
         reading = read_accelerate(source)
         made.named.append(reading)
-        engine = _ENGINES.get(type_of(reading.settings))
+        engine = _ENGINES.get(AccelerateView(settings=reading.settings).kind)
         if engine is not None:
             made.settings.setdefault(engine, replace(place, value=True))
         # Precision and batch are the trainer's.
