@@ -6,13 +6,13 @@ would be, stop ``accelerate launch``.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from planner.cost.context import Context
 from planner.documents.nodes import Path
-from planner.documents.schema import Schema, wrongs
+from planner.documents.schema import wrongs
 from planner.documents.tree import parsed_yaml
 from planner.documents.yaml_edit import edited
 from planner.errors import ExpressError, InputError
@@ -66,25 +66,12 @@ from planner.spelling import did_you_mean
 FILE = "accelerate.yaml"
 SCRIPT = "training script"
 COMMENT = f"# {SCRIPT}: "
-_CHECKPOINTING = "gradient_checkpointing"
+_CHECKPOINTING, _EXCHANGE = "gradient_checkpointing", "gradient_exchange"
+_ENVIRONMENT = "compute_environment"
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
 _COMMENT = re.compile(rf"^{COMMENT}(.*)$", re.MULTILINE)
 _WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
-_EXCHANGE = re.compile(rf"^{COMMENT}.*\bgradient_exchange=(\S+)", re.MULTILINE)
 _TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
-# Values of keys that stand for something else than such a file.
-_REFUSED = (
-    (
-        "compute_environment",
-        "AMAZON_SAGEMAKER",
-        "starts machines of its own; files for LOCAL_MACHINE are read",
-    ),
-    (
-        keys.TYPE,
-        "MEGATRON_LM",
-        "is not covered; scripts with Megatron-LM's own options are",
-    ),
-)
 
 
 def recognise(source: SourceText) -> bool:
@@ -93,7 +80,7 @@ def recognise(source: SourceText) -> bool:
         value = parsed_yaml(source.path, source.text).value if _TELLING.search(source.text) else 0
     except InputError:
         return False
-    return isinstance(value, dict) and not value.keys().isdisjoint((keys.TYPE, _REFUSED[0][0]))
+    return isinstance(value, dict) and not value.keys().isdisjoint((keys.TYPE, _ENVIRONMENT))
 
 
 def read(source: SourceText) -> ParsedConfig:
@@ -102,7 +89,13 @@ def read(source: SourceText) -> ParsedConfig:
     if not isinstance(text.value, dict):
         message = f"is no mapping of keys; given {type(text.value).__name__}"
         raise InputError.single(source.path, "text", message)
-    for key, value, why in _REFUSED:
+    refused = {
+        (_ENVIRONMENT, "AMAZON_SAGEMAKER"): (
+            "starts machines of its own; files for LOCAL_MACHINE are read"
+        ),
+        (keys.TYPE, "MEGATRON_LM"): "is not covered; scripts with Megatron-LM's own options are",
+    }
+    for (key, value), why in refused.items():
         if str(text.value.get(key)).upper() == value:
             raise InputError.single(source.path, key, f"{value} {why}")
     settings: dict[str, Located] = {}
@@ -123,76 +116,58 @@ def read(source: SourceText) -> ParsedConfig:
             findings.append(finding_at(rule, source.path, place, message))
         settings[full] = place
     findings += _wrong(source.path, settings)
+    said = said_in(source.text)
     # How replicas keep in step where the comment says more than plain all-reduces.
-    if exchange := _EXCHANGE.search(source.text):
-        line = source.text.count("\n", 0, exchange.start()) + 1
-        place = Located(value=exchange[1], key=f"{SCRIPT}: gradient_exchange", line=line)
-        message = f"{exchange[1][:40]} is not modelled; priced are plain all-reduces"
+    if exchange := said.pop(_EXCHANGE, None):
+        message = f"{exchange.value[:40]} is not modelled; priced are plain all-reduces"
         rule = "accelerate.exchange_not_modelled"
-        findings.append(finding_at(rule, source.path, place, message, "note"))
+        findings.append(finding_at(rule, source.path, exchange, message, "note"))
     settings = {key: value for key, value in settings.items() if key not in keys.sections()}
     own = section_of(settings)
     return ParsedConfig(
         format="accelerate",
         path=source.path,
         settings=settings,
-        decisions=said_in(source.text) | decided_in((own or OTHER).table, settings),
+        decisions=said | decided_in((own or OTHER).table, settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 
 
 def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
     """Unknown keys, which Accelerate misses inside a section, and values of the wrong kind."""
-    whole, found = keys.schema(), dict[str, Any]()
+    found: dict[str, Any] = {}
     for full, place in settings.items():
         section, _, name = full.partition(".")
-        known = keys.sections().get(section)
-        if known is None:
-            value = place.value
-            # 1.0 is 1 where Accelerate takes it (utils/launch.py): the rank of a node is read with
-            # ``int``, one node is told by comparing alone; torchrun, which gets others, does not.
-            is_taken = full == keys.RANK or full == keys.MACHINES
-            if is_taken and isinstance(value, float) and value.is_integer():
-                value = int(value) if full == keys.RANK or value <= 1 else value
-            found[full] = _as_kind(value, whole["properties"].get(full, {}))
+        value = place.value
+        # A number with a point is read from its text, which is no whole number, but for the rank of
+        # a node; and that there is one node is told by comparing alone (utils/launch.py).
+        is_compared = full == keys.RANK or (full == keys.MACHINES and value == 1)
+        if isinstance(value, float) and not is_compared:
+            value = str(value)
+        if section not in keys.sections():
+            found[full] = value
         elif not name:
-            found[section] = {} if isinstance(place.value, dict) else place.value
+            found[section] = {} if isinstance(value, dict) else value
         elif isinstance(found[section], dict):
-            found[section][name] = _as_kind(place.value, known["properties"].get(name, {}))
-        if full in keys.WHOLE and isinstance(place.value, float):
-            message = f"given {place.value!r}; a whole number is allowed"
-            yield finding_at("accelerate.bad_value", path, place, message)
-    for wrong in wrongs(whole, found):
+            found[section][name] = value
+    for wrong in wrongs(keys.schema(), found):
         place = settings[".".join(wrong.path)]
         section, name = ".".join(wrong.path[:-1]), wrong.path[-1]
         rule, message = "bad_value", f"given {brief(place.value)}; {wrong.allowed}"
         if not wrong.allowed:
             hint = _hint(section, name, wrong.schema["properties"])
             rule, message = "unknown_key", f"unknown key of {section or 'the file'}; {hint}"
+        elif _is_read(wrong.value, wrong.schema["type"][0]):
+            continue
         yield finding_at(f"accelerate.{rule}", path, place, message)
 
 
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-_KINDS: Mapping[str, Callable[[str], object]] = {
-    "boolean": as_flag,
-    "integer": as_whole,
-    "number": _as_number,
-}
-
-
-def _as_kind(value: object, entry: Schema) -> object:
-    """A word of the file as Accelerate reads it: true for yes, 8 for "8"; else its text."""
-    kind = entry.get("type", ("object",))[0]
-    if value is None or isinstance(value, dict | list) or kind not in ("string", *_KINDS):
-        return value
-    found = _KINDS[kind](str(value)) if kind in _KINDS else None
-    return str(value) if found is None else found
+def _is_read(value: object, kind: str) -> bool:
+    """Whether Accelerate takes a value for one of a kind: yes for true, "8" for 8."""
+    if kind == "number":
+        return re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", str(value)) is not None
+    read = {"boolean": as_flag, "integer": as_whole}.get(kind)
+    return read is not None and read(value) is not None
 
 
 def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
@@ -218,14 +193,14 @@ def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
 
 
 def said_in(text: str) -> dict[str, Located]:
-    """Return what the comment of a file states, by the names of DECISIONS."""
+    """Return what the comment of a file states, by the names of DECISIONS, and the exchange."""
     match, found = _COMMENT.search(text), dict[str, Located]()
     number = text.count("\n", 0, match.start()) + 1 if match else 0
     for name, given in _WORD.findall(match[1]) if match else ():
         place = Located(value=given, key=f"{SCRIPT}: {name}", line=number)
         if name in _NUMBERS and re.fullmatch("[0-9]{1,9}", given):
             place = replace(place, value=int(given))
-        if name in (*_NUMBERS, "optimizer"):
+        if name in (*_NUMBERS, "optimizer", _EXCHANGE):
             found[name] = place
         elif name == _CHECKPOINTING and given == "true":
             found["recompute_layers_per_stage"] = replace(place, value=ALL)

@@ -20,13 +20,6 @@ FILE, MULTINODE = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}deepspeed_mu
 NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
 MESH = "parallelism_config.parallelism_config_"
 SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-# Keys of sections that Accelerate reads with ``int`` from their text, which ``2.0`` ends.
-WHOLE = frozenset(
-    (
-        *(VERSION, f"{FSDP}min_num_params", STAGE, STEPS),
-        *(f"{MESH}{name}_size" for name in SIZES),
-    )
-)
 # The class of a layer that FSDP wraps (transformers 5), by family of the model.
 CLASSES = {
     "bert": "BertLayer",

@@ -22,6 +22,7 @@ from planner.formats.decision import (
     unsupported,
     which,
 )
+from planner.formats.deepspeed.decisions import no_offload
 from planner.formats.deepspeed.keys import CODES, DEVICES
 from planner.formats.settings import Settings, given, whole, word
 from planner.spec.cluster import PROCESSOR
@@ -138,8 +139,6 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
 
 def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
     """Yield the reasons why DeepSpeed's section cannot express a layout."""
-    offload, (optimizer, parameters) = strategy.offload, DEVICES[strategy.offload]
-    keeps = parameters != "none" and strategy.zero_stage < 3
     fixed = {
         **dict.fromkeys(_NO_PIPELINE, "the section has no pipeline"),
         "tp": "the section has no key for AutoTP",
@@ -152,14 +151,7 @@ def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from _no_processors(context)
     yield from unsupported(strategy, fixed)
     yield from uneven_layers(strategy)
-    yield from which(
-        {
-            f"offload {offload}: parameters need zero_stage 3": keeps,
-            f"offload {offload}: needs zero_stage 1 or more": (
-                not keeps and optimizer != "none" and strategy.zero_stage < 1
-            ),
-        }
-    )
+    yield from which(no_offload(context, strategy))
 
 
 def steps_row(key: str, *elsewhere: str) -> KeyMapping:

@@ -239,7 +239,8 @@ def _of_offload(settings: Settings) -> Decided:
         yield "offload_percent", keys.RATIO, percent
 
 
-def _no_offload(context: Context, strategy: Strategy) -> Refused:
+def no_offload(context: Context, strategy: Strategy) -> Refused:
+    """Say what of a plan's offload DeepSpeed does not run."""
     stage, offload, percent = strategy.zero_stage, strategy.offload, strategy.offload_percent
     if offload == "none":
         return {}
@@ -339,7 +340,7 @@ TABLE: Table = (
         keys=(*_DEVICES, *_PATHS, *_SWITCHES, f"{keys.ZERO}.offload_optimizer.ratio"),
         to=_to_offload,
         of=_of_offload,
-        cannot=_no_offload,
+        cannot=no_offload,
         off=dict.fromkeys(_DEVICES, "none") | dict.fromkeys(_PATHS, UNCHANGED),
     ),
     of_key(

@@ -11,7 +11,7 @@ from typing import Any
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.json_edit import edited, json_text, written
-from planner.documents.schema import Path, entry_of, wrongs
+from planner.documents.schema import Path, Schema, entry_of, wrongs
 from planner.documents.tree import keys_at_top, parsed_object
 from planner.errors import ExpressError
 from planner.formats.adapters import liger_lines
@@ -43,6 +43,7 @@ from planner.formats.format import (
     listed,
 )
 from planner.formats.settings import Settings, finding_at, given, path_of, repeated_keys
+from planner.limits import brief
 from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean
 
@@ -106,9 +107,8 @@ def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterato
         # A key at the top that says it is a comment: DeepSpeed ignores what it does not know there.
         is_comment = len(path) == 1 and path[0].lstrip("_/# ").lower()[:7] in ("", "comment")
         if wrong.allowed and (wrong.value != AUTO or "enum" in wrong.schema):
-            text = repr(wrong.value)
-            shown = text if len(text) <= 40 else f"{text[:37]}..."
-            message = f"a value that DeepSpeed cannot use; given {shown}, {wrong.allowed}"
+            given = brief(wrong.value)
+            message = f"a value that DeepSpeed cannot use; given {given}, {wrong.allowed}"
             yield finding_at("deepspeed.bad_value", where, place, message)
         elif wrong.allowed or is_comment or ".".join(path) in listed_in("removed"):
             # Removed keys have a rule of their own.
@@ -146,31 +146,31 @@ def _is_meant(path: Path) -> bool:
     is_near = alike(path[0].lower(), schema()["properties"], 0.83)
     # Sections whose keys, one level too high, are no script's own.
     sections = ("zero_optimization", "fp16", "bf16", "activation_checkpointing")
-    return bool(is_near) or _other_place(path) in sections
+    return bool(is_near) or _other_place(path[-1]) in sections
 
 
 def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
-    where = f"in {'.'.join(path[:-1])}" if path[:-1] else "at the top"
-    replaced, place = _REPLACED.get(".".join(path)), _other_place(path)
-    hint = f"it is a key of {place}" if place else did_you_mean(path[-1], known)
+    *above, name = path
+    replaced, place = _REPLACED.get(".".join(path)), _other_place(name)
+    hint = f"it is a key of {place}" if place else did_you_mean(name, known)
     if replaced:
         hint = f"{replaced} in its place"
-    return f"DeepSpeed knows no key {path[-1]!r} {where}" + (f"; {hint}" if hint else "")
+    where = f"in {'.'.join(above)}" if above else "at the top"
+    return f"DeepSpeed knows no key {name!r} {where}; {hint}".removesuffix("; ")
 
 
-def _other_place(path: Path) -> str:
+def _other_place(name: str) -> str:
     """The one section that has a key of this name; empty where none has, or several have."""
-    known = _walk((), schema()["properties"])
-    places = [
-        above for *above, name in known if name == path[-1] and above[:1] not in ([], [SCRIPT])
-    ]
-    return ".".join(places[0]) if len(places) == 1 else ""
+    sections = {key: entry for key, entry in _sections(schema()) if key not in ("", SCRIPT)}
+    places = [key for key, entry in sections.items() if name in entry["properties"]]
+    return places[0] if len(places) == 1 else ""
 
 
-def _walk(above: Path, known: Mapping[str, Any]) -> Iterator[Path]:
-    for name, entry in known.items():
-        yield (*above, name)
-        yield from _walk((*above, name), entry.get("properties", {}))
+def _sections(entry: Schema, above: str = "") -> Iterator[tuple[str, Schema]]:
+    if "properties" in entry:
+        yield above, entry
+        for name, inner in entry["properties"].items():
+            yield from _sections(inner, f"{above}.{name}".lstrip("."))
 
 
 _ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")

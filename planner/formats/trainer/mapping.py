@@ -9,6 +9,7 @@ from planner.formats.accelerate.rows import (
     OFFLOADED,
     RESHARDING,
     Section,
+    beside,
     devices_row,
     no_deepspeed,
     no_fsdp,
@@ -231,125 +232,109 @@ COMMON: Table = (
     ),
 )
 MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
-FSDP = Section(
-    title="fsdp_config",
-    distributed_type="FSDP",
-    table=(
-        *COMMON,
-        of_key(
-            "profile",
-            keys.SYNC_EACH_BATCH,
-            # transformers does not by itself
-            lambda c, s: (
-                (c.traits.states.reduces_every_micro_batch and s.num_micro_batches > 1) or None
-            ),
-            "gradients are reduced in every micro-batch, and not kept whole",
-            of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
-            off=UNCHANGED,
-            cannot=no_fsdp,
+
+
+def _section(title: str, kind: str, *rows: KeyMapping) -> Section:
+    return Section(title=title, distributed_type=kind, table=(*COMMON, *rows, MESH))
+
+
+FSDP = _section(
+    "fsdp_config",
+    "FSDP",
+    of_key(
+        "profile",
+        keys.SYNC_EACH_BATCH,
+        # transformers does not by itself
+        lambda c, s: (
+            (c.traits.states.reduces_every_micro_batch and s.num_micro_batches > 1) or None
         ),
-        of_key(
-            "_part",
-            keys.FSDP,
-            lambda *_: True,
-            "fsdp_config carries the plan",
-            follows=_sharding,
-        ),
-        of_key(
-            "_version",
-            keys.VERSION,
-            lambda *_: 2,
-            "FSDP2 shards parameter by parameter",
-            follows=lambda settings: whole(settings, keys.VERSION, 2),
-        ),
-        of_key(
-            "zero_stage",
-            keys.RESHARD,
-            lambda _, s: s.zero_stage == 3,
-            RESHARDING,
-            follows=_reshards,
-        ),
-        of_key(
-            "offload",
-            keys.OFFLOAD,
-            lambda _, s: s.offload != "none",
-            "offload {s.offload}",
-            follows=lambda found: (
-                OFFLOADED
-                if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
-                else None
-            ),
-        ),
-        _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
-        wrap_row(keys.WRAP),
-        _off(keys.DEEPSPEED),
-        MESH,
+        "gradients are reduced in every micro-batch, and not kept whole",
+        of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
+        off=UNCHANGED,
+        cannot=no_fsdp,
     ),
+    of_key("_part", keys.FSDP, lambda *_: True, "fsdp_config carries the plan", follows=_sharding),
+    of_key(
+        "_version",
+        keys.VERSION,
+        lambda *_: 2,
+        "FSDP2 shards parameter by parameter",
+        follows=lambda settings: whole(settings, keys.VERSION, 2),
+    ),
+    of_key(
+        "zero_stage", keys.RESHARD, lambda _, s: s.zero_stage == 3, RESHARDING, follows=_reshards
+    ),
+    of_key(
+        "offload",
+        keys.OFFLOAD,
+        lambda _, s: s.offload != "none",
+        "offload {s.offload}",
+        follows=lambda found: (
+            OFFLOADED
+            if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
+            else None
+        ),
+    ),
+    _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
+    wrap_row(keys.WRAP),
+    _off(keys.DEEPSPEED),
 )
-REPLICATED = Section(
-    title="no section",
-    distributed_type="MULTI_GPU",
-    table=(
-        *COMMON,
-        KeyMapping(
-            names=("zero_stage",),
-            keys=(),
-            of=derived("zero_stage", keys.FSDP, lambda _: 0),
-            cannot=several(
-                no_replicas,
-                unless(
-                    lambda _, s: s.tp > 1,
-                    "tp {s.tp}: the arguments shard over every rank, or over none",
-                ),
+REPLICATED = _section(
+    "no section",
+    "MULTI_GPU",
+    KeyMapping(
+        names=("zero_stage",),
+        keys=(),
+        of=derived("zero_stage", keys.FSDP, lambda _: 0),
+        cannot=several(
+            no_replicas,
+            unless(
+                lambda _, s: s.tp > 1,
+                "tp {s.tp}: the arguments shard over every rank, or over none",
             ),
         ),
-        _checkpoints(keys.CHECKPOINTING),
-        _off(keys.DEEPSPEED),
-        _off(keys.FSDP),
-        MESH,
     ),
+    _checkpoints(keys.CHECKPOINTING),
+    _off(keys.DEEPSPEED),
+    _off(keys.FSDP),
 )
-DEEPSPEED = Section(
-    title="deepspeed",
-    distributed_type="DEEPSPEED",
-    table=(
-        *COMMON,
-        _checkpoints(keys.CHECKPOINTING),
-        *(
-            of_key("", f"deepspeed.{name}", lambda *_: "auto", _FILLED)
-            for name in (
-                "train_micro_batch_size_per_gpu",
-                "gradient_accumulation_steps",
-                "train_batch_size",
-                "bf16.enabled",
-                "fp16.enabled",
-            )
-        ),
-        of_key("", "deepspeed.gradient_clipping", lambda *_: "auto", _FILLED, is_default=True),
-        stage_row(
-            keys.STAGE,
-            _of_stage,
-            several(
-                no_deepspeed,
-                unless(
-                    lambda _, s: "nvme" in s.offload,
-                    "offload {s.offload}: the path is not the plan's to know",
-                ),
-            ),
-        ),
-        devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, lambda _: 3),
-        KeyMapping(
-            names=("tp",),
-            keys=(),
-            of=stated(
-                "tp",
-                "deepspeed.tensor_parallel.autotp_size",
-                lambda size: n if (n := as_whole(size) or 0) > 1 else None,
-            ),
-        ),
-        _off(keys.FSDP),
-        MESH,
+DEEPSPEED = _section(
+    "deepspeed",
+    "DEEPSPEED",
+    _checkpoints(keys.CHECKPOINTING),
+    *(
+        of_key("", f"deepspeed.{name}", lambda *_: "auto", _FILLED)
+        for name in (
+            "train_micro_batch_size_per_gpu",
+            "gradient_accumulation_steps",
+            "train_batch_size",
+            "bf16.enabled",
+            "fp16.enabled",
+        )
     ),
+    beside("deepspeed.gradient_clipping", lambda *_: "auto", _FILLED),
+    stage_row(
+        keys.STAGE,
+        _of_stage,
+        several(
+            no_deepspeed,
+            unless(
+                lambda _, s: "nvme" in s.offload,
+                "offload {s.offload}: the path is not the plan's to know",
+            ),
+        ),
+    ),
+    devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, lambda _: 3),
+    KeyMapping(
+        names=("tp",),
+        keys=(),
+        of=stated(
+            "tp",
+            "deepspeed.tensor_parallel.autotp_size",
+            lambda size: n if (n := as_whole(size) or 0) > 1 else None,
+        ),
+    ),
+    _off(keys.FSDP),
 )
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 
