@@ -1,6 +1,6 @@
 """Documents as values with places, whatever they are written in: YAML, JSON, JSON with comments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -167,13 +167,15 @@ def parsed_object(where: str, text: str) -> Tree:
     return found
 
 
-def keys_at_top(where: str, text: str) -> set[str]:
-    """The keys of an object of JSON; none where the text is no object."""
+def keys_at_top(
+    where: str, text: str, read: Callable[[str, str], Tree] = parsed_json
+) -> set[str]:
+    """The keys of a mapping that a text holds; none where it holds none."""
     try:
-        root = parse_json(where, text)
+        value = read(where, text).value
     except InputError:
         return set()
-    return {key.text for key, _ in root.pairs}
+    return set(value) if isinstance(value, dict) else set()
 
 
 def load_yaml(path: str | FilePath) -> dict[str, Any]:

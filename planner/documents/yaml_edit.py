@@ -11,7 +11,7 @@ from planner.documents.tree import Tree, parsed_yaml
 from planner.errors import InputError
 
 
-def edited(where: str, text: str, changes: Mapping[Path, Any]) -> str:
+def edited(where: str, text: str, changes: Mapping[tuple[str, ...], Any]) -> str:
     """The text with changes (:meth:`Editor.changed`); raises InputError.
 
     Null is replaced by a mapping on the way to a key, other values are not.

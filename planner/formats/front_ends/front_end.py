@@ -1,7 +1,7 @@
 """A front end as a format: read, checked and repaired as TrainingArguments are, not written."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.json_edit import edited as edited_json
-from planner.documents.nodes import Path
 from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.documents.yaml_edit import edited as edited_yaml
 from planner.errors import ExpressError, InputError
@@ -42,13 +41,15 @@ from planner.spec.training import (
 _QUANTISED = re.compile(r"(?i)\b(gptq|awq|aqlm|int4|int8|[48]bit|bnb|mxfp4|hqq|eetq)\b|-fp8")
 
 
-def is_one_of(value: object, wanted: list[Any]) -> bool:
-    """Return True if a value is one of those of a table, flags by any word for them."""
+def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
+    """Return True if a value, or one of a list, is of a table; flags by any word for them."""
+    if isinstance(value, list):
+        return any(is_one_of(each, wanted) for each in value)
     flags = [each for each in wanted if isinstance(each, bool)]
     return value in wanted or (as_flag(value) in flags and as_flag(value) is not None)
 
 
-def _any_of(settings: Settings, table: Mapping[str, list[Any]]) -> bool:
+def _any_of(settings: Settings, table: Mapping[str, Sequence[Any]]) -> bool:
     return any(is_one_of(given(settings, key), values) for key, values in table.items())
 
 
@@ -112,8 +113,7 @@ def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
     for value in (given(settings, key) for key in table["keys"]):
         names = value.split(",") if isinstance(value, str) else value
         names = names if isinstance(names, list) else []
-        is_all = value is not None and is_one_of(value, table["all"])
-        if is_all or any(is_one_of(each, table["all"]) for each in names):
+        if is_one_of([value, *names], table["all"]):
             return TARGETS
         short = [str(name).strip().rpartition(".")[2].removesuffix(SUFFIX) for name in names]
         known = [name for name in short if name in TARGETS]
@@ -204,8 +204,6 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     longest = _longest(tool, settings)
     if longest is not None and _any_of(settings, tool.packing):
         found["seq_len"], longest = longest, None
-    plugins = given(settings, "plugins")
-    has_plugin = isinstance(plugins, list) and any(each in tool.liger_plugins for each in plugins)
     is_bare = section is REPLICATED and not content.is_command and not made.launched
     return ParsedConfig(
         format=tool.name,
@@ -217,7 +215,7 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
         unpriced=why,
         named=tuple(made.named),
         training=training,
-        traits=LIGER if has_plugin or _any_of(settings, tool.liger) else (),
+        traits=LIGER if _any_of(settings, tool.liger) else (),
         longest=longest,
         batching=_batching(tool, settings),
         supposes=said,
@@ -299,7 +297,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
     section = section_of(before.settings)
     lines = lines_of(section.table, context, strategy)
     own = {full: name for name, full in (*tool.arguments.items(), *tool.inverse.items())}
-    found: dict[Path, object] = {}
+    found: dict[tuple[str, ...], Any] = {}
     # What a repair may change; what shards is left as it is.
     carried = {keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD}
     for key, value in changes(section.table, before.settings, lines).items():
@@ -308,11 +306,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
         is_inverse = key in tool.inverse.values() and value is not REMOVED
         if key in carried:
             found[tuple(name.split("."))] = (not value) if is_inverse else value
-    if is_json(source):
-        keyed = {tuple(map(str, path)): value for path, value in found.items()}
-        text = edited_json(source.path, source.text, keyed)
-    else:
-        text = edited_yaml(source.path, source.text, found)
+    edited = edited_json if is_json(source) else edited_yaml
+    text = edited(source.path, source.text, found)
     after = read(SourceText(path=source.path, text=text), tool)
     refuse(source.path, [*_unsaid(after, strategy)])
     return text

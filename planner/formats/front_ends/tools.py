@@ -1,6 +1,6 @@
 """The programs whose files say TrainingArguments in words of their own: a table each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,16 +20,16 @@ class FrontEnd:
     program: str
     title: str
     versions: str
-    tells: tuple[tuple[str, ...], ...]
+    tells: Sequence[Sequence[str]]
     """A file is the program's where it has all keys of one of these."""
-    commands: tuple[tuple[str, ...], ...]
+    commands: Sequence[Sequence[str]]
     """Words that stand together in a command that starts training; its options follow."""
-    model: tuple[str, ...]
+    model: Sequence[str]
     length: Mapping[str, Any]
     """The key of the tokens that a sequence has at most, and its default; 0: the model's."""
     packing: Mapping[str, list[Any]]
     """Values of keys after which every sequence has as many tokens as it may."""
-    batching: tuple[Mapping[str, Any], ...]
+    batching: Sequence[Mapping[str, Any]]
     """Values of keys by how a batch then puts documents together, the first that holds (with the
     flag ``beside`` it); empty: as no kind of --documents does. Else they are padded."""
     training: Mapping[str, Any]
@@ -37,12 +37,12 @@ class FrontEnd:
     """Cases in which trained weights are in 16 bits: always (``usual``) but for these values of
     keys, or for these alone."""
     liger: Mapping[str, list[Any]]  # Values of keys after which the logits are never whole
-    unpriced: tuple[Mapping[str, Any], ...]
+    unpriced: Sequence[Mapping[str, Any]]
     keys: str  # all that are the program's own
     frozen_in_16_bits_only: bool = False
     """Weights beside adapters are held as others would be; plans price them in 16 bits alone."""
-    but_not: tuple[str, ...] = ()  # Keys of others that look alike
-    lengths: tuple[str, ...] = ()  # Other names of the key of the length
+    but_not: Sequence[str] = ()  # Keys of others that look alike
+    lengths: Sequence[str] = ()  # Other names of the key of the length
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Name of a key in TrainingArguments; empty: it is none of them there."""
     inverse: Mapping[str, str] = field(default_factory=dict)
@@ -60,8 +60,6 @@ class FrontEnd:
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Settings that a name stands for in place of a file, by key and name."""
     accelerate: str = ""  # the key that names a file of Accelerate's
-    liger_plugins: tuple[str, ...] = ()
-    """Members of ``plugins`` after which the logits are never whole."""
     optimizers: str = ""  # Words of ``optim`` that TrainingArguments do not have
 
 
@@ -77,9 +75,6 @@ def tool_names() -> tuple[str, ...]:
 def load_tool(name: str) -> FrontEnd:
     """The table of a program."""
     table: dict[str, Any] = load_own(__package__, f"{name}{SUFFIX}")
-    lists = ("model", "but_not", "lengths", "unpriced", "liger_plugins", "batching")
-    table |= {key: tuple(table[key]) for key in lists if key in table}
-    table |= {key: tuple(map(tuple, table[key])) for key in ("tells", "commands")}
     return FrontEnd(name=name, **table)
 
 

@@ -8,7 +8,7 @@ from planner.cost.context import Context
 from planner.documents.json_edit import edited, written
 from planner.documents.json_nodes import parse_json
 from planner.documents.schema import Path, wrongs
-from planner.documents.tree import Tree, keys_at_top, parsed_object, parsed_yaml
+from planner.documents.tree import Tree, keys_at_top, parsed_json, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
@@ -35,20 +35,7 @@ from planner.formats.settings import (
     repeated_keys,
     word,
 )
-from planner.formats.trainer import keys
-from planner.formats.trainer.mapping import (
-    DEEPSPEED,
-    GROUPED,
-    MESH,
-    REPLICATED,
-    SECTIONS,
-    SUPPORT,
-    engine,
-    mesh_variables,
-    part,
-    problems,
-    section_of,
-)
+from planner.formats.trainer import keys, mapping
 from planner.formats.trainer.rules import RULES
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
@@ -92,14 +79,12 @@ def as_number(value: object) -> object:
 
 def recognise(source: SourceText) -> bool:
     """JSON or YAML with a batch size per device, or JSON with several of the arguments."""
-    names = keys_at_top(source.path, source.text) if is_json(source) else set()
-    is_likely = "output_dir" in names and len(names & {*keys.known()}) > 1
-    if not is_json(source) and _TELLING.search(source.text):
-        try:
-            names = {*map(str, places_in(source)[0].value)}
-        except InputError:
-            return False
-    return (keys.BATCH in names or is_likely) and tool_of(names) is None
+    if not (is_json(source) or _TELLING.search(source.text)):
+        return False
+    names = keys_at_top(source.path, source.text, parsed_json if is_json(source) else parsed_yaml)
+    has_several = is_json(source) and len(names & {*keys.known()}) > 1
+    is_likely = keys.BATCH in names or ("output_dir" in names and has_several)
+    return is_likely and tool_of(names) is None
 
 
 def read(source: SourceText) -> ParsedConfig:
@@ -119,12 +104,12 @@ def read(source: SourceText) -> ParsedConfig:
         message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
         findings.append(finding_at("trainer.bad_value", source.path, place, message))
     findings += _wrong(source.path, places)
-    found = decided_in(section_of(settings).table, settings)
-    is_bare = section_of(settings) is REPLICATED
+    found = decided_in(mapping.section_of(settings).table, settings)
+    is_bare = mapping.section_of(settings) is mapping.REPLICATED
     is_shared = not {path[0] for path in places} <= keys.known().keys()
     is_shared &= "recompute_layers_per_stage" not in found
     # Documents of about one length together; else the script's collator decides.
-    is_grouped = given(settings, keys.SAMPLING) == GROUPED
+    is_grouped = given(settings, keys.SAMPLING) == mapping.GROUPED
     models = ("model_name_or_path", "model_name", "model_id", "model")
     # Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
     peft: dict[str, tuple[object, ...]] = {
@@ -164,7 +149,7 @@ def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     if not sizes:
         return reading
     mesh = {keys.MESH: Located(value={}, key=keys.MESH), **sizes}
-    return replace(reading, decisions={**reading.decisions, **decided_in((MESH,), mesh)})
+    return replace(reading, decisions={**reading.decisions, **decided_in((mapping.MESH,), mesh)})
 
 
 def _in_full(path: Path) -> Path:
@@ -216,9 +201,9 @@ def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    section = section_for(context, strategy, SECTIONS)
+    section = section_for(context, strategy, mapping.SECTIONS)
     lines = lines_of(section.table, context, strategy)
-    environment = mesh_variables(context, strategy)
+    environment = mapping.mesh_variables(context, strategy)
     documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
     no_key, prefix = "TrainingArguments have no key for it", "training script: "
@@ -254,11 +239,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     where the file leaves ZeRO to another one.
     """
     reading = read(source)
-    settings, own = reading.settings, section_of(reading.settings)
-    section = section_for(context, strategy, SECTIONS, own)
-    environment = mesh_variables(context, strategy)
+    settings, own = reading.settings, mapping.section_of(reading.settings)
+    section = section_for(context, strategy, mapping.SECTIONS, own)
+    environment = mapping.mesh_variables(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
-    has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
+    has_file = section is mapping.DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
     reasons = which(
         {
             f"tp, cp, dp_replicate: no key carries them; set {mesh}": environment,
@@ -267,7 +252,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     )
     refuse(reading.path, [*reasons])
     lines = lines_of(section.table, context, strategy)
-    table = section.table if section is own else (*section.table, others(SECTIONS, lines))
+    table = section.table if section is own else (*section.table, others(mapping.SECTIONS, lines))
     found = changes(table, settings, lines)
     if "optimizer" not in reading.decisions and word(settings, keys.OPTIM) in keys.optimizers():
         found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
@@ -284,11 +269,11 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    part=part,
-    engine=engine,
+    part=mapping.part,
+    engine=mapping.engine,
     launched=launched,
-    problems=problems,
-    support=SUPPORT,
+    problems=mapping.problems,
+    support=mapping.SUPPORT,
     trains=MODES,
     takes_adapters=True,
 )
