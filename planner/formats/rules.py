@@ -60,6 +60,11 @@ class ConfigView:
         return self.settings[key].key if key in self.settings else key
 
 
+def _as_clause(sentence: str) -> str:
+    """A sentence as what follows a key: without a capital and a full stop."""
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
+
+
 View = TypeVar("View", bound=ConfigView)
 Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
 
@@ -70,8 +75,9 @@ class Rules(list[FormatRule], Generic[View]):
     ``view`` makes what the functions ask; None: the rules say nothing of this file.
 
     A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
-    the keys that break it; or violations. ``says`` may name the ``file`` and what is ``given``.
-    Of a file in which the flag ``on`` is not on, nothing is asked.
+    the keys that break it; or violations. What is wrong with keys is ``says``, else the function's
+    docstring; it may name the ``file`` and what is ``given``. Of a file in which the flag ``on`` is
+    not on, nothing is asked.
     """
 
     def __init__(self, view: Callable[..., View | None]) -> None:
@@ -90,23 +96,27 @@ class Rules(list[FormatRule], Generic[View]):
     ) -> Callable[[Check[View]], Check[View]]:
         """Add a rule under the function's name."""
 
-        def pairs(file: View, found: Violations | Refused | Iterable[str] | bool) -> Violations:
+        def pairs(
+            file: View, found: Violations | Refused | Iterable[str] | bool, words: str
+        ) -> Violations:
             if isinstance(found, Mapping):
                 yield from ((key, text) for text, is_so in found.items() if is_so)
                 return
             for each in [key] * found if isinstance(found, bool) else found:
                 if isinstance(each, str):
-                    yield each, says.format(file=file, given=file[each])
+                    yield each, words.format(file=file, given=file[each])
                 else:
                     yield each
 
         def add(rule: Check[View]) -> Check[View]:
+            words = says or _as_clause(rule.__doc__ or "")
+
             @wraps(rule)
             def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
                 file = self._view(settings=settings, world=world)
                 if file is None or (on and file[on] is not True):
                     return []
-                found = list(pairs(file, rule(file)))
+                found = list(pairs(file, rule(file), words))
                 # What was asked for is known only once the rule has run.
                 known = () if file.unresolved else found
                 return [Violation(key=file.spelled(at), message=text) for at, text in known]

@@ -146,6 +146,8 @@ def _shown(words: Sequence[str]) -> str:
 
 TP = "--tensor-model-parallel-size"
 PP = "--pipeline-model-parallel-size"
+CP = "--context-parallel-size"
+EP = "--expert-model-parallel-size"
 LAYOUT = "--pipeline-model-parallel-layout"
 CHUNK = "--num-layers-per-virtual-pipeline-stage"
 CHUNKS = "--num-virtual-stages-per-pipeline-rank"

@@ -7,8 +7,11 @@ from planner.formats.megatron.options import (
     BATCH,
     CHUNK,
     CHUNKS,
+    CP,
     EMBEDDING,
+    EP,
     FIRST,
+    INNER,
     LAST,
     LAYOUT,
     LOSS,
@@ -16,97 +19,70 @@ from planner.formats.megatron.options import (
     PP,
     TP,
     accounted,
-    names,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations, first_of
 
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
-HIERARCHY = "--hierarchical-context-parallel-sizes"
 _STATE = "megatron/core/parallel_state.py"
+_BLOCK = "megatron/core/transformer/transformer_block.py, when the model is built"
+_LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
+_ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
 rule = Rules(MegatronView)
 
 
-@rule(ARGUMENTS)
-def degrees_divide_processes(file: MegatronView) -> Violations:
-    """All degrees together, tp x pp x cp, divide the number of processes."""
-    inner = file.tp * file.pp * file.cp
-    if file.num_gpus % inner:
-        _, option = max(
-            (file.tp, TP),
-            (file.pp, PP),
-            (file.cp, "--context-parallel-size"),
-            key=lambda each: each[0],
-        )
-        yield option, f"tp x pp x cp = {inner} must divide the processes; given {file.num_gpus}"
-
-
 @rule(
-    _STATE,
-    key="--expert-model-parallel-size",
-    says=(
-        "expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp} must divide the "
-        "processes; given {file.num_gpus}"
-    ),
+    ARGUMENTS,
+    says="tp x pp x cp = {file.model_ranks} must divide the processes; given {file.num_gpus}",
 )
-def expert_degrees_divide_processes(file: MegatronView) -> bool:
+def degrees_divide_processes(file: MegatronView) -> list[str]:
+    """Name the largest degree where all together do not divide the processes."""
+    degrees = {TP: file.tp, PP: file.pp, CP: file.cp}
+    return [max(degrees, key=degrees.__getitem__)] if file.num_gpus % file.model_ranks else []
+
+
+@rule(_STATE, key=EP)
+def expert_degrees_divide_processes(file: MegatronView) -> Refused:
     """Expert tensor parallelism x ep x pp divides the number of processes."""
-    inner = file.etp * file.ep * file.pp
-    return bool(file.num_experts and file.num_gpus % inner)
+    degrees = f"expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp}"
+    is_uneven = file.num_experts and file.num_gpus % file.expert_ranks
+    return {f"{degrees} must divide the processes; given {file.num_gpus}": is_uneven}
 
 
-@rule(CONFIG, key=TP, says="must divide the {file.num_heads} attention heads; given {file.tp}")
+@rule(CONFIG, key=TP)
 def tp_divides_heads(file: MegatronView) -> bool:
-    """Attention heads are split whole."""
+    """Must divide the {file.num_heads} attention heads; given {file.tp}."""
     return file.num_heads % file.tp > 0
 
 
-@rule(
-    CONFIG,
-    key=TP,
-    says="must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}",
-)
+@rule(CONFIG, key=TP)
 def tp_fits_kv_heads(file: MegatronView) -> bool:
-    """Key and value heads are split whole or repeated equally often."""
+    """Must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}."""
     heads = file.num_kv_heads
     return bool(heads and heads % file.tp and file.tp % heads)
 
 
-@rule.unenforced(
-    "megatron/core/tensor_parallel/layers.py, when the model is built",
-    key=TP,
-    says="must divide the MLP's width {file.ffn_size}; given {file.tp}",
-)
+@rule.unenforced("megatron/core/tensor_parallel/layers.py, when the model is built", key=TP)
 def tp_divides_ffn(file: MegatronView) -> bool:
-    """The MLP's width is split evenly."""
+    """Must divide the MLP's width {file.ffn_size}; given {file.tp}."""
     return file.ffn_size % file.tp > 0
 
 
-@rule(
-    ARGUMENTS,
-    key="--num-attention-heads",
-    says=(
-        "must divide --hidden-size {file.hidden_size} or come with --kv-channels; "
-        "given {file.num_heads}"
-    ),
-)
-def heads_divide_width(file: MegatronView) -> bool:
+@rule(ARGUMENTS, key="--num-attention-heads")
+def heads_divide_width(file: MegatronView) -> Refused:
     """The width is split over the heads unless a head size of its own is given."""
+    heads, width = file.num_heads, file.hidden_size
     is_split = file.has("--num-attention-heads") and not file.has("--kv-channels")
-    return is_split and file.num_heads > 0 and file.hidden_size % file.num_heads > 0
-
-
-def _counted_layers(file: MegatronView) -> int:
-    """Layers that are shared out to the stages; 0: the file leaves their number open."""
-    return file.num_layers and file.num_layers + sum(accounted(file.settings))
+    needed = f"must divide --hidden-size {width} or come with --kv-channels; given {heads}"
+    return {needed: is_split and heads > 0 and width % heads}
 
 
 @rule(ARGUMENTS, key=PP)
 def pp_divides_layers(file: MegatronView) -> Refused:
     """Stages are equal unless a layout or the ends are given."""
-    layers, is_free = _counted_layers(file), file.having(LAYOUT, CHUNKS, FIRST, LAST)
+    layers, is_free = file.counted_layers, file.having(LAYOUT, CHUNKS, FIRST, LAST)
     counted = f"must divide {layers} layers, embedding and loss counted where asked"
     needed = f"{counted}; given {file.pp}, uneven stages need {LAYOUT}"
     return {needed: layers % file.pp and not is_free}
@@ -115,17 +91,15 @@ def pp_divides_layers(file: MegatronView) -> Refused:
 @rule(ARGUMENTS, key=CHUNK)
 def chunk_divides_stage(file: MegatronView) -> Refused:
     """Chunks of the size given fill every stage."""
-    size, (layers, rest) = file.number(CHUNK), divmod(_counted_layers(file), file.pp)
+    size, (layers, rest) = file.number(CHUNK), divmod(file.counted_layers, file.pp)
     is_wrong = size is not None and layers and not rest and (size < 1 or layers % size)
     return {f"must divide the {layers} layers of a stage; given {size}": is_wrong}
 
 
-@rule.unenforced(
-    "megatron/core/transformer/transformer_block.py, when the model is built", key=CHUNKS
-)
+@rule.unenforced(_BLOCK, key=CHUNKS)
 def chunks_divide_stage(file: MegatronView) -> Refused:
     """Each stage splits into the number of chunks given."""
-    count, layers = file.number(CHUNKS), _counted_layers(file)
+    count, layers = file.number(CHUNKS), file.counted_layers
     is_uneven = count and not file.having(FIRST, LAST) and layers % (file.pp * count)
     return {f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}": is_uneven}
 
@@ -138,14 +112,13 @@ def one_way_to_interleave(file: MegatronView) -> Violations:
         yield found[-1], f"at most one of {CHUNK}, {CHUNKS}, {LAYOUT}; given {', '.join(found)}"
 
 
-@rule("megatron/core/transformer/pipeline_parallel_layer_layout.py", key=LAYOUT)
+@rule(_LAYOUT, key=LAYOUT)
 def layout_fits(file: MegatronView) -> Refused:
     """A layout names every layer once, in order, in a multiple of pp parts."""
-    layout = file.word(LAYOUT)
-    if not layout:
+    if not file.word(LAYOUT):
         return {}
     try:
-        stages = parse_layout(layout)
+        stages = parse_layout(file.word(LAYOUT))
     except ValueError as error:
         return {str(error): True}
     parts = f"must have a multiple of pp {file.pp} parts; given {len(stages)}"
@@ -153,7 +126,7 @@ def layout_fits(file: MegatronView) -> Refused:
     return {parts: len(stages) % file.pp, problem or "": problem}
 
 
-@rule("megatron/core/transformer/pipeline_parallel_layer_layout.py", key=LAYOUT)
+@rule(_LAYOUT, key=LAYOUT)
 def layout_holds_mtp(file: MegatronView) -> Refused:
     """A layout names the layers of multi-token prediction, in one part behind all others."""
     try:
@@ -163,15 +136,12 @@ def layout_holds_mtp(file: MegatronView) -> Refused:
     if not file.word(LAYOUT) or (MTP in file.settings and not file.has(MTP)):
         return {}
     number, flat = file.number(MTP) or 0, "".join(parts)
+    of_parts = [part.count("m") for part in parts]
     wrong = {
-        f"holds {flat.count('m')} layers m; {MTP} is {number}": flat.count("m") != number,
+        f"holds {sum(of_parts)} layers m; {MTP} is {number}": sum(of_parts) != number,
         "has layers t behind m; all layers m stand behind them": "t" in flat.partition("m")[2],
-        "has layers m in several parts; all stand in one": (
-            number not in (0, max(part.count("m") for part in parts))
-        ),
-        "has layers m before a stage's last part; allowed is the last": (
-            any("m" in part for part in parts[: -file.pp])
-        ),
+        "has layers m in several parts; all stand in one": number not in (0, max(of_parts)),
+        "has layers m before a stage's last part; allowed is the last": any(of_parts[: -file.pp]),
     }
     return first_of(wrong)
 
@@ -228,7 +198,7 @@ def chunks_need_stages(file: MegatronView) -> Refused:
 def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     """Interleaved stages take micro-batches in groups of at least pp."""
     count, rest = divmod(file.global_batch, file.micro_batch * file.dp or 1)
-    if file.vpp == 1 or not file.micro_batch * file.global_batch * file.dp or rest:
+    if file.vpp == 1 or not count * file.micro_batch * file.dp or rest:
         return {}
     group = file.number("--microbatch-group-size-per-virtual-pipeline-stage") or file.pp
     is_group, left = file.pp <= group <= count, count % group
@@ -249,9 +219,7 @@ def batch_divides(file: MegatronView) -> Refused:
 
 
 @rule(
-    ARGUMENTS,
-    key="--context-parallel-size",
-    says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}",
+    ARGUMENTS, key=CP, says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}"
 )
 def cp_divides_sequence(file: MegatronView) -> bool:
     """Each rank takes two pieces of the sequence."""
@@ -271,34 +239,30 @@ def positions_cover_sequence(file: MegatronView) -> Refused:
 @rule(ARGUMENTS)
 def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
     """Two-level context parallelism needs its sizes, and they make up cp."""
-    sizes = names(file.settings, HIERARCHY)
+    option = "--hierarchical-context-parallel-sizes"
+    sizes = file.words(option)
     if sizes and prod(map(int, sizes)) != file.cp:
-        yield HIERARCHY, f"must multiply to cp {file.cp}; given {' x '.join(sizes)}"
+        yield option, f"must multiply to cp {file.cp}; given {' x '.join(sizes)}"
     elif not sizes and "a2a+p2p" in file.words(CP_TYPE):
-        yield CP_TYPE, f"a2a+p2p needs {HIERARCHY}"
+        yield CP_TYPE, f"a2a+p2p needs {option}"
 
 
-@rule.unenforced(
-    "Transformer Engine's attention with context parallelism, in the first layer",
-    key=CP_TYPE,
-)
+@rule.unenforced(_ATTENTION, key=CP_TYPE)
 def heads_divide_exchange(file: MegatronView) -> Refused:
     """Context parallelism that exchanges heads splits the heads of a rank."""
-    if "a2a" not in file.words(CP_TYPE):
-        return {}
-    heads = {"heads": file.num_heads, "query groups": file.num_kv_heads}
+    heads, exchanges = (
+        {"heads": file.num_heads, "query groups": file.num_kv_heads},
+        file.words(CP_TYPE),
+    )
     return {
         f"a2a: cp {file.cp} must divide the {count // file.tp} {what} of a rank": (
-            count % file.tp == 0 and (count // file.tp) % file.cp
+            "a2a" in exchanges and count % file.tp == 0 and (count // file.tp) % file.cp
         )
         for what, count in heads.items()
     }
 
 
-@rule.unenforced(
-    "Transformer Engine's attention with context parallelism, in the first layer",
-    key=CP_TYPE,
-)
+@rule.unenforced(_ATTENTION, key=CP_TYPE)
 def exchange_is_known(file: MegatronView) -> Refused:
     """Keys and values pass between context-parallel ranks in a way that attention has."""
     is_used = file.cp > 1 and not file.has("--experimental-attention-variant")
@@ -316,7 +280,7 @@ def exchange_fits_layers(file: MegatronView) -> Refused:
     return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
 
 
-@rule(ARGUMENTS, key="--expert-model-parallel-size")
+@rule(ARGUMENTS, key=EP)
 def ep_divides_experts(file: MegatronView) -> Refused:
     """Experts are shared out evenly."""
     ep, experts = file.ep, file.num_experts
@@ -329,16 +293,13 @@ def ep_divides_experts(file: MegatronView) -> Refused:
     }
 
 
-@rule(
-    _STATE,
-    key="--use-tp-pp-dp-mapping",
-    says=(
-        "needs equal data parallelism of experts and the rest; given {file.expert_dp} and {file.dp}"
-    ),
-)
-def inner_stages_keep_dp(file: MegatronView) -> bool:
+@rule(_STATE, key=INNER)
+def inner_stages_keep_dp(file: MegatronView) -> Refused:
     """Experts have the same data parallelism as the rest if stages lie inside data parallelism."""
-    return file.flag("--use-tp-pp-dp-mapping") and file.pp > 1 and file.dp != file.expert_dp
+    sizes = file.expert_dp, file.dp
+    is_other = file.flag(INNER) and file.pp > 1 and len({*sizes}) > 1
+    needed = "needs equal data parallelism of experts and the rest"
+    return {f"{needed}; given {sizes[0]} and {sizes[1]}": is_other}
 
 
 @rule(_STATE, key="--num-distributed-optimizer-instances")

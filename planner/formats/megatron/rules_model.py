@@ -1,6 +1,6 @@
 """Rules about what builds the model: required options, mixtures, attention, MTP."""
 
-from planner.formats.megatron.options import MTP, SP, TP, is_own_script
+from planner.formats.megatron.options import MTP, is_own_script
 from planner.formats.megatron.runtime import CAPACITY, PADS
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
@@ -27,15 +27,17 @@ REQUIRED = {
 }
 # Ways of balancing that go with dropped tokens.
 _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
-SCORE = "--moe-router-score-function"
-BALANCING = "--moe-router-load-balancing-type"
+_SCORE = "--moe-router-score-function"
+_BALANCING = "--moe-router-load-balancing-type"
+_UNIT = "--recompute-num-layers"
 
 rule = Rules(MegatronView)
 
 
-@rule(ARGUMENTS, says="is missing; Megatron has no default for it")
+@rule(ARGUMENTS)
 def required_options(file: MegatronView) -> list[str]:
-    """A model that is described is described in full; other scripts may have defaults."""
+    """Is missing; Megatron has no default for it."""
+    # A model that is described is described in full; other scripts may have defaults.
     if not file.having(*list(REQUIRED)[:3]) or not is_own_script(file.word("script")):
         return []
     return [each for each, others in REQUIRED.items() if not file.settings.keys() & {each, *others}]
@@ -48,65 +50,49 @@ def removed_options(file: MegatronView) -> Violations:
         yield option, f"is no longer taken; allowed is {REMOVED[option]}"
 
 
-@rule(
-    ARGUMENTS,
-    key="--train-samples",
-    says="cannot stand beside --train-iters; allowed is one of them",
-)
+@rule(ARGUMENTS, key="--train-samples")
 def train_length_given_once(file: MegatronView) -> bool:
-    """Training lasts for iterations or for samples."""
+    """Cannot stand beside --train-iters; allowed is one of them."""
     return file.has("--train-iters") and file.has("--train-samples")
 
 
 @rule.unenforced(
-    f"{ARGUMENTS} switches it off with a warning",
-    key=SP,
-    says=f"is switched off silently: {TP} is 1",
-    severity="warning",
+    f"{ARGUMENTS} switches it off with a warning", key="--sequence-parallel", severity="warning"
 )
 def sequence_parallel_needs_tp(file: MegatronView) -> bool:
-    """Sequence parallelism has nothing to split with one tensor-parallel rank."""
-    return file.flag(SP) and file.tp == 1
+    """Is switched off silently: --tensor-model-parallel-size is 1."""
+    return file.flag("--sequence-parallel") and file.tp == 1
 
 
 @rule.unenforced(
     "megatron/core/transformer/moe/moe_layer.py, in the first layer",
-    key=TP,
-    says=f"{{file.tp}} with experts needs {SP} in training",
+    key="--tensor-model-parallel-size",
 )
 def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
-    """A mixture refuses to train with tensor parallelism alone."""
-    return bool(file.num_experts and file.tp > 1 and not file.flag(SP))
+    """{file.tp} with experts needs --sequence-parallel in training."""
+    return bool(file.num_experts and file.tp > 1 and not file.flag("--sequence-parallel"))
 
 
-@rule(
-    ARGUMENTS,
-    key="--tp-comm-overlap",
-    says=f"needs {SP} and tensor parallelism; given tp {{file.tp}}",
-)
+@rule(ARGUMENTS, key="--tp-comm-overlap", on="--tp-comm-overlap")
 def tp_overlap_needs_sequence_parallel(file: MegatronView) -> bool:
-    """Only gathers and scatters of sequence parallelism can be overlapped."""
-    return file.flag("--tp-comm-overlap") and (not file.flag(SP) or file.tp == 1)
+    """Needs --sequence-parallel and tensor parallelism; given tp {file.tp}."""
+    return not file.flag("--sequence-parallel") or file.tp == 1
 
 
-@rule(
-    CONFIG,
-    key="--num-experts",
-    says=(
-        "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear; "
-        "given {file.etp}"
-    ),
-)
-def expert_bias_needs_whole_experts(file: MegatronView) -> bool:
+@rule(CONFIG, key="--num-experts")
+def expert_bias_needs_whole_experts(file: MegatronView) -> Refused:
     """Experts with biases are not split."""
-    return file.has("--num-experts") and not file.flag("--disable-bias-linear") and file.etp > 1
+    has_biases = file.has("--num-experts") and not file.flag("--disable-bias-linear")
+    allowed = "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear"
+    return {f"{allowed}; given {file.etp}": has_biases and file.etp > 1}
 
 
-@rule(CONFIG, key="--moe-router-topk", says="1 needs --moe-router-pre-softmax")
+@rule(CONFIG, key="--moe-router-topk")
 def single_expert_needs_pre_softmax(file: MegatronView) -> bool:
-    """The softmax over one chosen expert has no gradient."""
-    is_softmax = file.word(SCORE, "softmax") == "softmax"
-    is_free = file.flag("--moe-router-pre-softmax") or "sinkhorn" in file.words(BALANCING)
+    """1 needs --moe-router-pre-softmax."""
+    # The softmax over one chosen expert has no gradient.
+    is_softmax = file.word(_SCORE, "softmax") == "softmax"
+    is_free = file.flag("--moe-router-pre-softmax") or "sinkhorn" in file.words(_BALANCING)
     return file.number("--moe-router-topk") == 1 and is_softmax and not is_free
 
 
@@ -117,45 +103,35 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
     has_factor = factor is not None and factor >= 0
     if file.flag(PADS) and not has_factor:
         yield PADS, f"needs {CAPACITY}"
-    others = [each for each in file.words(BALANCING) if each not in _LOSSES]
+    others = [each for each in file.words(_BALANCING) if each not in _LOSSES]
     if has_factor and others:
-        yield CAPACITY, f"needs {BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
+        yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
 
 
-@rule(CONFIG, key="--moe-router-enable-expert-bias")
+@rule(CONFIG, key="--moe-router-enable-expert-bias", on="--moe-router-enable-expert-bias")
 def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
     """Offsets that balance the experts go with sigmoid scores."""
-    score = file.word(SCORE, "softmax")
-    is_other = file.flag("--moe-router-enable-expert-bias") and score not in (
-        "sigmoid",
-        "sqrtsoftplus",
-    )
-    return {f"needs {SCORE} sigmoid or sqrtsoftplus; given {score}": is_other}
+    score, allowed = file.word(_SCORE, "softmax"), ("sigmoid", "sqrtsoftplus")
+    return {f"needs {_SCORE} {' or '.join(allowed)}; given {score}": score not in allowed}
 
 
-@rule(
-    CONFIG,
-    key="--moe-shared-expert-overlap",
-    says="needs --moe-token-dispatcher-type alltoall or flex; given allgather",
-)
+@rule(CONFIG, key="--moe-shared-expert-overlap", on="--moe-shared-expert-overlap")
 def shared_expert_overlap_needs_exchange(file: MegatronView) -> bool:
-    """The shared expert hides an all-to-all."""
+    """Needs --moe-token-dispatcher-type alltoall or flex; given allgather."""
     has_shared = file.has("--moe-shared-expert-intermediate-size")
-    overlaps = file.flag("--moe-shared-expert-overlap") and has_shared
-    return file.dispatcher == "allgather" and overlaps
+    return has_shared and file.dispatcher == "allgather"
 
 
-@rule(ARGUMENTS, key="--group-query-attention", says="cannot stand beside --multi-latent-attention")
+@rule(ARGUMENTS, key="--group-query-attention", on="--group-query-attention")
 def latent_attention_excludes_groups(file: MegatronView) -> bool:
-    """Latent attention has no query groups."""
-    return file.flag("--group-query-attention") and file.flag("--multi-latent-attention")
+    """Cannot stand beside --multi-latent-attention."""
+    return file.flag("--multi-latent-attention")
 
 
-@rule(CONFIG, key="--squared-relu", says="needs --no-bias-gelu-fusion or --disable-bias-linear")
+@rule(CONFIG, key="--squared-relu", on="--squared-relu")
 def squared_relu_excludes_fusion(file: MegatronView) -> bool:
-    """The fused bias knows gelu and swiglu."""
-    is_apart = file.flag("--no-bias-gelu-fusion") or file.flag("--disable-bias-linear")
-    return file.flag("--squared-relu") and not is_apart
+    """Needs --no-bias-gelu-fusion or --disable-bias-linear."""
+    return not file.flag("--no-bias-gelu-fusion") and not file.flag("--disable-bias-linear")
 
 
 @rule(ARGUMENTS, key=MTP)
@@ -168,12 +144,10 @@ def mtp_shifts_positions(file: MegatronView) -> Refused:
 
 
 @rule.unenforced(
-    "megatron/core/transformer/multi_token_prediction.py, in the first step",
-    key="--recompute-num-layers",
-    says=f"must be 1 beside {MTP}; given {{given}}",
+    "megatron/core/transformer/multi_token_prediction.py, in the first step", key=_UNIT
 )
 def mtp_recomputes_single_layers(file: MegatronView) -> bool:
-    """Layers of multi-token prediction are recomputed one by one."""
+    """Must be 1 beside --mtp-num-layers; given {given}."""
     how = file.word("--recompute-granularity"), file.word("--recompute-method")
-    is_large = how == ("full", "uniform") and file.number("--recompute-num-layers") not in (None, 1)
+    is_large = how == ("full", "uniform") and file.number(_UNIT) not in (None, 1)
     return bool(file.number(MTP)) and is_large

@@ -7,26 +7,42 @@ from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
 
 METHOD, UNIT = "--recompute-method", "--recompute-num-layers"
-GRANULARITY = "--recompute-granularity"
-MODULES = "--recompute-modules"
-OFFLOADING = "--fine-grained-activation-offloading"
-SHARDED = "--use-distributed-optimizer"
-FSDP = "--use-megatron-fsdp"
-FSDP2 = "--use-torch-fsdp2"
-GATHER = "--overlap-param-gather"
+GRANULARITY, MODULES = "--recompute-granularity", "--recompute-modules"
+OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
+SHARDED, GATHER = "--use-distributed-optimizer", "--overlap-param-gather"
+FSDP, FSDP2 = "--use-megatron-fsdp", "--use-torch-fsdp2"
 EXCHANGE = "--overlap-moe-expert-parallel-comm"
-KNOWN_MODULES = (
-    "core_attn",
-    "moe_act",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "shared_experts",
-    "gdn_norm_out",
+RECOMPUTABLE = "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts, gdn_norm_out"
+OFFLOADABLE = (
+    "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, qkv_linear"
 )
+_BOTH = f"{ARGUMENTS}, {CONFIG}"
+_OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
+_WRAPPED = "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped"
 
 rule = Rules(MegatronView)
+
+
+def _unknown(modules: tuple[str, ...], allowed: str) -> Refused:
+    """Modules that are not among those of a text."""
+    known = allowed.split(", ")
+    return {f"unknown {each}; allowed are {allowed}": each not in known for each in modules}
+
+
+def _needs(missing: Refused) -> Refused:
+    """All that is missing as one violation."""
+    found = ", ".join(name for name, is_so in missing.items() if is_so)
+    return {f"needs {found}": found}
+
+
+def _is_sharded(file: MegatronView) -> bool:
+    return file.flag(SHARDED) or file.flag(FSDP)
+
+
+def _needs_one_queue(file: MegatronView) -> bool:
+    is_ordered = keeps_order(file.world.compute_capability)
+    is_free = file.flag(FSDP) or file.flag(FSDP2) or file.flag(EXCHANGE) or is_ordered
+    return file.is_script and not is_free and file.tp * file.cp > 1
 
 
 @rule(CONFIG, key=GRANULARITY)
@@ -36,23 +52,17 @@ def full_recompute_is_complete(file: MegatronView) -> Refused:
     return {f"full needs {' and '.join(missing)}": file.granularity == "full" and missing}
 
 
-@rule.unenforced(
-    f"{CONFIG}: the layers ask for recompute_granularity alone",
-    says=f"nothing is recomputed without {GRANULARITY} full or selective",
-)
+@rule.unenforced(f"{CONFIG}: the layers ask for recompute_granularity alone")
 def recompute_has_a_granularity(file: MegatronView) -> list[str]:
-    """Nothing is recomputed without a granularity, whatever method and layers are given."""
+    """Nothing is recomputed without --recompute-granularity full or selective."""
     found = [option for option in (METHOD, UNIT, MODULES) if option in file.settings]
     is_open = GRANULARITY in file.settings or file.flag("--recompute-activations")
     return [] if is_open else found[:1]
 
 
-@rule(
-    f"{ARGUMENTS}, {CONFIG}",
-    says="belongs to full recomputation; selective takes --recompute-modules",
-)
+@rule(_BOTH)
 def selective_recompute_takes_modules(file: MegatronView) -> list[str]:
-    """Selective recomputation holds for all layers."""
+    """Belongs to full recomputation; selective takes --recompute-modules."""
     return file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else []
 
 
@@ -71,21 +81,14 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
         f"shared_experts cannot stand beside {overlap}": file.flag(overlap) and has_shared,
         f"layernorm cannot stand beside {delayed}": is_delayed,
     }
-    others = [name for name in modules if name not in KNOWN_MODULES]
-    allowed = ", ".join(KNOWN_MODULES)
     named = {what: is_so and what.split()[0] in modules for what, is_so in refused.items()}
-    return named | {f"unknown {name}; allowed are {allowed}": True for name in others}
+    return {**named, **_unknown(modules, RECOMPUTABLE)}
 
 
-@rule(
-    f"{ARGUMENTS}, {CONFIG}",
-    key="--distribute-saved-activations",
-    says=f"needs tensor parallelism without {SP} and {GRANULARITY} full",
-)
+@rule(_BOTH, key="--distribute-saved-activations", on="--distribute-saved-activations")
 def distributed_activations_need_full(file: MegatronView) -> bool:
-    """Saved inputs are shared out over tp ranks under full recomputation only."""
-    is_shared = file.tp > 1 and not file.flag(SP) and file.granularity == "full"
-    return file.flag("--distribute-saved-activations") and not is_shared
+    """Needs tensor parallelism without --sequence-parallel and --recompute-granularity full."""
+    return file.tp == 1 or file.flag(SP) or file.granularity != "full"
 
 
 @rule(CONFIG, key=HOST_LAYERS)
@@ -100,30 +103,23 @@ def host_layers_stand_alone(file: MegatronView) -> Refused:
     return refused if count else {}
 
 
-@rule(f"{ARGUMENTS}, {CONFIG}", key=OFFLOADING, on=OFFLOADING)
+@rule(_BOTH, key=OFFLOADING, on=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
     is_set = not file.is_script or file.variable("NVTE_CPU_OFFLOAD_V1") == "1"
     return {
         "needs NVTE_CPU_OFFLOAD_V1=1 in the environment": not is_set,
-        "needs --offload-modules": not file.words("--offload-modules"),
+        f"needs {OFFLOADED}": not file.words(OFFLOADED),
     }
 
 
-@rule(CONFIG, key="--offload-modules", on=OFFLOADING)
+@rule(CONFIG, key=OFFLOADED, on=OFFLOADING)
 def offload_modules_exist(file: MegatronView) -> Refused:
     """Only modules that can be offloaded are, and attention's projection with its core."""
-    modules = file.words("--offload-modules")
-    allowed = (
-        "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, "
-        "qkv_linear"
-    )
-    known = allowed.split(", ")
+    modules = file.words(OFFLOADED)
     lacks_core = "attn_proj" in modules and "core_attn" not in modules
-    return {
-        **{f"unknown {name}; allowed are {allowed}": name not in known for name in modules},
-        "attn_proj needs core_attn, whose output it saves": lacks_core,
-    }
+    lacking = {"attn_proj needs core_attn, whose output it saves": lacks_core}
+    return {**_unknown(modules, OFFLOADABLE), **lacking}
 
 
 @rule(ARGUMENTS, key="--optimizer-cpu-offload", on="--optimizer-cpu-offload")
@@ -135,33 +131,27 @@ def optimizer_offload_setup(file: MegatronView) -> Refused:
     return {f"needs {AWARE}": not file.flag(AWARE), with_gather: is_scaled_else}
 
 
-def _is_sharded(file: MegatronView) -> bool:
-    return file.flag(SHARDED) or file.flag(FSDP)
-
-
-@rule("megatron/core/optimizer/optimizer_config.py", key=AWARE, on=AWARE)
+@rule(_OPTIMIZER, key=AWARE, on=AWARE)
 def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
     """The precision-aware optimizer is Adam under the distributed optimizer."""
-    name = file.optimizer
+    is_adam, given = file.optimizer == "adam", f"given {file.optimizer}"
     return {
-        f"needs --optimizer adam; given {name}": name != "adam",
+        f"needs --optimizer adam; {given}": not is_adam,
         f"needs {SHARDED}": not _is_sharded(file),
     }
 
 
-@rule("megatron/core/optimizer/optimizer_config.py", says=f"needs {AWARE}; given {{given}}")
+@rule(_OPTIMIZER)
 def small_states_need_precision_aware(file: MegatronView) -> list[str]:
-    """Other states than fp32 belong to the precision-aware optimizer."""
+    """Needs --use-precision-aware-optimizer; given {given}."""
     options = ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
     small = [option for option in options if file.word(option, "fp32") != "fp32"]
     return [] if file.flag(AWARE) else small
 
 
 @rule.unenforced(
-    (
-        "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
-        "when the model is wrapped"
-    ),
+    "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
+    "when the model is wrapped",
     key="--num-distributed-optimizer-instances",
 )
 def instances_need_sharding(file: MegatronView) -> Refused:
@@ -186,12 +176,12 @@ def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
 @rule(
     ARGUMENTS,
     key="--overlap-param-gather-with-optimizer-step",
+    on="--overlap-param-gather-with-optimizer-step",
     says=f"needs {SHARDED}, {GATHER} and several chunks per stage; given {{file.vpp}}",
 )
 def step_overlap_needs_chunks(file: MegatronView) -> bool:
     """Gathering during the optimizer's step goes chunk by chunk."""
-    goes_by_chunks = file.vpp > 1 and file.flag(GATHER) and file.flag(SHARDED)
-    return file.flag("--overlap-param-gather-with-optimizer-step") and not goes_by_chunks
+    return file.vpp == 1 or not file.flag(GATHER) or not file.flag(SHARDED)
 
 
 @rule(ARGUMENTS, key=FSDP, on=FSDP)
@@ -204,36 +194,24 @@ def megatron_fsdp_setup(file: MegatronView) -> Refused:
     }
 
 
-@rule(
-    "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped",
-    key=FSDP,
-    says="needs --pipeline-model-parallel-size 1; given {file.pp}",
-)
+@rule(_WRAPPED, key=FSDP, on=FSDP)
 def megatron_fsdp_takes_all_processes(file: MegatronView) -> bool:
-    """Megatron-FSDP lays its mesh over all processes: pipeline stages have no place in it."""
-    return file.flag(FSDP) and file.pp > 1
+    """Needs --pipeline-model-parallel-size 1; given {file.pp}."""
+    # Its mesh lies over all processes.
+    return file.pp > 1
 
 
-@rule(ARGUMENTS, key=FSDP, says="needs --optimizer adam or sgd; given {file.optimizer}")
+@rule(ARGUMENTS, key=FSDP, on=FSDP)
 def megatron_fsdp_optimizer(file: MegatronView) -> bool:
-    """Megatron-FSDP updates its shards with Adam or SGD."""
-    return file.flag(FSDP) and file.optimizer not in ("adam", "sgd")
+    """Needs --optimizer adam or sgd; given {file.optimizer}."""
+    return file.optimizer not in ("adam", "sgd")
 
 
-@rule.unenforced(
-    "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped",
-    key="--fsdp-double-buffer",
-    says=f"cannot stand beside {EXCHANGE}",
-)
+@rule.unenforced(_WRAPPED, key="--fsdp-double-buffer", on=FSDP)
 def double_buffer_excludes_batches(file: MegatronView) -> bool:
-    """Expert exchange beside another micro-batch needs more than two buffers of a layer."""
-    return file.flag(FSDP) and file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE)
-
-
-def _needs(missing: Refused) -> Refused:
-    """All that is missing as one violation."""
-    found = ", ".join(name for name, is_so in missing.items() if is_so)
-    return {f"needs {found}": found}
+    """Cannot stand beside --overlap-moe-expert-parallel-comm."""
+    # That needs more than two buffers of a layer.
+    return file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE)
 
 
 @rule(ARGUMENTS, key=FSDP2, on=FSDP2)
@@ -251,32 +229,22 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
     return _needs(missing)
 
 
-def _needs_one_queue(file: MegatronView) -> bool:
-    is_ordered = keeps_order(file.world.compute_capability)
-    is_free = file.flag(FSDP) or file.flag(FSDP2) or file.flag(EXCHANGE) or is_ordered
-    return file.is_script and not is_free and file.tp * file.cp > 1
+_ONE = "must be 1 with tensor or context parallelism before Blackwell"
 
 
 @rule(ARGUMENTS, key=CONNECTIONS)
 def connections_keep_order(file: MegatronView) -> Refused:
     """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
     given = file.variable(CONNECTIONS)
-    needed = "must be 1 with tensor or context parallelism before Blackwell"
-    return {f"{needed}; given {given}": _needs_one_queue(file) and given not in (None, "1")}
+    return {f"{_ONE}; given {given}": _needs_one_queue(file) and given not in (None, "1")}
 
 
-@rule(
-    ARGUMENTS,
-    key=CONNECTIONS,
-    says=(
-        "must be 1 with tensor or context parallelism before Blackwell; not set in this "
-        "file: Megatron stops where the environment does not set it either"
-    ),
-    severity="warning",
-)
-def connections_are_set(file: MegatronView) -> bool:
+@rule(ARGUMENTS, key=CONNECTIONS, severity="warning")
+def connections_are_set(file: MegatronView) -> Refused:
     """A script sets the device queues itself, or relies on whoever starts it."""
-    return _needs_one_queue(file) and file.variable(CONNECTIONS) is None
+    stops = "Megatron stops where the environment does not set it either"
+    is_unset = _needs_one_queue(file) and file.variable(CONNECTIONS) is None
+    return {f"{_ONE}; not set in this file: {stops}": is_unset}
 
 
 @rule(CONFIG, key=EXCHANGE, on=EXCHANGE)
@@ -295,13 +263,13 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
     return _needs(missing)
 
 
-@rule(CONFIG, key="--delay-wgrad-compute", says=f"needs {EXCHANGE}")
+@rule(CONFIG, key="--delay-wgrad-compute", on="--delay-wgrad-compute")
 def delayed_gradients_need_exchange(file: MegatronView) -> bool:
-    """Weight gradients are put off to give expert exchange something to run beside."""
-    return file.flag("--delay-wgrad-compute") and not file.flag(EXCHANGE)
+    """Needs --overlap-moe-expert-parallel-comm."""
+    return not file.flag(EXCHANGE)
 
 
-@rule(f"{ARGUMENTS}, {CONFIG}")
+@rule(_BOTH)
 def one_precision(file: MegatronView) -> Violations:
     """Weights and products have one precision each."""
     for option, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.formats.format import Located
 from planner.formats.megatron.decisions import SIZES
-from planner.formats.megatron.options import ETP, PP, TP, names, number, whole
+from planner.formats.megatron.options import CP, EP, ETP, PP, TP, accounted, names, number, whole
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
@@ -35,8 +35,8 @@ class MegatronView(ConfigView):
 
     tp = Size(TP, "tp")
     pp = Size(PP, "pp")
-    cp = Size("--context-parallel-size", "cp")
-    ep = Size("--expert-model-parallel-size", "ep")
+    cp = Size(CP, "cp")
+    ep = Size(EP, "ep")
     instances = Size("--num-distributed-optimizer-instances")
     micro_batch = Size("--micro-batch-size", "micro_batch", 0)
     global_batch = Size("--global-batch-size", "global_batch", 0)
@@ -87,16 +87,29 @@ class MegatronView(ConfigView):
         return value if type(value) is int else 1
 
     @property
+    def model_ranks(self) -> int:
+        """Processes of a replica: tp x pp x cp."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def expert_ranks(self) -> int:
+        """Processes of a replica of the experts."""
+        return self.etp * self.ep * self.pp
+
+    @property
     def dp(self) -> int:
         """Data parallelism; 0: not known or not whole."""
-        inner = self.tp * self.pp * self.cp
-        return 0 if self.num_gpus % inner else self.num_gpus // inner
+        return 0 if self.num_gpus % self.model_ranks else self.num_gpus // self.model_ranks
 
     @property
     def expert_dp(self) -> int:
         """Data parallelism of experts; 0: not known or not whole."""
-        inner = self.etp * self.ep * self.pp
-        return 0 if self.num_gpus % inner else self.num_gpus // inner
+        return 0 if self.num_gpus % self.expert_ranks else self.num_gpus // self.expert_ranks
+
+    @property
+    def counted_layers(self) -> int:
+        """Layers that are shared out to the stages; 0: the file leaves their number open."""
+        return self.num_layers and self.num_layers + sum(accounted(self.settings))
 
     @property
     def num_kv_heads(self) -> int:

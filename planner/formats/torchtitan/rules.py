@@ -26,15 +26,16 @@ BALANCER = "parallelism.context_parallel_load_balancer"
 BATCH_INVARIANT = "debug.batch_invariant"
 TYPE_CHECKS = "debug.spmd_typechecking"
 PP, EP, CP = (key.DEGREES[name] for name in ("pp", "ep", "cp"))
-BALANCERS = ("headtail", "ptrr")
 # Degrees that make the processes with that of the shards.
 _OTHERS = ("dp_replicate", "cp", "tp", "pp")
 _CONFIGS = "torchtitan/config/configs.py"
 _DIMS = "torchtitan/distributed/parallel_dims.py"
 _TRAINER = "torchtitan/trainer.py"
 _DECODER = "torchtitan/models/common/decoder.py"
-_PIPELINE = "torchtitan/distributed/pipeline_parallel.py"
+_PARTS = "distributed/pipeline_parallel.py"
+_PIPELINE = f"torchtitan/{_PARTS}"
 _SCHEDULES = "torch/distributed/pipelining/schedules.py"
+_UNCHECKED = "not checked: torchtitan/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +114,6 @@ class TorchtitanView(ConfigView):
         size, local = self[key.MICRO_BATCH], self[key.LOCAL_BATCH]
         return int(local // size) if size > 0 and local % size == 0 else 0
 
-    @property
-    def rounds(self) -> int:
-        """Equal rounds in which interleaved schedules run the micro-batches."""
-        return max(1, self.micro_batches // self.pp)
-
 
 def of_release(settings: Settings, world: CheckContext) -> TorchtitanView | None:
     """Return the view of a file of this release for rules; None for older ones."""
@@ -133,15 +129,16 @@ def of_pipeline(settings: Settings, world: CheckContext) -> TorchtitanView | Non
 rule, pipelined = Rules(of_release), Rules(of_pipeline)
 
 
-@rule("torchtitan/config/manager.py", says="missing; torchtitan needs --module and --config")
+@rule("torchtitan/config/manager.py")
 def config_is_named(file: TorchtitanView) -> list[str]:
-    """A module and one of its configs are named."""
+    """Missing; torchtitan needs --module and --config."""
     return [name for name in SELECTORS if name not in file.settings][:1]
 
 
-@rule(_DIMS, says="{given} given; needs 1 or more, shards also -1")
+@rule(_DIMS)
 def degrees_are_positive(file: TorchtitanView) -> list[str]:
-    """Every degree is at least 1; that of the shards may be -1 for what the others leave."""
+    """{given} given; needs 1 or more, shards also -1."""
+    # -1 is what the other degrees leave.
     shards = () if file[key.SHARD] == -1 else (key.SHARD,)
     return [name for name in (*key.DEGREES.values(), *shards) if file[name] < 1]
 
@@ -153,25 +150,18 @@ def degrees_make_world(file: TorchtitanView) -> Refused:
     is_known = file.config.is_known or all(file.settings[name].line for name in names)
     shards, others, wanted = file.shards, file.others, file.world.num_gpus
     given = f"{shards} shards x {others} of the other degrees = {shards * others}"
-    is_sound = others > 0 and file[key.SHARD] != 0
-    return {
-        f"{given}; needs {wanted} processes": is_known and is_sound and shards * others != wanted
-    }
+    is_sound = is_known and others > 0 and file[key.SHARD] != 0
+    return {f"{given}; needs {wanted} processes": is_sound and shards * others != wanted}
 
 
-@rule(
-    _DIMS, key=EP, says="{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}"
-)
+@rule(_DIMS, key=EP)
 def experts_fit_shards(file: TorchtitanView) -> bool:
-    """Expert parallelism divides shards x cp x tp, whose ranks it takes."""
+    """{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}."""
     ep = file.degree("ep")
     return ep > 1 and file.expert_ranks % ep != 0
 
 
-@rule.unenforced(
-    "not checked: torchtitan/models/common/moe_sharding.py splits experts over the ranks",
-    key=EP,
-)
+@rule.unenforced(f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks", key=EP)
 def experts_are_whole(file: TorchtitanView) -> Refused:
     """Expert parallelism divides the experts."""
     ep, experts = file.degree("ep"), file.model("num_experts")
@@ -179,13 +169,10 @@ def experts_are_whole(file: TorchtitanView) -> Refused:
 
 
 @rule.unenforced(
-    "not checked: torchtitan/config/configs.py says no effect for other models",
-    key=EP,
-    says="{given} given; the model has no experts",
-    severity="warning",
+    f"{_UNCHECKED}config/configs.py says no effect for other models", key=EP, severity="warning"
 )
 def experts_exist(file: TorchtitanView) -> bool:
-    """Expert parallelism needs a mixture: torchtitan ignores it for other models."""
+    """{given} given; the model has no experts."""
     is_dense = file.model("num_layers") > 0 and not file.model("num_experts")
     return file.degree("ep") > 1 and is_dense
 
@@ -210,9 +197,9 @@ def sequence_is_divided(file: TorchtitanView) -> Refused:
     return {f"{length} given; needs a multiple of {pieces}": pieces > 1 and length % pieces}
 
 
-@rule(_DECODER, key=key.SEQ_LEN, says="{given} given; the config allows {file.config.max_seq_len}")
+@rule(_DECODER, key=key.SEQ_LEN)
 def sequence_fits_rotary(file: TorchtitanView) -> bool:
-    """The sequence is no longer than the config's rotary embedding."""
+    """{given} given; the config allows {file.config.max_seq_len}."""
     return bool(0 < file.config.max_seq_len < file[key.SEQ_LEN])
 
 
@@ -225,9 +212,9 @@ def batch_is_divided(file: TorchtitanView) -> Refused:
     return {f"{total} given; needs a multiple of {local} x data parallelism = {step}": is_uneven}
 
 
-@rule(_TRAINER, key=key.CUDA_GRAPHS, says="not set with {file.pp} pipeline stages; needs to be")
+@rule(_TRAINER, key=key.CUDA_GRAPHS)
 def graphs_without_pipeline(file: TorchtitanView) -> bool:
-    """CUDA graphs are switched off under pipelining."""
+    """Not set with {file.pp} pipeline stages; needs to be."""
     return file.pp > 1 and not file[key.CUDA_GRAPHS]
 
 
@@ -240,64 +227,55 @@ def graphs_without_experts(file: TorchtitanView) -> Refused:
     return {message: ep > 1 and dispatcher in waits and not file[key.CUDA_GRAPHS]}
 
 
-@rule(_CONFIGS, key=key.ASYNC_TP, says="set; needs --compile.enable and model among its components")
+@rule(_CONFIGS, key=key.ASYNC_TP, on=key.ASYNC_TP)
 def async_tp_is_compiled(file: TorchtitanView) -> bool:
-    """Asynchronous tensor parallelism needs compiled blocks."""
-    return bool(file[key.ASYNC_TP] and not file.compiles_blocks)
+    """Set; needs --compile.enable and model among its components."""
+    return not file.compiles_blocks
 
 
-@rule(
-    _TRAINER,
-    key=POLICY,
-    says="memory-budget given; needs --compile.enable and model among its components",
-)
+@rule(_TRAINER, key=POLICY)
 def budget_is_compiled(file: TorchtitanView) -> bool:
-    """A memory budget for activations needs compiled blocks."""
+    """Memory-budget given; needs --compile.enable and model among its components."""
     return file[POLICY] == "memory_budget" and not file.compiles_blocks
 
 
-@rule(_TRAINER, key=TYPE_CHECKS, says="set with {file.pp} pipeline stages; needs one stage")
+@rule(_TRAINER, key=TYPE_CHECKS, on=TYPE_CHECKS)
 def type_checks_without_pipeline(file: TorchtitanView) -> bool:
-    """Type checks of sharding cannot run under pipelining."""
-    return file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types" and bool(file[TYPE_CHECKS])
+    """Set with {file.pp} pipeline stages; needs one stage."""
+    return file.pp > 1 and bool(file[key.SPMD_BACKEND] == "spmd_types")
 
 
-@rule(_TRAINER, key=BATCH_INVARIANT, says="set; training needs it to be off")
+@rule(_TRAINER, key=BATCH_INVARIANT)
 def batches_may_vary(file: TorchtitanView) -> bool:
-    """Batch-invariant mode is not for pre-training."""
+    """Set; training needs it to be off."""
     return bool(file[BATCH_INVARIANT])
 
 
-@rule(
-    "torchtitan/models/*/model.py",
-    key=CP,
-    says="{given} given; the config's attention ({file.config.attention}) allows 1",
-)
+@rule("torchtitan/models/*/model.py", key=CP)
 def context_needs_flex(file: TorchtitanView) -> bool:
-    """Context parallelism does not run with attention over variable lengths."""
+    """{given} given; the config's attention ({file.config.attention}) allows 1."""
     return file.degree("cp") > 1 and file.config.attention == "VarlenAttention"
 
 
 @rule.unenforced(
     "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
     key=BALANCER,
-    says=f"{{given!r}} given; allowed are {', '.join(BALANCERS)}, None",
 )
 def balancer_is_known(file: TorchtitanView) -> bool:
-    """The load balancer of context parallelism is one of torch's."""
+    """{given!r} given; allowed are headtail, ptrr, None."""
     value = file[BALANCER]
-    return bool(file.degree("cp") > 1 and value and value not in BALANCERS)
+    return bool(file.degree("cp") > 1 and value and value not in ("headtail", "ptrr"))
 
 
-@rule(_CONFIGS, key=BALANCER, says=f"empty; allowed are {', '.join(BALANCERS)}, None")
+@rule(_CONFIGS, key=BALANCER)
 def balancer_is_named(file: TorchtitanView) -> bool:
-    """No load balancer is spelled None, not as an empty word."""
+    """Empty; allowed are headtail, ptrr, None."""
     return bool(file[BALANCER] == "")
 
 
-@rule(_TRAINER, key=key.MICRO_BATCH, says="{given} given; needs 1 or more")
+@rule(_TRAINER, key=key.MICRO_BATCH)
 def micro_batch_is_positive(file: TorchtitanView) -> bool:
-    """A micro-batch of the pipeline holds a sequence at least."""
+    """{given} given; needs 1 or more."""
     return bool(file[key.MICRO_BATCH] < 1)
 
 
@@ -309,29 +287,22 @@ def micro_batch_divides_local(file: TorchtitanView) -> Refused:
     return {message: size > 0 and local % size}
 
 
-@pipelined(
-    _SCHEDULES,
-    key=key.SCHEDULE,
-    says=(
-        f"{{given!r}} given; allowed are {', '.join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))}"
-    ),
-)
-def schedule_is_known(file: TorchtitanView) -> bool:
+@pipelined(_SCHEDULES, key=key.SCHEDULE)
+def schedule_is_known(file: TorchtitanView) -> Refused:
     """The schedule is one of torch's."""
-    return not file.schedule
+    allowed = ", ".join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))
+    return {f"{file[key.SCHEDULE]!r} given; allowed are {allowed}": not file.schedule}
 
 
-@pipelined(
-    _DECODER, key=PP, says="{file.pp} given; the config ties embedding and head, which allows 1"
-)
+@pipelined(_DECODER, key=PP)
 def tied_model_has_one_stage(file: TorchtitanView) -> bool:
-    """Models with tied embeddings are not pipelined."""
+    """{file.pp} given; the config ties embedding and head, which allows 1."""
     return bool(file.config.model.get("tied_embeddings"))
 
 
-@pipelined(_PIPELINE, says="{file.parts} model parts; needs a multiple of {file.pp} stages")
+@pipelined(_PIPELINE)
 def stages_fill_ranks(file: TorchtitanView) -> list[str]:
-    """Model parts are dealt out evenly over the pipeline's ranks."""
+    """{file.parts} model parts; needs a multiple of {file.pp} stages."""
     return [file.decides_parts] if file.parts % file.pp else []
 
 
@@ -353,19 +324,15 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     }
 
 
-@pipelined.unenforced(
-    "not checked: torchtitan/distributed/pipeline_parallel.py hands on the first part only",
-    key=key.PARTS,
-    says="{file.parts} model parts; the schedule takes one per rank, {file.pp}",
-)
+@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} hands on the first part only", key=key.PARTS)
 def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
-    """1F1B and GPipe run the first listed part of every rank, and forget the others."""
+    """{file.parts} model parts; the schedule takes one per rank, {file.pp}."""
     return len(file[key.PARTS] or ()) > file.pp and file.schedule in SINGLE
 
 
-@pipelined(_PIPELINE, says="{file.parts} model parts, {file.pp} stages; the schedule takes 2 each")
+@pipelined(_PIPELINE)
 def v_schedule_has_two_parts(file: TorchtitanView) -> list[str]:
-    """V-shaped schedules take two model parts per rank."""
+    """{file.parts} model parts, {file.pp} stages; the schedule takes 2 each."""
     each, rest = divmod(file.parts, file.pp)
     is_wrong = file.schedule in V_SHAPED and each not in (0, 2) and not rest
     return [file.decides_parts] if is_wrong else []
@@ -375,31 +342,27 @@ def v_schedule_has_two_parts(file: TorchtitanView) -> list[str]:
 def micro_batches_fill_pipeline(file: TorchtitanView) -> Refused:
     """1F1B needs as many micro-batches as stages, DualPipeV as many as model parts."""
     least = {"1f1b": file.pp, "dualpipe-v": file.parts}.get(file.schedule, 0)
-    given = f"{file[key.LOCAL_BATCH]} given, {file.micro_batches} micro-batches"
-    is_short = file.micro_batches != 0 and file.micro_batches < least
-    return {f"{given}; the schedule needs {least}": is_short}
+    number = file.micro_batches
+    given = f"{file[key.LOCAL_BATCH]} given, {number} micro-batches"
+    return {f"{given}; the schedule needs {least}": number != 0 and number < least}
 
 
-@pipelined(
-    _SCHEDULES,
-    key=key.LOCAL_BATCH,
-    says="{file.micro_batches} micro-batches; "
-    "interleaving needs a multiple of {file.rounds} rounds",
-)
-def micro_batches_make_rounds(file: TorchtitanView) -> bool:
+@pipelined(_SCHEDULES, key=key.LOCAL_BATCH)
+def micro_batches_make_rounds(file: TorchtitanView) -> Refused:
     """Interleaved schedules run micro-batches in equal rounds of at least one per stage."""
-    is_uneven = file.micro_batches % file.rounds != 0
-    return is_uneven and file.schedule in ("interleaved", "zb-interleaved")
+    number, is_known = file.micro_batches, file.schedule in ("interleaved", "zb-interleaved")
+    rounds = max(1, number // file.pp)
+    needed = f"interleaving needs a multiple of {rounds} rounds"
+    return {f"{number} micro-batches; {needed}": is_known and number % rounds}
 
 
 @pipelined.unenforced(
     f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
     key=key.SCHEDULE,
-    says="{given} given with compiled blocks; needs --compile.no-enable",
     severity="warning",
 )
 def split_backward_is_eager(file: TorchtitanView) -> bool:
-    """Schedules that split the backward do not run compiled blocks."""
+    """{given} given with compiled blocks; needs --compile.no-enable."""
     return file.compiles_blocks and splits_backward(file.schedule)
 
 
@@ -414,10 +377,7 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
     return {f"{given}; a part needs a layer and its weight": is_refused}
 
 
-@pipelined.unenforced(
-    "not checked: torchtitan/distributed/pipeline_parallel.py keeps the layers it is told",
-    key=key.PARTS,
-)
+@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} keeps the layers it is told", key=key.PARTS)
 def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
     layers = file.model("num_layers")
@@ -429,10 +389,7 @@ def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     return {message: file[key.PARTS] is not None and layers and wrong}
 
 
-@pipelined.unenforced(
-    "not checked: torchtitan/distributed/pipeline_parallel.py, fails in the first step",
-    key=key.PARTS,
-)
+@pipelined.unenforced(f"{_UNCHECKED}{_PARTS}, fails in the first step", key=key.PARTS)
 def parts_hold_both_ends(file: TorchtitanView) -> Refused:
     """The first model part holds the embedding, the last one the norm and the head."""
     ends = (("tok_embeddings", 0, "first"), ("norm", -1, "last"), ("lm_head", -1, "last"))
