@@ -33,6 +33,7 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     lines_of,
+    reasons,
     refuse,
     which,
     wrong_profile,
@@ -51,7 +52,7 @@ from planner.formats.megatron import decisions
 from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_problems
 from planner.formats.megatron.decisions_layout import SCHEDULE, selected_modules
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
-from planner.formats.megatron.model import shape_reasons
+from planner.formats.megatron.model import SIZES, shape_reasons
 from planner.formats.megatron.options import (
     CHUNK,
     CHUNKS,
@@ -129,9 +130,9 @@ _BESIDE = (
 )
 
 
-def reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
-    yield from decisions.reasons(TABLE, context, strategy)
+    yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
     yield from gradient_reasons(context, strategy)
     states, placement = context.traits.states, strategy.placement
@@ -177,11 +178,11 @@ def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """The overrides of a plan and the model's recipe; raises ExpressError with every reason."""
-    refuse(TITLE, [*unbuilt(context), *reasons(context, strategy)])
+    refuse(TITLE, [*unbuilt(context), *unsaid(context, strategy)])
     training = context.traits.training
     recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
-    of_model = set(decisions.SIZES.values())
+    of_model = {*SIZES.values()}
     found = []
     for key, option in OPTIONS.items():
         line = lines.get(option)
@@ -280,7 +281,7 @@ def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> s
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """A file of overrides with the decisions that change; raises ExpressError, InputError."""
-    refuse(TITLE, list(reasons(context, strategy)))
+    refuse(TITLE, list(unsaid(context, strategy)))
     given, lines = read(source).settings, _lines(context, strategy)
     stated = translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.

@@ -6,13 +6,14 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.formats import decision as engine
 from planner.formats.decision import (
     Decided,
     KeyMapping,
     KeyValue,
     Table,
+    changes,
     decided_in,
+    nothing,
     stated,
     unless,
     which,
@@ -20,19 +21,19 @@ from planner.formats.decision import (
 )
 from planner.formats.format import DECISIONS, Located
 from planner.formats.megatron import decisions_layout
-from planner.formats.megatron.model import shape_choices, shape_reasons
+from planner.formats.megatron.model import SIZES, shape_choices, shape_reasons
 from planner.formats.megatron.options import (
     BATCH,
     MICRO,
     PP,
     TP,
-    Choices,
-    choices,
+    alike,
     degree,
     load_options,
     number,
     row,
     whole,
+    with_open,
 )
 from planner.formats.megatron.runtime import gradient_reasons, of_runtime, runtime_choices
 from planner.formats.rules import Refused
@@ -65,15 +66,10 @@ LAYER_WISE = ("lion", "muon")
 OFFLOADS = ("none", "optimizer:host")
 AWARE = "--use-precision-aware-optimizer"
 SHARDING = "--data-parallel-sharding-strategy"
-FSDP_CHECKPOINTS = ("--ckpt-format", "fsdp_dtensor")
+# The form of checkpoints that Megatron-FSDP has.
+DTENSOR = "fsdp_dtensor"
 # ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on.
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-
-
-def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
-    name = context.traits.optimizer.name
-    why = f"planned with optimizer {name}"
-    return choices({option: (value, why) for option, value in OPTIMIZERS[name].items()})
 
 
 def _of_optimizer(settings: Settings) -> Decided:
@@ -103,19 +99,14 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         "optimizer states and gradients (ZeRO 2)",
         "optimizer states, gradients and weights (ZeRO 3)",
     )
-    why, kind = f"ZeRO {stage} is Megatron-FSDP", list(FSDP_STAGES)[stage]
     over = f"sharded over the data-parallel ranks: {sharded[stage]}"
-    yield from choices({"--use-distributed-optimizer": (stage > 0, over)})
+    yield from alike({"--use-distributed-optimizer": stage > 0}, over)
     if stage > 1:
-        form, fsdp_dtensor = FSDP_CHECKPOINTS
-        of_fsdp: Choices = {
-            "--use-megatron-fsdp": (True, why),
-            SHARDING: (kind, why),
-            form: (fsdp_dtensor, "the checkpoints Megatron-FSDP has"),
-        }
-        yield from choices(of_fsdp)
+        kind = {"--use-megatron-fsdp": True, SHARDING: list(FSDP_STAGES)[stage]}
+        yield from alike(kind, f"ZeRO {stage} is Megatron-FSDP")
+        yield from alike({"--ckpt-format": DTENSOR}, "the checkpoints Megatron-FSDP has")
     meta = "no rank holds the whole model, not even at the start"
-    yield from choices({"--init-model-with-meta-device": (stage == 3, meta)})
+    yield from alike({"--init-model-with-meta-device": stage == 3}, meta)
 
 
 def _of_sharding(settings: Settings) -> Decided:
@@ -130,14 +121,12 @@ def _of_sharding(settings: Settings) -> Decided:
 
 
 def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
+    if strategy.offload == "none":
+        return
     percent, is_adam = strategy.offload_percent, context.traits.optimizer.name == "adam"
-    why = f"{percent} % of the optimizer's states live on the host"
-    options: Choices = {
-        "--optimizer-cpu-offload": (True, why),
-        "--optimizer-offload-fraction": (percent / 100, why),
-        AWARE: (is_adam, "Megatron offloads the optimizer only together with it"),
-    }
-    return choices({} if strategy.offload == "none" else options)
+    own = {"--optimizer-cpu-offload": True, "--optimizer-offload-fraction": percent / 100}
+    yield from alike(own, f"{percent} % of the optimizer's states live on the host")
+    yield from alike({AWARE: is_adam}, "Megatron offloads the optimizer only together with it")
 
 
 def _of_offload(settings: Settings) -> Decided:
@@ -159,12 +148,6 @@ def _no_offload(context: Context, strategy: Strategy) -> Refused:
     }
 
 
-def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
-    precision = context.job.precision
-    why = f"planned in {precision}"
-    return choices({option: (value, why) for option, value in PRECISIONS[precision].items()})
-
-
 def _of_precision(settings: Settings) -> Decided:
     recipes = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
     recipe = recipes.get(word(settings, "--fp8-recipe", "delayed"), "")
@@ -175,13 +158,15 @@ def _of_precision(settings: Settings) -> Decided:
 
 
 # Decisions: what a repair of a file changes.
-TABLE: Table = (
+ROWS: Table = (
     *decisions_layout.ROWS,
     row(
         "optimizer",
         "--optimizer --sgd-momentum --use-precision-aware-optimizer "
         "--exp-avg-dtype --exp-avg-sq-dtype",
-        _to_optimizer,
+        lambda c, _: alike(
+            OPTIMIZERS[c.traits.optimizer.name], f"planned with optimizer {c.traits.optimizer.name}"
+        ),
         _of_optimizer,
         lambda context, _: optimizer_problems(context),
     ),
@@ -196,21 +181,11 @@ TABLE: Table = (
             "zero_stage: {s.zero_stage} with pp {s.pp}; Megatron-FSDP has no stages",
         ),
     ),
-    KeyMapping(
-        names=("zero_stage",),
-        keys=FSDP_CHECKPOINTS[:1],
-        of=stated(
-            FSDP_CHECKPOINTS[0],
-            FSDP_CHECKPOINTS[0],
-            # Which other checkpoints a file asks for is none of the planner's.
-            lambda value: value if value == FSDP_CHECKPOINTS[1] else None,
-        ),
-    ),
     degree(
         "dp_replicate",
         "--num-distributed-optimizer-instances",
         "the sharding group is replicated {s.dp_replicate} times",
-        cannot=unless(
+        unless(
             lambda c, s: s.dp_replicate > 1 and c.traits.optimizer.name in LAYER_WISE,
             "dp_replicate: {s.dp_replicate} with optimizer {c.traits.optimizer.name}; "
             "it has no instances",
@@ -226,20 +201,17 @@ TABLE: Table = (
     row(
         "precision",
         "--bf16 --fp16 --fp8-format --fp8-recipe --fp4-format --fp4-recipe",
-        _to_precision,
+        lambda c, _: alike(PRECISIONS[c.job.precision], f"planned in {c.job.precision}"),
         _of_precision,
     ),
 )
-
-
-SIZES = {
-    "model.num_layers": "--num-layers",
-    "model.hidden_size": "--hidden-size",
-    "model.num_heads": "--num-attention-heads",
-    "model.ffn_size": "--ffn-hidden-size",
-    "model.vocab_size": "--vocab-size",
-    "model.num_experts": "--num-experts",
-}
+_CHECKPOINTS = KeyMapping(
+    names=("zero_stage",),
+    keys=("--ckpt-format",),
+    # Which other checkpoints a file asks for is none of the planner's.
+    of=stated("--ckpt-format", "--ckpt-format", lambda given: given if given == DTENSOR else None),
+)
+TABLE: Table = (*map(with_open, ROWS), _CHECKPOINTS)
 
 
 def _of_groups(settings: Settings) -> Decided:
@@ -252,30 +224,15 @@ def _of_groups(settings: Settings) -> Decided:
 
 
 MODEL: Table = (
-    KeyMapping(
-        names=(),
-        keys=(),
-        to=lambda context, _: shape_choices(context),
-        cannot=lambda context, _: shape_reasons(context),
-    ),
-    *(KeyMapping(names=(name,), keys=(key,), of=stated(name, key)) for name, key in SIZES.items()),
-    KeyMapping(
-        names=("model.num_kv_heads",),
-        keys=("--group-query-attention", "--num-query-groups"),
-        of=_of_groups,
-    ),
+    row("", "", lambda c, _: shape_choices(c), nothing, lambda c, _: shape_reasons(c)),
+    *(row(name, key, nothing, stated(name, key)) for name, key in SIZES.items()),
+    row("model.num_kv_heads", "--group-query-attention --num-query-groups", nothing, _of_groups),
 )
 # All that an args file says, in its order.
 FILE: Table = (
     *MODEL,
     *TABLE,
-    KeyMapping(
-        names=("gradient_bytes", "expert_exchange"),
-        keys=(),
-        to=runtime_choices,
-        of=of_runtime,
-        cannot=gradient_reasons,
-    ),
+    row("gradient_bytes expert_exchange", "", runtime_choices, of_runtime, gradient_reasons),
 )
 # Options that say how a job is parallelized, and what it is.
 OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
@@ -286,23 +243,6 @@ def problems(context: Context) -> Iterator[str]:
     yield from shape_reasons(context)
     yield from optimizer_problems(context)
     yield from wrong_profile(context, ("nanotron", "llm.c"), "Megatron-LM")
-
-
-def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
-    """Every part of a plan that no option expresses; of numbers that contradict only these."""
-    # No search makes numbers that contradict each other.
-    layers, counts, pp = strategy.layers_per_stage, strategy.policy_counts, strategy.pp
-    blocks, wanted = context.model.num_blocks, context.job.global_batch
-    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    of_layers = f"layers_per_stage: {list(layers)}"
-    numbers = {
-        f"{of_layers} and policies need {pp} numbers each": (
-            any(len(each) != pp for each in (layers, *counts))
-        ),
-        f"{of_layers} do not add up to {blocks}": sum(layers) != blocks,
-        f"global_batch: {wanted}; the strategy makes {batch}": batch != wanted,
-    }
-    return list(which(numbers)) or engine.reasons(table, context, strategy)
 
 
 def left_open(settings: Settings) -> dict[str, Located]:
@@ -350,7 +290,7 @@ def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[s
         if key not in keys
     ]
     said = {key: each for key, each in settings.items() if not _is_default(key, each.value)}
-    found = engine.changes(table, said, [*others, *lines])
+    found = changes(table, said, [*others, *lines])
     for key, value in list(found.items()):
         is_said = key in settings and value is not REMOVED and given(settings, key) == value
         if is_said or (key not in settings and _is_default(key, value)):

@@ -11,7 +11,7 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     derived,
-    says,
+    of_key,
     several,
     stated,
     unless,
@@ -25,23 +25,20 @@ from planner.formats.megatron.layout import (
     uniform_block,
 )
 from planner.formats.megatron.options import (
-    BATCH,
     CHUNK,
     CHUNKS,
-    EMBEDDING,
     ETP,
     FIRST,
     HOST_LAYERS,
-    INNER,
     LAST,
     LAYOUT,
-    LOSS,
-    MICRO,
     MTP,
     PP,
     SP,
+    SPLITS,
     TP,
     accounted,
+    alike,
     choices,
     chunks_in,
     degree,
@@ -57,8 +54,6 @@ from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 SCHEDULE = "1f1b"
-# Options that cut layers into stages and chunks.
-SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
 # Layers of a chunk that stand for however many it has.
 _MANY = 10_000
 
@@ -66,12 +61,6 @@ _MANY = 10_000
 def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
     """Layers of every model chunk from embedding to head."""
     return chunk_layers(strategy.layers_per_stage, strategy.vpp)
-
-
-def _to_etp(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    split = f"split {strategy.etp} ways" if strategy.etp > 1 else "whole"
-    stated = strategy.etp if strategy.etp != strategy.tp else None
-    return choices({ETP: (stated, f"experts are {split}")})
 
 
 def _no_stages(context: Context, strategy: Strategy) -> Refused:
@@ -91,14 +80,14 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    chunks = chunks_of_strategy(strategy)
-    if strategy.pp > 1 and chunks != even_chunks(sum(chunks), strategy.pp, strategy.vpp):
+    chunks, pp, vpp = chunks_of_strategy(strategy), strategy.pp, strategy.vpp
+    if pp > 1 and chunks != even_chunks(sum(chunks), pp, vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
         why = f"layers per stage, from embedding (E) to loss (L): {layers}"
-        yield from choices({LAYOUT: (layout_text(chunks, context.job.mtp_layers), why)})
-    elif strategy.pp > 1 and strategy.vpp > 1:
-        why = f"interleaved 1F1B: each stage holds {strategy.vpp} chunks of {chunks[0]} layers"
-        yield from choices({CHUNK: (chunks[0], why)})
+        yield from alike({LAYOUT: layout_text(chunks, context.job.mtp_layers)}, why)
+    elif pp > 1 and vpp > 1:
+        why = f"interleaved 1F1B: each stage holds {vpp} chunks of {chunks[0]} layers"
+        yield from alike({CHUNK: chunks[0]}, why)
 
 
 def _of_chunks(settings: Settings) -> Decided:
@@ -185,10 +174,9 @@ def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
 
 def _no_policies(context: Context, strategy: Strategy) -> Refused:
     layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
+    has_selective, has_full, has_offloaded = map(any, strategy.policy_counts)
     modules, chunks = selected_modules(context, strategy), chunks_of_strategy(strategy)
-    is_mixed, is_offloaded = any(selective) and any(full), any(offloaded)
-    is_part = any(selective) and selective != layers and not is_mixed
-    no_block = any(full) and full != layers and uniform_block(chunks, full) is None
+    no_block = has_full and full != layers and uniform_block(chunks, full) is None
     exchanges = exchanges_beside_batches(context, strategy)
     of_full = f"recompute_layers_per_stage: {list(full)}"
     of_part = f"selective_layers_per_stage: {list(selective)} of {list(layers)}"
@@ -196,48 +184,38 @@ def _no_policies(context: Context, strategy: Strategy) -> Refused:
     one_number = "--recompute-num-layers is one number for every chunk"
     return {
         "recomputation: some layers in full, others selectively; one policy holds everywhere": (
-            is_mixed
+            has_selective and has_full
         ),
-        f"{of_part}; selective recomputation takes all layers": is_part,
-        f"{of_full}; {one_number}, and chunks hold {list(chunks)}": no_block and not is_mixed,
+        f"{of_part}; selective recomputation takes all layers": (
+            has_selective and selective != layers and not has_full
+        ),
+        f"{of_full}; {one_number}, and chunks hold {list(chunks)}": no_block and not has_selective,
         "recompute_modules: none; selective recomputation needs at least one": (
-            any(selective) and not modules
+            has_selective and not modules
         ),
         f"{offload}: beside recomputation; Megatron-LM does one or the other": (
-            is_offloaded and (any(selective) or any(full))
+            has_offloaded and (has_selective or has_full)
         ),
-        f"{offload}: with pipeline stages; only without": is_offloaded and strategy.pp > 1,
+        f"{offload}: with pipeline stages; only without": has_offloaded and strategy.pp > 1,
         f"{offload}: all {sum(offloaded)} layers; one must stay": (
-            is_offloaded and offloaded == layers
+            has_offloaded and offloaded == layers
         ),
-        f"recompute_layers_per_stage: beside {forbids}": exchanges and any(full),
+        f"recompute_layers_per_stage: beside {forbids}": exchanges and has_full,
         f"recompute_modules: moe, beside {forbids}": (
-            exchanges and any(selective) and "moe" in modules
+            exchanges and has_selective and "moe" in modules
         ),
     }
 
 
 ROWS: Table = (
-    degree(
-        "tp",
-        "--tensor-model-parallel-size",
-        "every layer is split over {s.tp} ranks",
-        least=1,
-    ),
-    row(
+    of_key("tp", TP, lambda _, s: s.tp, "every layer is split over {s.tp} ranks"),
+    of_key(
         "sequence_parallel",
         SP,
-        says(
-            SP,
-            lambda _, s: s.sequence_parallel or None,
-            "norms and residuals are split over the tensor-parallel ranks too",
-        ),
-        derived(
-            "sequence_parallel",
-            SP,
-            lambda settings: (flag(settings, SP) and whole(settings, TP) > 1) or None,
-        ),
-        unless(
+        lambda _, s: s.sequence_parallel or None,
+        "norms and residuals are split over the tensor-parallel ranks too",
+        follows=lambda settings: (whole(settings, TP) > 1 and flag(settings, SP)) or None,
+        cannot=unless(
             lambda c, s: c.model.moe and s.tp > 1 and not s.sequence_parallel,
             "sequence_parallel: off; a mixture with tensor parallelism needs it in training",
         ),
@@ -247,7 +225,10 @@ ROWS: Table = (
     row(
         "etp",
         ETP,
-        _to_etp,
+        lambda _, s: alike(
+            {ETP: s.etp if s.etp != s.tp else None},
+            f"experts are {f'split {s.etp} ways' if s.etp > 1 else 'whole'}",
+        ),
         # As stated, and what holds: experts are split as other layers are where nothing is.
         several(
             stated("etp", ETP),
@@ -258,70 +239,51 @@ ROWS: Table = (
             "etp: {s.etp} with biases in experts, which are not split",
         ),
     ),
-    row(
+    of_key(
         "placement",
-        INNER,
-        says(
-            INNER,
-            lambda _, s: s.placement != PLACEMENT_NAMES[0] or None,
-            "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart",
-        ),
-        derived(
-            "placement",
-            INNER,
-            lambda settings: PLACEMENT_NAMES[1] if flag(settings, INNER) else None,
-        ),
+        "--use-tp-pp-dp-mapping",
+        lambda _, s: s.placement != PLACEMENT_NAMES[0] or None,
+        "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart",
+        read=lambda is_inner: PLACEMENT_NAMES[1] if is_inner else None,
     ),
-    row(
-        "pp schedule",
+    of_key(
+        "pp",
         PP,
-        says(PP, lambda _, s: s.pp, "layers are split into {s.pp} pipeline stages"),
-        several(
+        lambda _, s: s.pp,
+        "layers are split into {s.pp} pipeline stages",
+        of=several(
             stated("pp", PP),
             derived("schedule", PP, lambda each: SCHEDULE if whole(each, PP) > 1 else None),
         ),
-        _no_stages,
+        cannot=_no_stages,
     ),
     row("layers_per_stage vpp", " ".join(SPLITS), _to_chunks, _of_chunks),
-    row(
+    of_key(
         "mtp_layers",
         MTP,
-        says(
-            MTP,
-            lambda c, _: c.job.mtp_layers or None,
-            "layers that predict further tokens, on the last stage",
-        ),
-        derived(
-            "mtp_layers",
-            MTP,
-            lambda settings: given(settings, MTP) if MTP in settings else 0,
-        ),
+        lambda c, _: c.job.mtp_layers or None,
+        "layers that predict further tokens, on the last stage",
+        follows=lambda settings: given(settings, MTP) if MTP in settings else 0,
     ),
-    row(
+    of_key(
         "micro_batch",
-        MICRO,
-        says(
-            MICRO,
-            lambda _, s: s.micro_batch,
-            "{s.num_micro_batches} micro-batches per iteration and replica",
-        ),
-        stated("micro_batch", MICRO),
+        "--micro-batch-size",
+        lambda _, s: s.micro_batch,
+        "{s.num_micro_batches} micro-batches per iteration and replica",
     ),
-    row(
+    of_key(
         "global_batch",
-        BATCH,
-        says(
-            BATCH,
-            lambda c, _: c.job.global_batch,
-            "shared out over {s.dp} data-parallel replicas",
-        ),
-        stated("global_batch", BATCH),
+        "--global-batch-size",
+        lambda c, _: c.job.global_batch,
+        "shared out over {s.dp} data-parallel replicas",
     ),
-    row(
+    of_key(
         "seq_len",
-        "--seq-length --encoder-seq-length",
-        says("--seq-length", lambda c, _: c.job.seq_len, "tokens per sequence, as planned"),
-        several(stated("seq_len", "--encoder-seq-length"), stated("seq_len", "--seq-length")),
+        "--seq-length",
+        lambda c, _: c.job.seq_len,
+        "tokens per sequence, as planned",
+        of=several(stated("seq_len", "--encoder-seq-length"), stated("seq_len", "--seq-length")),
+        more=("--encoder-seq-length",),
     ),
     row(
         "selective_layers_per_stage recompute_layers_per_stage offloaded_layers_per_stage "

@@ -7,10 +7,10 @@ import shlex
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.formats.decision import lines_of, refuse
+from planner.formats.decision import lines_of, reasons, refuse
 from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
 from planner.formats.megatron import rules_layout, rules_model, rules_states
-from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems, reasons
+from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems
 from planner.formats.megatron.decisions_layout import SCHEDULE
 from planner.formats.megatron.options import MICRO, all_words, words_of
 from planner.formats.megatron.read import FORMAT as NAME

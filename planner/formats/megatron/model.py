@@ -10,14 +10,13 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.formats.decision import KeyValue, which
-from planner.formats.format import Located, ModelInFile
+from planner.formats.format import DECISIONS, Located, ModelInFile
 from planner.formats.megatron.layout import pattern_text
 from planner.formats.megatron.options import MTP, choices, load_options, number
 from planner.formats.settings import Settings, flag, given, word
 from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
 
-SIZES = ("--num-layers", "--hidden-size", "--num-attention-heads")
 # Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
 _NORMS: Mapping[Norm, str] = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
@@ -65,6 +64,12 @@ _PLACES: Mapping[str, str] = {
     "moe.expert_ffn_size": "--moe-ffn-hidden-size",
     "moe.shared_ffn_size": "--moe-shared-expert-intermediate-size",
 }
+# Decisions on the model by what states them.
+SIZES: Mapping[str, str] = {
+    name: option
+    for field, option in _PLACES.items()
+    if (name := f"model.{field.removeprefix('moe.')}") in DECISIONS
+}
 # Fields that leaving a word out decides as well.
 _ALWAYS: Mapping[str, str] = {
     "num_kv_heads": "--group-query-attention",
@@ -79,7 +84,9 @@ _ALWAYS: Mapping[str, str] = {
 
 def described(settings: Settings) -> ModelInFile | None:
     """The model, or None where the words do not describe one that pretrain_gpt.py builds."""
-    num_layers, hidden_size, num_heads = (number(settings, option) or 0 for option in SIZES)
+    num_layers, hidden_size, num_heads, *_ = (
+        number(settings, each) or 0 for each in SIZES.values()
+    )
     if min(num_layers, hidden_size, num_heads) < 1 or num_layers > MAX_LAYERS:
         return None
     is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None

@@ -6,7 +6,7 @@ of its arguments and configuration, each with the options that set it.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from planner.cost.context import Context
@@ -19,8 +19,7 @@ from planner.formats.decision import (
     Of,
     To,
     nothing,
-    says,
-    stated,
+    of_key,
 )
 from planner.formats.megatron.layout import chunks_of, even_chunks, given_ends, parse_layout
 from planner.formats.settings import Settings, flag, given, word
@@ -161,6 +160,8 @@ INNER = "--use-tp-pp-dp-mapping"
 ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
+# Options that cut layers into stages and chunks.
+SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
 HOST_LAYERS = "--cpu-offloading-num-layers"
 # Of a file's stages times chunks: more are no pipeline, and would take long to write out.
 MAX_CHUNKS = 10_000
@@ -224,6 +225,11 @@ def choices(values: Choices) -> Iterator[KeyValue]:
             yield KeyValue(key=option, value=own, why=why)
 
 
+def alike(values: Mapping[str, object], why: str = "") -> Iterator[KeyValue]:
+    """Options with their values, all for one reason."""
+    return choices({option: (value, why) for option, value in values.items()})
+
+
 def words_of(option: str, value: object) -> list[str]:
     """An option and its value as words of a command."""
     if value is True:
@@ -238,24 +244,27 @@ def all_words(lines: Iterable[KeyValue]) -> list[str]:
 
 
 def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> KeyMapping:
-    """A row; an option of it whose value nobody knows says something else than any plan."""
-    keys = tuple(options.split())
-
-    def decides(settings: Settings) -> Decided:
-        yield from of(settings)
-        unknown = (key for key in keys if key in settings and given(settings, key) is None)
-        yield from ((key, key, None) for key in unknown)
-
-    return KeyMapping(names=tuple(named.split()), keys=keys, to=to, of=decides, cannot=cannot)
+    """The row of decisions that share several options."""
+    names, keys = tuple(named.split()), tuple(options.split())
+    return KeyMapping(names=names, keys=keys, to=to, of=of, cannot=cannot)
 
 
-def degree(
-    name: str, option: str, why: str, *, least: int = 2, cannot: Cannot = nothing
-) -> KeyMapping:
-    """A number of the strategy that an option states, where it is not below ``least``."""
+def degree(name: str, option: str, why: str, cannot: Cannot = nothing) -> KeyMapping:
+    """A number of the strategy that an option states, where it is above 1."""
 
     def value(_: Context, strategy: Strategy) -> object:
         number = getattr(strategy, name)
-        return number if number >= least else None
+        return number if number > 1 else None
 
-    return row(name, option, says(option, value, why), stated(name, option), cannot)
+    return of_key(name, option, value, why, cannot=cannot)
+
+
+def with_open(own: KeyMapping) -> KeyMapping:
+    """A row; an option of it whose value nobody knows says something else than any plan."""
+
+    def decides(settings: Settings) -> Decided:
+        yield from own.of(settings)
+        there = (key for key in own.keys if key in settings)
+        yield from ((key, key, None) for key in there if given(settings, key) is None)
+
+    return replace(own, of=decides)

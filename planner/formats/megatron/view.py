@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.formats.format import Located
-from planner.formats.megatron.decisions import SIZES
+from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import CP, EP, ETP, PP, TP, accounted, names, number, whole
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word

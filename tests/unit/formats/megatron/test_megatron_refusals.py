@@ -39,7 +39,6 @@ PLAN = Strategy(
         ({"zero_stage": 2}, "zero_stage: 2"),
         ({"offload": "optimizer:nvme"}, "offload: optimizer:nvme"),
         ({"offloaded_layers_per_stage": (1, 0)}, "offloaded_layers_per_stage"),
-        ({"num_micro_batches": 4}, "global_batch: 16"),
     ],
 )
 def test_every_part_is_refused_by_name(
