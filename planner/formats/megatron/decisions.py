@@ -157,6 +157,12 @@ def _of_precision(settings: Settings) -> Decided:
         yield "precision", key, named[key]
 
 
+_CHECKPOINTS = KeyMapping(
+    names=("zero_stage",),
+    keys=("--ckpt-format",),
+    # Which other checkpoints a file asks for, known or not, is none of the planner's.
+    of=stated("--ckpt-format", "--ckpt-format", lambda given: given if given == DTENSOR else None),
+)
 # Decisions: what a repair of a file changes.
 ROWS: Table = (
     *decisions_layout.ROWS,
@@ -181,6 +187,7 @@ ROWS: Table = (
             "zero_stage: {s.zero_stage} with pp {s.pp}; Megatron-FSDP has no stages",
         ),
     ),
+    _CHECKPOINTS,
     degree(
         "dp_replicate",
         "--num-distributed-optimizer-instances",
@@ -205,13 +212,7 @@ ROWS: Table = (
         _of_precision,
     ),
 )
-_CHECKPOINTS = KeyMapping(
-    names=("zero_stage",),
-    keys=("--ckpt-format",),
-    # Which other checkpoints a file asks for is none of the planner's.
-    of=stated("--ckpt-format", "--ckpt-format", lambda given: given if given == DTENSOR else None),
-)
-TABLE: Table = (*map(with_open, ROWS), _CHECKPOINTS)
+TABLE: Table = [own if own is _CHECKPOINTS else with_open(own) for own in ROWS]
 
 
 def _of_groups(settings: Settings) -> Decided:
