@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
+from itertools import chain
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -29,13 +30,12 @@ from planner.formats.bridge.keys import (
 )
 from planner.formats.bridge.read import NAME, overrides_in, read, recognise
 from planner.formats.decision import (
-    KeyMapping,
     KeyValue,
     Table,
     lines_of,
+    nothing,
     reasons,
     refuse,
-    which,
     wrong_profile,
 )
 from planner.formats.format import (
@@ -53,16 +53,7 @@ from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_
 from planner.formats.megatron.decisions_layout import SCHEDULE, selected_modules
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.model import SIZES, shape_reasons
-from planner.formats.megatron.options import (
-    CHUNK,
-    CHUNKS,
-    ETP,
-    HOST_LAYERS,
-    MICRO,
-    MTP,
-    load_options,
-    words_of,
-)
+from planner.formats.megatron.options import CHUNKS, ETP, load_options, row, words_of
 from planner.formats.megatron.runtime import (
     CAPACITY,
     PADS,
@@ -100,9 +91,7 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
     fitting = [
         row
         for row in recipes()
-        if all(
-            shape.get(key, "") == row[key] for key in row if key not in (_NAME, _ADAPTERS, _LONGEST)
-        )
+        if all(shape.get(key, "") == row[key] for key in row.keys() - {_NAME, _ADAPTERS, _LONGEST})
     ]
     fitting.sort(key=lambda row: row[_LONGEST] != shape[_LONGEST])
     return fitting[0][_ADAPTERS if training.is_frozen else _NAME] if fitting else ""
@@ -115,19 +104,16 @@ def unbuilt(context: Context) -> Iterator[str]:
 
 
 TITLE = "Megatron-Bridge"
-_EXCHANGE = KeyMapping(
-    names=("expert_exchange",),
-    keys=("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
-    to=exchange_choices,
-    of=of_exchange,
+_EXCHANGE = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
+TABLE: Table = (
+    *decisions.TABLE,
+    row("expert_exchange", _EXCHANGE, exchange_choices, of_exchange),
+    row("", f"{CAPACITY} {PADS}", capacity_choices, nothing),
 )
-_CAPACITY = KeyMapping(names=(), keys=(CAPACITY, PADS), to=capacity_choices)
-TABLE: Table = (*decisions.TABLE, _EXCHANGE, _CAPACITY)
 # Options that are stated only where a plan needs them.
 _BESIDE = (
-    *("--ckpt-format", "--use-precision-aware-optimizer", MTP),
-    *(*_EXCHANGE.keys, *_CAPACITY.keys),
-)
+    f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {CAPACITY} {PADS}"
+).split()
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -136,18 +122,11 @@ def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from _unnamed(context)
     yield from gradient_reasons(context, strategy)
     states, placement = context.traits.states, strategy.placement
-    held_bytes = states.zero2_gradient_bytes or states.gradient_bytes
-    is_fsdp = strategy.zero_stage > 1
-    yield from which(
-        {
-            "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types": (
-                is_fsdp and held_bytes != 2
-            ),
-            f"placement: {placement} under Megatron-FSDP, which takes the usual order": (
-                is_fsdp and placement != PLACEMENT_NAMES[0]
-            ),
-        }
-    )
+    if strategy.zero_stage > 1:
+        if (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
+            yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+        if placement != PLACEMENT_NAMES[0]:
+            yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
 
 
 def problems(context: Context) -> Iterator[str]:
@@ -160,17 +139,18 @@ def problems(context: Context) -> Iterator[str]:
 
 
 def _unnamed(context: Context) -> Iterator[str]:
-    """Return what Megatron has an option for, and Bridge no name."""
+    """Yield what Megatron has an option for, and Bridge no name."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    allowed = f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
-    states = f"optimizer: {optimizer}; overrides cannot name the data types of its states"
-    return which({allowed: precision not in PRECISIONS, states: optimizer == "adam-bf16"})
+    if precision not in PRECISIONS:
+        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
+    if optimizer == "adam-bf16":
+        yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
 
 
 def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
     """Return a plan in Megatron's options, by key; chunks of a stage are given by number."""
     lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
-    lines.pop(CHUNK, None)
+    lines.pop("--num-layers-per-virtual-pipeline-stage", None)
     if strategy.vpp > 1:
         lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
     return lines
@@ -182,18 +162,16 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     training = context.traits.training
     recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
-    of_model = {*SIZES.values()}
     found = []
     for key, option in OPTIONS.items():
         line = lines.get(option)
         why = "experts are split as the other layers are" if option == ETP else ""
-        if option not in of_model and (option not in _BESIDE or line):
+        if option not in SIZES.values() and (option not in _BESIDE or line):
             found.append((key, _text(key, option, line, strategy), line.why if line else why))
     why = f"planned in {context.job.precision}"
     found.append((PRECISION, PRECISIONS[context.job.precision], why))
     found += gradients_apart(context.job.precision, context.traits.states.gradient_bytes)
-    for overrides in _beside(context, strategy).values():
-        found += overrides
+    found += chain(*_beside(context, strategy).values())
     found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
@@ -225,7 +203,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment(context, strategy),
         variables=variables,
         decided=tuple(
-            ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
+            ExplainedKey(key=key, value=text, why=why) for key, text, why in found if why
         ),
     )
 
@@ -257,7 +235,7 @@ def _beside(
     recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
     return {
         (SHARDING,): sharding if stage > 1 else (),
-        (HOST_LAYERS,): offload if offloaded else (),
+        ("--cpu-offloading-num-layers",): offload if offloaded else (),
         ("--recompute-granularity", "--recompute-modules"): (
             *[overlap] * ("shared_experts" in modules),
             *[recomputed] * (full or "moe" in modules),
@@ -286,11 +264,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     stated = translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
-    rows = [
-        row
-        for row in TABLE
-        if not of_job.issuperset(row.names) or any(key in stated for key in row.keys)
-    ]
+    rows = [own for own in TABLE if not of_job.issuperset(own.names) or stated.keys() & {*own.keys}]
     found = decisions.edits(rows, stated, lines.values())
     texts = {
         key: _text(key, option, lines.get(option), strategy)
@@ -299,47 +273,26 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     }
     if any(option not in OPTIONS.values() for option in found):
         texts[PRECISION] = PRECISIONS[context.job.precision]
-    beside = [
-        each
-        for options, overrides in _beside(context, strategy).items()
-        if found.keys() & set(options)
-        for each in overrides
-    ]
-    if context.traits.training.is_frozen and MICRO in found:
+    beside = []
+    for options, overrides in _beside(context, strategy).items():
+        beside += overrides if found.keys() & {*options} else ()
+    if context.traits.training.is_frozen and "--micro-batch-size" in found:
         beside += packing(context, strategy)
     texts |= {key: text for key, text, _ in beside}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
     return edited(source, overrides_in, wanted, strategy.num_gpus, OPTIONS)
 
 
-SHARED = (
-    "degrees_divide_processes",
-    "expert_degrees_divide_processes",
-    "tp_divides_heads",
-    "tp_fits_kv_heads",
-    "pp_divides_layers",
-    "chunks_divide_stage",
-    "layout_fits",
-    "layout_stands_alone",
-    "ends_or_accounted",
-    "ends_leave_even_middle",
-    "chunks_need_stages",
-    "micro_batches_fill_chunks",
-    "batch_divides",
-    "cp_divides_sequence",
-    "ep_divides_experts",
-    "instances_divide_dp",
-    "full_recompute_is_complete",
-    "recompute_has_a_granularity",
-    "selective_recompute_takes_modules",
-    "host_layers_stand_alone",
-    "optimizer_offload_setup",
-    "precision_aware_needs_sharded_adam",
-    "megatron_fsdp_takes_all_processes",
-    "delayed_gradients_need_exchange",
-    "layout_holds_mtp",
-    "mtp_recomputes_single_layers",
-)
+# Rules of Megatron-LM whose options overrides have.
+SHARED = """
+degrees_divide_processes expert_degrees_divide_processes tp_divides_heads tp_fits_kv_heads
+pp_divides_layers chunks_divide_stage layout_fits layout_stands_alone ends_or_accounted
+ends_leave_even_middle chunks_need_stages micro_batches_fill_chunks batch_divides
+cp_divides_sequence ep_divides_experts instances_divide_dp full_recompute_is_complete
+recompute_has_a_granularity selective_recompute_takes_modules host_layers_stand_alone
+optimizer_offload_setup precision_aware_needs_sharded_adam megatron_fsdp_takes_all_processes
+delayed_gradients_need_exchange layout_holds_mtp mtp_recomputes_single_layers
+"""
 _OPTION = re.compile(r"--[a-z0-9-]+")
 
 
@@ -359,11 +312,6 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
     return replace(rule, check=check)
 
 
-RULES: tuple[FormatRule, ...] = tuple(
-    _in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED
-)
-
-
 FORMAT = Format(
     name=NAME,
     title=TITLE,
@@ -371,7 +319,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=RULES,
+    rules=tuple(_in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED.split()),
     write_into=write_into,
     problems=problems,
     trains=("full", "lora"),
