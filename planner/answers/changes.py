@@ -273,7 +273,9 @@ def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
     """The cluster with another number of GPUs, in whole nodes or a part of one.
 
     As the catalog has it where the cluster comes from there, with the memory that was given for
-    it; else as many of its own nodes below its outermost network level.
+    it; else as many of its own nodes below its outermost network level. Levels of the network and
+    shares of a node follow from the number, so they are put together again by the catalog, which
+    has read its files by then; every other change edits the context.
     """
     if num_gpus == cluster.num_accelerators:
         return cluster
@@ -333,5 +335,6 @@ def _catalogs(cluster: ClusterSpec) -> ClusterSpec | None:
 
 def _with_memory(node: NodeSpec, *, hbm: NodeSpec, host: NodeSpec) -> NodeSpec:
     accelerator = replace(node.accelerator, hbm_bytes=hbm.accelerator.hbm_bytes)
-    told = {name: getattr(host, name) for name in HOST_MEMORY}
-    return replace(node, accelerator=accelerator, **told)
+    return replace(
+        node, accelerator=accelerator, **{key: getattr(host, key) for key in HOST_MEMORY}
+    )

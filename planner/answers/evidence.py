@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.answers.row import Row, row_of, told
+from planner.answers.row import Row, row_from, row_of
 from planner.cost.context import Context
 from planner.frameworks.registry import ratio_figures
 from planner.layers.parameters import count_active_parameters, count_parameters
@@ -143,7 +143,7 @@ def _nearest(among: Mask, octaves: Array) -> tuple[NearbyRun, ...]:
         if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
             run = published_runs()[index]
             shared = tuple(getattr(run, name, 1) for name in names)
-            kept.setdefault(shared, told(NearbyRun, run, octaves=float(octaves[index])))
+            kept.setdefault(shared, row_from(NearbyRun, run, octaves=float(octaves[index])))
     return tuple(kept.values())
 
 

@@ -17,7 +17,7 @@ from planner.answers.items import (
     trait_source,
 )
 from planner.answers.plan_file import PlanFile
-from planner.answers.row import Row, figures, row_of, told
+from planner.answers.row import Row, field_values, row_from, row_of
 from planner.answers.rows import (
     EstimateRow,
     LayoutRow,
@@ -122,11 +122,11 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
         memory = answer.estimate.memory
         return cls(
             **cls.figures(answer.context, answer.strategy),
-            **figures(MemoryFigures, memory),
+            **field_values(MemoryFigures, memory),
             headroom_bytes=memory.free_bytes,
             host_limit_bytes=memory.host_limit_bytes if memory.host_bytes else None,
             stages=[
-                told(
+                row_from(
                     StageRow,
                     stage,
                     verdict=memory.verdict_at(stage.peak_bytes),
@@ -170,7 +170,7 @@ class TimeTreeRow(EstimateRow):
             simulated_s = simulated_makespan_s(price(context, strategy))
             pipeline = PipelineRow(formula_s=sum(exposed_s), simulated_s=simulated_s)
         return cls(
-            **figures(EstimateRow, estimate),
+            **field_values(EstimateRow, estimate),
             slowest_stage=estimate.slowest_stage,
             pipeline=pipeline,
             items=estimate.time,
@@ -288,7 +288,7 @@ class ExplainDocument(LayoutFigures):
             )
         return cls(
             **cls.figures(context, strategy),
-            memory=told(MemoryRow, estimate.memory) if what in ("", "memory") else None,
+            memory=row_from(MemoryRow, estimate.memory) if what in ("", "memory") else None,
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
             about={name: summary_of(item) for name, item in items.items() if item},
             item=ItemRow.of(what, context, strategy, estimate)

@@ -247,10 +247,10 @@ def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = Fal
         return Beside()
     by_time = answer.aim.objective == "iteration_s"
     first = answer.plans[0]
-    told = answer.plans if show_all else answer.plans[: verbose and by_time]
+    shown = answer.plans if show_all else answer.plans[: verbose and by_time]
     limit_s, narrowing = answer.beside_s, answer.narrowing
     return Beside(
-        variants=tuple(variants(plan, narrowing, limit_s=limit_s) for plan in told),
+        variants=tuple(variants(plan, narrowing, limit_s=limit_s) for plan in shown),
         mixed=mixed_policy_gain(first, narrowing, limit_s=limit_s) if verbose and by_time else None,
         resident=resident_variant(answer),
         recipe=placed(answer),

@@ -57,7 +57,7 @@ def _property(kind: type, name: str) -> tuple[str, Any, Any]:
     return name, hint, field(metadata={"description": getter.__doc__})
 
 
-def told_by(kind: type, base: type = Row, *, leave_out: Sequence[str] = ()) -> Any:  # noqa: ANN401 - a type made here
+def property_row(kind: type, base: type = Row, *, leave_out: Sequence[str] = ()) -> Any:  # noqa: ANN401 - a type made here
     """The row of what an answer's public properties state, under their names."""
     names = [
         name for name, each in vars(kind).items() if isinstance(each, property | cached_property)
@@ -70,12 +70,12 @@ def told_by(kind: type, base: type = Row, *, leave_out: Sequence[str] = ()) -> A
     return make_dataclass(f"{kind.__name__}Row", made, bases=(base,), frozen=True, kw_only=True)
 
 
-def told(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a row of the class
+def row_from(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a row of the class
     """An answer's figures as its row holds them, and ``more``."""
-    return row(**figures(row, answer) | more)
+    return row(**field_values(row, answer) | more)
 
 
-def figures(row: type, answer: object) -> dict[str, Any]:
+def field_values(row: type, answer: object) -> dict[str, Any]:
     """Return the values an answer has for a row's fields, by name."""
     names = [each.name for each in fields(row)]
     return {name: getattr(answer, name) for name in names if hasattr(answer, name)}

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from planner.answers.base import Plan
-from planner.answers.evidence import Evidence, evidence
-from planner.answers.row import Row, figures, row_of, told, told_by
+from planner.answers.evidence import Evidence
+from planner.answers.row import Row, field_values, property_row, row_from, row_of
 from planner.answers.software import phrases
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate, TimeItem
@@ -46,7 +46,7 @@ else:
             "host_bytes": "Offloaded per rank, largest stage.",
         },
     )
-    MemoryRow = told_by(
+    MemoryRow = property_row(
         MemoryEstimate, MemoryFigures, leave_out=("ledger", "ranks_per_node", "verdict", "moment")
     )
     EstimateRow = row_of(
@@ -139,8 +139,8 @@ class PlanRow(EstimateRow):
             gpus=plan.strategy.num_gpus,
             framework=plan.framework,
             strategy=layout_row(plan.strategy),
-            **figures(EstimateRow, estimate),
-            memory=told(MemoryRow, estimate.memory),
+            **field_values(EstimateRow, estimate),
+            memory=row_from(MemoryRow, estimate.memory),
             time=estimate.time,
             gpu_hours=plan.gpu_hours(),
             gpu_hours_span="job" if plan.context.job.total_tokens else "1000 iterations",
@@ -148,7 +148,7 @@ class PlanRow(EstimateRow):
             cost_usd=plan.cost_usd(),
             energy_kwh=plan.amounts()["energy_kwh"],
             proved_optimal=plan.is_optimal,
-            evidence=evidence(plan.context, plan.strategy),
+            evidence=plan.evidence,
             **more,
         )
 
@@ -227,7 +227,7 @@ class InputsRow(JobRow):
             gpus=context.cluster.num_accelerators,
             frameworks=[each.traits.name for each in contexts],
             profiles=[each.traits.profile for each in contexts],
-            **figures(JobRow, job),
+            **field_values(JobRow, job),
             **lora | context.traits.training.inputs,
             margin_fraction=context.margin_fraction,
             documents=job.documents.text if job.documents else None,

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from planner.answers.row import row_of, told
+from planner.answers.row import row_from, row_of
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
@@ -303,7 +303,7 @@ def hardware_entry(name: str) -> HardwareEntry | Cluster:
 
 
 def _levels(cluster: ClusterSpec) -> tuple[Level, ...]:
-    return tuple(told(Level, level) for level in cluster.levels)
+    return tuple(row_from(Level, level) for level in cluster.levels)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.evidence import RatioError, kinds_of_difference, ratio_error
 from planner.answers.layout import differences
 from planner.answers.nothing_fits import NothingFits, NothingFitsRow, explain_nothing
-from planner.answers.row import Row, told, told_by
+from planner.answers.row import Row, property_row, row_from
 from planner.answers.rows import PlanRow, Ratio
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
@@ -155,7 +155,7 @@ class Comparison:
 if TYPE_CHECKING:
     ComparisonRow = Comparison
 else:
-    ComparisonRow = told_by(Comparison)
+    ComparisonRow = property_row(Comparison)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ class WhyDocument(Row):
             verdict=answer.verdict,
             asked=PlanRow.of(answer.asked) if answer.asked else None,
             best=PlanRow.of(answer.best) if answer.best else None,
-            comparison=told(ComparisonRow, both) if both else None,
+            comparison=row_from(ComparisonRow, both) if both else None,
             nothing_fits=NothingFitsRow.of(answer.nothing) if answer.nothing else None,
             complete=answer.is_complete,
             notes=[str(note) for note in answer.notes],

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     count = int(text)
     match find_entry(name, ("nodes", "accelerators", "clusters")):
         case ("nodes", node):
-            spec, fabric = _read(_part("nodes", node))
-            return _cluster(f"{count}x{node}", spec, count, fabric)
+            return _cluster(f"{count}x{node}", count, *node_of_catalog(node))
         case ("accelerators", accelerator):
             return _from_accelerators(count, accelerator)
         case ("clusters", _):
@@ -209,16 +209,16 @@ def _from_preset(argument: str, count: int | None) -> ClusterSpec:
     network = _part("fabrics", file.fabric, path, "fabric") if file.fabric else None
     node, fabric = _read(_part("nodes", file.node, path, "node"), fabric=network)
     name = path.stem if count is None else f"{count}x{path.stem}"
-    return _cluster(name, node, count or whole, fabric)
+    return _cluster(name, count or whole, node, fabric)
 
 
 def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
-    path, file = load_file(AcceleratorFile, "accelerators", accelerator)
+    file = load_file(AcceleratorFile, "accelerators", accelerator)[1]
     usual = file.usual_node
     if usual is None:
         message = f"{accelerator} has no usual node; name a node: {count}xNODE"
         raise InputError.single("cluster", f"{count}x{accelerator}", message)
-    node, fabric = _read(_part("nodes", usual, path, "usual_node"))
+    node, fabric = node_of_catalog(usual)
     size = node.num_accelerators
     assumption = f"assumed node {usual}: {size} {accelerator} per node"
     if count < size:
@@ -233,7 +233,7 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
         raise InputError.single("cluster", f"{count}x{accelerator}", message)
     num_nodes = max(1, count // size)
     note = Note(kind=NoteKind.assumed, text=assumption, subject="cluster")
-    return _cluster(f"{count}x{accelerator}", node, num_nodes, fabric, (note,))
+    return _cluster(f"{count}x{accelerator}", num_nodes, node, fabric, (note,))
 
 
 def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
@@ -304,7 +304,7 @@ def cluster_of_data(
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(**parts, overrides=overrides)
     name = file.name or name_of(path.stem)
-    return _cluster(name, node, num_nodes or file.count, fabric, overrides.notes())
+    return _cluster(name, num_nodes or file.count, node, fabric, overrides.notes())
 
 
 def _name(raw: Mapping[str, Any], section: str, path: Path) -> str:
@@ -343,10 +343,16 @@ def _read(
     return spec, network
 
 
+@cache
+def node_of_catalog(node: str) -> tuple[NodeSpec, Network]:
+    """A node of the catalog and its network: clusters of every size are put together from it."""
+    return _read(_part("nodes", node))
+
+
 def _cluster(
     name: str,
-    node: NodeSpec,
     num_nodes: int,
+    node: NodeSpec,
     network: Network,
     assumptions: tuple[Note, ...] = (),
 ) -> ClusterSpec:

@@ -32,10 +32,7 @@ def places_of(like: str) -> dict[str, str]:
         own = _reading(like)[1].own_model
         return {"model": own.spec.name} if own is not None and "" in own.places else {}
     recipe = _recipe(like)
-    return {
-        "model": recipe.model,
-        "cluster": f"{recipe_cluster(recipe).num_nodes}x{recipe.node}",
-    }
+    return {"model": recipe.model, "cluster": f"{recipe_cluster(recipe).num_nodes}x{recipe.node}"}
 
 
 def started(query: Query) -> Query:

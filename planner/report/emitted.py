@@ -10,7 +10,7 @@ from typing import Any
 from planner import __version__
 from planner.answers.base import Plan
 from planner.answers.plan_file import PlanFile, plan_text
-from planner.answers.row import row_of, told
+from planner.answers.row import row_from, row_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.documents.file import read_text
@@ -112,7 +112,7 @@ def emit_document(
     """Files of a plan as plain data, with what was decided and what is left to the user."""
     emitted = made.emitted(context, strategy)
     note = mismatch(made, context)
-    return told(
+    return row_from(
         EmitDocument,
         emitted,
         format=made.name,

@@ -127,7 +127,7 @@ def print_explained(
             console,
             *_time_tree(strategy.schedule, document.time, wide=wide),
             range_line(result),
-            evidence_line(context, strategy),
+            evidence_line(context, document.evidence),
         )
     show(
         console,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.answers.job import Job, JobAssumptions
 from planner.answers.job_formulas import FAILING_GPUS, FAILURES
-from planner.answers.row import Row, told, told_by
+from planner.answers.row import Row, property_row, row_from
 from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
@@ -150,10 +150,10 @@ class _Around(Row):
 
 
 # What a whole job takes.
-JobDocument: Any = told_by(Job, _Around, leave_out=("node",))
+JobDocument: Any = property_row(Job, _Around, leave_out=("node",))
 
 
 def job_document(job: Job, notes: Sequence[Note]) -> Any:  # noqa: ANN401 - a type made here
     """Everything in base units."""
     inputs = InputsRow.of((job.plan.context,), EVERYTHING, tuple(notes))
-    return told(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan))
+    return row_from(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan))

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers.layout import short_layout
-from planner.answers.row import Row, figures, row_of, told
+from planner.answers.row import Row, field_values, row_from, row_of
 from planner.answers.rows import EstimateRow
 from planner.calibrate.fit import Calibration, OwnErrors
 from planner.calibrate.rows import Table
@@ -228,12 +228,12 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
                 layout=short_layout(price.layout.strategy),
                 global_batch=context.job.global_batch,
                 seq_len=context.job.seq_len,
-                **figures(EstimateRow, price.estimate),
+                **field_values(EstimateRow, price.estimate),
                 assumed=price.assumed,
                 unusual=price.unusual,
                 **asdict(price.memory),
             )
-        row = told(
+        row = row_from(
             ComparedRow,
             one,
             path=one.log.path,
@@ -316,7 +316,7 @@ def print_machine(made: Calibration, table: Table, console: Console) -> None:
 def calibrate_document(made: Calibration, text: str) -> CalibrateDocument:
     """The same as data, with the cluster file; figures that are lists are in the file alone."""
     figures = [
-        told(
+        row_from(
             FigureRow,
             each,
             catalog=each.catalog if each.is_known else None,

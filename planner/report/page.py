@@ -6,7 +6,7 @@ from typing import Any
 
 from planner import __version__
 from planner.answers.base import Answer, Plan
-from planner.answers.evidence import PublishedRun, evidence
+from planner.answers.evidence import PublishedRun
 from planner.answers.execution import Iteration, iteration, too_long
 from planner.answers.items import item_of, item_title, summary_of
 from planner.answers.layout import differences, short_layout, values
@@ -93,7 +93,7 @@ def describe(
     hbm_bytes, fullest = estimate.memory.hbm_bytes, estimate.memory.stage
     not_drawn = too_long(strategy)
     found = None if not_drawn else iteration(plan)
-    sources = evidence(context, strategy)
+    sources = plan.evidence
     points = (answer.frontier or answer.ladder) if answer else ()
     has_frontier = len(points) > 1
     by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)

@@ -10,7 +10,7 @@ from planner.answers.base import Answer, Plan
 from planner.answers.layout import short_layout
 from planner.answers.plan import Beside
 from planner.answers.recipe import Placed
-from planner.answers.row import told
+from planner.answers.row import row_from
 from planner.answers.rows import (
     AimRow,
     InputsRow,
@@ -89,7 +89,7 @@ def placed_line(found: Placed) -> str:
 def recipe_row(found: Placed) -> RecipeRow:
     """The same as a row."""
     made = found.estimate
-    row: RecipeRow = told(
+    row: RecipeRow = row_from(
         RecipeRow,
         found,
         recipe=found.recipe.recipe,
@@ -222,7 +222,7 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
         yield f"Rank order {placement_line(best.context, best.strategy)}."
         yield range_line(best.estimate)
         yield mfu_line(best)
-        yield evidence_line(best.context, best.strategy)
+        yield evidence_line(best.context, best.evidence)
     model = f"{context.model.name}: {describe_size(context.model)}"
     yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)
@@ -334,7 +334,7 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
         recipe=recipe_row(beside.recipe) if beside.recipe else None,
         nearest=nearest,
         pareto=[PlanRow.of(plan) for plan in answer.pareto],
-        search=told(
+        search=row_from(
             SearchRow,
             answer,
             configurations=sum(result.num_configurations for result in searches),

@@ -17,7 +17,7 @@ from planner.answers.repair import (
     Repaired,
     Value,
 )
-from planner.answers.row import Row, told
+from planner.answers.row import Row, row_from
 from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
 from planner.check.result import Figures
@@ -101,7 +101,7 @@ def repair_document(made: FixedFile, command: str) -> Any:  # noqa: ANN401 - a R
         for one in answer.repaired
     ]
     is_known = bool(repaired) or made.is_sound
-    return told(
+    return row_from(
         RepairDocument,
         made,
         path=made.source.path,

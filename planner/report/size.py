@@ -197,7 +197,7 @@ def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
             costs_line(plan),
             f"Placed {placement_line(plan.context, plan.strategy)}.",
             range_line(plan.estimate),
-            evidence_line(plan.context, plan.strategy),
+            evidence_line(plan.context, plan.evidence),
         ]
     basis = [amount.basis(sizing.case.context.cluster) for amount in AMOUNTS.values()]
     basis.insert(0, "time: without start-up, checkpoints, evaluation, failures and restarts.")

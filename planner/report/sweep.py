@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from planner.answers.row import told
+from planner.answers.row import row_from
 from planner.report.document import serialise
 from planner.report.table import Column, Table, csv_text, fitting_table, show, whole
 from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Row
@@ -199,7 +199,7 @@ def render_show_csv(shown: Winners) -> str:
 def render_show_json(shown: Winners) -> str:
     """Return the document ``sweep-show``."""
     results = shown.results
-    row = told(
+    row = row_from(
         SweepShowRow,
         shown,
         results=results.path,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from planner.answers.base import Plan
-from planner.answers.evidence import evidence
+from planner.answers.evidence import Evidence
 from planner.answers.items import item_title
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
@@ -285,9 +285,8 @@ def placement_line(context: Context, strategy: Strategy) -> str:
     return f"{strategy.placement} (inside out): {', '.join(parts) or 'one GPU'}"
 
 
-def evidence_line(context: Context, strategy: Strategy) -> str:
+def evidence_line(context: Context, found: Evidence) -> str:
     """The nearest published runs and how far predictions were off there, in one line."""
-    found = evidence(context, strategy)
     parts = [found.note] if found.note else []
     runs = []
     for run in found.runs:

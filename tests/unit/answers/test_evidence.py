@@ -98,7 +98,7 @@ def test_without_any_near_run_that_is_said(
     context, strategy = near_plan
     found = evidence(renamed(context, **names), strategy)
     assert found.runs == ()
-    line = evidence_line(renamed(context, **names), strategy)
+    line = evidence_line(context, found)
     assert line == "evidence: no published run on x"
 
 
@@ -111,8 +111,9 @@ def test_a_tiny_model_is_near_to_nothing(
 
 
 def test_the_line_gives_signed_errors_of_each_run(near_plan: tuple[Context, Strategy]) -> None:
-    line = evidence_line(*near_plan)
-    for near in evidence(*near_plan).runs:
+    found = evidence(*near_plan)
+    line = evidence_line(near_plan[0], found)
+    for near in found.runs:
         assert f"{near.gpus} {near.accelerator}" in line
         assert f"time {100 * (near.predicted_s / near.measured_s - 1):+.1f} %" in line
 

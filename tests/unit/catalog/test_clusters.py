@@ -2,7 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
+from planner.catalog.clusters import (
+    largest_cluster_of,
+    load_cluster,
+    load_cluster_of,
+    node_of_catalog,
+)
 from planner.catalog.hardware import aliases
 from planner.catalog.paths import hwdb_dir
 from planner.documents import tree
@@ -159,6 +164,7 @@ def test_loading_a_cluster_reads_only_the_files_it_needs(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(tree, "read_text", read_and_note)
     aliases.cache_clear()
+    node_of_catalog.cache_clear()
     load_cluster("512xh100-sxm")
     assert set(read) == {
         "aliases.yaml",

@@ -10,7 +10,7 @@ from rich.console import Console
 from planner.answers.base import Answer
 from planner.answers.plan import answer, beside_document, beside_screen
 from planner.answers.recipe import placed
-from planner.answers.row import told
+from planner.answers.row import row_from
 from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
@@ -70,12 +70,12 @@ def test_tight_plans_are_named(context_of: Contexts) -> None:
     roomy = found.plans[0]
     assert tight_line(found.plans) == ""
     memory = roomy.estimate.memory
-    assert told(MemoryRow, memory).verdict == "fits"
+    assert row_from(MemoryRow, memory).verdict == "fits"
     hbm = memory.peak_bytes + GIB
     margin = replace(memory, hbm_bytes=hbm, uncertainty_bytes=2.0 * GIB)
     tight = replace(roomy, estimate=replace(roomy.estimate, memory=margin))
     assert tight.estimate.memory.verdict == "tight"
-    assert told(MemoryRow, tight.estimate.memory).verdict == "tight"
+    assert row_from(MemoryRow, tight.estimate.memory).verdict == "tight"
     line = tight_line([roomy, tight])
     assert line == (
         "Plan 2 is tight: 1.00 GiB of HBM free, "
