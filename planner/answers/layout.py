@@ -1,12 +1,13 @@
 """A layout given degree by degree: filled in, refused where it is illegal; layouts compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
 from planner.formats.megatron.layout import chunks_of, even_chunks, parse_layout
+from planner.notes import COMMAND_LINE
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
 from planner.spec.strategy import (
@@ -24,6 +25,7 @@ from planner.spec.strategy import (
     policy_counts,
     split_values,
 )
+from planner.spec.traits import FrameworkTraits
 
 # Follow from layers per stage and an option; left out where the layers are wrong already.
 DERIVED = {
@@ -52,6 +54,11 @@ class LayoutRequest:
         return {**FIELD_DEFAULTS, **self.given}
 
 
+def offered_stages(traits: FrameworkTraits, pp: int) -> tuple[int, ...]:
+    """ZeRO stages of the framework, beside so many pipeline stages."""
+    return traits.support.zero_stages_with_pp if pp > 1 else traits.support.zero_stages
+
+
 def requested(**options: Option) -> LayoutRequest:
     """The request that options make, by the names of SEARCHED_FIELDS and of the other fields."""
     given = {name: options.pop(name) for name in SEARCHED_FIELDS if name in options}
@@ -60,50 +67,26 @@ def requested(**options: Option) -> LayoutRequest:
     return LayoutRequest(given=stated, **values)
 
 
-def option_problems(request: LayoutRequest) -> list[tuple[str, str]]:
-    """Return the problems of single options, for any model and cluster."""
-    policy, recomputed, offloaded = (
-        request.recompute,
-        request.recompute_layers,
-        request.offloaded_layers,
-    )
+def option_problems(request: LayoutRequest) -> Iterator[tuple[str, str]]:
+    """Yield the problems of single options, for any model and cluster."""
+    for name, value in request.given.items():
+        if text := _value_problem(name, value):
+            yield f"--{name.replace('_', '-')}", text
+    policy, layers = request.recompute, request.recompute_layers
+    if policy == "none" and layers is not None:
+        yield "--recompute-layers", f"needs --recompute {' or '.join(RECOMPUTED)}"
+    if policy not in RECOMPUTE_WORDS:
+        allowed = ", ".join(RECOMPUTE_WORDS)
+        yield "--recompute", f"unknown policy {policy!r}; allowed are {allowed}"
+    if layers is not None and layers < 1:
+        yield "--recompute-layers", f"must be at least 1; given {layers}"
     offload, percent = request.layout["offload"], request.layout["offload_percent"]
-    has_no_states = offload in OFFLOAD_CODES and "optimizer" not in offload
-    allowed = ", ".join(RECOMPUTE_WORDS)
-    # Whether it is wrong, the option, and what is to be said.
-    checks = (
-        (
-            policy == "none" and recomputed is not None,
-            "--recompute-layers",
-            f"needs --recompute {' or '.join(RECOMPUTED)}",
-        ),
-        (
-            policy not in RECOMPUTE_WORDS,
-            "--recompute",
-            f"unknown policy {policy!r}; allowed are {allowed}",
-        ),
-        (
-            recomputed is not None and recomputed < 1,
-            "--recompute-layers",
-            f"must be at least 1; given {recomputed}",
-        ),
-        (
-            1 <= percent < 100 and has_no_states,
-            "--offload-percent",
-            f"needs --offload with the optimizer's states; given {offload}",
-        ),
-        (
-            isinstance(offloaded, int) and offloaded < 1,
-            "--offload-activations",
-            f"must be all, or at least 1; given {offloaded}",
-        ),
-    )
-    problems = [
-        (f"--{name.replace('_', '-')}", text)
-        for name, value in request.given.items()
-        if (text := _value_problem(name, value))
-    ]
-    return problems + [(option, text) for is_wrong, option, text in checks if is_wrong]
+    if 1 <= percent < 100 and offload in OFFLOAD_CODES and "optimizer" not in offload:
+        text = f"needs --offload with the optimizer's states; given {offload}"
+        yield "--offload-percent", text
+    offloaded = request.offloaded_layers
+    if isinstance(offloaded, int) and offloaded < 1:
+        yield "--offload-activations", f"must be all, or at least 1; given {offloaded}"
 
 
 def _value_problem(name: str, value: int | str) -> str | None:
@@ -117,46 +100,32 @@ def _value_problem(name: str, value: int | str) -> str | None:
     return f"must be from {decision.least} to {decision.most:,}; given {value}"
 
 
-def _problems_with(context: Context, request: LayoutRequest) -> list[tuple[str, str]]:
-    """Return the problems that would break filling the layout in."""
+def _problems_with(context: Context, request: LayoutRequest) -> Iterator[tuple[str, str]]:
+    """Yield the problems that would break filling the layout in."""
     num_layers, traits, pp = context.model.num_blocks, context.traits, request.layout["pp"]
-    support, optimizer = traits.support, traits.optimizer
-    stages = support.zero_stages_with_pp if pp > 1 else support.zero_stages
-    offered = ", ".join(map(str, stages)) or "none"
+    stages = offered_stages(traits, pp)
+    if not set(stages) & set(traits.optimizer.zero_stages):
+        offered = ", ".join(map(str, stages)) or "none"
+        text = f"runs under no ZeRO stage {traits.name} offers here ({offered})"
+        yield "--optimizer", f"{traits.optimizer.name} {text}"
+    if pp > num_layers:
+        yield "--pp", f"must be at most {num_layers}, the layers; given {pp}"
     longest = max(request.layers_per_stage or default_layers(num_layers, min(pp, num_layers), 1))
-    recomputed, offloaded = request.recompute_layers or 1, request.offloaded_layers
-    # Whether it is wrong, the option, and what is to be said.
-    checks = (
-        (
-            not set(stages) & set(optimizer.zero_stages),
-            "--optimizer",
-            f"{optimizer.name} runs under no ZeRO stage {traits.name} offers here ({offered})",
-        ),
-        (pp > num_layers, "--pp", f"must be at most {num_layers}, the layers; given {pp}"),
-        (
-            recomputed > longest,
-            "--recompute-layers",
-            f"no stage has more than {longest} layers; given {recomputed}",
-        ),
-        (
-            isinstance(offloaded, int) and offloaded > longest,
-            "--offload-activations",
-            f"no stage has more than {longest} layers; given {offloaded}",
-        ),
-        (
-            request.layout["sequence_parallel"] and not support.sequence_parallel,
-            "--sequence-parallel",
-            f"{traits.name} offers no sequence parallelism",
-        ),
-    )
-    return [(option, text) for is_wrong, option, text in checks if is_wrong]
+    given = {
+        "--recompute-layers": request.recompute_layers,
+        "--offload-activations": request.offloaded_layers,
+    }
+    for option, layers in given.items():
+        if isinstance(layers, int) and layers > longest:
+            yield option, f"no stage has more than {longest} layers; given {layers}"
+    if request.layout["sequence_parallel"] and not traits.support.sequence_parallel:
+        yield "--sequence-parallel", f"{traits.name} offers no sequence parallelism"
 
 
-def _raise(problems: Sequence[tuple[str, str]]) -> None:
-    if problems:
-        raise InputError(
-            Problem(where="command line", key=key, message=message) for key, message in problems
-        )
+def _raise(problems: Iterable[tuple[str, str]]) -> None:
+    found = [Problem(where=COMMAND_LINE, key=key, message=text) for key, text in problems]
+    if found:
+        raise InputError(found)
 
 
 def with_batch(context: Context, strategy: Strategy) -> Context:
@@ -175,8 +144,7 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     asked, support = request.layout, context.traits.support
     tp, pp = asked["tp"], asked["pp"]
     # The highest usual stage that the framework offers here with this optimizer.
-    offered = support.zero_stages_with_pp if pp > 1 else support.zero_stages
-    possible = set(offered) & set(context.traits.optimizer.zero_stages)
+    possible = set(offered_stages(context.traits, pp)) & set(context.traits.optimizer.zero_stages)
     usual = {stage for stage in possible if stage <= support.usual_zero_stage}
     follows = {
         "vpp": 2 if asked["schedule"] in V_SHAPED else 1,
@@ -203,9 +171,8 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     broken = list(violations(context, strategy))
     if any(one.key == "layers_per_stage" for one in broken):
         broken = [one for one in broken if one.key not in DERIVED]
-    _raise(
-        [(f"--{OPTIONS.get(one.key, one.key).replace('_', '-')}", one.message) for one in broken]
-    )
+    named = ((OPTIONS.get(one.key, one.key).replace("_", "-"), one.message) for one in broken)
+    _raise((f"--{option}", message) for option, message in named)
     return context, strategy
 
 
@@ -281,15 +248,15 @@ def values(strategy: Strategy) -> dict[str, str]:
         for name, decision in STRATEGY_FIELDS.items()
         if decision.kind and name != "offload_percent"
     }
-    named["recompute"] = strategy.recompute
-    named |= _moved(strategy)
-    layers = strategy.layers_per_stage
-    named["layers per stage"] = (
-        ", ".join(map(str, layers)) if len(layers) <= 16 else (f"{min(layers)} to {max(layers)}")
-    )
-    modules = strategy.recompute_modules
-    named["recompute modules"] = "the profile's" if modules is None else ", ".join(modules)
-    return named
+    layers, modules = strategy.layers_per_stage, strategy.recompute_modules
+    listed = ", ".join(map(str, layers))
+    return {
+        **named,
+        "recompute": strategy.recompute,
+        **_moved(strategy),
+        "layers per stage": listed if len(layers) <= 16 else f"{min(layers)} to {max(layers)}",
+        "recompute modules": "the profile's" if modules is None else ", ".join(modules),
+    }
 
 
 def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Figures of a question that can be scaled: of the hardware, and of the job and model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,12 +41,11 @@ class Parameter:
         if self.key != SUSTAINED:
             return context
         # As a user's own figure, that of other machines falls away.
-        accelerator = context.cluster.accelerator
-        gemm = replace(
-            accelerator.gemm, sustained_slowest_fraction=None, sustained_fastest_fraction=None
-        )
-        node = replace(context.cluster.node, accelerator=replace(accelerator, gemm=gemm))
-        return replace(context, cluster=replace(context.cluster, node=node))
+        cluster, accelerator = context.cluster, context.cluster.accelerator
+        ends = dict.fromkeys(("sustained_slowest_fraction", "sustained_fastest_fraction"))
+        accelerator = replace(accelerator, gemm=replace(accelerator.gemm, **ends))
+        node = replace(cluster.node, accelerator=accelerator)
+        return replace(context, cluster=replace(cluster, node=node))
 
     def factor(self, factor: float) -> float:
         """Return the factor actually applied: counts change in steps of a power of two."""
@@ -76,28 +75,19 @@ def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf
     return replace(part, **{name: scaled(getattr(part, name), rest, factor, most)})
 
 
+def _hardware(
+    key: str, title: str, value: float, unit: str, *paths: str, is_cost: bool = False
+) -> Parameter:
+    """A figure of the hardware, with the range in which that of machines is known to lie."""
+    ends = usual_ranges().get(key)
+    return Parameter(
+        key=key, title=title, value=value, unit=unit, paths=paths, ends=ends, is_cost=is_cost
+    )
+
+
 def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
-    job, model, node = context.job, context.model, context.cluster.node
-    host = [
-        Parameter(
-            key="host_link_gb_per_s_per_direction",
-            title="host link",
-            value=node.host_link_bytes_per_s / GB,
-            unit="GB/s",
-            paths=(f"{NODE}.host_link_bytes_per_s",),
-            ends=usual_ranges()["host_link_gb_per_s_per_direction"],
-        )
-    ]
-    if node.host_memory_bytes is not None:
-        memory = Parameter(
-            key="host_memory_gib",
-            title="host memory",
-            value=node.host_memory_bytes / GIB,
-            unit="GiB",
-            paths=(f"{NODE}.host_memory_bytes",),
-        )
-        host.append(memory)
+    job, model = context.job, context.model
     counts = [
         ("job.global_batch", "batch", job.global_batch, "sequences"),
         ("job.seq_len", "sequence length", job.seq_len, "tokens"),
@@ -116,101 +106,58 @@ def parameters(context: Context) -> list[Parameter]:
         )
         for path, title, value, unit in counts
     ]
-    return [*_of_node(context), *_of_network(context), *host, *of_job]
+    hardware = (_of_accelerator, _of_domain, _of_network, _of_host)
+    return [figure for figures in hardware for figure in figures(context)] + of_job
 
 
-def _of_node(context: Context) -> list[Parameter]:
-    """Return the figures of the accelerator, and of the links between accelerators of a domain."""
-    accelerator, inside = context.cluster.accelerator, context.cluster.node.scale_up
-    peaks, ends = accelerator.peak_flops_per_s, usual_ranges()
+def _of_accelerator(context: Context) -> Iterator[Parameter]:
+    accelerator = context.cluster.accelerator
+    gemm, peaks = accelerator.gemm, accelerator.peak_flops_per_s
     dtype = next(name for name in FALLBACKS[context.job.precision] if peaks.get(name))
-    gemm, sustained_ends = accelerator.gemm, ends[SUSTAINED]
+    key = "fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops"
+    path = f"{ACCELERATOR}.peak_flops_per_s.{dtype}"
+    yield _hardware(key, f"{dtype} peak", peaks[dtype] / TERA, "TFLOP/s", path)
+    own, title, path = gemm.sustained_fraction, "products' share of it", f"{ACCELERATOR}.gemm"
+    share = _hardware(SUSTAINED, title, own, "", f"{path}.sustained_fraction")
     # Of machines with this part, where they are known to differ.
-    if gemm.has_range:
-        sustained_ends = (
-            gemm.slowest / gemm.sustained_fraction,
-            gemm.fastest / gemm.sustained_fraction,
-        )
-    own = [
-        Parameter(
-            key="fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops",
-            title=f"{dtype} peak",
-            value=peaks[dtype] / TERA,
-            unit="TFLOP/s",
-            paths=(f"{ACCELERATOR}.peak_flops_per_s.{dtype}",),
-        ),
-        Parameter(
-            key=SUSTAINED,
-            title="products' share of it",
-            value=gemm.sustained_fraction,
-            paths=(f"{ACCELERATOR}.gemm.sustained_fraction",),
-            ends=sustained_ends,
-            most=1.0,
-        ),
-        Parameter(
-            key="hbm_gb_per_s",
-            title="HBM bandwidth",
-            value=accelerator.hbm_bytes_per_s / GB,
-            unit="GB/s",
-            paths=(f"{ACCELERATOR}.hbm_bytes_per_s",),
-            ends=ends["hbm_gb_per_s"],
-        ),
-        Parameter(
-            key="hbm_gib",
-            title="HBM capacity",
-            value=accelerator.hbm_bytes / GIB,
-            unit="GiB",
-            paths=(f"{ACCELERATOR}.hbm_bytes",),
-        ),
-    ]
+    ends = (gemm.slowest / own, gemm.fastest / own) if gemm.has_range else share.ends
+    yield replace(share, ends=ends, most=1.0)
+    rate, path = accelerator.hbm_bytes_per_s / GB, f"{ACCELERATOR}.hbm_bytes_per_s"
+    yield _hardware("hbm_gb_per_s", "HBM bandwidth", rate, "GB/s", path)
+    size, path = accelerator.hbm_bytes / GIB, f"{ACCELERATOR}.hbm_bytes"
+    yield _hardware("hbm_gib", "HBM capacity", size, "GiB", path)
+
+
+def _of_domain(context: Context) -> Iterator[Parameter]:
+    """Yield the figures of the links between accelerators of a domain."""
     if context.cluster.domain.num_accelerators == 1:
-        return own
+        return
+    inside, path = context.cluster.node.scale_up, f"{NODE}.scale_up"
     # Measured collectives of the domain are scaled with its rate, as in other nodes.
-    measured = f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*"
-    return [
-        *own,
-        Parameter(
-            key="scale_up_gb_per_s_per_direction",
-            title=inside.name,
-            value=inside.bytes_per_s / GB,
-            unit="GB/s",
-            paths=(f"{NODE}.scale_up.bytes_per_s", measured),
-            ends=ends["scale_up_gb_per_s_per_direction"],
-        ),
-        Parameter(
-            key="scale_up_latency_us",
-            title=f"{inside.name} latency",
-            value=inside.latency_s / US,
-            unit="µs",
-            paths=(f"{NODE}.scale_up.latency_s",),
-            ends=ends["scale_up_latency_us"],
-            is_cost=True,
-        ),
-    ]
+    paths = (f"{path}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*")
+    key, rate = "scale_up_gb_per_s_per_direction", inside.bytes_per_s / GB
+    yield _hardware(key, inside.name, rate, "GB/s", *paths)
+    key, title, path = "scale_up_latency_us", f"{inside.name} latency", f"{path}.latency_s"
+    yield _hardware(key, title, inside.latency_s / US, "µs", path, is_cost=True)
 
 
-def _of_network(context: Context) -> list[Parameter]:
-    """Return the figures of the network between nodes, with every level of it."""
-    cluster, ends = context.cluster, usual_ranges()
+def _of_network(context: Context) -> Iterator[Parameter]:
+    """Yield the figures of the network between nodes, with every level of it."""
+    cluster = context.cluster
     if cluster.num_accelerators <= cluster.domain.num_accelerators:
-        return []
+        return
     levels = ("cluster.fabric", "cluster.inner_fabric.*")
-    return [
-        Parameter(
-            key="nic_gbit_per_s",
-            title="network, each GPU",
-            value=cluster.node.nic_bytes_per_s / cluster.node.num_accelerators / GB,
-            unit="GB/s",
-            paths=(f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in levels)),
-            ends=ends["nic_gbit_per_s"],
-        ),
-        Parameter(
-            key="fabric_latency_us",
-            title="network latency",
-            value=cluster.fabric.latency_s / US,
-            unit="µs",
-            paths=tuple(f"{level}.latency_s" for level in levels),
-            ends=ends["fabric_latency_us"],
-            is_cost=True,
-        ),
-    ]
+    paths = (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in levels))
+    rate = cluster.node.nic_bytes_per_s / cluster.node.num_accelerators / GB
+    yield _hardware("nic_gbit_per_s", "network, each GPU", rate, "GB/s", *paths)
+    latency, paths = cluster.fabric.latency_s / US, tuple(f"{level}.latency_s" for level in levels)
+    yield _hardware("fabric_latency_us", "network latency", latency, "µs", *paths, is_cost=True)
+
+
+def _of_host(context: Context) -> Iterator[Parameter]:
+    node = context.cluster.node
+    key, rate = "host_link_gb_per_s_per_direction", node.host_link_bytes_per_s / GB
+    yield _hardware(key, "host link", rate, "GB/s", f"{NODE}.host_link_bytes_per_s")
+    if node.host_memory_bytes is not None:
+        size, path = node.host_memory_bytes / GIB, f"{NODE}.host_memory_bytes"
+        yield _hardware("host_memory_gib", "host memory", size, "GiB", path)

@@ -1,6 +1,6 @@
 """Entries of the catalog as rows: models, hardware, recipes and frameworks; base units."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner.answers.row import row_from, row_of
@@ -8,17 +8,16 @@ from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
     FigureRow,
-    HardwareDetails,
-    describe,
     describe_hardware,
     is_path,
     load_accelerator,
     load_node,
 )
+from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, load_model_details
 from planner.catalog.paths import unknown_name
 from planner.catalog.recipes import Recipe
-from planner.catalog.words import SINGULAR, find_hardware, find_models, find_recipes
+from planner.catalog.words import SINGULAR, find_hardware, find_models, find_recipes, stated
 from planner.errors import InputError
 from planner.frameworks.registry import (
     CURRENT,
@@ -86,16 +85,14 @@ def models(words: tuple[str, ...], most: int | None = None) -> Models:
 
 
 def _model_row(model: ModelSpec) -> ModelRow:
-    return ModelRow(
-        name=model.name,
+    row: ModelRow = row_from(
+        ModelRow,
+        model,
         parameters=count_parameters(model),
         active_parameters=count_active_parameters(model),
         is_mixture=model.moe is not None,
-        num_blocks=model.num_blocks,
-        hidden_size=model.hidden_size,
-        vocab_size=model.vocab_size,
-        max_seq_len=model.max_seq_len,
     )
+    return row
 
 
 def model(name: str) -> Model:
@@ -103,7 +100,7 @@ def model(name: str) -> Model:
     details = load_model_details(name)
     spec, file = details.spec, details.file
     published, active = file.params_published_b, file.params_active_published_b
-    stated = file.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    given = file.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     origin = file.provenance
     return Model(
         **asdict(_model_row(spec)),
@@ -113,7 +110,7 @@ def model(name: str) -> Model:
         model=spec,
         stated={
             key: value
-            for key, value in stated.items()
+            for key, value in given.items()
             if not key.startswith("params_") and key != "provenance"
         },
         basis=origin.basis if origin else None,
@@ -224,52 +221,49 @@ def hardware(words: tuple[str, ...], most: int | None = None) -> Hardware:
     names = {kind: [name for each, name in entries if each == kind] for kind in SINGULAR}
     # Files are read only of what is shown: the catalog has hundreds.
     share = None if most is None else most // max(1, sum(map(bool, names.values())))
+    shown = {kind: listed[:share] for kind, listed in names.items()}
     return Hardware(
         words=words,
         found={f"{SINGULAR[kind]}s": len(found) for kind, found in names.items()},
-        accelerators=tuple(map(_accelerator_row, names["accelerators"][:share])),
-        nodes=tuple(map(_node_row, names["nodes"][:share])),
-        fabrics=tuple(_named_row(describe("fabrics", each)) for each in names["fabrics"][:share]),
-        machines=tuple(
-            _named_row(describe("clusters", each)) for each in names["clusters"][:share]
-        ),
+        accelerators=tuple(map(_accelerator_row, shown["accelerators"])),
+        nodes=tuple(map(_node_row, shown["nodes"])),
+        fabrics=tuple(_named_row("fabrics", name) for name in shown["fabrics"]),
+        machines=tuple(_named_row("clusters", name) for name in shown["clusters"]),
     )
 
 
 def _accelerator_row(name: str) -> AcceleratorRow:
-    details, spec = describe("accelerators", name), load_accelerator(name)
-    return AcceleratorRow(
-        name=details.name,
-        title=details.title,
-        vendor=spec.vendor,
-        architecture=spec.architecture,
-        hbm_bytes=spec.hbm_bytes,
-        hbm_bytes_per_s=spec.hbm_bytes_per_s,
+    spec = load_accelerator(name)
+    row: AcceleratorRow = row_from(
+        AcceleratorRow,
+        spec,
+        title=stated("accelerators", name)["title"],
         peak_flops_per_s={str(dtype): rate for dtype, rate in spec.peak_flops_per_s.items()},
         power_w=spec.tdp_w,
     )
+    return row
 
 
 def _node_row(name: str) -> NodeRow:
-    details, spec = describe("nodes", name), load_node(name)
-    return NodeRow(
-        name=details.name,
-        title=details.title,
+    spec = load_node(name)
+    inside = spec.scale_up
+    row: NodeRow = row_from(
+        NodeRow,
+        spec,
+        title=stated("nodes", name)["title"],
         accelerator=spec.accelerator.name,
         gpus=spec.num_accelerators,
-        scale_up=spec.scale_up.name,
-        scale_up_gpus=spec.scale_up.num_accelerators,
-        scale_up_bytes_per_s=spec.scale_up.bytes_per_s,
-        fabric=spec.fabric,
+        scale_up=inside.name,
+        scale_up_gpus=inside.num_accelerators,
+        scale_up_bytes_per_s=inside.bytes_per_s,
         network_bytes_per_s=spec.nic_bytes_per_s or None,
-        host_memory_bytes=spec.host_memory_bytes,
-        usd_per_hour=spec.usd_per_hour,
     )
+    return row
 
 
-def _named_row(details: HardwareDetails) -> NamedRow:
-    node = details.texts["node"] if details.kind == "clusters" else None
-    return NamedRow(name=details.name, title=details.title, node=node)
+def _named_row(kind: Kind, name: str) -> NamedRow:
+    file = stated(kind, name)
+    return NamedRow(name=name, title=file["title"], node=file.get("node"))
 
 
 def hardware_entry(name: str) -> HardwareEntry | Cluster:
@@ -286,16 +280,16 @@ def hardware_entry(name: str) -> HardwareEntry | Cluster:
             assumed=(*cluster.accelerator.assumptions, *map(str, cluster.assumptions)),
         )
     details = describe_hardware(name)
+    kind, own = details.kind, details.name
     # Of a node the network is shown as that of the largest cluster: every level is in it.
-    whole = {"clusters": details.name, "nodes": f"{MAX_GPUS}x{details.name}"}.get(details.kind)
-    is_accelerator, is_node = details.kind == "accelerators", details.kind == "nodes"
+    whole = {"clusters": own, "nodes": f"{MAX_GPUS}x{own}"}.get(kind)
     return HardwareEntry(
-        kind=SINGULAR[details.kind],
-        name=details.name,
+        kind=SINGULAR[kind],
+        name=own,
         title=details.title,
         note=details.note,
-        accelerator=_accelerator_row(details.name) if is_accelerator else None,
-        node=_node_row(details.name) if is_node else None,
+        accelerator=_accelerator_row(own) if kind == "accelerators" else None,
+        node=_node_row(own) if kind == "nodes" else None,
         texts=dict(details.texts),
         figures=details.rows,
         levels=_levels(load_cluster(whole)) if whole else (),
@@ -326,14 +320,14 @@ def recipes(words: tuple[str, ...]) -> Recipes:
     """The recipes that all words apply to; raises InputError for words that apply to none."""
     from planner.query.like import priced_problem, recipe_gpus
 
-    rows = [
+    rows = (
         ListedRecipe(
-            **{each.name: getattr(recipe, each.name) for each in fields(Recipe)},
+            **vars(recipe),
             needed_gpus=recipe_gpus(recipe),
             not_priced=priced_problem(recipe) or None,
         )
         for recipe in find_recipes(words)
-    ]
+    )
     return Recipes(words=words, recipes=tuple(rows))
 
 

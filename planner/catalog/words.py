@@ -11,7 +11,7 @@ from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, plain
 from planner.catalog.paths import hwdb_dir, list_models
 from planner.catalog.recipes import Recipe, load_recipes
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_trusted
 from planner.notes import Problems
 from planner.spec.model import ModelSpec
 from planner.spelling import did_you_mean
@@ -85,23 +85,25 @@ def _attention(model: ModelSpec) -> str:
 
 def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
     """Words of an entry's file as it stands: checking hundreds of files would take a second."""
-    stated = _stated(kind, name)
+    file = stated(kind, name)
     texts = [SINGULAR[kind], name]
     texts += [
         str(value)
-        for key, value in stated.items()
+        for key, value in file.items()
         if isinstance(value, str | int) and key not in ("note", "usual_node")
     ]
     if kind == "nodes":
-        accelerator = _stated("accelerators", stated["accelerator"])
+        accelerator = stated("accelerators", file["accelerator"])
         texts += [accelerator["vendor"], accelerator.get("architecture", "")]
-        texts.append(stated["scale_up"]["kind"])
+        texts.append(file["scale_up"]["kind"])
     return _split(*texts)
 
 
 @cache
-def _stated(kind: Kind, name: str) -> dict[str, Any]:
-    return load_yaml(hwdb_dir() / kind / f"{resolve_alias(kind, name)}.yaml")
+def stated(kind: Kind, name: str) -> dict[str, Any]:
+    """What the file of an entry of the catalog states, not checked."""
+    file: dict[str, Any] = load_trusted(hwdb_dir() / kind / f"{resolve_alias(kind, name)}.yaml")
+    return file
 
 
 def _applies(word: str, own: frozenset[str]) -> bool:

@@ -2,26 +2,27 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.catalog.clusters import load_cluster, load_cluster_of
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, find_recipe
 from planner.documents.file import is_file
 from planner.errors import InputError
-from planner.formats.format import Format, ParsedConfig
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import runtime_settings
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH
 from planner.notes import COMMAND_LINE
-from planner.query.from_file import AUTO, format_of, source_of, with_model
 from planner.query.query import Query
-from planner.query.values import Values, batch_of, gpus_of
 from planner.search.space.vocabulary import ALIASES
 from planner.spec.cluster import ClusterSpec
 from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting
+
+if TYPE_CHECKING:
+    from planner.formats.format import Format, ParsedConfig
+    from planner.query.values import Values
 
 ZERO_STAGES = {"optimizer": 1, "megatron-fsdp": 3, "torch-fsdp2": 3}  # of what a recipe shards
 
@@ -95,6 +96,9 @@ def _of_training(training: Training | None) -> dict[str, Any]:
 
 def _of_file(name: str, cluster: str) -> dict[str, Any]:
     """Options that say what a configuration's job is; its layout is solved."""
+    # A recipe needs no format of files.
+    from planner.query.values import Values
+
     kind, reading = _reading(name)
     own, values = kind.framework_of(reading), Values(reading)
     length = values.given("seq_len") or (reading.longest and reading.longest.value)
@@ -108,8 +112,10 @@ def _of_file(name: str, cluster: str) -> dict[str, Any]:
     }
 
 
-def _reading(name: str) -> tuple[Format, ParsedConfig]:
+def _reading(name: str) -> "tuple[Format, ParsedConfig]":
     """The file with its format and model; InputError where plans say nothing of it."""
+    from planner.query.from_file import AUTO, format_of, source_of, with_model
+
     source = source_of(name)
     kind = format_of(source, AUTO)
     reading = with_model(kind.read(source))
@@ -119,8 +125,10 @@ def _reading(name: str) -> tuple[Format, ParsedConfig]:
     return kind, reading
 
 
-def _batch(values: Values, cluster: str) -> int | None:
+def _batch(values: "Values", cluster: str) -> int | None:
     """Sequences per iteration, as the file has them on its own GPUs, else on the cluster's."""
+    from planner.query.values import batch_of, gpus_of
+
     if values.given("global_batch") is not None:
         return values.whole("global_batch", most=MAX_BATCH)
     if values.given("micro_batch") is None:
