@@ -3,8 +3,9 @@
 Accelerator and host, messages between ranks, and lines of collectives.
 """
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -102,35 +103,18 @@ def _accelerator(path: str, table: Table) -> list[Figure]:
     for name, row in best.items():
         # 16 bits that are slower than 32 are emulated; nobody trains in them
         if name in (usual, "fp32") or row.flops_per_s >= best[usual].flops_per_s:
-            key = "fp32_tflops" if name == "fp32" else f"{name}_dense_tflops"
-            found.append(
-                Figure(
-                    f"accelerator.{key}",
-                    row.flops_per_s / TERA,
-                    deviation=row.deviation,
-                    num_points=len(by_dtype[name]),
-                    note=f"best product: {row.m} x {row.n} x {row.k}",
-                )
-            )
-    size = f"{fastest.num_bytes / MIB:.0f} MiB"
+            key = f"accelerator.{name}{'' if name == 'fp32' else '_dense'}_tflops"
+            note = f"best product: {row.m} x {row.n} x {row.k}"
+            tflops, count = row.flops_per_s / TERA, len(by_dtype[name])
+            found.append(Figure(key, tflops, row.deviation, count, note))
+    note = f"best: {fastest.what} of {fastest.num_bytes / MIB:.0f} MiB, all ranks at once"
+    rate = fastest.bytes_per_s / GB
+    found.append(Figure("accelerator.hbm_gb_per_s", rate, fastest.deviation, len(moving), note))
     kernels = table.of("add", "norm")
     shares = np.log([row.bytes_per_s / fastest.bytes_per_s for row in kernels])
-    found += [
-        Figure(
-            "accelerator.hbm_gb_per_s",
-            fastest.bytes_per_s / GB,
-            deviation=fastest.deviation,
-            num_points=len(moving),
-            note=f"best: {fastest.what} of {size}, all ranks at once",
-        ),
-        Figure(
-            "accelerator.memory_bound_fraction",
-            float(np.exp(np.mean(shares))),
-            deviation=float(np.std(shares) / np.sqrt(len(shares))),
-            num_points=len(kernels),
-            note="additions and norms into new tensors, mean of all sizes",
-        ),
-    ]
+    share, spread = float(np.exp(np.mean(shares))), float(np.std(shares) / np.sqrt(len(shares)))
+    note = "additions and norms into new tensors, mean of all sizes"
+    found.append(Figure("accelerator.memory_bound_fraction", share, spread, len(kernels), note))
     found += _gemm(by_dtype[usual], spec, usual, launch_s)
     return found + _attention(path, table, spec, usual, LAUNCHES * launch_s)
 
@@ -157,15 +141,11 @@ def _gemm(
 
 def _figures(prefix: str, names: Sequence[str], fit: FormulaFit, num_points: int) -> list[Figure]:
     """The first figures of a fit by their names; fractions end at 1."""
-    return [
-        Figure(
-            f"{prefix}{name}",
-            min(float(value), 1.0) if name.endswith("fraction") else float(value),
-            deviation=float(deviation),
-            num_points=num_points,
-        )
-        for name, value, deviation in zip(names, fit.values, fit.deviations, strict=False)
-    ]
+    found = []
+    for name, value, deviation in zip(names, fit.values, fit.deviations, strict=False):
+        most = 1.0 if name.endswith("fraction") else math.inf
+        found.append(Figure(prefix + name, min(float(value), most), float(deviation), num_points))
+    return found
 
 
 def _attention(
@@ -213,7 +193,7 @@ def _one_pass(
     deviation = np.array([1.0, OFFSET_DEVIATION, *[FRACTION_DEVIATION] * (len(dims) - 1)])
     fit = fit_formula(predict, [row.time_s for row in rows], start, deviation)
     prefix = f"accelerator.attention.{name}_"
-    factors = (*(float(value) for value in fit.values[2:]), 1.0)
+    factors = (*map(float, fit.values[2:]), 1.0)
     return [
         *_figures(prefix, ("fraction", "s0"), fit, len(rows)),
         Figure(f"{prefix}head_factors", 1.0, values=factors),
@@ -226,16 +206,15 @@ def _host(table: Table) -> list[Figure]:
     moved = HOST_ADAM_BYTES * adam.params / adam.time_s / GB
     by_all = f"Adam of all ranks, taken as {FUSED_HOST_FRACTION} of it"
     shared = moved * machine.per_node / FUSED_HOST_FRACTION
-    links = table.of("host_to_device", "device_to_host")
+    thread = moved / max(machine.threads, 1)
     at = "node.host_link_gb_per_s_per_direction"
-    if links:
+    if links := table.of("host_to_device", "device_to_host"):
         slowest = min(links, key=attrgetter("bytes_per_s"))
         rate, note = slowest.bytes_per_s / GB, "pinned copies, the slower way"
         link = Figure(at, rate, slowest.deviation, len(links), note)
     else:
         memory = max(row.bytes_per_s for row in table.of("copy", "add", "norm")) / GB
         link = Figure(at, memory, note="copies in host memory: the device is the processor")
-    thread = moved / max(machine.threads, 1)
     return [
         Figure("node.host_core_gb_per_s", thread, adam.deviation, 1),
         Figure("node.host_memory_gb_per_s", shared, adam.deviation, 1, by_all),
@@ -246,58 +225,36 @@ def _host(table: Table) -> list[Figure]:
 def _document(table: Table, figures: Sequence[Figure]) -> dict[str, Any]:
     """The cluster file as data."""
     machine, made = table.machine, _sections(figures)
-    is_processor = machine.device == "cpu"
-    threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
-    note = f"planner calibrate --measure, {machine.software}, {machine.backend or 'one process'}"
-    source = {"note": note, "date": machine.date}
     # without brands and clock rates
     words = re.sub(r"\((?:r|tm)\)|cpu|processor|@.*|nvidia|amd instinct", " ", machine.name.lower())
-    slug = re.sub(r"[^a-z0-9.]+", "-", words).strip("-") or machine.device
-    name = slug + (f"-{threads.replace(' ', '-')}" if is_processor else "")
+    name = re.sub(r"[^a-z0-9.]+", "-", words).strip("-") or machine.device
+    title = machine.name
+    if machine.device == "cpu":
+        threads = plural(machine.threads, "thread")
+        name, title = f"{name}-{threads.replace(' ', '-')}", f"{title}, {threads} a process"
+    note = f"planner calibrate --measure, {machine.software}, {machine.backend or 'one process'}"
+    sources = {SOURCE: {"note": note, "date": machine.date}}
     count = {"value": machine.per_node, "basis": SOURCE, "source": SOURCE}
     accelerator = {
-        "title": f"{machine.name}{f', {threads} a process' * is_processor}, as measured",
+        "title": f"{title}, as measured",
         "vendor": machine.device.upper(),
         **made["accelerator"],
-        "sources": {SOURCE: dict(source)},
+        "sources": sources,
     }
-    links = {
-        "kind": machine.backend or "none",
-        "domain_accelerators": dict(count),
-        **made["node"].pop("scale_up"),
-    }
+    scale_up = made["node"].pop("scale_up")
     node = {
         "title": f"{machine.per_node} x {name}",
         "accelerator": name,
         "accelerators_per_node": count,
-        "scale_up": links,
+        "scale_up": {"kind": machine.backend or "none", "domain_accelerators": count, **scale_up},
         "fabric": PLAIN_FABRIC,
         **made["node"],
-        "sources": {SOURCE: source},
+        "sources": sources,
     }
-    overrides = {key: figure["value"] for key, figure in made.get("overrides", {}).items()}
-    return {
-        "node": node,
-        "count": machine.nodes,
-        "accelerator": accelerator,
-        **({"overrides": overrides} if overrides else {}),
-    }
-
-
-def _stated(figure: Figure) -> dict[str, Any]:
-    """As a figure of hwdb, with few digits."""
-    spread = f"+- {figure.deviation:.1%}, {plural(figure.num_points, 'point')}"
-    note = "; ".join(text for text in (spread * (figure.num_points > 0), figure.note) if text)
-    rounded = [
-        each if isinstance(each, int) else float(f"{each:.4g}")
-        for each in figure.values or (figure.value,)
-    ]
-    return {
-        "value": rounded if figure.values else rounded[0],
-        "basis": figure.basis,
-        "source": SOURCE,
-        **({"note": note} if note else {}),
-    }
+    document: dict[str, Any] = {"node": node, "count": machine.nodes, "accelerator": accelerator}
+    if "overrides" in made:
+        document["overrides"] = {key: each["value"] for key, each in made["overrides"].items()}
+    return document
 
 
 def _sections(figures: Sequence[Figure]) -> dict[str, Any]:
@@ -310,10 +267,23 @@ def _sections(figures: Sequence[Figure]) -> dict[str, Any]:
             section = section.setdefault(step, {})
         section[last] = each.value if last == "num_ranks" else _stated(each)
     collectives = root["accelerator"].get("collectives", {})
-    collectives |= {
-        kind: [*collectives[kind].values()] for kind in COLLECTIVES if kind in collectives
-    }
+    for kind in collectives.keys() & set(COLLECTIVES):
+        collectives[kind] = [*collectives[kind].values()]
     return root
+
+
+def _stated(figure: Figure) -> dict[str, Any]:
+    """As a figure of hwdb, with few digits."""
+    spread = f"+- {figure.deviation:.1%}, {plural(figure.num_points, 'point')}"
+    note = "; ".join(text for text in (spread * (figure.num_points > 0), figure.note) if text)
+    values = figure.values or (figure.value,)
+    rounded = [each if isinstance(each, int) else float(f"{each:.4g}") for each in values]
+    stated = {
+        "value": rounded if figure.values else rounded[0],
+        "basis": figure.basis,
+        "source": SOURCE,
+    }
+    return {**stated, "note": note} if note else stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +305,8 @@ def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> Alph
     size, bus, time = sizes[order], moved[order], np.array(seconds)[order]
     count = len(time)
     one = _regime(bus, time)
-    regimes, switch_bytes, error = [one], [], one.error
+    regimes, error = [one], one.error
+    switch_bytes: tuple[float, ...] = ()
     for at in range(LEAST_POINTS, count - LEAST_POINTS + 1):
         both = [_regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])]
         squares = at * both[0].error ** 2 + (count - at) * both[1].error ** 2
@@ -344,11 +315,12 @@ def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> Alph
         if joined < 0.7 * one.error and joined < error:
             regimes, error = both, joined
             # somewhere between the two: their geometric mean
-            switch_bytes = [float(np.sqrt(size[at - 1] * size[at]))]
+            switch_bytes = (float(np.sqrt(size[at - 1] * size[at])),)
+    latency_s, bytes_per_s = zip(*(map(float, fit.values) for fit in regimes), strict=True)
     return AlphaBetaFit(
-        latency_s=tuple(float(fit.values[0]) for fit in regimes),
-        bytes_per_s=tuple(float(fit.values[1]) for fit in regimes),
-        switch_bytes=tuple(switch_bytes),
+        latency_s=latency_s,
+        bytes_per_s=bytes_per_s,
+        switch_bytes=switch_bytes,
         deviation=float(regimes[-1].deviations[1]),
         error=error,
         num_points=count,
@@ -360,88 +332,81 @@ def _regime(moved: Array, seconds: Array) -> FormulaFit:
     return fit_formula(lambda v: v[0] + moved / v[1], seconds, start, np.full(2, OPEN))
 
 
-def link_figures(table: Table) -> list[Figure]:
-    """Links of one node: messages, and the lines of collectives; of several, the network."""
-    local = table.machine.per_node
-    inside = [row for row in table.of(*COLLECTIVES, "p2p") if row.ranks <= local]
-    messages = [row for row in inside if row.what == "p2p"]
-    scale_up = "node.scale_up."
-    if not messages:
-        note = "assumed: nothing between ranks of a node was measured"
-        # no plan of one process uses them; what slow links reach
-        unknown = {"gb_per_s_per_direction": 1.0, "latency_us": 100.0, "efficiency_fraction": 1.0}
-        return [
-            Figure(scale_up + key, value, note=note, basis="assumed")
-            for key, value in unknown.items()
-        ]
-    fit = _fit(messages)
-    large = fit.bytes_per_s[-1] / GB
-    # no link is slower than what a rank took in by any collective
-    best = max([large, *(row.bytes_per_s / GB for row in inside)])
-    surely = (fit.deviation, fit.num_points)
-    share = "large messages between two ranks"
-    return [
-        Figure(scale_up + "gb_per_s_per_direction", best, *surely, "best that any carried"),
-        _latency(scale_up + "latency_us", fit),
-        Figure(scale_up + "efficiency_fraction", large / best, *surely, share),
-        *_lines(table, best),
-        *_network(table),
-    ]
-
-
 def _fit(rows: Sequence[Measured], factor: float = 1.0) -> AlphaBetaFit:
     """The fit of rows that move so many times their size."""
     sizes = np.array([float(row.num_bytes) for row in rows])
     return alpha_beta_fit(sizes, factor * sizes, [row.time_s for row in rows])
 
 
-def _latency(path: str, fit: AlphaBetaFit) -> Figure:
+def link_figures(table: Table) -> Iterator[Figure]:
+    """Links of one node: messages, and the lines of collectives; of several, the network."""
+    local = table.machine.per_node
+    inside = [row for row in table.of(*COLLECTIVES, "p2p") if row.ranks <= local]
+    messages = [row for row in inside if row.what == "p2p"]
+    rate, latency = "node.scale_up.gb_per_s_per_direction", "node.scale_up.latency_us"
+    share = "node.scale_up.efficiency_fraction"
+    if not messages:
+        note = "assumed: nothing between ranks of a node was measured"
+        # no plan of one process uses them; what slow links reach
+        for key, value in {rate: 1.0, latency: 100.0, share: 1.0}.items():
+            yield Figure(key, value, note=note, basis="assumed")
+        return
+    fit = _fit(messages)
+    large = fit.bytes_per_s[-1] / GB
+    # no link is slower than what a rank took in by any collective
+    best = max([large, *(row.bytes_per_s / GB for row in inside)])
+    surely = (fit.deviation, fit.num_points)
+    yield Figure(rate, best, *surely, "best that any carried")
+    yield _latency(latency, fit)
+    yield Figure(share, large / best, *surely, "large messages between two ranks")
+    yield from _lines(table, best)
+    if table.machine.nodes > 1:
+        yield from _network(table)
+
+
+def _latency(key: str, fit: AlphaBetaFit) -> Figure:
     note = "small messages between two ranks"
-    return Figure(path, fit.latency_s[0] / US, fit.error, fit.num_points, note)
+    return Figure(key, fit.latency_s[0] / US, fit.error, fit.num_points, note)
 
 
-def _lines(table: Table, rate_gb_per_s: float) -> list[Figure]:
+def _lines(table: Table, rate_gb_per_s: float) -> Iterator[Figure]:
     """Measured lines of every collective and group inside a node."""
-    found: list[Figure] = []
+    rows = [row for row in table.of(*COLLECTIVES) if 1 < row.ranks <= table.machine.per_node]
+    if rows:
+        at = "accelerator.collectives.measured_at_gb_per_s_per_direction"
+        yield Figure(at, rate_gb_per_s)
     for kind in COLLECTIVES:
-        rows = [row for row in table.of(kind) if 1 < row.ranks <= table.machine.per_node]
-        for place, ranks in enumerate(sorted({row.ranks for row in rows})):
-            own = [row for row in rows if row.ranks == ranks]
-            fit = _fit(own, float(busbw_factor(kind, float(ranks))))
+        own = [row for row in rows if row.what == kind]
+        for place, ranks in enumerate(sorted({row.ranks for row in own})):
+            factor = float(busbw_factor(kind, float(ranks)))
+            fit = _fit([row for row in own if row.ranks == ranks], factor)
             prefix = f"accelerator.collectives.{kind}.{place}."
+            yield Figure(prefix + "num_ranks", ranks)
             lists = {
-                "latency_us": tuple(each / US for each in fit.latency_s),
-                "busbw_gb_per_s": tuple(each / GB for each in fit.bytes_per_s),
-                "switch_kib": tuple(each / KIB for each in fit.switch_bytes),
+                "latency_us": [each / US for each in fit.latency_s],
+                "busbw_gb_per_s": [each / GB for each in fit.bytes_per_s],
+                "switch_kib": [each / KIB for each in fit.switch_bytes],
             }
-            found.append(Figure(prefix + "num_ranks", ranks))
-            found += [
-                Figure(prefix + key, values[-1], fit.error, fit.num_points, values=values)
-                for key, values in lists.items()
-                if values
-            ]
-    measured_at = "accelerator.collectives.measured_at_gb_per_s_per_direction"
-    return [Figure(measured_at, rate_gb_per_s), *found] if found else []
+            for key, values in lists.items():
+                if values:
+                    surely = (fit.error, fit.num_points)
+                    yield Figure(prefix + key, values[-1], *surely, values=tuple(values))
 
 
-def _network(table: Table) -> list[Figure]:
+def _network(table: Table) -> Iterator[Figure]:
     """All ports of a node by the fastest ring through all ranks; latency by messages."""
-    machine = table.machine
-    total = machine.nodes * machine.per_node
+    total = table.machine.nodes * table.machine.per_node
     far = [row for row in table.of("p2p") if row.ranks == total]
     rings = [row for row in table.of("all_gather", "all_reduce") if row.ranks == total]
-    if machine.nodes == 1 or not rings or not far:
-        return []
+    if not rings or not far:
+        return
 
     def busbw(row: Measured) -> float:
         return float(busbw_factor(row.what, float(total))) * row.bytes_per_s  # type: ignore[arg-type]
 
     best = max(rings, key=busbw)
     note = "ring through all ranks: what the ports of a node carried of it"
-    port = busbw(best) / GBIT_PER_S
-    return [
-        Figure("node.nics", 1, note="all ports together"),
-        Figure("node.nic_gbit_per_s", port, best.deviation, 1, note),
-        _latency("overrides.fabric_latency_us", _fit(far)),
-        Figure("overrides.fabric_efficiency_fraction", 1.0, note=note),
-    ]
+    yield Figure("node.nics", 1, note="all ports together")
+    yield Figure("node.nic_gbit_per_s", busbw(best) / GBIT_PER_S, best.deviation, 1, note)
+    yield _latency("overrides.fabric_latency_us", _fit(far))
+    yield Figure("overrides.fabric_efficiency_fraction", 1.0, note=note)

@@ -3,10 +3,8 @@
 Forms beside tables of ``--measure`` and logs of runs: CSV with a header; nccl-tests
 src/common.cu, one table or several in a file, of which older releases have no column ``redop`` or
 ``root`` where the test has none, and the header says which stand between ``type`` and ``time``;
-nvbandwidth memcpy testcases, ``memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)``, either way,
-which JSON of release 0.6 and later has as ``bandwidth_description`` of a testcase; flash-attention
-benchmarks/benchmark_flash_attention.py (a line per shape, one per method); fio's JSON
-(``jobs[].read.bw_bytes``).
+nvbandwidth memcpy testcases, ``memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)``, either way;
+fio's JSON (``jobs[].read.bw_bytes``).
 """
 
 import csv
@@ -42,15 +40,14 @@ from planner.compare.log import log_of
 from planner.documents.file import read_text
 from planner.documents.tree import load_json
 from planner.errors import InputError
-from planner.layers.op import FlashAttention
 from planner.limits import MAX_LOG_BYTES, brief
 from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, TERA, US
 
 FORMS = (
-    "output of nccl-tests, rccl-tests, nvbandwidth, flash-attention's benchmark or fio's JSON; CSV "
-    "of products (m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
+    "output of nccl-tests, rccl-tests or nvbandwidth, fio's JSON; CSV of products "
+    "(m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
     "(params,threads,time_us); tables of --measure; logs of " + LOGS
 )
 # What reads a text, and what is wrong with the file where that finds no point.
@@ -72,9 +69,6 @@ _WORDS: Mapping[str, Mapping[str, Any]] = {
     "kernel": {"flash2": "flash2", "fused": "fused", "cudnn": "fused", "": "flash2"},
     "causal": {"true": True, "1": True, "": True, "false": False, "0": False},
 }  # fmt: skip
-
-_SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
-_FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
 
 _HEADER = re.compile(r"\bsize\s+count\s+type\b(?P<between>[\s\w]*?)\s(?P<time>\w*time)\b")
 _TEST = re.compile(
@@ -187,24 +181,6 @@ def _word(place: Place, name: str, given: Mapping[str, str]) -> Any:  # noqa: AN
     return allowed[word]
 
 
-def _flash_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """FlashAttention 2 of each shape; PyTorch's and others' lines are passed over."""
-    work: FlashAttention | None = None
-    for at, line in enumerate(text.split("\n"), 1):
-        if shape := _SHAPE.search(line):
-            head_dim, batch, seq_len = (int(shape[group]) for group in (2, 3, 4))
-            # heads times their size in this benchmark, which runs in fp16
-            heads, is_causal = 2048 // head_dim, shape[1] == "True"
-            work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
-        place, rates = Place(path=path, line=at), _FLASH.search(line)
-        if work is None or rates is None:
-            continue
-        for rate, is_backward in zip(rates.groups(), (False, True), strict=True):
-            flops = attention_flops(work, is_backward=is_backward)
-            seconds = _seconds(place, {"tflops": rate}, flops)
-            yield attention_point(place, work, "fp16", seconds, cluster, is_backward=is_backward)
-
-
 def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """Rows out of place; those of zero bytes, and tests that plans have no use for, are left out.
 
@@ -290,60 +266,37 @@ def _ranks_told(path: str, kind: CollectiveKind, ratio: float) -> int:
 
 def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """Each GPU's host link, in each direction; both at once, and links of GPUs, are left out."""
-    is_json = text.lstrip().startswith("{")
-    printed = (
-        list(_printed(path))
-        if is_json
-        else [(f"line {at}", line) for at, line in enumerate(text.split("\n"), 1)]
-    )
-    devices = {found[1]: key for key, line in printed if (found := _DEVICE.match(line))}
-    check_devices(path, devices, cluster)
-    for at, (key, line) in enumerate(printed):
+    lines = text.split("\n")
+    named = ((at, _DEVICE.match(line)) for at, line in enumerate(lines, 1))
+    check_devices(path, {found[1]: f"line {at}" for at, found in named if found}, cluster)
+    # the row of a matrix is below its columns, behind its number
+    for at, (line, row) in enumerate(zip(lines, lines[2:], strict=False), 1):
         if not (way := _WAY.search(line)):
             continue
         if way[1] != "GB/s":
             message = f"bandwidth is in {way[1][:20]}; allowed is GB/s"
-            raise InputError.single(path, key, message)
-        # the row below the columns of a matrix, without its own number
-        row = printed[at + 2][1] if len(printed) > at + 2 else ""
+            raise InputError.single(path, f"line {at}", message)
         for cell in row.split()[1:]:
             if _RATE.fullmatch(cell) and float(cell) > 0:
-                place = Place(path=path, line=1 if is_json else at + 3)
-                yield rate_point(place, HOST_LINK, float(cell) * GB, cluster)
-
-
-def _printed(path: str) -> Iterator[tuple[str, str]]:
-    """The lines that nvbandwidth prints where it does not write JSON, each with its key there."""
-    data = _mapping(load_json(path).get("nvbandwidth"))
-    for device in _items(data.get("GPU Device list")):
-        yield "nvbandwidth.GPU Device list", f"Device {device}"
-    for at, case in enumerate(map(_mapping, _items(data.get("testcases")))):
-        rows = map(_items, _items(case.get("bandwidth_matrix")))
-        cells = " ".join(str(cell) for row in rows for cell in row)
-        key = f"nvbandwidth.testcases.{at}.bandwidth_description"
-        for line in (str(case.get("bandwidth_description")), "", f"0 {cells}"):
-            yield key, line
+                yield rate_point(
+                    Place(path=path, line=at + 2), HOST_LINK, float(cell) * GB, cluster
+                )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _items(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
-
-
 def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """Yield the rates of jobs that ran together: sequential, and past the page cache."""
     data, rates = load_json(path), defaultdict[tuple[str, str], float](float)
-    for at, job in enumerate(map(_mapping, _items(data.get("jobs")))):
+    jobs = data.get("jobs")
+    for at, job in enumerate(map(_mapping, jobs if isinstance(jobs, list) else ())):
         options = {**_mapping(data.get("global options")), **_mapping(job.get("job options"))}
         pattern = str(options.get("rw") or options.get("readwrite") or "read")
         if pattern.startswith("rand"):
-            message = (
-                f"rw={pattern}; states are read and written in sequence: allowed are read, write"
-            )
-            raise InputError.single(path, f"jobs.{at}.rw", message)
+            message = f"rw={pattern}; states are read and written in sequence"
+            raise InputError.single(path, f"jobs.{at}.rw", f"{message}: allowed are read, write")
         if str(options.get("direct", "0")) != "1":
             message = "is not 1: what it read or wrote may lie in memory; run fio with --direct=1"
             raise InputError.single(path, f"jobs.{at}.direct", message)
@@ -362,10 +315,9 @@ def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
 _READERS: Mapping[str, Reader] = {
     rf"\A{FIRST_LINE}": (_table_points, ""),
     _HEADER.pattern: (_nccl_points, TRUNCATED),
-    _SHAPE.pattern: (_flash_points, "has no line of Flash2: it is truncated"),
     r'\A\s*\{[\s\S]*"fio version"': (_fio_points, "none has read or written anything"),
     rf"nvbandwidth|{_WAY.pattern}|\n\s*SUM (host_to_device|device_to_host)_memcpy_(ce|sm) [\d.]": (
         _nvbandwidth_points,
-        "no bandwidth between host and device: run host_to_device_memcpy_ce",
+        "no bandwidth between host and device: run host_to_device_memcpy_ce, without --json",
     ),
 }

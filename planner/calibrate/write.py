@@ -65,7 +65,10 @@ def _dumped(raw: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Figures on one line each, as hwdb has them."""
+    """Figures on one line each, as hwdb has them, and no references."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:  # noqa: ANN401
         is_figure = isinstance(mapping, dict) and "value" in mapping

@@ -17,11 +17,6 @@ from planner.query.from_file import Request
 
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
 LOGS = Path(__file__).resolve().parents[2] / "examples" / "logs"
-FLASH = (
-    "### causal=True, headdim=128, batch_size=2, seqlen=8192 ###\n"
-    "Flash2 fwd: 330.00 TFLOPs/s, bwd: 270.00 TFLOPs/s, fwd + bwd: 285.00 TFLOPs/s\n"
-    "Pytorch fwd: 50.00 TFLOPs/s, bwd: 60.00 TFLOPs/s, fwd + bwd: 57.00 TFLOPs/s\n"
-)
 ATTENTION = "batch,heads,seq_len,head_dim,causal,pass,dtype,kernel,{}\n"
 FIO: dict[str, Any] = {
     "fio version": "fio-3.36",
@@ -74,19 +69,6 @@ def test_products_that_cannot_be_are_refused_at_their_line(h100: Base, tmp_path:
     assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k\n8,8,8\n")
     assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k,time\n8,8,8,9\n")
     assert "file: the table has no row: it is truncated" in refused(h100, tmp_path, head)
-
-
-def test_flash_attentions_benchmark_is_read_by_its_own_kernel_alone(
-    h100: Base, tmp_path: Path
-) -> None:
-    forward, backward = read(h100, tmp_path, FLASH, "flash.txt")
-    flops = 4 * 2 * 8192**2 * 2048 / 2
-    assert forward.measured == pytest.approx(flops / 330e12)
-    assert backward.measured == pytest.approx(2.5 * flops / 270e12)
-    assert forward.predict(h100.cluster) == pytest.approx(forward.measured, rel=0.1)
-    assert "faster" not in refused(h100, tmp_path, FLASH.replace("Flash2", "Flash9"), "f.txt")
-    fast = refused(h100, tmp_path, FLASH.replace("330.00", "3300.00"), "flash.txt")
-    assert "::line 2: attention of 3,300 TFLOP/s is more than there is: the peak is 989" in fast
 
 
 def test_attention_is_read_by_time_or_rate(h100: Base, tmp_path: Path) -> None:
@@ -269,22 +251,6 @@ def test_every_host_link_of_nvbandwidth_is_a_point(h100: Base, tmp_path: Path) -
     assert [(point.measured, point.place.line) for point in points] == [(54e9, 4), (55e9, 4)]
     said = refused(h100, tmp_path, LINK.replace("(GB/s)", "(GiB/s)"), "nv.txt")
     assert said == "::line 2: bandwidth is in GiB/s; allowed is GB/s"
-
-
-def test_nvbandwidth_is_read_as_json_too(h100: Base, tmp_path: Path) -> None:
-    way = "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s) "
-    cases = [
-        {"bandwidth_description": way, "bandwidth_matrix": [["54.00", "55.00"]]},
-        {"bandwidth_description": way.replace("->", "<->"), "bandwidth_matrix": [["9.00"]]},
-    ]
-    found = {"GPU Device list": ["0: NVIDIA H100 80GB HBM3 (00000000:18:00)"], "testcases": cases}
-    points = read(h100, tmp_path, json.dumps({"nvbandwidth": found}), "nv.json")
-    assert [point.measured for point in points] == [54e9, 55e9]
-    found["GPU Device list"] = ["0: NVIDIA A100-SXM4-80GB (00000000:18:00)"]
-    said = refused(h100, tmp_path, json.dumps({"nvbandwidth": found}), "nv.json")
-    assert said.startswith(
-        "::nvbandwidth.GPU Device list: measured on NVIDIA A100-SXM4-80GB (a100-sxm-80);"
-    )
 
 
 def test_a_host_link_faster_than_memory_is_refused(h100: Base, tmp_path: Path) -> None:
