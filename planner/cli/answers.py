@@ -2,20 +2,32 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from planner.answers.base import Deadline, search_context
+from planner.answers.scale import Scaling, nothing_scales, scaling
+from planner.answers.sensitivity import SensitivityDocument
+from planner.answers.sensitivity import sensitivity as scaled
+from planner.answers.size import Sizer, Sizing, nothing_at_any_size
+from planner.answers.whatif import Case
+from planner.answers.why import WhyDocument
+from planner.answers.why import why as explain
+from planner.catalog.clusters import load_cluster_of
 from planner.cli import options
 from planner.cli.output import delayed_progress, measuring, show_as
 from planner.cli.saved import is_plan, refuse_question, saved_plan
 from planner.errors import NothingFitsError
 from planner.notes import Note, NoteKind, Problems
+from planner.query.job import fixed_batch, growing_clusters, read_clusters, read_largest, weak_batch
+from planner.query.narrowing import fixed
 from planner.query.query import Query
-
-if TYPE_CHECKING:
-    from planner.answers.scale import Scaling
-    from planner.answers.size import Sizing
+from planner.query.resolve import resolve, with_host_memory
+from planner.report.sensitivity import print_sensitivity
+from planner.report.size import print_scaling, print_sizing, scale_document, size_document
+from planner.report.sizing_words import no_size
+from planner.report.why import print_why
 
 BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
@@ -27,15 +39,7 @@ def why(
     query: Query,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Say why a layout is not chosen: illegal, too large, or slower, and by what."""
-    from planner.answers.base import Deadline
-    from planner.answers.whatif import Case
-    from planner.answers.why import WhyDocument
-    from planner.answers.why import why as explain
-    from planner.query.narrowing import fixed
-    from planner.query.resolve import resolve
-    from planner.report.why import print_why
-
+    """``planner why``: exits with 3 where the layout asked for does not fit."""
     problems = Problems()
     narrowing = (query.get(name) for name in ("fix", "limit", "where", "forbid"))
     if not (fixed(query) or any(narrowing)):
@@ -77,10 +81,7 @@ def size(
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it scales."""
-    from planner.report.size import print_scaling, print_sizing, scale_document, size_document
-    from planner.report.sizing_words import no_size
-
+    """``planner size``: exits with 3 where no size is enough."""
     problems = Problems()
     of_fewest = {
         "--max-gpus": max_gpus,
@@ -112,15 +113,8 @@ def size(
 
 
 def _fewest(
-    query: Query, max_gpus: int | None, problems: "Problems"
-) -> "tuple[Sizing, tuple[Note, ...]]":
-    from planner.answers.base import Deadline
-    from planner.answers.size import Sizer, nothing_at_any_size
-    from planner.answers.whatif import Case
-    from planner.catalog.clusters import load_cluster_of
-    from planner.query.job import fixed_batch, growing_clusters, read_largest
-    from planner.query.resolve import resolve, with_host_memory
-
+    query: Query, max_gpus: int | None, problems: Problems
+) -> tuple[Sizing, tuple[Note, ...]]:
     # resolve reads the host memory again and reports what is wrong with it.
     node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
     most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
@@ -155,14 +149,8 @@ def _fewest(
 
 
 def _scaling(
-    query: Query, gpus: str, problems: "Problems", *, is_weak: bool
-) -> "tuple[Scaling, tuple[Note, ...]]":
-    from planner.answers.base import Deadline
-    from planner.answers.scale import nothing_scales, scaling
-    from planner.answers.whatif import Case
-    from planner.query.job import read_clusters, weak_batch
-    from planner.query.resolve import resolve, with_host_memory
-
+    query: Query, gpus: str, problems: Problems, *, is_weak: bool
+) -> tuple[Scaling, tuple[Note, ...]]:
     node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
     clusters = read_clusters(node, gpus, problems)
     num_gpus = clusters[-1].num_accelerators if clusters else 1
@@ -204,14 +192,7 @@ def sensitivity(
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Turn every figure of hardware and job, plan again: what moves time, where others win."""
-    from planner.answers.base import Deadline, search_context
-    from planner.answers.sensitivity import SensitivityDocument
-    from planner.answers.sensitivity import sensitivity as scaled
-    from planner.answers.whatif import Case
-    from planner.query.resolve import resolve
-    from planner.report.sensitivity import print_sensitivity
-
+    """``planner sensitivity``: of a question, or of a saved plan."""
     plan, keeps_margin = None, True
     notes: tuple[Note, ...] = ()
     if is_plan(context, query):

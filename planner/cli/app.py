@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import import_module
 from itertools import takewhile
 from typing import Any
 
@@ -11,19 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner import __version__
-from planner.cli import (
-    answers,
-    check,
-    collective,
-    explain,
-    export,
-    job,
-    measure,
-    plan,
-    show,
-    sweep,
-)
-from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
+from planner.cli.options import JOBS, MEMORY, PROGRAM, QuestionCommand, own_defaults
 from planner.cli.output import fail, say
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_WORD, one_line, short
@@ -32,22 +21,47 @@ from planner.query.words import unknown_options
 HELP = {"-h", "--help"}
 
 # Help lists commands by what people come with, the usual ones first.
-PANELS: dict[str, dict[str, Any]] = {
+PANELS = {
     "Plan": {
-        "plan": plan.plan,
-        "why": answers.why,
-        "size": answers.size,
-        "sensitivity": answers.sensitivity,
-        "sweep": sweep.sweep_app,
+        "plan": "Search all layouts, keep what fits, rank by iteration time or another objective.",
+        "why": "Say why a layout is not chosen: illegal, too large, or slower, and by what.",
+        "size": "Find the fewest GPUs that do a job in time, or just hold it; with --gpus how it "
+        "scales.",
+        "sensitivity": "Turn every figure of hardware and job, plan again: what moves time, where "
+        "others win.",
+        "sweep": "Ask many questions at once: planner sweep SWEEP.yaml, then planner sweep show "
+        "RESULTS.",
     },
-    "Explain": {"explain": explain.explain, "job": job.job, "export": export.export},
-    "Files": {"check": check.check, "emit": export.emit},
+    "Explain": {
+        "explain": "Show where memory and time of a plan or a layout go, or one item with its "
+        "formula.",
+        "job": "Say what a whole job takes: days with failures, money, energy, checkpoints, input.",
+        "export": "Write a plan as one HTML page, or its iteration for Perfetto or ASTRA-sim.",
+    },
+    "Files": {
+        "check": "Find what is wrong with configuration files, and fix it; planner.toml says the "
+        "rest.",
+        "emit": "Write a plan as the configuration and launch script of a framework.",
+    },
     "Measure": {
-        "compare": measure.compare,
-        "calibrate": measure.calibrate,
-        "collective": collective.collective,
+        "compare": "Compare logs of runs with their predicted time; what is not given stands in "
+        "planner.toml.",
+        "calibrate": "Fit a cluster's figures to measurements, held to the catalog's where these "
+        "say little.",
+        "collective": "Show what a collective takes by algorithm and level, and in plans.",
     },
-    "Look up": {"show": show.show_app},
+    "Look up": {"show": "Show what is known: models, hardware, recipes, frameworks, JSON Schemas."},
+}
+COMMANDS = {name: text for those in PANELS.values() for name, text in those.items()}
+# Modules of commands that are not named as these.
+MODULES = {
+    "why": "answers",
+    "size": "answers",
+    "sensitivity": "answers",
+    MEMORY: "explain",
+    "emit": "export",
+    "compare": "measure",
+    "calibrate": "measure",
 }
 # Former commands, and what answers instead.
 DROPPED = {
@@ -63,33 +77,49 @@ DROPPED = {
 }
 
 
-class _Panels(TyperGroup):
-    """Commands of the help in panels, each with its whole first sentence."""
+class Commands(TyperGroup):
+    """Commands of the help in panels; the module of one is imported when it is asked for."""
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's
+        super().__init__(**given)
+        named: Any = dict.fromkeys((*COMMANDS, MEMORY))
+        self.commands = named
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+        """The command of a name, None where there is none."""
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = command_of(cmd_name)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
-        for title, names in PANELS.items():
+        """Write every command with its whole first sentence."""
+        for title, those in PANELS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(name, self.commands[name].get_short_help_str(limit=200)) for name in names]
-                )
+                formatter.write_dl([(name, text.rstrip(".")) for name, text in those.items()])
+
+
+def command_of(name: str) -> Any:  # noqa: ANN401 - click's command, which typer has as its own
+    """The command of a name, as its module has it: a function, or a program of several."""
+    module = import_module(f"planner.cli.{MODULES.get(name, name)}")
+    group = typer.Typer(add_completion=False, **PROGRAM)
+    group.callback()(lambda: None)
+    if name in ("show", "sweep"):
+        group.add_typer(module.app, name=name, help=COMMANDS[name])
+    else:
+        kind = QuestionCommand if name in JOBS else TyperCommand
+        own = module.explain if name == MEMORY else getattr(module, name)
+        text = COMMANDS.get(name, COMMANDS["explain"])
+        group.command(name, cls=kind, help=text, hidden=name == MEMORY)(own)
+    return typer.main.get_command(group).commands[name]  # type: ignore[attr-defined]
 
 
 app = typer.Typer(
     name="planner",
-    cls=_Panels,
+    cls=Commands,
     help="How should this training job be parallelized on this cluster?",
     no_args_is_help=True,
     **PROGRAM,
 )
-for _name, _command in (each for those in PANELS.values() for each in those.items()):
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command)
-    else:
-        app.command(_name, cls=QuestionCommand if _name in JOBS else TyperCommand)(_command)
-app.command(explain.ALIAS, cls=QuestionCommand, hidden=True)(explain.explain)
-
-plan_app = typer.Typer(name="plan", **PROGRAM)
-plan_app.command(cls=QuestionCommand)(plan.plan)
 
 
 def _print_version(value: bool) -> None:
@@ -160,9 +190,8 @@ def _as_meant(words: list[str]) -> list[str]:
     """
     if words[:1] == ["repair"]:
         return ["check", "--fix", *words[1:]]
-    names = [name for each in PANELS.values() for name in each]
     places = list(takewhile(lambda word: not word.startswith("-"), words))
-    is_command = len(places) != 2 or get_close_matches(places[0], [*names, *DROPPED, explain.ALIAS])
+    is_command = len(places) != 2 or get_close_matches(places[0], [*COMMANDS, *DROPPED, MEMORY])
     if not is_command or words[:1] == ["--model"]:
         words = ["plan", *words]
     for option in ("--cluster", "--model"):
@@ -181,7 +210,15 @@ def main() -> None:
 
 def main_plan() -> None:
     """Entry point ``plan``: the same as ``planner plan``."""
-    _run(lambda: plan_app(default_map={} if HELP & set(sys.argv) else own_defaults()))
+    from planner.cli.plan import plan
+
+    alone = typer.Typer(name="plan", **PROGRAM)
+
+    def ask() -> None:
+        alone.command(cls=QuestionCommand, help=COMMANDS["plan"])(plan)
+        alone(default_map={} if HELP & set(sys.argv) else own_defaults())
+
+    _run(ask)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from planner.check.check import check_file
+from planner.check.folder import check_folder
+from planner.check.plan import PLAN, check_format_name, is_plan_file
+from planner.check.result import FileResult, exit_code
+from planner.check.settings import settings_for
 from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.formats.format import Severity, read_source
+from planner.query.from_file import AUTO, Request, read_assumed, read_software
 from planner.query.query import read_options
 from planner.report.files import check_replaceable, check_writable, write_atomically
+from planner.report.findings import RENDERERS, print_findings
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile
-    from planner.check.result import FileResult
-    from planner.formats.format import Severity
-    from planner.query.from_file import Request
 
 BOM = "\ufeff"
 Forms = Literal["text", "json", "sarif", "github", "junit"]
@@ -66,13 +71,7 @@ def check(
     ] = None,
     force: options.Force = False,
 ) -> None:
-    """Find what is wrong with configuration files, and fix it; planner.toml says the rest."""
-    from planner.check.check import check_file
-    from planner.check.folder import check_folder
-    from planner.check.result import exit_code
-    from planner.query.from_file import Request, read_assumed, read_software
-    from planner.report.findings import print_findings
-
+    """``planner check``: exits with 1 where something is as severe as --fail-on."""
     read = read_options(time_limit=time_limit, imbalance=imbalance)
     if fix:
         _check_fix(files, output_format)
@@ -144,17 +143,14 @@ def _check_fix(files: list[str], output_format: Forms) -> None:
 
 
 def with_settings(
-    given: "Request",
+    given: Request,
     name: str,
     *,
     framework: str | None,
     host_memory: str | None,
-    fail_on: "Severity | None" = None,
-) -> "Request":
+    fail_on: Severity | None = None,
+) -> Request:
     """Options first, then the settings nearest to the file."""
-    from planner.check.settings import settings_for
-    from planner.query.from_file import AUTO
-
     project = settings_for(Path(name))
     cluster = given.cluster or project.cluster
     if host_memory is not None:
@@ -174,16 +170,14 @@ def with_settings(
     )
 
 
-def _text(results: "list[FileResult]", output_format: Forms) -> str:
+def _text(results: list[FileResult], output_format: Forms) -> str:
     """The findings in a form that is the same on every terminal."""
-    from planner.report.findings import RENDERERS
-
     text = RENDERERS[output_format](results)
     return f"{text}\n" if text else ""
 
 
 def _fixed(
-    path: Path, request: "Request", of_job: list[str], *, form: str, target: Path | None
+    path: Path, request: Request, of_job: list[str], *, form: str, target: Path | None
 ) -> int:
     """Print the smallest repair of a file, and write it where that is asked for.
 
@@ -192,8 +186,6 @@ def _fixed(
     raised where the format cannot express what fits.
     """
     from planner.check.fix import fix_file, fix_plan
-    from planner.check.plan import check_format_name, is_plan_file
-    from planner.formats.format import read_source
     from planner.query.traits import software_options
     from planner.report.repair import print_repair, repair_document
 
@@ -237,8 +229,6 @@ def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path |
 
 def _write(made: "FixedFile", text: str, target: Path) -> None:
     """Write a plan as a new one, a configuration with marks, line ends and owner of its source."""
-    from planner.check.plan import PLAN
-
     source = Path(made.source.path)
     is_own = target.exists() and target.samefile(source)
     if is_own and made.is_sound:

@@ -1,17 +1,20 @@
 """``planner collective``: one collective on one group, by algorithm and by level."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
+from planner.answers.collective import CollectiveQuestion, collective_answer, most_whole_ranks
+from planner.catalog.clusters import load_cluster
 from planner.cli import options
 from planner.cli.output import show_as
+from planner.collectives.algorithms import BY_NAME
 from planner.notes import Problems
+from planner.report.collective import print_collective
+from planner.spec.cluster import CollectiveKind
 from planner.spelling import did_you_mean
-
-if TYPE_CHECKING:
-    from planner.spec.cluster import CollectiveKind
+from planner.units import parse_bytes
 
 ALL = "all"
 Kind = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "p2p"]
@@ -52,17 +55,7 @@ def collective(
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Show what a collective takes by algorithm and level, and in plans."""
-    from planner.answers.collective import (
-        CollectiveQuestion,
-        collective_answer,
-        most_whole_ranks,
-    )
-    from planner.catalog.clusters import load_cluster
-    from planner.collectives.algorithms import BY_NAME
-    from planner.report.collective import print_collective
-    from planner.units import parse_bytes
-
+    """``planner collective``."""
     problems = Problems()
     ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
     ways |= {} if backward_s is None else {"backward_s": backward_s}
@@ -114,7 +107,7 @@ def collective(
     )
 
 
-def _compression(problems: "Problems", text: str) -> dict[str, Any]:
+def _compression(problems: Problems, text: str) -> dict[str, Any]:
     """Return the compression of gradients: the density of ``topk:SHARE``, or 8 bits."""
     name, _, share = text.partition(":")
     if text in ("", "int8"):

@@ -3,24 +3,27 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from planner.answers.explain import ExplainDocument, MemoryDocument, memory_answer
+from planner.answers.layout import option_problems, requested, resolve
+from planner.answers.plan_file import PlanFile, load_plan
 from planner.cli import options
-from planner.cli.options import is_given
+from planner.cli.options import MEMORY, is_given
 from planner.cli.output import show_as
 from planner.cli.saved import is_plan, plan_file, refuse_question, say_drift
+from planner.cost.context import Context
+from planner.cost.estimate import estimate
+from planner.documents.file import read_text
 from planner.notes import Note, Problems
+from planner.query import resolve as question
+from planner.query.narrowing import one_layout, parse_layers, parse_offloaded_layers, without_layout
 from planner.query.query import Query
-
-if TYPE_CHECKING:
-    from planner.answers.plan_file import PlanFile
-    from planner.cost.context import Context
-    from planner.spec.strategy import Strategy
-
-# The former name of ``explain MODEL CLUSTER memory``.
-ALIAS = "memory"
+from planner.report.emitted import PLAN
+from planner.report.explain import print_explained, print_memory_answer
+from planner.spec.strategy import Strategy
 
 
 @options.takes(
@@ -58,12 +61,10 @@ def explain(
     verbose: options.Verbose = False,
     output_format: options.TreeFormat = "tree",
 ) -> None:
-    """Show where memory and time of a plan or a layout go, or one item with its formula."""
-    if context.info_name == ALIAS:
-        item = ALIAS
+    """``planner explain``: exits with 3 where the layout does not fit."""
+    if context.info_name == MEMORY:
+        item = MEMORY
     elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
-        from planner.answers.plan_file import load_plan
-
         item = "" if is_plan(context, query) else query.cluster
         own = ("recompute_layers", "layers_per_stage", "offload_activations")
         given = (f"--{name.replace('_', '-')}" for name in own if is_given(context, name))
@@ -76,10 +77,7 @@ def explain(
     model_context, strategy, notes = _layout(
         query, recompute_layers, layers_per_stage, offload_activations
     )
-    if item == ALIAS:
-        from planner.answers.explain import MemoryDocument, memory_answer
-        from planner.report.explain import print_memory_answer
-
+    if item == MEMORY:
         answer = memory_answer(model_context, strategy, notes)
         fits, whole = answer.estimate.memory.fits, verbose or show_all
         show_as(
@@ -96,14 +94,10 @@ def explain(
 
 def _is_plan_file(name: str) -> bool:
     """Return True if a file is a plan, or a folder has one; a cluster follows a model."""
-    from planner.report.emitted import PLAN
-
     path = Path(name)
     path = path / PLAN if path.is_dir() else path
     if not path.is_file():
         return False
-    from planner.documents.file import read_text
-
     return any(line.startswith("strategy:") for line in read_text(path).splitlines())
 
 
@@ -112,16 +106,7 @@ def _layout(
     recompute_layers: int | None,
     layers_per_stage: str | None,
     offload_activations: str | None,
-) -> "tuple[Context, Strategy, tuple[Note, ...]]":
-    from planner.answers.layout import option_problems, requested, resolve
-    from planner.query import resolve as question
-    from planner.query.narrowing import (
-        one_layout,
-        parse_layers,
-        parse_offloaded_layers,
-        without_layout,
-    )
-
+) -> tuple[Context, Strategy, tuple[Note, ...]]:
     problems = Problems()
     request = requested(
         **one_layout(query, problems),
@@ -148,12 +133,8 @@ def _layout(
 
 
 def _print(
-    context: "Context", strategy: "Strategy", item: str, file: "PlanFile | None", output_format: str
+    context: Context, strategy: Strategy, item: str, file: PlanFile | None, output_format: str
 ) -> bool:
-    from planner.answers.explain import ExplainDocument
-    from planner.cost.estimate import estimate
-    from planner.report.explain import print_explained
-
     result = estimate(context, strategy)
     document = ExplainDocument.of(context, strategy, result, item, file)
     show_as(

@@ -3,28 +3,35 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from planner.answers.base import Answer, Plan, search_context
+from planner.answers.plan import answered
+from planner.answers.plan_file import load_plan
 from planner.cli import options
 from planner.cli.options import is_given
 from planner.cli.output import delayed_progress, say
 from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
+from planner.cost.context import Context
 from planner.errors import InputError, NothingFitsError
+from planner.formats.format import Format, OutputFile
+from planner.formats.registry import format_names, load_format, written_names
+from planner.launchers.launcher import Launcher
+from planner.launchers.schedulers import load_launcher
 from planner.notes import Problems
+from planner.query.objectives import Aim
 from planner.query.query import Query
+from planner.query.resolve import Resolved
+from planner.query.software import format_meant
 from planner.query.words import SEVERAL, meant_word
+from planner.report.document import serialise
+from planner.report.emitted import PlanText, emit_document, mismatch, output_files
 from planner.report.files import check_folder, check_writable, write_atomically, write_folder
+from planner.search.space.space import EVERYTHING
+from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
-
-if TYPE_CHECKING:
-    from planner.answers.base import Answer, Plan
-    from planner.cost.context import Context
-    from planner.formats.format import Format, OutputFile
-    from planner.launchers.launcher import Launcher
-    from planner.report.emitted import PlanText
-    from planner.spec.strategy import Strategy
 
 
 def emit(
@@ -38,11 +45,7 @@ def emit(
     force: options.Force = False,
     output_format: options.FilesFormat = "files",
 ) -> None:
-    """Write a plan as the configuration and launch script of a framework."""
-    from planner.answers.plan_file import load_plan
-    from planner.report.document import serialise
-    from planner.report.emitted import PlanText, emit_document
-
+    """``planner emit``: into a folder, else the configuration on standard output."""
     made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
     if out is not None:
         check_folder(out)
@@ -68,9 +71,6 @@ def read_target(
     to: str, launcher: str | None, *, option: str, needs_out: bool
 ) -> tuple["Format", "Launcher"]:
     """Return format and launcher by name; raises one InputError with all that is wrong."""
-    from planner.formats.registry import format_names, load_format, written_names
-    from planner.launchers.schedulers import load_launcher
-
     problems = Problems()
     known, written = format_names(), written_names()
     given, to = to, meant_word(option, to, known)
@@ -91,29 +91,25 @@ def read_target(
     return load_format(to), starter
 
 
-def _say_mismatch(made: "Format", context: "Context") -> None:
-    from planner.report.emitted import mismatch
-
+def _say_mismatch(made: Format, context: Context) -> None:
     if note := mismatch(made, context):
         say(f"note: {note}")
 
 
 def write(
-    made: "Format",
-    launcher: "Launcher",
-    context: "Context",
-    strategy: "Strategy",
-    plan: "PlanText",
+    made: Format,
+    launcher: Launcher,
+    context: Context,
+    strategy: Strategy,
+    plan: PlanText,
     out: Path,
     *,
     force: bool,
-) -> "tuple[OutputFile, ...]":
+) -> tuple[OutputFile, ...]:
     """Write all files of a plan into a folder, and return them.
 
     Raises ExpressError and InputError.
     """
-    from planner.report.emitted import output_files
-
     files = output_files(made, launcher, context, strategy, plan)
     write_folder(out, files, force=force)
     say(f"wrote {', '.join(file.name for file in files)} to {out}")
@@ -153,9 +149,7 @@ def export(
     launcher: options.LauncherName = None,
     force: options.Force = False,
 ) -> None:
-    """Write a plan as one HTML page, or its iteration for Perfetto or ASTRA-sim."""
-    from planner.report.emitted import PlanText
-
+    """``planner export``."""
     is_page = to == "html"
     if to in ("chakra", "astra-sim"):
         check_folder(out)
@@ -182,7 +176,6 @@ def export(
     if not is_page:
         _write_iteration(plan, query.model, to, out, force=force)
         return
-    from planner.query.software import format_meant
     from planner.report.page import page_of, render_page
 
     if target is None:
@@ -196,14 +189,8 @@ def export(
     say(f"wrote the page to {out}")
 
 
-def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
+def _around(plan: Plan, top: int, query: Query) -> Answer | None:
     """Return the answer for the plan's question over the whole space; None if nothing fits."""
-    from planner.answers.base import search_context
-    from planner.answers.plan import answered
-    from planner.query.objectives import Aim
-    from planner.query.resolve import Resolved
-    from planner.search.space.space import EVERYTHING
-
     if query.problems:
         raise InputError(query.problems)
     resolved = Resolved(
@@ -221,7 +208,7 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
         return None
 
 
-def _write_iteration(plan: "Plan", place: str, to: Target, out: Path, *, force: bool) -> None:
+def _write_iteration(plan: Plan, place: str, to: Target, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
     from planner.answers.execution import iteration, too_long
     from planner.cost.stage_model import price

@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
+from planner.answers.job import Job, JobAssumptions
 from planner.cli import options
 from planner.cli.output import show_as
 from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
 from planner.notes import Note, Problems
 from planner.query.query import Query
+from planner.report.job import job_document, print_job
+from planner.units import GB, parse_duration
 
 
 @options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
@@ -50,11 +53,7 @@ def job(
     verbose: options.Verbose = False,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Say what a whole job takes: days with failures, money, energy, checkpoints, input."""
-    from planner.answers.job import Job, JobAssumptions
-    from planner.report.job import job_document, print_job
-    from planner.units import GB, parse_duration
-
+    """``planner job``."""
     problems = Problems()
     times = {
         "--node-mtbf": node_mtbf,

@@ -2,25 +2,39 @@
 
 import os
 import shlex
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from planner.calibrate.figures import Base, read_base
+from planner.calibrate.fit import calibrate as fit
+from planner.calibrate.machine import machine_of
+from planner.calibrate.points import Point, check_machine, table_points
+from planner.calibrate.read import points_of
+from planner.calibrate.rows import FIRST_LINE, Table, read_table, table_text
+from planner.calibrate.write import cluster_text, machine_text
 from planner.cli import options
 from planner.cli.check import with_settings
 from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.compare.compare import compare as compared
+from planner.compare.log import read_log
+from planner.documents.file import read_text
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_LOG_BYTES
 from planner.notes import Problems
+from planner.query.from_file import Request, named, read_assumed, read_software
 from planner.query.query import read_options
 from planner.report.files import check_writable, check_yaml, write_atomically
-
-if TYPE_CHECKING:
-    from planner.calibrate.figures import Base
-    from planner.calibrate.rows import Table
-    from planner.query.from_file import Request
+from planner.report.measure import (
+    calibrate_document,
+    print_calibration,
+    print_comparisons,
+    print_machine,
+    render_comparisons_json,
+)
 
 
 def compare(
@@ -50,12 +64,7 @@ def compare(
     assume: options.Assume = None,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Compare logs of runs with their predicted time; what is not given stands in planner.toml."""
-    from planner.compare.compare import compare as compared
-    from planner.compare.log import read_log
-    from planner.query.from_file import Request, named, read_assumed, read_software
-    from planner.report.measure import print_comparisons, render_comparisons_json
-
+    """``planner compare``: what is wrong with some logs is said behind those that can be read."""
     read_options(imbalance=imbalance)
     given = Request(
         model=model,
@@ -69,7 +78,6 @@ def compare(
     )
     request = with_settings(given, logs[0], framework=framework, host_memory=host_memory)
     named(request)
-    # What is wrong with some logs is said behind those that can be read.
     problems, found = Problems(), []
     with delayed_progress() as progress:
         for number, name in enumerate(logs):
@@ -112,9 +120,7 @@ def calibrate(
     force: options.Force = False,
     output_format: options.OutputFormat = "table",
 ) -> None:
-    """Fit a cluster's figures to measurements, held to the catalog's where these say little."""
-    from planner.query.from_file import Request
-
+    """``planner calibrate``: of a catalog's cluster, or of a machine stated whole."""
     target, words = None if dry_run else out, list(given or [])
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
     if table is not None and not measure:
@@ -130,10 +136,6 @@ def calibrate(
         request = Request(model=model, cluster=words[0])
         text = _fitted(words, taken, request, config, command, out, form=output_format)
     else:
-        from planner.calibrate.machine import machine_of
-        from planner.calibrate.write import machine_text
-        from planner.report.measure import calibrate_document, print_machine
-
         assert taken is not None
         path, rows = taken
         made = machine_of(path, rows, out or Path("measured.yaml"))
@@ -147,11 +149,8 @@ def calibrate(
         say("nothing written: --out FILE writes the cluster file")
 
 
-def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
+def _table_alone(words: list[str]) -> tuple[str, Table] | None:
     """The only table of the command line, taken from ``words``; else these are as they must be."""
-    from planner.calibrate.rows import FIRST_LINE, read_table
-    from planner.documents.file import read_text
-
     if len(words) == 1 and words[0].endswith(".csv"):
         text = read_text(words[0], MAX_LOG_BYTES)
         if text.startswith(FIRST_LINE):
@@ -164,8 +163,8 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
 
 def _fitted(
     words: list[str],
-    taken: "tuple[str, Table] | None",
-    request: "Request",
+    taken: tuple[str, Table] | None,
+    request: Request,
     config: str | None,
     command: str,
     out: Path | None,
@@ -173,15 +172,6 @@ def _fitted(
     form: str,
 ) -> str:
     """The catalog's machine fitted to the points: shown, and its cluster file."""
-    from datetime import UTC, datetime
-
-    from planner.calibrate.figures import read_base
-    from planner.calibrate.fit import calibrate as fit
-    from planner.calibrate.points import Point, table_points
-    from planner.calibrate.read import points_of
-    from planner.calibrate.write import cluster_text
-    from planner.report.measure import calibrate_document, print_calibration
-
     cluster, *files = words
     base, problems, points = read_base(cluster), Problems(), list[Point]()
     with delayed_progress() as progress:
@@ -203,15 +193,12 @@ def _fitted(
 
 def _measured_now(
     words: list[str], csv: Path | None, out: Path | None, *, force: bool
-) -> "tuple[str, Table]":
+) -> tuple[str, Table]:
     """Return the table all processes measured, and its name; write it if requested.
 
     Those but the first leave the program here, and say nothing. Raises InputError for what cannot
     be measured, or written, before anything is measured.
     """
-    from planner.calibrate.figures import read_base
-    from planner.calibrate.rows import table_text
-
     is_first = os.environ.get("RANK", "0") == "0"
     try:
         # before minutes are spent on measuring
@@ -231,9 +218,7 @@ def _measured_now(
     return str(csv or "measured"), found
 
 
-def _measured(base: "Base | None", *, is_first: bool) -> "Table":
-    from planner.calibrate.points import check_machine
-
+def _measured(base: Base | None, *, is_first: bool) -> Table:
     try:
         from planner.calibrate.measure import join, leave, measure
     except ModuleNotFoundError as error:

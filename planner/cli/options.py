@@ -28,8 +28,9 @@ from planner.query.options import (
 from planner.query.query import Query
 from planner.query.words import length
 
+MEMORY = "memory"  # the former name of ``explain MODEL CLUSTER memory``
 # Commands that take a job; those that take files read the project's settings by themselves.
-JOBS = ("plan", "explain", "memory", "size", "why", "export", "job", "sensitivity")
+JOBS = ("plan", "explain", MEMORY, "size", "why", "export", "job", "sensitivity")
 
 
 def is_given(context: typer.Context, name: str) -> bool:

@@ -1,24 +1,43 @@
 """``planner plan``: ranked plans for a model on a cluster."""
 
+import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from planner.answers.base import Answer, Deadline
+from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
+from planner.answers.nothing_fits import nothing_fits
+from planner.answers.plan import answered, beside_document, beside_screen
+from planner.answers.whatif import Case
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import options
 from planner.cli.export import read_target, write
 from planner.cli.output import console, delayed_progress, fail, say, show_as, typed, writing
+from planner.cli.versus import compare
+from planner.formats.format import Format as FileFormat
+from planner.launchers.launcher import Launcher
 from planner.notes import Problems
 from planner.query.query import Query
+from planner.query.resolve import Resolved, resolve
+from planner.report.document import serialise
+from planner.report.emitted import ALWAYS, PlanText
 from planner.report.files import check_targets, check_writable, write_atomically
-
-if TYPE_CHECKING:
-    from planner.answers.base import Answer
-    from planner.formats.format import Format as FileFormat
-    from planner.launchers.launcher import Launcher
-    from planner.query.resolve import Resolved
+from planner.report.plan import plan_document, print_answer
+from planner.report.plan_options import (
+    largest_document,
+    print_largest,
+    print_spaces,
+    print_versus,
+    space_document,
+    versus_document,
+)
+from planner.report.sizing_words import unmet_limits
+from planner.report.table import csv_text
+from planner.report.tables import CSV_COLUMNS, rows
+from planner.search.space.count import count_space
 
 
 @options.takes()
@@ -59,12 +78,7 @@ def plan(
     launcher: options.LauncherName = None,
     force: options.Force = False,
 ) -> None:
-    """Search all layouts, keep what fits, rank by iteration time or another objective."""
-    from planner.answers.plan import answered
-    from planner.query.resolve import resolve
-    from planner.report.emitted import PlanText
-    from planner.report.sizing_words import unmet_limits
-
+    """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
     if save is not None:
         check_writable(save, force=force)
     problems = Problems()
@@ -78,9 +92,6 @@ def plan(
         _maximize(context, query, maximize, output_format, verbose=verbose)
         return
     if versus:
-        from planner.cli.versus import compare
-        from planner.report.plan_options import print_versus, versus_document
-
         with delayed_progress() as progress:
             found = compare(query, versus, progress)
         document = partial(versus_document, found)
@@ -116,15 +127,6 @@ def _maximize(
     verbose: bool,
 ) -> None:
     """Show the largest value at which some layout fits, and what keeps it from being larger."""
-    import shlex
-
-    from planner.answers.base import Deadline
-    from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
-    from planner.answers.nothing_fits import nothing_fits
-    from planner.answers.whatif import Case
-    from planner.query.resolve import resolve
-    from planner.report.plan_options import largest_document, print_largest
-
     options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
     resolved = resolve(query)
     has_batch = any(query.get(name) is not None for name in ("global_batch", "global_batch_tokens"))
@@ -153,11 +155,8 @@ def _maximize(
     )
 
 
-def _print_space(resolved: "Resolved", output_format: str) -> None:
+def _print_space(resolved: Resolved, output_format: str) -> None:
     """Show the space; raises InputError where there is no such form of it."""
-    from planner.report.plan_options import print_spaces, space_document
-    from planner.search.space.count import count_space
-
     if output_format == "csv":
         fail("--format", "--space has the forms table and json; given csv")
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
@@ -171,10 +170,8 @@ def _print_space(resolved: "Resolved", output_format: str) -> None:
 
 def _target(
     emit: str | None, out: Path | None, launcher: str | None, *, force: bool
-) -> "tuple[FileFormat, Launcher] | None":
+) -> tuple[FileFormat, Launcher] | None:
     """Format and launcher that ``--emit`` asks for; raises InputError."""
-    from planner.report.emitted import ALWAYS
-
     if emit is None:
         given = {"--out": out, "--launcher": launcher}
         missing = "belongs to --emit, which is missing"
@@ -188,14 +185,8 @@ def _target(
 
 
 def _show(
-    result: "Answer", output_format: str, following: str, *, verbose: bool, show_all: bool
+    result: Answer, output_format: str, following: str, *, verbose: bool, show_all: bool
 ) -> None:
-    from planner.answers.plan import beside_document, beside_screen
-    from planner.report.document import serialise
-    from planner.report.plan import plan_document, print_answer
-    from planner.report.table import csv_text
-    from planner.report.tables import CSV_COLUMNS, rows
-
     if output_format == "json":
         typer.echo(serialise("plan", plan_document(result, beside_document(result))))
     elif output_format == "csv":

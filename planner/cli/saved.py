@@ -2,33 +2,36 @@
 
 from collections.abc import Container
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from planner.answers.base import Answer, Plan
+from planner.answers.plan import answered
+from planner.answers.plan_file import PlanFile, load_plan
+from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli.options import is_given, refuse_all
 from planner.cli.output import delayed_progress, say
+from planner.cost.estimate import estimate
 from planner.errors import InputError
+from planner.formats.format import Format
 from planner.notes import Problems
 from planner.query.options import OPTIONS
 from planner.query.query import Query
-
-if TYPE_CHECKING:
-    from planner.answers.base import Answer, Plan
-    from planner.answers.plan_file import PlanFile
-    from planner.formats.format import Format
+from planner.query.resolve import resolve
+from planner.report.emitted import PLAN
+from planner.report.sizing_words import unmet_limits
 
 # Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
 
 
-def is_plan(context: typer.Context, query: "Query") -> bool:
+def is_plan(context: typer.Context, query: Query) -> bool:
     """One word, and no cluster of a project's settings that would make it a model."""
     has_cluster = bool(query.cluster) and not Path(query.model).exists()
     return not is_given(context, "cluster") and not has_cluster
 
 
-def refuse_question(query: "Query", own: Container[str] = ()) -> None:
+def refuse_question(query: Query, own: Container[str] = ()) -> None:
     """Raise InputError with every option that only a question has; ``own`` a plan takes too."""
     message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
     refuse_all((OPTIONS[name].flag for name in query.given if name not in own), message)
@@ -36,9 +39,6 @@ def refuse_question(query: "Query", own: Container[str] = ()) -> None:
 
 def plan_file(path: Path) -> Path:
     """The plan file that is meant: itself, or that of a folder which ``--emit`` wrote."""
-    from planner.catalog.paths import EXAMPLE_NODE
-    from planner.report.emitted import PLAN
-
     if not path.exists():
         message = (
             f"no such plan file; beside a model its cluster is needed, such as 2x{EXAMPLE_NODE}"
@@ -50,18 +50,14 @@ def plan_file(path: Path) -> Path:
     return file
 
 
-def saved_plan(path: Path) -> "tuple[Path, Plan, PlanFile]":
+def saved_plan(path: Path) -> tuple[Path, Plan, PlanFile]:
     """The plan of a file, or of a folder that ``--emit`` wrote: its file, and both."""
     file = plan_file(path)
     return file, *read_saved(file)
 
 
-def read_saved(path: Path) -> "tuple[Plan, PlanFile]":
+def read_saved(path: Path) -> tuple[Plan, PlanFile]:
     """The plan of a file, estimated again, and the file; raises InputError."""
-    from planner.answers.base import Plan
-    from planner.answers.plan_file import load_plan
-    from planner.cost.estimate import estimate
-
     context, strategy, file = load_plan(path)
     found = estimate(context, strategy)
     plan = Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
@@ -69,7 +65,7 @@ def read_saved(path: Path) -> "tuple[Plan, PlanFile]":
     return plan, file
 
 
-def say_drift(iteration_s: float, file: "PlanFile") -> None:
+def say_drift(iteration_s: float, file: PlanFile) -> None:
     """Note on standard error where the model no longer says what it said."""
     drift = iteration_s / file.estimate.iter_time_s - 1.0
     if abs(drift) > 1e-6:  # less is rounding
@@ -80,13 +76,9 @@ def say_drift(iteration_s: float, file: "PlanFile") -> None:
 
 
 def best_of(
-    query: "Query", top: int = 1, fmt: "Format | None" = None, problems: "Problems | None" = None
-) -> "Answer":
+    query: Query, top: int = 1, fmt: Format | None = None, problems: Problems | None = None
+) -> Answer:
     """The best plans of a question; raises where nothing fits, or keeps the limits."""
-    from planner.answers.plan import answered
-    from planner.query.resolve import resolve
-    from planner.report.sizing_words import unmet_limits
-
     resolved = resolve(query, fmt=fmt, problems=problems)
     with delayed_progress() as progress:
         found = answered(resolved, top, progress)

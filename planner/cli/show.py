@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
     from planner.catalog.detect import Choice
 
-show_app = typer.Typer(
-    name="show",
-    help="Show what is known: models, hardware, recipes, frameworks, JSON Schemas.",
-    no_args_is_help=True,
-    **options.PROGRAM,
-)
-
-
+app = typer.Typer(no_args_is_help=True, **options.PROGRAM)
 All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
 
 
@@ -54,7 +47,7 @@ def _shown(
         show(body, console())
 
 
-@show_app.command("models")
+@app.command("models")
 def models(
     words: Annotated[
         list[str] | None,
@@ -83,7 +76,7 @@ def models(
     _shown("models", show.models(given, most), output_format, print_models, "models")
 
 
-@show_app.command("recipes")
+@app.command("recipes")
 def recipes(
     words: Annotated[
         list[str] | None,
@@ -111,7 +104,7 @@ def recipes(
     )
 
 
-@show_app.command("frameworks")
+@app.command("frameworks")
 def frameworks(
     name: Annotated[
         str,
@@ -141,7 +134,7 @@ def frameworks(
     )
 
 
-@show_app.command("schema")
+@app.command("schema")
 def schema(
     name: Annotated[
         str, typer.Argument(help="Kind of document; all are listed without.", metavar="[NAME]")
@@ -159,7 +152,7 @@ def schema(
         typer.echo(f"{kind:{width}}  {command}")
 
 
-@show_app.command("hardware")
+@app.command("hardware")
 def hardware(
     names: Annotated[
         list[str] | None,

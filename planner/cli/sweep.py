@@ -1,10 +1,12 @@
 """``planner sweep``: many questions at once, and what their answers say together."""
 
 import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -12,12 +14,28 @@ from typer.core import TyperGroup
 from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say
 from planner.errors import InputError
+from planner.report.document import serialise
 from planner.report.files import check_writable, write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from planner.sweep.run import Executor
+from planner.report.sweep import (
+    outcome,
+    print_outcome,
+    print_show,
+    render_show_csv,
+    render_show_json,
+)
+from planner.sweep.run import (
+    FAILED,
+    Executor,
+    in_this_process,
+    num_cores,
+    on_processes,
+    on_ray,
+    read_results,
+    results_text,
+)
+from planner.sweep.run import run as answer_all
+from planner.sweep.sweep import check_values, read_sweep
+from planner.sweep.winners import winners
 
 
 class _RunIsMeant(TyperGroup):
@@ -29,16 +47,10 @@ class _RunIsMeant(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-sweep_app = typer.Typer(
-    name="sweep",
-    cls=_RunIsMeant,
-    help="Ask many questions at once: planner sweep SWEEP.yaml, then planner sweep show RESULTS.",
-    no_args_is_help=True,
-    **options.PROGRAM,
-)
+app = typer.Typer(cls=_RunIsMeant, no_args_is_help=True, **options.PROGRAM)
 
 
-@sweep_app.command("run")
+@app.command("run")
 def run(
     file: Annotated[
         Path,
@@ -66,19 +78,6 @@ def run(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
-    from planner.report.document import serialise
-    from planner.report.sweep import outcome, print_outcome
-    from planner.sweep.run import (
-        FAILED,
-        in_this_process,
-        num_cores,
-        on_processes,
-        on_ray,
-        results_text,
-    )
-    from planner.sweep.run import run as answer_all
-    from planner.sweep.sweep import check_values, read_sweep
-
     if ray is not None and workers is not None:
         fail("--workers", "is of this machine; a Ray cluster has its own")
     sweep = read_sweep(file)
@@ -123,8 +122,6 @@ def run(
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Raise InputError unless the results can be written; those of a sweep are replaced."""
-    from planner.sweep.run import read_results
-
     check_writable(target, force=True, option="--out")
     if force or not target.exists():
         return
@@ -136,9 +133,7 @@ def _check_target(target: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
-    import time
-
+def _shown_progress() -> Iterator[Callable[[int, int, int], None]]:
     started_s = said_s = time.monotonic()
     with delayed_progress() as bar:
 
@@ -156,7 +151,7 @@ def _shown_progress() -> "Iterator[Callable[[int, int, int], None]]":
         yield shown
 
 
-@sweep_app.command("show")
+@app.command("show")
 def show(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="JSON lines written by `planner sweep`.")
@@ -183,10 +178,6 @@ def show(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """Show the best cells of a result, and where along an option the best changes."""
-    from planner.report.sweep import print_show, render_show_csv, render_show_json
-    from planner.sweep.run import read_results
-    from planner.sweep.winners import winners
-
     if out is not None:
         check_writable(out, force=force, option="--out")
     found = read_results(results)

@@ -65,7 +65,7 @@ def said(name: str, *, is_sound: bool) -> Any:
 
 def parameters(command: str) -> dict[str, Any]:
     found: Any = get_command(app)
-    return {each.name: each for each in found.commands[command].params}
+    return {each.name: each for each in found.get_command(None, command).params}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from planner.cli.app import app
+from planner.cli.app import COMMANDS, app
 from planner.cli.options import known_clusters, known_frameworks, known_models, own_defaults
 from planner.errors import InputError
 from planner.formats.registry import format_names
@@ -76,8 +76,8 @@ def test_a_format_is_named_as_its_program_is() -> None:
 def test_no_command_has_an_option_that_is_another_programs() -> None:
     own = {
         option
-        for command in get_command(app).commands.values()  # type: ignore[attr-defined]
-        for parameter in command.params
+        for command in COMMANDS
+        for parameter in get_command(app).get_command(None, command).params  # type: ignore[attr-defined]
         for option in parameter.opts
     }
     assert "--tp" in own
