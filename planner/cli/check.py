@@ -2,10 +2,10 @@
 
 import re
 import shlex
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,6 @@ from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say, show_as
 from planner.formats.format import Severity, read_source
 from planner.query.from_file import AUTO, Request, read_assumed, read_software
-from planner.query.query import read_options
 from planner.report.files import check_replaceable, check_writable, write_atomically
 from planner.report.findings import RENDERERS, print_findings
 
@@ -29,34 +28,24 @@ BOM = "\ufeff"
 Forms = Literal["text", "json", "sarif", "github", "junit"]
 
 
+@options.takes_files("documents", "time_limit")
 def check(
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILE...", help="Configuration and plan files, or folders of them."),
     ],
-    model: options.ModelName = None,
-    cluster: options.ClusterName = None,
-    framework: options.FileFormat = None,
-    gpus: options.JobGpus = None,
-    seq_len: options.FileSeqLen = None,
-    global_batch: options.FileGlobalBatch = None,
-    imbalance: options.Imbalance = None,
-    documents: options.Documents = None,
-    host_memory: options.HostMemory = None,
-    profile: options.FileProfile = None,
-    settings: options.Settings = None,
+    *,
+    said: Mapping[str, Any],
     fail_on: Annotated[
         Literal["error", "warning", "note"] | None,
         typer.Option(help="Least severity that makes the exit code 1 [error]."),
     ] = None,
-    assume: options.Assume = None,
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Search for a faster plan.")
     ] = True,
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Pass over files that no format recognises.")
     ] = False,
-    time_limit: options.TimeLimit = None,
     output_format: Annotated[
         Forms, typer.Option("--format", help="Form of the findings.")
     ] = "text",
@@ -72,49 +61,17 @@ def check(
     force: options.Force = False,
 ) -> None:
     """``planner check``: exits with 1 where something is as severe as --fail-on."""
-    read = read_options(time_limit=time_limit, imbalance=imbalance)
     if fix:
         _check_fix(files, output_format)
     elif apply:
         fail("--apply", "is for --fix")
     elif out is not None:
         check_writable(out, force=force, option="--out")
-    given = Request(
-        model=model,
-        cluster=cluster,
-        num_gpus=gpus,
-        seq_len=seq_len,
-        global_batch=global_batch,
-        imbalance_fraction=None if imbalance is None else imbalance / 100,
-        documents=documents,
-        software=read_software(profile, settings),
-        assumed=read_assumed(assume or ()),
-        with_advice=advice,
-        time_limit_s=read.get("time_limit", 30.0),
-    )
-    request_for = partial(
-        with_settings, given, framework=framework, host_memory=host_memory, fail_on=fail_on
-    )
+    request_for = partial(request_of, said, fail_on=fail_on, with_advice=advice)
     if fix:
-        of_job = {
-            "--model": model,
-            "--gpus": gpus,
-            "--seq-len": seq_len,
-            "--global-batch": global_batch,
-            "--imbalance": imbalance,
-            "--documents": documents,
-            "--profile": profile,
-            "--set": settings or None,
-            "--assume": assume or None,
-        }
-        made = _fixed(
-            Path(files[0]),
-            request_for(files[0]),
-            [option for option, value in of_job.items() if value is not None],
-            form=output_format,
-            target=_target(Path(files[0]), out, apply=apply, force=force),
-        )
-        raise typer.Exit(made)
+        path = Path(files[0])
+        target = _target(path, out, apply=apply, force=force)
+        raise typer.Exit(_fixed(path, request_for(files[0]), said, output_format, target))
     results = []
     with delayed_progress() as progress:
         for number, name in enumerate(files):
@@ -142,31 +99,35 @@ def _check_fix(files: list[str], output_format: Forms) -> None:
         fail("--format", f"{output_format} is of findings; with --fix it is text or json")
 
 
-def with_settings(
-    given: Request,
+def request_of(
+    said: Mapping[str, Any],
     name: str,
     *,
-    framework: str | None,
-    host_memory: str | None,
     fail_on: Severity | None = None,
+    with_advice: bool = False,
 ) -> Request:
-    """Options first, then the settings nearest to the file."""
+    """What is asked of a file: options first, then the settings nearest to it."""
     project = settings_for(Path(name))
-    cluster = given.cluster or project.cluster
-    if host_memory is not None:
+    cluster = said.get("cluster") or project.cluster
+    if "host_memory" in said:
         from planner.query.resolve import place_of
 
-        cluster = place_of(cluster, host_memory)
-    return replace(
-        given,
-        model=given.model or project.model,
+        cluster = place_of(cluster, said["host_memory"])
+    return Request(
+        model=said.get("model") or project.model,
         cluster=cluster,
-        framework=framework or project.framework or AUTO,
-        num_gpus=given.num_gpus or project.gpus,
-        seq_len=given.seq_len or project.seq_len,
-        global_batch=given.global_batch or project.global_batch,
+        framework=said.get("framework") or project.framework or AUTO,
+        num_gpus=said.get("gpus") or project.gpus,
+        seq_len=said.get("seq_len") or project.seq_len,
+        global_batch=said.get("global_batch") or project.global_batch,
+        imbalance_fraction=said["imbalance"] / 100 if "imbalance" in said else None,
+        documents=said.get("documents"),
+        software=read_software(said.get("profile"), said.get("settings")),
+        assumed=read_assumed(said.get("assume", ())),
         fail_on=fail_on or project.fail_on or "error",
         ignore=project.ignore,
+        with_advice=with_advice,
+        time_limit_s=said.get("time_limit", 30.0),
     )
 
 
@@ -177,13 +138,12 @@ def _text(results: list[FileResult], output_format: Forms) -> str:
 
 
 def _fixed(
-    path: Path, request: Request, of_job: list[str], *, form: str, target: Path | None
+    path: Path, request: Request, said: Mapping[str, Any], form: str, target: Path | None
 ) -> int:
     """Print the smallest repair of a file, and write it where that is asked for.
 
-    ``of_job``: options given that say what the job is, which a plan file states itself. The exit
-    code is 1 where errors are left that no layout fixes, 3 where nothing fits; ExpressError is
-    raised where the format cannot express what fits.
+    The exit code is 1 where errors are left that no layout fixes, 3 where nothing fits;
+    ExpressError is raised where the format cannot express what fits.
     """
     from planner.check.fix import fix_file, fix_plan
     from planner.query.traits import software_options
@@ -194,8 +154,11 @@ def _fixed(
         fail("--fix", f"changes files, one at a time; {path} is a folder")
     source = read_source(path)
     is_plan = is_plan_file(source, request.framework)
+    any_file = ("cluster", "framework", "host_memory", "time_limit")
+    of_job = [name for name in said if name not in any_file]
     if is_plan and of_job:
-        fail(of_job[0], "is for configuration files; a plan file states its own")
+        flag = "--set" if of_job[0] == "settings" else f"--{of_job[0].replace('_', '-')}"
+        fail(flag, "is for configuration files; a plan file states its own")
     with delayed_progress() as progress:
         made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
     # ``planner plan`` with the same question.

@@ -2,10 +2,11 @@
 
 import os
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,7 @@ from planner.calibrate.read import points_of
 from planner.calibrate.rows import FIRST_LINE, Table, read_table, table_text
 from planner.calibrate.write import cluster_text, machine_text
 from planner.cli import options
-from planner.cli.check import with_settings
+from planner.cli.check import request_of
 from planner.cli.output import console, delayed_progress, fail, say, show_as
 from planner.compare.compare import compare as compared
 from planner.compare.log import read_log
@@ -25,8 +26,7 @@ from planner.documents.file import read_text
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_LOG_BYTES
 from planner.notes import Problems
-from planner.query.from_file import Request, named, read_assumed, read_software
-from planner.query.query import read_options
+from planner.query.from_file import Request, named
 from planner.report.files import check_writable, check_yaml, write_atomically
 from planner.report.measure import (
     calibrate_document,
@@ -37,6 +37,7 @@ from planner.report.measure import (
 )
 
 
+@options.takes_files()
 def compare(
     logs: Annotated[
         list[str],
@@ -45,38 +46,18 @@ def compare(
             help="Logs of Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan or Trainer.",
         ),
     ],
-    model: options.ModelName = None,
-    cluster: options.ClusterName = None,
+    *,
+    said: Mapping[str, Any],
     config: Annotated[
         str | None,
         typer.Option(
             metavar="FILE", help="Configuration or plan file of the run [the log's own settings]."
         ),
     ] = None,
-    framework: options.FileFormat = None,
-    gpus: options.JobGpus = None,
-    seq_len: options.FileSeqLen = None,
-    global_batch: options.FileGlobalBatch = None,
-    imbalance: options.Imbalance = None,
-    host_memory: options.HostMemory = None,
-    profile: options.FileProfile = None,
-    settings: options.Settings = None,
-    assume: options.Assume = None,
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner compare``: what is wrong with some logs is said behind those that can be read."""
-    read_options(imbalance=imbalance)
-    given = Request(
-        model=model,
-        cluster=cluster,
-        num_gpus=gpus,
-        seq_len=seq_len,
-        global_batch=global_batch,
-        imbalance_fraction=None if imbalance is None else imbalance / 100,
-        software=read_software(profile, settings),
-        assumed=read_assumed(assume or ()),
-    )
-    request = with_settings(given, logs[0], framework=framework, host_memory=host_memory)
+    request = request_of(said, logs[0])
     named(request)
     problems, found = Problems(), []
     with delayed_progress() as progress:

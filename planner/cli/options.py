@@ -4,6 +4,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from typer.core import TyperCommand
 
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.errors import InputError, Problem
-from planner.limits import MAX_BATCH, MAX_GPUS, MAX_SEQ_LEN
+from planner.limits import MAX_GPUS
 from planner.query.options import (
     FIXED,
     GROUPS,
@@ -25,8 +26,7 @@ from planner.query.options import (
     Option,
     options_of,
 )
-from planner.query.query import Query
-from planner.query.words import length
+from planner.query.query import Query, read_options
 
 MEMORY = "memory"  # the former name of ``explain MODEL CLUSTER memory``
 # Commands that take a job; those that take files read the project's settings by themselves.
@@ -176,16 +176,10 @@ def takes(
     taken = options_of(groups or GROUPS)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
+        own = inspect.signature(command).parameters
         others = [each for name, each in OPTIONS.items() if name not in own]
         asked = [_keyword("model", model), _keyword("cluster", cluster)]
         asked += [_parameter(each, hidden=each not in taken) for each in others]
-        parameters = [_keyword("context", typer.Context)]
-        for name, each in own.items():
-            if name != "context":
-                kept = each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-                parameters += asked if name == "query" else [kept]
-        parameters.append(_HELP_ALL)
 
         @wraps(command)
         def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
@@ -199,11 +193,51 @@ def takes(
             refuse(query, groups or GROUPS, refused)
             command(query=query, **given, **({"context": context} if "context" in own else {}))
 
-        run.__dict__["__signature__"] = inspect.Signature(parameters)
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
+        return _with_parameters(run, command, "query", asked, _HELP_ALL)
 
     return decorate
+
+
+def takes_files(*beside: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of OF_FILES, and others ``beside``, where it has ``said``.
+
+    This is a mapping of what was given by name, read as a question reads it. The command's first
+    parameter stays in front.
+    """
+    taken = (*OF_FILES, *(OPTIONS[name] for name in beside))
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        asked = [_parameter(each, hidden=False) for each in taken]
+
+        @wraps(command)
+        def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
+            del context
+            said = {each.name: given.pop(each.name) for each in taken}
+            command(said=read_options(taken, said), **given)
+
+        return _with_parameters(run, command, "said", asked)
+
+    return decorate
+
+
+def _with_parameters(
+    run: Callable[..., None],
+    command: Callable[..., None],
+    name: str,
+    asked: Iterable[inspect.Parameter],
+    *last: inspect.Parameter,
+) -> Callable[..., None]:
+    """``run`` with the parameters of a command, ``asked`` in place of the one of a name."""
+    parameters = [_keyword("context", typer.Context)]
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        if each.name == name:
+            parameters += asked
+        elif each.name != "context":
+            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    parameters += last
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
@@ -270,54 +304,39 @@ _HELP_ALL = _keyword(
 ).replace(default=False)
 
 
-def length_of_file(text: str) -> int:
-    """Read a length of 1 to MAX_SEQ_LEN tokens."""
-    try:
-        tokens = length(str(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if not 1 <= tokens <= MAX_SEQ_LEN:
-        raise typer.BadParameter(f"{tokens} is not in the range 1<=x<={MAX_SEQ_LEN}.")
-    return tokens
-
-
-HostMemory = Annotated[str | None, typer.Option(metavar="SIZE", help=OPTIONS["host_memory"].help)]
-FileProfile = Annotated[
-    str | None,
-    typer.Option(
-        help="Trait profile of the file's framework, for what the file does not say [current]."
+# What commands of files take of the job, where the file does not say it.
+OF_FILES = (
+    Option(name="model", of="job", help="Model name, YAML file or config.json."),
+    Option(name="cluster", of="job", help=f"{NODES_OF_A_KIND}, or a YAML file."),
+    replace(OPTIONS["framework"], help="Format of the file [auto: recognised]."),
+    Option(
+        name="gpus",
+        of="job",
+        kind=int,
+        allowed=(1, MAX_GPUS),
+        help="GPUs of the job [all of the cluster].",
     ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar=OPTIONS["settings"].metavar, help=OPTIONS["settings"].help),
-]
+    replace(OPTIONS["seq_len"], help="Tokens per sequence, such as 8k [the file's]."),
+    replace(OPTIONS["global_batch"], help="Batch in sequences [the file's]."),
+    OPTIONS["imbalance"],
+    OPTIONS["host_memory"],
+    replace(
+        OPTIONS["profile"],
+        help="Trait profile of the file's framework, for what the file does not say [current].",
+    ),
+    OPTIONS["settings"],
+    Option(
+        name="assume",
+        of="job",
+        many=True,
+        metavar="NAME=VALUE",
+        help="What a script, log or file decides: recompute=none|selective|full, optimizer, "
+        "precision, micro_batch, zero_stage, tp, pp, cp, ep; repeatable.",
+    ),
+)
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show what the answer rests on and what was assumed."),
-]
-Imbalance = Annotated[float | None, typer.Option(help=OPTIONS["imbalance"].help)]
-Documents = Annotated[str | None, typer.Option(metavar="KIND:MEAN", help=OPTIONS["documents"].help)]
-TimeLimit = Annotated[str | None, typer.Option(metavar="SECONDS", help=OPTIONS["time_limit"].help)]
-FileFormat = Annotated[
-    str | None, typer.Option("--framework", help="Format of the file [auto: recognised].")
-]
-JobGpus = Annotated[
-    int | None,
-    typer.Option("--gpus", min=1, max=MAX_GPUS, help="GPUs of the job [all of the cluster]."),
-]
-FileSeqLen = Annotated[
-    int | None,
-    typer.Option(
-        "--seq-len",
-        parser=length_of_file,
-        metavar="<int>",
-        help="Tokens per sequence, such as 8k [the file's].",
-    ),
-]
-FileGlobalBatch = Annotated[
-    int | None,
-    typer.Option("--global-batch", min=1, max=MAX_BATCH, help="Batch in sequences [the file's]."),
 ]
 Force = Annotated[bool, typer.Option(help="Replace an existing file.")]
 LauncherName = Annotated[
@@ -328,13 +347,3 @@ OutputFormat = Annotated[Literal["table", "json"], typer.Option("--format", help
 CsvFormat = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help=FORMAT_HELP)]
 TreeFormat = Annotated[Literal["tree", "json"], typer.Option("--format", help=FORMAT_HELP)]
 FilesFormat = Annotated[Literal["files", "json"], typer.Option("--format", help=FORMAT_HELP)]
-Assume = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="What a script, log or file decides: recompute=none|selective|full, optimizer, "
-        "precision, micro_batch, zero_stage, tp, pp, cp, ep; repeatable.",
-    ),
-]
-ModelName = Annotated[str | None, typer.Option(help="Model name, YAML file or config.json.")]
-ClusterName = Annotated[str | None, typer.Option(help=f"{NODES_OF_A_KIND}, or a YAML file.")]

@@ -1,11 +1,11 @@
 """A question: model, cluster, and what was said beside them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.errors import InputError, Problem
-from planner.query.options import OPTIONS, PLACES, check_names
+from planner.query.options import OPTIONS, PLACES, Option, check_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,25 +65,27 @@ class Query:
         return (self.model, self.cluster, *(word for each in said for word in each))
 
 
-def _values(given: Mapping[str, object]) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+def _values(
+    given: Mapping[str, object], table: Collection[Option] = OPTIONS.values()
+) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     """Values by name in the order of the table, and what is wrong with the others."""
     found, problems = dict[str, Any](), []
-    for name in (each for each in OPTIONS if given.get(each) is not None):
+    for option in (each for each in table if given.get(each.name) is not None):
         try:
-            value = OPTIONS[name].read(given[name])
-            OPTIONS[name].check(value)
+            value = option.read(given[option.name])
+            option.check(value)
         except ValueError as error:
-            problem = Problem(where="command line", key=OPTIONS[name].flag, message=str(error))
+            problem = Problem(where="command line", key=option.flag, message=str(error))
             problems.append(problem)
             continue
         if value != ():
-            found[name] = value
+            found[option.name] = value
     return found, tuple(problems)
 
 
-def read_options(**given: object) -> dict[str, Any]:
+def read_options(table: Collection[Option], given: Mapping[str, object]) -> dict[str, Any]:
     """Return the values of options by name; raises InputError with every problem."""
-    found, problems = _values(given)
+    found, problems = _values(given, table)
     if problems:
         raise InputError(problems)
     return found
