@@ -1,12 +1,10 @@
 """The figures that measurements can change: where they stand, and how sure the catalog is."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from planner.answers.parameters import scaled
 from planner.catalog.cluster_file import OVERRIDES
@@ -17,7 +15,6 @@ from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
-from planner.units import GB
 
 # Relative standard deviation of a figure of the catalog by how it is known; assumed, after the
 # ranges of tools/validation/constants.yaml: 5 % of measured products, 7 to 15 % of networks.
@@ -41,13 +38,13 @@ class Figure:
     num_points: int = 0  # that it depends on; 0: read from the system, or follows from others
     note: str = ""
     values: tuple[float, ...] = ()  # of a list, which ends in value
-    basis: str = "measured"  # of the catalog, or the cluster file in front; none: it has no figure
+    basis: str = "measured"  # of the catalog, or the cluster file in front
     catalog: float | None = None  # what was fitted; a machine stated whole has nothing behind it
 
     @property
     def is_known(self) -> bool:
         """True if the catalog has a figure of it."""
-        return self.catalog is not None and self.basis != "none"
+        return self.catalog is not None
 
     @property
     def factor(self) -> float:
@@ -61,8 +58,6 @@ class Base:
 
     cluster: ClusterSpec
     raw: Mapping[str, Any]  # of the cluster file that is written, before its own overrides change
-    # Figures that the catalog has none of: what was measured of them stands in their place.
-    fresh: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def read_base(argument: str) -> Base:
@@ -111,7 +106,7 @@ def known(base: Base, key: str) -> Figure | None:
     if section is None and part == "node":
         section = load_yaml(hwdb_dir() / "host_processor.yaml").get(key)
     if not isinstance(section, Mapping) or "value" not in section:
-        return base.fresh.get(key)
+        return None
     basis = str(section.get("basis"))
     deviation = scale * BY_BASIS.get(basis, BY_BASIS["assumed"])
     gemm = base.cluster.accelerator.gemm
@@ -141,8 +136,6 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
     "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
     "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
-    "nvme_read_gb_per_s": ("node.nvme_read_bytes_per_s",),
-    "nvme_write_gb_per_s": ("node.nvme_write_bytes_per_s",),
 }
 TORCHS_KERNEL = {
     "attention_forward_fraction": "attention_flash2_forward_fraction",
@@ -164,16 +157,3 @@ def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterS
             times = 1.0 / factor if key.startswith("collectives_at_") else factor
             cluster = scaled(cluster, path.split("."), times, most)
     return cluster
-
-
-def with_fresh(base: Base, measured: Mapping[str, Sequence[float]]) -> Base:
-    """The base with the median of what was measured in place of disks it knows no rate of."""
-    cluster, fresh = base.cluster, dict(base.fresh)
-    for key, values in measured.items():
-        name = key.replace("_gb_per_s", "_bytes_per_s")
-        if values and getattr(cluster.node, name) is None:
-            value = float(np.median(values))
-            fresh[key] = Figure(key, value / GB, 1.0, basis="none")
-            changed: dict[str, Any] = {name: value}
-            cluster = replace(cluster, node=replace(cluster.node, **changed))
-    return replace(base, cluster=cluster, fresh=fresh)

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from planner.calibrate.figures import FIGURES, Base, Figure, known, with_factors, with_fresh
-from planner.calibrate.points import DISKS, NOISE, Point
+from planner.calibrate.figures import FIGURES, Base, Figure, known, with_factors
+from planner.calibrate.points import NOISE, Point
 from planner.spec.cluster import ClusterSpec
 from planner.units import Array
 
@@ -59,8 +59,6 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     kind of point (NOISE), ``w_i = min(1, INDEPENDENT / points of the file) · Huber``. So a few
     points move a figure by little more than what the catalog leaves open. A fraction ends at 1.
     """
-    disks = {key: [point.measured for point in points if point.key == key] for key in DISKS}
-    base = with_fresh(base, disks)
     priors = {key: each for key in FIGURES if (each := known(base, key))}
     # downwards: a fraction may stand at 1 already
     slopes = _slopes(_errors(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)

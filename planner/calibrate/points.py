@@ -35,11 +35,8 @@ NOISE = {
     "memory-bound": 0.10,
     "host link": 0.05,
     "host Adam": 0.15,
-    "disk": 0.10,
     "run": 0.06,
 }
-HOST_LINK = "host_link_gb_per_s_per_direction"
-DISKS = ("nvme_read_gb_per_s", "nvme_write_gb_per_s")
 FLOPS = (float(TERA), "TFLOP/s")
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
 HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/offload.md)
@@ -72,7 +69,6 @@ class Point:
     place: Place
     measured: float  # seconds, or bytes/s of a link
     predict: Callable[[ClusterSpec], float]  # the same by the model
-    key: str = ""  # of the figure that it says outright
 
 
 def check_devices(path: str, names: Mapping[str, str], cluster: ClusterSpec) -> None:
@@ -237,22 +233,15 @@ def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: Clu
     return Point(kind="memory-bound", place=place, measured=measured_s, predict=predict)
 
 
-def rate_point(place: Place, key: str, bytes_per_s: float, cluster: ClusterSpec) -> Point:
-    """A figure of the node as measured: the rate of its host link, or of what a disk does.
-
-    Raises InputError where it is above that of the memory it ends in: this was measured then.
-    """
-    kind, field = "disk", key.replace("_gb_per_s", "_bytes_per_s")
-    what, limit, most = "a disk's rate", "the host's memory", cluster.node.host_memory_bytes_per_s
-    if key == HOST_LINK:
-        kind, field = "host link", "host_link_bytes_per_s"
-        what, limit, most = "a host link", "the memory", cluster.accelerator.hbm_bytes_per_s
-    _check_rate(place, what, bytes_per_s, f"{limit} moves", most)
+def link_point(place: Place, bytes_per_s: float, cluster: ClusterSpec) -> Point:
+    """The rate of a host link; raises InputError where it is above that of the memory."""
+    most = cluster.accelerator.hbm_bytes_per_s
+    _check_rate(place, "a host link", bytes_per_s, "the memory moves", most)
 
     def predict(machine: ClusterSpec) -> float:
-        return getattr(machine.node, field) or bytes_per_s
+        return machine.node.host_link_bytes_per_s
 
-    return Point(kind=kind, place=place, measured=bytes_per_s, predict=predict, key=key)
+    return Point(kind="host link", place=place, measured=bytes_per_s, predict=predict)
 
 
 def host_adam_point(
@@ -325,7 +314,7 @@ def _row_point(place: Place, row: Measured, machine: Machine, cluster: ClusterSp
         case "add" | "norm":
             return memory_point(place, row.num_bytes, seconds, cluster)
         case "host_to_device" | "device_to_host":
-            return rate_point(place, HOST_LINK, row.bytes_per_s, cluster)
+            return link_point(place, row.bytes_per_s, cluster)
         case "host_adam":
             threads, ranks = machine.threads, machine.per_node
             return host_adam_point(place, row.params, threads, ranks, seconds, cluster)

@@ -2,14 +2,11 @@
 
 Forms beside tables of ``--measure`` and logs of runs: CSV with a header; nccl-tests
 src/common.cu, one table or several in a file, of which older releases have no column ``redop`` or
-``root`` where the test has none, and the header says which stand between ``type`` and ``time``;
-nvbandwidth memcpy testcases, ``memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)``, either way;
-fio's JSON (``jobs[].read.bw_bytes``).
+``root`` where the test has none, and the header says which stand between ``type`` and ``time``.
 """
 
 import csv
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from planner.calibrate.points import (
-    DISKS,
-    HOST_LINK,
     Place,
     Point,
     attention_flops,
@@ -28,7 +23,6 @@ from planner.calibrate.points import (
     collective_point,
     host_adam_point,
     product_point,
-    rate_point,
     run_point,
     table_points,
 )
@@ -38,7 +32,6 @@ from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
 from planner.documents.file import read_text
-from planner.documents.tree import load_json
 from planner.errors import InputError
 from planner.limits import MAX_LOG_BYTES, brief
 from planner.query.from_file import Request
@@ -46,12 +39,11 @@ from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, TERA, US
 
 FORMS = (
-    "output of nccl-tests, rccl-tests or nvbandwidth, fio's JSON; CSV of products "
-    "(m,n,k,dtype,time_us), attention (batch,heads,seq_len,head_dim,time_us) or Adam "
-    "(params,threads,time_us); tables of --measure; logs of " + LOGS
+    "output of nccl-tests or rccl-tests; CSV of products (m,n,k,dtype,time_us), attention "
+    "(batch,heads,seq_len,head_dim,time_us) or Adam (params,threads,time_us); tables of "
+    "--measure; logs of " + LOGS
 )
-# What reads a text, and what is wrong with the file where that finds no point.
-Reader = tuple[Callable[[str, str, ClusterSpec], Iterator[Point]], str]
+Reader = Callable[[str, str, ClusterSpec], Iterator[Point]]
 # Columns of sizes that tell what a CSV is of.
 _SIZES = {
     "product": ("m", "n", "k"),
@@ -86,10 +78,6 @@ _KINDS: dict[str, CollectiveKind] = {
     "sendrecv": "p2p",
 }
 
-_WAY = re.compile(r"memcpy \w+ CPU\(row\) (?:->|<-) GPU\(column\) bandwidth \(([^)]*)\)")
-_DEVICE = re.compile(r"^\s*Device \d+: (.*?)(?: \([0-9a-fA-F:.]+\))?(?:: \([^)]*\))?\s*$")
-_RATE = re.compile(r"\d+(?:\.\d+)?")
-
 
 def points_of(
     path: str, cluster: ClusterSpec, request: Request, config: str | None
@@ -97,16 +85,17 @@ def points_of(
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
     text = read_text(path, MAX_LOG_BYTES, "replace")
     columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
-    readers: list[Reader] = [
-        (partial(_csv_points, form), TRUNCATED)
-        for form, sizes in _SIZES.items()
-        if columns >= set(sizes)
-    ]
-    readers += [each for form, each in _READERS.items() if re.search(form, text)]
-    for read, nothing in readers[:1]:
+    read: Reader | None = None
+    if text.startswith(FIRST_LINE):
+        read = _table_points
+    elif _HEADER.search(text):
+        read = _nccl_points
+    elif forms := [form for form, sizes in _SIZES.items() if columns >= set(sizes)]:
+        read = partial(_csv_points, forms[0])
+    if read is not None:
         points = tuple(read(path, text, cluster))
-        if nothing and not points:
-            raise InputError.single(path, "file", nothing)
+        if not points and read is not _table_points:
+            raise InputError.single(path, "file", TRUNCATED)
         return points
     # a log, as ``compare`` prices it
     found = compare(log_of(path, text, FORMS), request, config)
@@ -262,62 +251,3 @@ def _ranks_told(path: str, kind: CollectiveKind, ratio: float) -> int:
         message = "does not say how many ranks it was run on; keep the lines of its devices"
         raise InputError.single(path, "ranks", message)
     return int(counts[np.argmin(off)])
-
-
-def _nvbandwidth_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """Each GPU's host link, in each direction; both at once, and links of GPUs, are left out."""
-    lines = text.split("\n")
-    named = ((at, _DEVICE.match(line)) for at, line in enumerate(lines, 1))
-    check_devices(path, {found[1]: f"line {at}" for at, found in named if found}, cluster)
-    # the row of a matrix is below its columns, behind its number
-    for at, (line, row) in enumerate(zip(lines, lines[2:], strict=False), 1):
-        if not (way := _WAY.search(line)):
-            continue
-        if way[1] != "GB/s":
-            message = f"bandwidth is in {way[1][:20]}; allowed is GB/s"
-            raise InputError.single(path, f"line {at}", message)
-        for cell in row.split()[1:]:
-            if _RATE.fullmatch(cell) and float(cell) > 0:
-                yield rate_point(
-                    Place(path=path, line=at + 2), HOST_LINK, float(cell) * GB, cluster
-                )
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """Yield the rates of jobs that ran together: sequential, and past the page cache."""
-    data, rates = load_json(path), defaultdict[tuple[str, str], float](float)
-    jobs = data.get("jobs")
-    for at, job in enumerate(map(_mapping, jobs if isinstance(jobs, list) else ())):
-        options = {**_mapping(data.get("global options")), **_mapping(job.get("job options"))}
-        pattern = str(options.get("rw") or options.get("readwrite") or "read")
-        if pattern.startswith("rand"):
-            message = f"rw={pattern}; states are read and written in sequence"
-            raise InputError.single(path, f"jobs.{at}.rw", f"{message}: allowed are read, write")
-        if str(options.get("direct", "0")) != "1":
-            message = "is not 1: what it read or wrote may lie in memory; run fio with --direct=1"
-            raise InputError.single(path, f"jobs.{at}.direct", message)
-        for section, key in zip(("read", "write"), DISKS, strict=True):
-            rate = _mapping(job.get(section)).get("bw_bytes", 0)
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or rate < 0:
-                message = f"must be a number; given {brief(rate)}"
-                raise InputError.single(path, f"jobs.{at}.{section}.bw_bytes", message)
-            rates[str(job.get("groupid", 0)), key] += rate
-    for (_, key), rate in rates.items():
-        if rate > 0:
-            yield rate_point(Place(path=path, line=1), key, rate, cluster)
-
-
-# By what a text of a form holds.
-_READERS: Mapping[str, Reader] = {
-    rf"\A{FIRST_LINE}": (_table_points, ""),
-    _HEADER.pattern: (_nccl_points, TRUNCATED),
-    r'\A\s*\{[\s\S]*"fio version"': (_fio_points, "none has read or written anything"),
-    rf"nvbandwidth|{_WAY.pattern}|\n\s*SUM (host_to_device|device_to_host)_memcpy_(ce|sm) [\d.]": (
-        _nvbandwidth_points,
-        "no bandwidth between host and device: run host_to_device_memcpy_ce, without --json",
-    ),
-}

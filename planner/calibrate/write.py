@@ -36,8 +36,7 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         lines += ["overrides:", *kept]
     for each in made.figures:
         spread = f"+- {each.value * each.deviation:.2g}, {plural(each.num_points, 'point')}"
-        before = f"{each.basis}: {each.catalog:g}" if each.is_known else "none before"
-        comment = f"{spread}, {day.isoformat()}; {before}"
+        comment = f"{spread}, {day.isoformat()}; {each.basis}: {each.catalog:g}"
         lines.append(f"  {each.key}: {each.value:.6g}  # {comment}")
     return "\n".join(lines) + "\n"
 

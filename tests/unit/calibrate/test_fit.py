@@ -17,19 +17,16 @@ from planner.calibrate.figures import (
     known,
     read_base,
     with_factors,
-    with_fresh,
 )
 from planner.calibrate.fit import Calibration, calibrate, fit_formula
 from planner.calibrate.points import (
-    DISKS,
-    HOST_LINK,
     Place,
     Point,
     attention_point,
     attention_work,
     collective_point,
+    link_point,
     product_point,
-    rate_point,
 )
 from planner.calibrate.read import points_of
 from planner.calibrate.write import cluster_text
@@ -125,7 +122,6 @@ def test_figures_that_no_point_follows_stay(base: Base) -> None:
 
 @pytest.mark.parametrize("key", FIGURES)
 def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_path: Path) -> None:
-    base = with_fresh(base, {name: [5e9] for name in DISKS})
     figure = known(base, key)
     assert figure is not None
     factor = 0.9 if key.endswith("fraction") else 1.1
@@ -149,7 +145,6 @@ def figures(cluster: ClusterSpec) -> list[float]:
         *(own.attention.forward_fraction, own.attention.backward_fraction),
         *(own.attention_flash2.forward_fraction, own.attention_flash2.backward_fraction),
         *(node.host_core_bytes_per_s, node.host_memory_bytes_per_s),
-        *(node.nvme_read_bytes_per_s or 5e9, node.nvme_write_bytes_per_s or 5e9),
         fits["all_gather"][0].busbw_bytes_per_s[-1],
         cluster.node.host_link_bytes_per_s,
         *(cluster.node.scale_up.efficiency_fraction, cluster.node.scale_up.latency_s),
@@ -162,9 +157,7 @@ def same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:
-    made = calibrate(
-        base, [rate_point(place(at), HOST_LINK, 60e9, base.cluster) for at in range(20)]
-    )
+    made = calibrate(base, [link_point(place(at), 60e9, base.cluster) for at in range(20)])
     file = tmp_path / "own.yaml"
     file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
     again = read_base(str(file))
@@ -172,16 +165,6 @@ def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -
     assert figure is not None
     assert (figure.basis, figure.deviation) == ("given", BY_BASIS["given"])
     assert figure.value == pytest.approx(60, rel=0.02)
-
-
-def test_a_disk_that_the_catalog_does_not_know_is_what_was_measured() -> None:
-    base = read_base("1xpcie-8x-t4")
-    rates = (2.9e9, 3.0e9, 3.2e9)
-    points = [rate_point(place("fio"), DISKS[0], rate, base.cluster) for rate in rates]
-    figure = of(calibrate(base, points), "nvme_read_gb_per_s")
-    assert (figure.basis, figure.is_known) == ("none", False)
-    assert figure.value == pytest.approx(3.0, rel=0.02)
-    assert figure.deviation < 0.1
 
 
 def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> None:

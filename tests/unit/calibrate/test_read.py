@@ -1,8 +1,6 @@
 """Reading every form of measurements, and what no machine of the kind can reach."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tables import synthetic
@@ -18,22 +16,7 @@ from planner.query.from_file import Request
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
 LOGS = Path(__file__).resolve().parents[2] / "examples" / "logs"
 ATTENTION = "batch,heads,seq_len,head_dim,causal,pass,dtype,kernel,{}\n"
-FIO: dict[str, Any] = {
-    "fio version": "fio-3.36",
-    "global options": {"direct": "1", "rw": "read", "numjobs": "2"},
-    "jobs": [
-        {"groupid": 0, "read": {"bw_bytes": 3_000_000_000}, "write": {"bw_bytes": 0}},
-        {"groupid": 0, "read": {"bw_bytes": 2_500_000_000}, "write": {"bw_bytes": 0}},
-    ],
-}
-
-
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
-LINK = (
-    "Running host_to_device_memcpy_ce.\n"
-    "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n"
-    "           0         1\n 0     54.00     55.00\n\nSUM host_to_device_memcpy_ce 109.00\n"
-)
 
 
 @pytest.fixture(scope="module")
@@ -95,40 +78,6 @@ def test_adam_on_the_host_is_a_point_unless_memory_is_slower(h100: Base, tmp_pat
     assert point.predict(h100.cluster) == pytest.approx(2.8e9 / core)
     said = refused(h100, tmp_path, "params,threads,ranks,time_ms\n100000000,8,8,10\n")
     assert "::line 2: traffic of Adam of 2,240 GB/s is more than there is" in said
-
-
-def test_jobs_of_fio_that_ran_together_are_one_rate(h100: Base, tmp_path: Path) -> None:
-    (point,) = read(h100, tmp_path, json.dumps(FIO), "fio.json")
-    assert (point.measured, point.key) == (5.5e9, "nvme_read_gb_per_s")
-    apart = json.loads(json.dumps(FIO))
-    apart["jobs"][1]["groupid"] = 1
-    rates = [each.measured for each in read(h100, tmp_path, json.dumps(apart), "fio.json")]
-    assert rates == [3e9, 2.5e9]
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("direct", "0", "::jobs.0.direct: is not 1: what it read or wrote may lie in memory"),
-        ("rw", "randread", "::jobs.0.rw: rw=randread; states are read and written in sequence"),
-    ],
-)
-def test_jobs_of_fio_that_say_nothing_of_a_disk_are_refused(
-    h100: Base, tmp_path: Path, key: str, value: str, said: str
-) -> None:
-    spoilt = {**FIO, "global options": {**FIO["global options"], key: value}}
-    assert said in refused(h100, tmp_path, json.dumps(spoilt), "fio.json")
-
-
-def test_a_file_of_fio_without_rates_is_refused(h100: Base, tmp_path: Path) -> None:
-    none = {**FIO, "jobs": []}
-    assert "none has read or written" in refused(h100, tmp_path, json.dumps(none), "fio.json")
-    odd = {**FIO, "jobs": [{"read": {"bw_bytes": "fast"}}]}
-    assert "must be a number; given 'fast'" in refused(h100, tmp_path, json.dumps(odd), "fio.json")
-    fast = {**FIO, "jobs": [{"read": {"bw_bytes": 9e12}}]}
-    assert "a disk's rate of 9,000 GB/s is more than there is" in refused(
-        h100, tmp_path, json.dumps(fast), "fio.json"
-    )
 
 
 def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> None:
@@ -219,7 +168,6 @@ def test_bandwidths_that_are_not_size_over_time_are_of_other_units(
     ("line", "key"),
     [
         ("#   Rank  0 Pid  7 on  a device  0 [0x07] AMD Instinct MI300X\n", "line 1"),
-        ("Device 0: NVIDIA A100-SXM4-80GB (00000000:18:00)\n", "line 1"),
         ("# planner measurements\n# name: NVIDIA H200\n# device: cuda\n", "# name"),
         ("# planner measurements\n# name: AMD EPYC\n# device: cpu\n", "# device"),
     ],
@@ -227,9 +175,7 @@ def test_bandwidths_that_are_not_size_over_time_are_of_other_units(
 def test_what_was_measured_on_another_machine_is_refused(
     h100: Base, tmp_path: Path, line: str, key: str
 ) -> None:
-    if line.startswith("Device"):
-        text = line + LINK
-    elif key == "line 1":
+    if key == "line 1":
         text = line + "all_reduce_perf\n" + HEAD + row(2**30, 9000.0)
     else:
         table = table_text(synthetic()).splitlines(keepends=True)
@@ -244,20 +190,6 @@ def test_a_collective_faster_than_the_links_is_refused(h100: Base, tmp_path: Pat
     said = refused(h100, tmp_path, HEAD + row(2**30, 1000.0), "all_reduce_perf.txt")
     assert said.startswith("::line 2: all_reduce over 8 of 1,073,741,824 bytes in 1,000.0 us is")
     assert "the links of dgx-h100 need" in said
-
-
-def test_every_host_link_of_nvbandwidth_is_a_point(h100: Base, tmp_path: Path) -> None:
-    points = read(h100, tmp_path, LINK, "nv.txt")
-    assert [(point.measured, point.place.line) for point in points] == [(54e9, 4), (55e9, 4)]
-    said = refused(h100, tmp_path, LINK.replace("(GB/s)", "(GiB/s)"), "nv.txt")
-    assert said == "::line 2: bandwidth is in GiB/s; allowed is GB/s"
-
-
-def test_a_host_link_faster_than_memory_is_refused(h100: Base, tmp_path: Path) -> None:
-    said = refused(h100, tmp_path, LINK.replace("54.00", "5400.00"), "nv.txt")
-    assert said == (
-        "::line 4: a host link of 5,400 GB/s is more than there is: the memory moves 3,350 GB/s"
-    )
 
 
 @pytest.mark.parametrize(
