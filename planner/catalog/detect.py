@@ -22,20 +22,12 @@ from planner.catalog.hardware import (
     resolve_alias,
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
-from planner.catalog.observe import Observation, SlurmNodes, Source, shortened
-from planner.documents.tree import load_yaml
+from planner.catalog.observe import Observation, Source
+from planner.documents.tree import load_trusted
 from planner.errors import InputError, Problem
 from planner.limits import one_line
 from planner.notes import Problems
 from planner.spelling import nearest
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The user's decisions where sources leave something open; empty: take what was seen."""
-
-    accelerator: str = ""
-    partition: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +63,21 @@ class Machine:
     notes: tuple[str, ...]
 
 
-def merge(sources: Sequence[Source], choice: Choice) -> Machine:
+def merge(sources: Sequence[Source], accelerator: str = "", partition: str = "") -> Machine:
     """Return the machine that sources of one node and its cluster describe.
 
+    ``accelerator`` and ``partition`` are the user's decisions where sources leave something open.
     Raises InputError where they contradict each other or name no accelerator of the catalog.
     """
-    observations = [source for source in sources if isinstance(source, Observation)]
-    slurm = [source for source in sources if isinstance(source, SlurmNodes)]
-    hint = _first_accelerator(observations, choice)
+    observations = [item for (item, *_) in sources if item.num_nodes is None]
+    slurm = [groups for groups in sources if groups[0].num_nodes is not None]
+    hint = _first_known(observations, accelerator)
     problems = Problems()
-    if choice.partition and not slurm:
+    if partition and not slurm:
         problems.add("--partition", "partitions are told by sinfo; give its output")
-    groups = [problems.read(partial(_largest_group, nodes, hint, choice)) for nodes in slurm]
-    observations += filter(None, groups)
+    for groups in slurm:
+        chosen = problems.read(partial(_one_group, groups, hint, accelerator, partition))
+        observations += [chosen] if chosen else []
     told: dict[str, list[tuple[str, Any]]] = {
         "GPU": [(item.where, accelerator_of(item.gpu)) for item in observations],
         "GPUs per node": [(item.where, item.num_gpus) for item in observations],
@@ -97,26 +91,26 @@ def merge(sources: Sequence[Source], choice: Choice) -> Machine:
                 message = f"told {value} here and {first[1]} by {first[0]}; give files of one node"
                 problems.found.append(Problem(where=where, key=what, message=message))
     problems.finish()
-    accelerator = _accelerator(observations, choice)
-    _, file = load_file(AcceleratorFile, "accelerators", accelerator)
+    name = _first_known(observations, accelerator) or _refuse(observations, accelerator)
+    _, file = load_file(AcceleratorFile, "accelerators", name)
     num_gpus = _first(observations, "num_gpus")
-    name, node = _nearest_node(accelerator, file.usual_node, num_gpus)
+    node_name, node = _nearest_node(name, file.usual_node, num_gpus)
     overrides = tuple(_overrides(observations, file, node))
     values = {override.key: override.value for override in overrides}
-    wrong = [*override_problems(values, ", ".join(item.where for item in observations))]
-    if wrong:
+    where = ", ".join(item.where for item in observations)
+    if wrong := list(override_problems(values, where)):
         raise InputError(wrong)
     notes = [f"{item.name}: {note}" for item in observations for note in item.notes]
     num_nodes = _first(observations, "num_nodes")
     if num_nodes is None:
         notes.append("nothing told how many nodes there are: count is 1, edit it")
     return Machine(
-        node=name,
+        node=node_name,
         num_nodes=num_nodes or 1,
-        accelerator=accelerator,
+        accelerator=name,
         num_gpus=num_gpus or node.accelerators_per_node.value,
         overrides=overrides,
-        seen=tuple(_seen(observations, accelerator)),
+        seen=tuple(_seen(observations, name)),
         kept=tuple(_kept(observations, node, values)),
         notes=tuple(notes),
     )
@@ -153,31 +147,24 @@ def _by_words() -> dict[frozenset[str], str]:
     names = list_names("accelerators")
     pairs = [(name, name) for name in names]
     pairs += [(alias, resolve_alias("accelerators", alias)) for alias in aliases()["accelerators"]]
-    for name in names:
-        pairs.append((str(load_yaml(find_file("accelerators", name)).get("title", "")), name))
-    known: dict[frozenset[str], str] = {}
-    for text, name in pairs:
-        known.setdefault(_words(text), name)
-    return known
+    titles = (load_trusted(find_file("accelerators", name)).get("title", "") for name in names)
+    pairs += zip(titles, names, strict=True)
+    return {_words(text): name for text, name in reversed(pairs)}
 
 
-def _first_accelerator(observations: Sequence[Observation], choice: Choice) -> str | None:
-    if choice.accelerator:
-        return accelerator_of(choice.accelerator)
-    names = (accelerator_of(item.gpu) for item in observations if item.gpu)
-    return next((name for name in names if name), None)
+def _first_known(observations: Sequence[Observation], given: str) -> str | None:
+    """The catalog name of the GPUs: as given, else the first one known."""
+    names = [given] if given else [item.gpu for item in observations]
+    return next(filter(None, map(accelerator_of, names)), None)
 
 
-def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
-    """The catalog name of the GPUs; one that is not known is refused with the nearest."""
-    named = [item for item in observations if item.gpu]
-    found = _first_accelerator(observations, choice)
-    if found:
-        return found
-    if choice.accelerator:
-        where, key, text = "command line", "--accelerator", choice.accelerator
+def _refuse(observations: Sequence[Observation], given: str) -> str:
+    """Raise InputError for GPUs that nothing names, or not as the catalog, with the nearest."""
+    named = next((item for item in observations if item.gpu), None)
+    if given:
+        where, key, text = "command line", "--accelerator", given
     elif named:
-        where, key, text = named[0].where, "GPU", named[0].gpu
+        where, key, text = named.where, "GPU", named.gpu
     else:
         message = "no source names the GPUs; add `nvidia-smi` output or give --accelerator NAME"
         raise InputError.single(", ".join(item.where for item in observations), "GPU", message)
@@ -193,39 +180,33 @@ def _accelerator(observations: Sequence[Observation], choice: Choice) -> str:
 # Nodes: one kind of a Slurm cluster, and the nearest of the catalog.
 
 
-def _largest_group(nodes: SlurmNodes, hint: str | None, choice: Choice) -> Observation:
+def _one_group(every: Source, hint: str | None, accelerator: str, partition: str) -> Observation:
     """The largest group of nodes, of the accelerator and partition wanted if any.
 
     ``hint`` is the accelerator that the user or other sources name. Other groups become notes.
     """
-    groups: Sequence[Observation] = nodes.groups
-    if choice.partition:
-        groups = [group for group in groups if choice.partition in group.partitions]
-        if not groups:
-            known = ", ".join(dict.fromkeys(p for g in nodes.groups for p in g.partitions))
-            allowed = known or "none, none is named"
-            message = f"no GPUs in partition {choice.partition!r}; allowed {allowed}"
-            raise InputError.single(nodes.where, "--partition", message)
+    groups = [group for group in every if not partition or partition in group.partitions]
+    if not groups:
+        known = ", ".join(dict.fromkeys(name for group in every for name in group.partitions))
+        message = f"no GPUs in partition {partition!r}; allowed {known or 'none, none is named'}"
+        raise InputError.single(every[0].where, "--partition", message)
     unnamed = [group for group in groups if accelerator_of(group.gpu) is None]
     matching = [group for group in groups if hint and may_mean(group.gpu, hint)]
     if hint and not matching and not unnamed:
-        kinds = "; ".join(shortened([*map(_group_text, groups)]))
-        key = "--accelerator" if choice.accelerator else "GRES"
-        message = f"no nodes with {hint}; there are {kinds}"
-        raise InputError.single(nodes.where, key, message)
+        key = "--accelerator" if accelerator else "GRES"
+        message = f"no nodes with {hint}; there are {'; '.join(map(_group_text, groups))}"
+        raise InputError.single(every[0].where, key, message)
     group = (matching or (unnamed if hint else groups))[0]
-    notes = shortened(
-        [
-            f"left out: {_group_text(other)}; choose with --accelerator or --partition"
-            for other in nodes.groups
-            if other is not group
-        ]
-    )
-    if len(group.partitions) > 1 and not choice.partition:
+    notes = [
+        f"left out: {_group_text(other)}; choose with --accelerator or --partition"
+        for other in every
+        if other is not group
+    ]
+    if len(group.partitions) > 1 and not partition:
         notes.append(f"nodes of all partitions together: {', '.join(group.partitions)}")
     # The site's own word for GPUs that another source names better is no contradiction.
     gpu = group.gpu if hint in (None, accelerator_of(group.gpu)) else ""
-    return replace(group, gpu=gpu, notes=(*notes, *nodes.notes))
+    return replace(group, gpu=gpu, notes=(*notes, *group.notes))
 
 
 def _group_text(group: Observation) -> str:
@@ -241,22 +222,19 @@ def _nearest_node(
     """The node with so many of an accelerator; else its usual one, else the first by name."""
     nodes = {}
     for name in list_names("nodes"):
-        raw = load_yaml(find_file("nodes", name))
-        if raw.get("accelerator") == accelerator:
+        raw = load_trusted(find_file("nodes", name))
+        if raw["accelerator"] == accelerator:
             nodes[name] = checked(NodeFile, raw, name)
     if not nodes:
         message = f"no node of the catalog holds {accelerator}; write one (docs/extending.md)"
         raise InputError.single("nodes", accelerator, message)
 
-    nearest_name = min(
-        nodes,
-        key=lambda name: (
-            num_gpus not in (None, nodes[name].accelerators_per_node.value),
-            name != usual,
-            name,
-        ),
-    )
-    return nearest_name, nodes[nearest_name]
+    def distance(name: str) -> tuple[bool, bool, str]:
+        size = nodes[name].accelerators_per_node.value
+        return num_gpus not in (None, size), name != usual, name
+
+    found = min(nodes, key=distance)
+    return found, nodes[found]
 
 
 # Overrides: what differs from the node of the catalog.
@@ -290,7 +268,7 @@ def _memory(
 def _size(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:
     """Another number of GPUs; ports, host memory and price of a part are its share."""
     size, whole = _first(observations, "num_gpus"), node.accelerators_per_node
-    if size is None or size == whole.value:
+    if size in (None, whole.value):
         return
     seen = next(item.name for item in observations if item.num_gpus == size)
     yield _override("accelerators_per_node", size, seen, whole)
@@ -314,12 +292,11 @@ def _size(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
 def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:
     """A slot slower than the catalog's; a faster one may still be shared."""
     item = next((item for item in observations if item.slot), None)
-    if item is None or item.slot is None:
+    of_generation = f"pcie{item.slot.generation}_gb_per_s" if item and item.slot else ""
+    if item is None or item.slot is None or of_generation not in detection_rules().slots:
         return
-    lanes = min(item.slot.lanes, 16)
-    reached = detection_rules().slots[f"pcie{item.slot.generation}_gb_per_s"].value * lanes / 16
-    links = node.scale_up
-    crossing = {}
+    reached = detection_rules().slots[of_generation].value * min(item.slot.lanes, 16) / 16
+    links, crossing = node.scale_up, {}
     if links.kind != "none":
         crossing["host_link_gb_per_s_per_direction"] = node.host_link_gb_per_s_per_direction
     if links.kind.startswith("pcie"):
@@ -341,21 +318,20 @@ def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Obs
     """Everything told; sources that tell the same share a line."""
     rows: dict[tuple[str, str], list[str]] = {}
     for item in observations:
-        gpu = f"{item.gpu} ({accelerator})" if item.gpu not in ("", accelerator) else item.gpu
         slot = item.slot
         told = {
-            "GPU": gpu,
+            "GPU": f"{item.gpu} ({accelerator})" if item.gpu not in ("", accelerator) else item.gpu,
             "GPUs per node": str(item.num_gpus or ""),
             "usable GPU memory": _gib(item.memory_mib),
             "GPU slot": f"PCIe {slot.generation} x{slot.lanes}" if slot else "",
             "host memory": _gib(item.host_memory_mib),
             "nodes": f"{item.num_nodes:,}" if item.num_nodes else "",
         }
-        for what, value in told.items():
-            if value:
-                rows.setdefault((what, value), []).append(item.name)
+        for each in told.items():
+            rows.setdefault(each, []).append(item.name)
     for (what, value), names in rows.items():
-        yield Observed(what=what, value=value, where=", ".join(names))
+        if value:
+            yield Observed(what=what, value=value, where=", ".join(names))
 
 
 def _gib(mib: float | None) -> str:

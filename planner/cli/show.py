@@ -19,8 +19,6 @@ from planner.report.files import check_yaml, write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from planner.catalog.detect import Choice
-
 app = typer.Typer(no_args_is_help=True, **options.PROGRAM)
 All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
 
@@ -188,14 +186,12 @@ def hardware(
 ) -> None:
     """List the known hardware, show one entry with its sources, or detect a cluster."""
     if detect or from_files:
-        from planner.catalog.detect import Choice
-
         if names and not from_files:
             fail("NAME", f"--detect takes no name; given {', '.join(names)}")
         check_yaml(out, force=force)
         files = [*from_files, *(names or [])] if from_files else []
-        choice = Choice(accelerator=accelerator, partition=partition)
-        _detect(files, choice, out, output_format, on_host=detect)
+        given = {"accelerator": accelerator, "partition": partition}
+        _detect(files, given, out, output_format, on_host=detect)
         return
     alone = {"--out": out, "--accelerator": accelerator, "--partition": partition}
     options.refuse_all(
@@ -219,7 +215,7 @@ def hardware(
 
 
 def _detect(
-    files: list[str], choice: "Choice", out: Path | None, form: str, *, on_host: bool
+    files: list[str], given: dict[str, str], out: Path | None, form: str, *, on_host: bool
 ) -> None:
     """One machine of all sources: its cluster file written, else shown, and what was seen."""
     from planner.answers.show import Detected
@@ -234,12 +230,12 @@ def _detect(
     if on_host:
         sources += problems.read(ask_host) or []
     problems.finish()
-    machine = merge(sources, choice)
+    machine = merge(sources, **given)
     # The command as it can be repeated.
     command = ["planner", "show", "hardware", *(["--detect"] if on_host else [])]
     command += ["--from", *files] if files else []
-    command += ["--accelerator", choice.accelerator] if choice.accelerator else []
-    command += ["--partition", choice.partition] if choice.partition else []
+    for name, value in given.items():
+        command += [f"--{name}", value] if value else []
     text = cluster_text(machine, shlex.join(command))
     if out is not None:
         write_atomically(out, text, option="--out")

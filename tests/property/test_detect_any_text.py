@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.catalog.clusters import load_cluster
-from planner.catalog.detect import Choice, cluster_text, merge
-from planner.catalog.observe import Observation, SlurmNodes, clean, parse
+from planner.catalog.detect import cluster_text, merge
+from planner.catalog.observe import clean, parse
 from planner.errors import InputError
 
 SAMPLES = sorted((Path(__file__).parents[1] / "examples" / "hardware" / "positive").iterdir())
@@ -35,17 +35,16 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(text=TEXTS)
 def test_any_text_is_observed_or_refused(text: str) -> None:
     try:
-        found = parse(text, "x")
+        assert parse(text, "x")
     except InputError:
         return
-    assert isinstance(found, Observation | SlurmNodes)
 
 
 @settings(max_examples=of_all(300))
 @given(data=damaged())
 def test_a_damaged_sample_is_refused_or_becomes_a_cluster_that_loads(data: bytes) -> None:
     try:
-        machine = merge([parse(clean(data, "x"), "x")], Choice())
+        machine = merge([parse(clean(data.decode(errors="replace"), "x"), "x")])
     except InputError:
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -4,28 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog.detect import Choice, Machine, accelerator_of, cluster_text, may_mean, merge
-from planner.catalog.observe import Observation, Slot, SlurmNodes, Source
+from planner.catalog.detect import Machine, accelerator_of, cluster_text, may_mean, merge
+from planner.catalog.observe import Observation, Slot, Source
 from planner.errors import InputError
 
 H100 = Observation(where="smi", gpu="NVIDIA H100 80GB HBM3", num_gpus=8)
 L40S = Observation(where="smi", gpu="NVIDIA L40S", num_gpus=8)
 
 
-def merged(*sources: Source, accelerator: str = "", partition: str = "") -> Machine:
-    return merge(list(sources), Choice(accelerator=accelerator, partition=partition))
+def merged(*seen: Observation | Source, accelerator: str = "", partition: str = "") -> Machine:
+    sources = [each if isinstance(each, tuple) else (each,) for each in seen]
+    return merge(sources, accelerator, partition)
 
 
 def overrides(machine: Machine) -> dict[str, float]:
     return {override.key: override.value for override in machine.overrides}
 
 
-def groups(*given: tuple[str, int, int, str]) -> SlurmNodes:
-    made = (
+def groups(*given: tuple[str, int, int, str]) -> Source:
+    return tuple(
         Observation(where="sinfo", gpu=g, num_gpus=n, num_nodes=k, partitions=(p,))
         for g, n, k, p in given
     )
-    return SlurmNodes(where="sinfo", groups=tuple(made))
 
 
 def test_what_nothing_told_is_the_catalogs_and_said_to_be() -> None:
@@ -194,7 +194,7 @@ def test_a_site_label_may_mean_every_accelerator_whose_name_has_its_words() -> N
 
 def test_every_figure_says_where_it_was_seen() -> None:
     seen = Observation(where="a/smi.csv", gpu="NVIDIA L40S", num_gpus=4, memory_mib=40960)
-    text = cluster_text(merge([seen], Choice()), "planner show hardware --from a/smi.csv")
+    text = cluster_text(merged(seen), "planner show hardware --from a/smi.csv")
     assert text.startswith(
         "# Written by `planner show hardware --from a/smi.csv`; edit what is wrong."
     )
@@ -205,6 +205,6 @@ def test_every_figure_says_where_it_was_seen() -> None:
 
 def test_names_of_files_cannot_leave_their_comment() -> None:
     seen = Observation(where="smi\nnode: other", gpu="NVIDIA H100 80GB HBM3", num_gpus=8)
-    text = cluster_text(merge([seen], Choice()), "planner\nhardware")
+    text = cluster_text(merged(seen), "planner\nhardware")
     assert "\nnode: other" not in text
     assert "# Written by `planner\\nhardware`" in text

@@ -10,14 +10,12 @@ from planner.catalog.hardware import (
     checked,
     describe,
     describe_hardware,
-    detection_rules,
     list_names,
     load_accelerator,
     load_node,
 )
 from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile
-from planner.catalog.observe import MAX_PCIE_GENERATION
 from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
@@ -75,11 +73,6 @@ def test_no_file_lists_a_source_that_no_figure_uses() -> None:
     for path in [*listing, hwdb_dir() / "host_memory.yaml", hwdb_dir() / "detection.yaml"]:
         used = set(re.findall(r"\bsource: ([\w-]+)", path.read_text(encoding="utf-8")))
         assert used == set(load_yaml(path)["sources"]), path
-
-
-def test_detection_knows_a_slot_of_every_generation_that_is_read() -> None:
-    slots = [f"pcie{n}_gb_per_s" for n in range(1, MAX_PCIE_GENERATION + 1)]
-    assert list(detection_rules().slots) == slots
 
 
 def test_names_and_aliases_are_unique_and_lead_somewhere() -> None:
