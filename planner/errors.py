@@ -22,8 +22,7 @@ class Problem:
     where: str
     key: str
     message: str
-    leaves_nothing: bool = False
-    """Options that are sound, one by one, contradict each other."""
+    leaves_nothing: bool = False  # options that are sound, one by one, contradict each other
 
     def __str__(self) -> str:
         """Render as ``file::key.path: what is wrong``."""

@@ -8,6 +8,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from planner.cost.estimate import ITEMS
@@ -40,32 +41,6 @@ everything below it (`memory.activations` for `memory.activations.extra`), unles
 has a row of its own. The rules of the search are in [search.md](search.md), the values of the
 framework traits in [frameworks.md](frameworks.md), hardware figures in [hardware.md](hardware.md).
 """
-MEANINGS: Mapping[str, str] = {
-    "kernels.attention": (
-        "`fused`: vendor kernel; `flash2`: torch's choice, FlashAttention-2 before Blackwell; "
-        "`flash_attn`: the package of FlashAttention-2; `unfused`: scores are written out."
-    ),
-    "kernels.dropout": "Dropout is on, and its masks are kept.",
-    "kernels.block_backward_bytes": "The same in backward.",
-    "kernels.mlp_forward_bytes_plain": "Traffic of an ungated activation, per element.",
-    "kernels.mlp_forward_bytes_gated": "Traffic of a gated activation, per element.",
-    "kernels.mlp_backward_bytes_plain": "The same in backward.",
-    "kernels.mlp_backward_bytes_gated": "The same in backward.",
-    "kernels.memory_bound_multiplier": "Real over counted traffic of element-wise kernels.",
-    "overheads.context_bytes": "Device context and loaded libraries.",
-    "support.tp": "Tensor parallelism.",
-    "support.pp": "Pipeline parallelism.",
-    "support.vpp": "Interleaved schedule.",
-    "support.cp": "Context parallelism.",
-    "support.ep": "Expert parallelism.",
-    "support.expert_mesh": "How experts lie on the ranks of tp x cp x dp: inside_dp, folded, ...",
-    "support.sequence_parallel": "Norms and residuals are split over tp.",
-    "support.zero_stages": "ZeRO stages without pipelining.",
-    "support.zero_stages_with_pp": "ZeRO stages with pipelining.",
-    "support.offload": "What can live in host memory or on NVMe.",
-    "support.uneven_stages": "Stages may hold different numbers of layers.",
-}
-"""Traits that planner.spec.traits leaves to their name."""
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -174,23 +149,27 @@ def penalties_table() -> str:
 
 def trait_meanings() -> dict[str, str]:
     """Return what every trait means, by ``section.name``, in the order of the dataclasses."""
-    meanings: dict[str, str] = {}
-    for node in ast.parse(inspect.getsource(traits_module)).body:
-        if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
-            for name, text in _attributes(node):
-                key = f"{SECTIONS[node.name]}.{name}"
-                meanings[key] = text or MEANINGS.get(key, "")
-    return meanings
+    source = inspect.getsource(traits_module)
+    lines = source.splitlines()
+    return {
+        f"{SECTIONS[node.name]}.{field.target.id}": docstring_markdown(_comment(lines, field))
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name in SECTIONS
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
 
 
-def _attributes(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
-    """Yield the annotated names of a class with the string below each, or an empty one."""
-    for index, statement in enumerate(node.body):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            below = node.body[index + 1] if index + 1 < len(node.body) else None
-            value = below.value if isinstance(below, ast.Expr) else None
-            text = value.value if isinstance(value, ast.Constant) else ""
-            yield statement.target.id, docstring_markdown(" ".join(str(text).split()))
+def _comment(lines: Sequence[str], field: ast.AnnAssign) -> str:
+    """Return the comment beside a field, else those above it, as a sentence."""
+    _, _, text = lines[(field.end_lineno or 0) - 1].partition("  # ")
+    if not text:
+        before = [line.strip() for line in reversed(lines[: field.lineno - 1])]
+        above = list(takewhile(lambda line: line.startswith("#"), before))
+        text = " ".join(line.removeprefix("#").strip() for line in reversed(above))
+    first = text.partition(" ")[0]
+    text = text[:1].upper() + text[1:] if first.rstrip(",:").isalpha() else text
+    return text if not text or text.endswith(".") else f"{text}."
 
 
 def _shown(value: object) -> str:

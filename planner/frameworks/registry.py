@@ -58,8 +58,7 @@ class Profile:
     framework: str
     profile: str
     title: str
-    versions: str
-    """Releases and years of the software."""
+    versions: str  # releases and years of the software
 
 
 def profile_title(framework: str, profile: str) -> Profile:

@@ -43,10 +43,10 @@ class Launcher:
     """A way to start the processes of a plan on its nodes."""
 
     name: str
+    # Reasons why the launcher cannot start such a plan; empty if it can.
     problems: Callable[[Context, Strategy], list[str]]
-    """Reasons why the launcher cannot start such a plan; empty if it can."""
+    # Pure, for a plan without problems. Raises ExpressError where the files are too large.
     files: Callable[[Emitted, Context, Strategy], tuple[OutputFile, ...]]
-    """Pure, for a plan without problems. Raises ExpressError where the files are too large."""
     start: str  # Instructions to start them, a paragraph of Markdown for the README
 
 

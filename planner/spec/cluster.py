@@ -28,8 +28,7 @@ Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 class LowPrecisionGemm:
     """Products in 8 or 4 bits: their rate beside that in 16 bits, and their own offsets."""
 
-    factor: float
-    """sustained_fraction in this precision over that in 16 bits, each of its own peak."""
+    factor: float  # sustained_fraction in this precision over that in 16 bits, each of its own peak
     m0: float
     n0: float
     k0: float
@@ -51,8 +50,7 @@ class GemmEfficiency:
     n0: float
     k0: float
     launch_s: float
-    num_multiprocessors: int = 0
-    """0: unknown, tiles and waves are not modelled."""
+    num_multiprocessors: int = 0  # 0: unknown, tiles and waves are not modelled
     wave_weight: float = 0.0
     tile_k0: float = 130.0
     tile_128x128_fraction: float = 0.88
@@ -96,16 +94,13 @@ class AttentionEfficiency:
     forward_s0: float
     backward_fraction: float
     backward_s0: float
-    forward_tiles0: float = 0.0
-    """Blocks of 128 queries and one head at which half the rate is reached."""
+    forward_tiles0: float = 0.0  # blocks of 128 queries and one head at half the rate
     backward_tiles0: float = 0.0
     launch_s: float = 0.0
-    head_dims: tuple[float, ...] = (128.0,)
-    """Mean of the head sizes of queries and values, rising."""
+    head_dims: tuple[float, ...] = (128.0,)  # mean of the head sizes of queries and values, rising
     forward_head_factors: tuple[float, ...] = (1.0,)
     backward_head_factors: tuple[float, ...] = (1.0,)
-    sustained_fraction: float = 1.0
-    """Fraction of these rates, measured in short bursts, that a device sustains in training."""
+    sustained_fraction: float = 1.0  # of these rates of short bursts, in training
     low_precision: Mapping[Precision, LowPrecisionAttention] = field(default_factory=dict)
 
 
@@ -120,8 +115,7 @@ class CollectiveFit:
     num_ranks: int
     latency_s: tuple[float, ...]
     busbw_bytes_per_s: tuple[float, ...]
-    switch_bytes: tuple[float, ...] = ()
-    """Rising, one less than there are regimes."""
+    switch_bytes: tuple[float, ...] = ()  # rising, one less than there are regimes
 
 
 # Vendor of accelerators that are threads of the host's own processor.
@@ -134,35 +128,23 @@ class AcceleratorSpec:
 
     name: str
     vendor: str
-    architecture: str = ""
-    """The vendor's generation; empty where it has no name."""
-    hbm_bytes: float
-    """Total memory that the driver shows (usable), not the label on the box."""
+    architecture: str = ""  # the vendor's generation; empty where it has no name
+    hbm_bytes: float  # total memory that the driver shows (usable), not the label on the box
     hbm_bytes_per_s: float
-    peak_flops_per_s: Mapping[Dtype, float]
-    """Dense (no sparsity) matrix rates."""
-    memory_bound_fraction: float
-    """Fraction of the HBM bandwidth that element-wise kernels reach."""
+    peak_flops_per_s: Mapping[Dtype, float]  # dense (no sparsity) matrix rates
+    memory_bound_fraction: float  # fraction of the HBM bandwidth that element-wise kernels reach
     gemm: GemmEfficiency
-    attention: AttentionEfficiency
-    """The vendor library's kernel (cuDNN), or the best there is."""
-    attention_flash2: AttentionEfficiency
-    """Torch's FlashAttention-2, where it differs."""
-    attention_flash_attn: AttentionEfficiency | None = None
-    """The package of FlashAttention-2, where torch takes another kernel."""
+    attention: AttentionEfficiency  # the vendor library's kernel (cuDNN), or the best there is
+    attention_flash2: AttentionEfficiency  # torch's FlashAttention-2, where it differs
+    attention_flash_attn: AttentionEfficiency | None = None  # its package, where torch's differs
     collectives: Mapping[Collective, tuple[CollectiveFit, ...]] = field(default_factory=dict)
     tdp_w: float | None = None
-    compute_capability: float = 0.0
-    """CUDA's number of what the device can do; 0: none, or not known."""
-    context_bytes: float | None = None
-    """Bytes of a process's device context with its kernels loaded, where published."""
+    compute_capability: float = 0.0  # CUDA's number of what it can do; 0: none, or not known
+    context_bytes: float | None = None  # of a process, its kernels loaded, where published
     usual_node: str | None = None
-    kubernetes_resource: str = ""
-    """Name under which its device plugin offers it; empty: none is known."""
-    skypilot_name: str = ""
-    """Empty: SkyPilot does not offer it."""
-    assumptions: tuple[str, ...] = ()
-    """Figures that no source gave and that were filled by a stated rule."""
+    kubernetes_resource: str = ""  # its device plugin's name of it; empty: none is known
+    skypilot_name: str = ""  # empty: SkyPilot does not offer it
+    assumptions: tuple[str, ...] = ()  # figures that no source gave, with their rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,26 +153,16 @@ class LevelSpec:
 
     name: str
     topology: Topology = "switch"
-    num_accelerators: int
-    """Accelerators inside one group of this level; the outermost level spans the cluster."""
-    bytes_per_s: float
-    """Per direction and accelerator, datasheet; of a torus or mesh, along one dimension."""
-    latency_s: float
-    """Latency of one hop between neighbours through this level."""
-    efficiency_fraction: float
-    """Fraction of ``bytes_per_s`` that large collectives reach."""
-    oversubscription: float = 1.0
-    """Rate of the accelerators' ports below over the rate of the links into this level."""
-    ring_bytes_per_s: float = inf
-    """Datasheet rate of the ports of a node that one ring uses, however many ranks it has there."""
-    reduces_in_network: bool = False
-    """Its switches add vectors on the way (SHARP, NVLink SHARP)."""
-    dims: tuple[int, ...] = ()
-    """Members along each dimension of a torus or mesh; empty otherwise."""
-    kubernetes_resource: str = ""
-    """Resource that pods request to reach its ports past the kernel (RDMA); empty: none."""
-    wired_accelerators: int = 0
-    """Members that its links were laid for, where this is a part of them; 0: no others."""
+    num_accelerators: int  # in one group of this level; the outermost spans the cluster
+    bytes_per_s: float  # per direction and accelerator, datasheet; of a torus, along one dimension
+    latency_s: float  # latency of one hop between neighbours through this level
+    efficiency_fraction: float  # fraction of ``bytes_per_s`` that large collectives reach
+    oversubscription: float = 1.0  # rate of the ports below over that of the links into this level
+    ring_bytes_per_s: float = inf  # of the ports of a node that one ring uses, datasheet
+    reduces_in_network: bool = False  # its switches add vectors on the way (SHARP, NVLink SHARP)
+    dims: tuple[int, ...] = ()  # members along each dimension of a torus or mesh; empty otherwise
+    kubernetes_resource: str = ""  # of its ports past the kernel (RDMA); empty: none
+    wired_accelerators: int = 0  # members its links were laid for, of a part; 0: no others
 
     @property
     def num_wired(self) -> int:
@@ -246,36 +218,25 @@ class NodeSpec:
     name: str
     accelerator: AcceleratorSpec
     num_accelerators: int
-    scale_up: LevelSpec
-    """The NVLink/xGMI/ICI/PCIe domain; may be larger than one node (NVL72)."""
-    package: LevelSpec | None = None
-    """Devices that share one package and are joined closer than the domain (MI250X, Max 1550)."""
-    nic_bytes_per_s: float
-    """All network ports of the node together, one direction; 0: no network known."""
+    scale_up: LevelSpec  # the NVLink/xGMI/ICI/PCIe domain; may be larger than one node (NVL72)
+    package: LevelSpec | None = None  # devices of one package, joined closer than the domain
+    nic_bytes_per_s: float  # all network ports together, one direction; 0: no network known
     fabric: str
     host_memory_bytes: float | None
-    host_memory_note: str = ""
-    """Reason for the size of host memory, where that is assumed."""
-    host_cores: float
-    """Cores of all its processors."""
-    host_memory_bytes_per_s: float
-    """Bandwidth of the memory of all its processors together, datasheet."""
-    host_core_bytes_per_s: float
-    """Rate at which one thread alone reads and writes host memory."""
-    host_link_bytes_per_s: float
-    """Host to one accelerator, one direction, achieved with all of them at it."""
-    accelerators_per_host_slot: int = 1
-    """Accelerators that share one link to the host."""
+    host_memory_note: str = ""  # reason for the size of host memory, where that is assumed
+    host_cores: float  # cores of all its processors
+    host_memory_bytes_per_s: float  # of the memory of all its processors, datasheet
+    host_core_bytes_per_s: float  # rate at which one thread alone reads and writes host memory
+    host_link_bytes_per_s: float  # to one accelerator, one direction, achieved with all at it
+    accelerators_per_host_slot: int = 1  # accelerators that share one link to the host
     nvme_bytes: float | None = None
     nvme_read_bytes_per_s: float | None = None
     nvme_write_bytes_per_s: float | None = None
-    power_w: float | None = None
-    """Rated, of the whole node at full load."""
+    power_w: float | None = None  # rated, of the whole node at full load
     usd_per_hour: float | None = None
     price_note: str = ""
     assumptions: tuple[str, ...] = ()
-    whole: "NodeSpec | None" = None
-    """The node that this is a part of."""
+    whole: "NodeSpec | None" = None  # the node that this is a part of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,10 +246,8 @@ class ClusterSpec:
     name: str
     node: NodeSpec
     num_nodes: int
-    fabric: LevelSpec
-    """The outermost level; spans the cluster."""
-    inner_fabric: tuple[LevelSpec, ...] = ()
-    """Levels between the scale-up domain and the outermost one (leaf, pod), smallest first."""
+    fabric: LevelSpec  # the outermost level; spans the cluster
+    inner_fabric: tuple[LevelSpec, ...] = ()  # between domain and fabric, smallest first
     assumptions: tuple[Note, ...] = ()  # what its names or its file leave open or replace
 
     @cached_property

@@ -15,16 +15,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Item:
     """One item of an estimate, or a family of items by prefix."""
 
-    address: str
-    """``time.`` or ``memory.`` and the name in the ledger."""
-    title: str
-    """Name of the item in a sentence."""
-    functions: tuple[Callable[..., Any], ...]
-    """The main formula first."""
-    inputs: tuple[str, ...]
-    """Dotted paths such as strategy.tp or traits.states.weight_bytes."""
-    text: str
-    """Description of the item, where no single function states it."""
+    address: str  # ``time.`` or ``memory.`` and the name in the ledger
+    title: str  # name of the item in a sentence
+    functions: tuple[Callable[..., Any], ...]  # the main formula first
+    inputs: tuple[str, ...]  # dotted paths such as strategy.tp or traits.states.weight_bytes
+    text: str  # description of the item, where no single function states it
 
 
 _DECLARED: dict[str, Item] = {}
@@ -87,10 +82,8 @@ class TimeRange:
 
     low: float = 1.0
     high: float = 1.0
-    regime: str = "no published run"
-    """The runs it is taken from, in words."""
-    accelerators: tuple[str, ...] = ()
-    """Accelerators of the runs."""
+    regime: str = "no published run"  # the runs it is taken from, in words
+    accelerators: tuple[str, ...] = ()  # accelerators of the runs
 
     def on(self, accelerator: str) -> "TimeRange":
         """The range on an accelerator: wider where nobody published a run on it."""

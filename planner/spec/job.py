@@ -146,13 +146,11 @@ class JobSpec:
     seq_len: int
     precision: Precision = "bf16"
     total_tokens: int | None = None
+    # Excess of the tokens of the busiest expert rank over the mean, as a fraction, in a mixture
+    # with expert parallelism; 0 is forced balance.
     imbalance_fraction: float = 0.0
-    """Excess of the tokens of the busiest expert rank over the mean, as a fraction, in a mixture
-    with expert parallelism; 0 is forced balance."""
-    mtp_layers: int = 0
-    """Layers behind the last one that are trained to predict further tokens."""
-    documents: Documents | None = None
-    """Lengths of documents shorter than a sequence; None: every sequence is one."""
+    mtp_layers: int = 0  # layers behind the last one that are trained to predict further tokens
+    documents: Documents | None = None  # shorter than a sequence; None: every sequence is one
 
     @property
     def tokens_per_iteration(self) -> int:

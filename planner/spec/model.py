@@ -17,8 +17,7 @@ class Biases:
     attention_output: bool = False
     mlp: bool = False
     lm_head: bool = False
-    norm: bool = True
-    """The shift vector of a layernorm; an rmsnorm has none whatever this says."""
+    norm: bool = True  # the shift vector of a layernorm; an rmsnorm has none whatever this says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +25,10 @@ class RouterSpec:
     """Scoring and choice of experts in a mixture; neither memory nor time depends on it."""
 
     score: Literal["softmax", "sigmoid"] = "softmax"
-    normalises: bool = True
-    """The scores of a token's experts are made to add up to 1."""
-    num_groups: int = 1
-    """Groups of experts, of which a token chooses ``top_groups`` first."""
+    normalises: bool = True  # the scores of a token's experts are made to add up to 1
+    num_groups: int = 1  # groups of experts, of which a token chooses ``top_groups`` first
     top_groups: int = 1
-    scaling: float = 1.0
-    """Factor on the scores."""
+    scaling: float = 1.0  # factor on the scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +39,12 @@ class MoeSpec:
     top_k: int
     expert_ffn_size: int
     num_shared_experts: int = 0
-    shared_ffn_size: int = 0
-    """Width of all shared experts together."""
+    shared_ffn_size: int = 0  # width of all shared experts together
     num_leading_dense_layers: int = 0
-    moe_layer_step: int = 1
-    """2 when every second layer is a mixture, 1 when every layer after the leading ones is."""
+    moe_layer_step: int = 1  # 2: every second layer behind the dense ones is a mixture
     router_bias: bool = False
     expert_bias: bool = False
-    latent_size: int = 0
-    """Width at which routed experts work (Nemotron 3); 0: the hidden size."""
+    latent_size: int = 0  # width at which routed experts work (Nemotron 3); 0: the hidden size
     router: RouterSpec = field(default_factory=RouterSpec)
 
 
@@ -64,16 +57,14 @@ class IndexerSpec:
 
     num_heads: int
     head_dim: int
-    top_k: int
-    """Keys that a query sees."""
+    top_k: int  # keys that a query sees
 
 
 @dataclass(frozen=True, kw_only=True)
 class MlaSpec:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    q_lora_rank: int
-    """0 when queries are projected directly."""
+    q_lora_rank: int  # 0 when queries are projected directly
     kv_lora_rank: int
     qk_nope_head_dim: int
     qk_rope_head_dim: int
@@ -90,17 +81,12 @@ class MixerSpec:
     """
 
     kind: MixerKind
-    num_heads: int
-    """Of values."""
+    num_heads: int  # of values
     head_dim: int
-    num_key_heads: int
-    """Of keys and queries; groups of B and C in Mamba-2."""
-    key_dim: int
-    """Of one of them; the state's size in Mamba-2."""
-    conv_kernel: int = 4
-    """Tokens of the depthwise convolution before the scan; 0: there is none."""
-    chunk_size: int = 64
-    """Tokens that the scan takes at once."""
+    num_key_heads: int  # of keys and queries; groups of B and C in Mamba-2
+    key_dim: int  # of one of them; the state's size in Mamba-2
+    conv_kernel: int = 4  # tokens of the depthwise convolution before the scan; 0: there is none
+    chunk_size: int = 64  # tokens that the scan takes at once
 
     @property
     def value_size(self) -> int:
@@ -139,44 +125,32 @@ class ModelSpec:
     biases: Biases = field(default_factory=Biases)
     norm: Norm = "layernorm"
     norms_per_layer: int = 2
-    final_norm: bool = True
-    """False for post-norm encoders (BERT), whose last layer already ends in its own norm."""
+    final_norm: bool = True  # false for post-norm encoders (BERT): the last layer ends in its own
+    # ``head``: one weight vector of head_dim each for q and k; ``full``: over all heads.
     qk_norm: Literal["none", "head", "full"] = "none"
-    """``head``: one weight vector of head_dim each for q and k; ``full``: over all heads."""
+    # Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM).
     parallel_block: bool = False
-    """Attention and MLP read the same normalised input and run side by side (GPT-J, PaLM)."""
-    position: Position = "rope"
-    """Encoding of token positions; only learned positions are parameters."""
+    position: Position = "rope"  # only learned positions are parameters
+    # Rotary embeddings scale queries and keys too, as YaRN does with no ``mscale`` of its own.
     scaled_rotary: bool = False
-    """Rotary embeddings scale queries and keys too, as YaRN does with no ``mscale`` of its own."""
     num_learned_positions: int = 0
-    sliding_window: int = 0
-    """Tokens a query sees in windowed layers; 0: every layer sees the whole sequence."""
-    full_attention_step: int = 0
-    """Beside a window: every n-th layer sees the whole sequence; 0: none does."""
+    sliding_window: int = 0  # tokens a query sees in windowed layers; 0: all of the sequence
+    full_attention_step: int = 0  # beside a window: every n-th layer sees all; 0: none does
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
-    mixer: MixerSpec | None = None
-    """Of the layers that layer_pattern says; None: every layer has attention."""
+    mixer: MixerSpec | None = None  # of layers that layer_pattern says; None: all have attention
+    # A letter a layer: F attention and L mixer, each with a feed-forward part; of layers of one
+    # part * attention, M mixer, E experts, - MLP. Empty: every layer is F.
     layer_pattern: str = ""
-    """A letter a layer: F attention and L mixer, each with a feed-forward part; of layers of one
-    part * attention, M mixer, E experts, - MLP. Empty: every layer is F."""
-    gated_attention: bool = False
-    """Queries bring a gate of their width, by which the output of attention is multiplied."""
-    embedding_norm: bool = False
-    """A norm after the embedding (BLOOM); its parameters are among the extra ones."""
+    gated_attention: bool = False  # queries bring a gate, by which attention's output is multiplied
+    embedding_norm: bool = False  # behind the embedding (BLOOM); counted among extra_params
+    # Difference between blocks and usual ones of these sizes, in words, where neither memory nor
+    # time depends on it; a framework that builds them by their sizes trains another model.
     special_blocks: str = ""
-    """Difference between blocks and usual ones of these sizes, in words, where neither memory nor
-    time depends on it; a framework that builds them by their sizes trains another model."""
-    num_mtp_layers: int = 0
-    """Layers behind the last one that can be trained to predict further tokens (DeepSeek-V3); a
-    job says how many are."""
-    mtp_pattern: str = ""
-    """Letters of layer_pattern that one such layer consists of; empty: it is as the last one."""
-    extra_params: int = 0
-    """Parameters outside the repeated shape (patch embeddings, pooler, embedding norm, ...)."""
-    extra_params_per_layer: int = 0
-    """Per-layer parameters outside the repeated shape (attention sinks, relative biases, ...)."""
+    num_mtp_layers: int = 0  # that can predict further tokens; a job says how many do
+    mtp_pattern: str = ""  # letters of layer_pattern of one such layer; empty: as the last one
+    extra_params: int = 0  # outside the repeated shape (patch embeddings, pooler, ...)
+    extra_params_per_layer: int = 0  # outside the repeated shape (attention sinks, ...)
 
     @property
     def kind(self) -> str:

@@ -56,11 +56,9 @@ class SavedTensorSpec:
     width: Width
     element_bytes: float
     multiple: float = 1.0
-    is_linear_input: bool = False
-    """Input of a linear layer, kept quantised by kernels that train in fp8."""
+    is_linear_input: bool = False  # kept quantised by kernels that train in fp8
     when: Condition = "always"
-    is_freed: bool = False
-    """Freed by then, but too small or on the wrong stream to be used again: reserved only."""
+    is_freed: bool = False  # by then, but not to be used again: reserved only
 
 
 @dataclass(frozen=True, kw_only=True)

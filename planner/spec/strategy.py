@@ -28,23 +28,16 @@ KINDS_OF_DIFFERENCE = (
 class FieldSpec:
     """A field of strategies: what it is, the values it can take, and what people read of it."""
 
-    about: str
-    """Description in one line, with a unit, as in the help of its option."""
-    kind: str = ""
-    """Name of a difference, one of KINDS_OF_DIFFERENCE; empty: it follows from others."""
-    title: str = ""
-    """Display name in place of the field's name."""
-    word: str = ""
-    """Word for what a degree splits, in sentences and in the titles of wide tables."""
+    about: str  # description in one line, with a unit, as in the help of its option
+    kind: str = ""  # of a difference, one of KINDS_OF_DIFFERENCE; empty: it follows from others
+    title: str = ""  # display name in place of the field's name
+    word: str = ""  # word for what a degree splits, in sentences and in the titles of wide tables
     least: int = 1
     most: int = MAX_GPUS
-    words: tuple[str, ...] = ()
-    """The values by their codes; empty where they are numbers."""
+    words: tuple[str, ...] = ()  # the values by their codes; empty where they are numbers
     is_flag: bool = False
-    usual: int | None = None
-    """The value that changes nothing, where it is neither the least, the first word nor false."""
-    follows: str = ""
-    """Value filled into a layout that does not state it, in a few words; empty: that value."""
+    usual: int | None = None  # the value that changes nothing, where not the least, first or false
+    follows: str = ""  # what a layout without it gets, in a few words; empty: that value
 
     @property
     def value_type(self) -> type:
@@ -91,21 +84,14 @@ OFFLOAD_CODES = (
 class LayerPolicy:
     """Alternative to keeping a layer's saved activations."""
 
-    counts: str
-    """The field that counts the layers of every stage under it."""
-    place: int
-    """Layers under a policy of lower place come first in a stage."""
-    is_recomputed: bool = False
-    """``recompute`` names it; else it is a choice of its own, in these words:"""
+    counts: str  # the field that counts the layers of every stage under it
+    place: int  # layers under a policy of lower place come first in a stage
+    is_recomputed: bool = False  # ``recompute`` names it; else it is a choice of its own:
     title: str = ""
-    words: str = ""
-    """Template for a number of layers."""
-    saving: str = ""
-    """Phrase for putting every layer under it."""
-    short: str
-    """Name in narrow tables."""
-    by_chunk: bool = False
-    """Frameworks say it of the first layers of every chunk, the others under nothing."""
+    words: str = ""  # template for a number of layers
+    saving: str = ""  # phrase for putting every layer under it
+    short: str  # name in narrow tables
+    by_chunk: bool = False  # said of the first layers of every chunk, the others under nothing
 
 
 # The cheap, large activations of a layer recomputed, all of them recomputed, or all sent to the
@@ -199,6 +185,8 @@ class LayoutFields(Generic[Number, Flag, Word]):
     ] = "1f1b"  # type: ignore[assignment]
     cp: Annotated[Number, FieldSpec("context-parallel degree", "degrees", word="context")]
     ep: Annotated[Number, FieldSpec("expert-parallel degree", "expert layout", word="expert")]
+    # Ranks that split every routed expert; tp where experts are split as other layers are, and in
+    # dense models. Expert mesh: etp x ep x edp ranks of a stage.
     etp: Annotated[
         Number,
         FieldSpec(
@@ -208,8 +196,6 @@ class LayoutFields(Generic[Number, Flag, Word]):
             follows="the framework's: tp",
         ),
     ]
-    """Ranks that split every routed expert; tp where experts are split as other layers are, and
-    in dense models. Expert mesh: etp x ep x edp ranks of a stage."""
     zero_stage: Annotated[
         Number,
         FieldSpec(
@@ -235,11 +221,11 @@ class LayoutFields(Generic[Number, Flag, Word]):
             follows="with tp, if offered",
         ),
     ]
+    # Number of whole replicas along dp; states are sharded over dp / dp_replicate.
     dp_replicate: Annotated[
         Number,
         FieldSpec("replicas of the sharding group", "ZeRO stage", title="shard groups"),
     ] = 1  # type: ignore[assignment]
-    """Number of whole replicas along dp; states are sharded over dp / dp_replicate."""
     offload: Annotated[
         Word, FieldSpec("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES)
     ]
@@ -258,7 +244,6 @@ class LayoutFields(Generic[Number, Flag, Word]):
             words=PLACEMENT_NAMES,
         ),
     ] = PLACEMENT_NAMES[0]  # type: ignore[assignment]
-    """Axes from the innermost network level outwards."""
 
 
 # What is known of every column of strategies.
@@ -378,6 +363,7 @@ class Strategy(LayoutFields[int, bool, str]):
     recompute_layers_per_stage: Annotated[
         tuple[int, ...], FieldSpec("of those, layers recomputed in full")
     ]
+    # The strings below fields are their descriptions in JSON Schemas.
     offloaded_layers_per_stage: Annotated[
         tuple[int, ...], FieldSpec("of those, layers whose activations go to the host", "offload")
     ] = ()

@@ -34,12 +34,9 @@ class Training:
     """Weights that are trained, and weights that stay frozen."""
 
     mode: Mode = "full"
-    rank: int = 0
-    """Rank of the adapters; 0 where all weights are trained."""
-    targets: tuple[Target, ...] = ()
-    """Projections with adapters, in the order of TARGETS."""
-    num_adapters: int = 1
-    """Beside each of them, of which every token takes one."""
+    rank: int = 0  # rank of the adapters; 0 where all weights are trained
+    targets: tuple[Target, ...] = ()  # projections with adapters, in the order of TARGETS
+    num_adapters: int = 1  # beside each of them, of which every token takes one
 
     @property
     def is_frozen(self) -> bool:
@@ -115,12 +112,9 @@ TensorKind = Literal["matrix", "vector", "embedding", "head"]
 class TensorStates:
     """Optimizer states of one kind of tensor."""
 
-    element_bytes: float
-    """States as large as the tensor, per element."""
-    factor_bytes: float = 0.0
-    """Per row and per column: a second moment kept as row and column means."""
-    block_bytes: float = 0.0
-    """Scales per block of quantised states, all states together."""
+    element_bytes: float  # states as large as the tensor, per element
+    factor_bytes: float = 0.0  # per row and per column: second moments kept as means
+    block_bytes: float = 0.0  # scales per block of quantised states, all states together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,31 +122,21 @@ class OptimizerSpec:
     """One optimizer as one framework (or none in particular) runs it."""
 
     name: str
-    matrix: TensorStates
-    """Weights of linear layers, experts included."""
-    vector: TensorStates
-    """Norms and biases."""
+    matrix: TensorStates  # weights of linear layers, experts included
+    vector: TensorStates  # norms and biases
     embedding: TensorStates
-    head: TensorStates
-    """The vocabulary projection where it is not tied to the embedding."""
+    head: TensorStates  # the vocabulary projection where it is not tied to the embedding
+    # HBM bytes per matrix element in a step: fp32 gradient, fp32 master, states; 16-bit weights and
+    # the 8-bit blocks' scales excluded.
     step_traffic_bytes: float
-    """HBM bytes per matrix element in a step: fp32 gradient, fp32 master, states; 16-bit weights
-    and the 8-bit blocks' scales excluded."""
-    block_elements: int = 256
-    """Elements that share a scale, where states are quantised."""
-    min_quantised_elements: int = 0
-    """Smaller tensors keep ``small_element_bytes`` instead of quantised states."""
+    block_elements: int = 256  # elements that share a scale, where states are quantised
+    min_quantised_elements: int = 0  # smaller tensors keep small_element_bytes
     small_element_bytes: float = 0.0
-    master_bytes: float | None = None
-    """Master weights where the setting shrinks them; None: the framework's usual ones."""
-    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
-    """ZeRO stages it runs under."""
-    offload: Literal["part", "whole", "no"] = "part"
-    """Part of its states that can be offloaded, as far as the framework offloads at all."""
-    hybrid_sharding: bool = True
-    """Its states can be sharded inside groups that are replicated, where the framework does so."""
-    setting: str = ""
-    """Setting that selects it in the framework."""
+    master_bytes: float | None = None  # where the setting shrinks them; None: the usual ones
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)  # ZeRO stages it runs under
+    offload: Literal["part", "whole", "no"] = "part"  # of its states, where the framework offloads
+    hybrid_sharding: bool = True  # inside groups that are replicated, where the framework does so
+    setting: str = ""  # setting that selects it in the framework
 
     def states(self, kind: TensorKind) -> TensorStates:
         """Return what is kept of a kind of tensor."""
