@@ -2,26 +2,20 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from pydantic import BaseModel
-
+from planner.catalog.figures import keys_of
 from planner.catalog.hf.expressions import IN_BRACES, LANGUAGE, WHEN
 from planner.catalog.hf.family import Family
-from planner.catalog.model_file import (
-    BiasesSection,
-    ExtraParams,
-    MlaSection,
-    ModelFile,
-    MoeSection,
-)
+from planner.catalog.model_file import ExtraParams, ModelFile
 from planner.expr import faults, parsed
+from planner.spec.model import Biases, MlaSpec, MoeSpec
 from planner.spelling import hint
 
-SECTIONS: Mapping[str, type[BaseModel]] = {
-    "biases": BiasesSection,
+SECTIONS: Mapping[str, type] = {
+    "biases": Biases,
     "extra_params": ExtraParams,
     "extra_params_per_layer": ExtraParams,
-    "mla": MlaSection,
-    "moe": MoeSection,
+    "mla": MlaSpec,
+    "moe": MoeSpec,
 }
 
 
@@ -47,7 +41,7 @@ def wrong_names(family: Family) -> Iterator[tuple[str, str]]:
     for section, model in SECTIONS.items():
         rows = family.model.get(section) or []
         for row in [rows] if isinstance(rows, Mapping) else rows:
-            yield from unknown_keys(row, {*model.model_fields, WHEN}, f"model.{section}")
+            yield from unknown_keys(row, {*keys_of(model), WHEN}, f"model.{section}")
 
 
 def unknown_keys(

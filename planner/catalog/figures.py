@@ -6,6 +6,8 @@ says what ``sheet`` is. Every check collects all problems of a file before it ra
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -158,7 +160,7 @@ def validation_problems(
         # A model validator's problem is of the whole, which has no place.
         *section, key = details["loc"] or ("",)
         message = message_of(details)
-        if details["type"] == "extra_forbidden":
+        if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             known = _known_keys(model_class, section)
             message = f"unknown key; given {brief(details['input'])}, {hint(str(key), known)}"
         place = ".".join(map(str, details["loc"]))
@@ -221,17 +223,23 @@ def message_of(details: ErrorDetails) -> str:
     return text if "; given " in text else f"{text}; given {brief(given)}"
 
 
-def _known_keys(model_class: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+def keys_of(section: type) -> Mapping[str, Parameter]:
+    """Return the keys of a part of a file, which is a model or a dataclass, with their types."""
+    return signature(section).parameters
+
+
+def _known_keys(model_class: type, path: Sequence[int | str]) -> list[str]:
     """Keys of the section that ``path`` leads to; tags of unions and indices are skipped."""
     sections = [model_class]
     for part in path:
-        inner = [s.model_fields[part].annotation for s in sections if part in s.model_fields]
-        sections = [found for kind in inner for found in _models_in(kind)] or sections
-    return [name for section in sections for name in section.model_fields]
+        inner = [keys_of(each)[str(part)].annotation for each in sections if part in keys_of(each)]
+        sections = [found for kind in inner for found in _sections_in(kind)] or sections
+    return [name for section in sections for name in keys_of(section)]
 
 
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+def _sections_in(annotation: object) -> Iterator[type]:
+    if isinstance(annotation, type):
+        is_section = issubclass(annotation, BaseModel) or is_dataclass(annotation)
+        yield from [annotation] if is_section else []
     for argument in get_args(annotation):
-        yield from _models_in(argument)
+        yield from _sections_in(argument)

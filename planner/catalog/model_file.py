@@ -1,88 +1,31 @@
-"""The schema of a model file: keys as in ModelSpec, plus counts and provenance."""
+"""The schema of a model file: keys as in ModelSpec, plus counts and provenance.
+
+Its sections are parts of a ModelSpec as they stand there.
+"""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from planner.catalog.figures import Name, Source, Strict
-from planner.limits import MAX_EXPERTS, MAX_LAYERS, MAX_PARAMETERS, MAX_SEQ_LEN, MAX_WIDTH
-from planner.spec.model import Architecture, MixerKind, Norm, Position
+from planner.limits import MAX_LAYERS, MAX_PARAMETERS, MAX_SEQ_LEN
+from planner.spec.model import (
+    Architecture,
+    Biases,
+    Layers,
+    LayersOrNone,
+    MixerSpec,
+    MlaSpec,
+    MoeSpec,
+    Norm,
+    Position,
+    Tokens,
+    Width,
+    WidthOrNone,
+)
 
-Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
-LayersOrNone = Annotated[int, Field(ge=0, le=MAX_LAYERS)]
-Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
-WidthOrNone = Annotated[int, Field(ge=0, le=MAX_WIDTH)]
-Experts = Annotated[int, Field(gt=0, le=MAX_EXPERTS)]
-Tokens = Annotated[int, Field(gt=0, le=MAX_SEQ_LEN)]
 Parameters = Annotated[int, Field(gt=0, le=MAX_PARAMETERS)]
 Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped"]
-
-
-class BiasesSection(Strict):
-    """Linear layers that carry a bias, and whether a layernorm has a shift."""
-
-    qkv: bool = False
-    attention_output: bool = False
-    mlp: bool = False
-    lm_head: bool = False
-    norm: bool = True
-
-
-class RouterSection(Strict):
-    """Scoring and choice of experts."""
-
-    score: Literal["softmax", "sigmoid"] = "softmax"
-    normalises: bool = True
-    num_groups: Experts = 1
-    top_groups: Experts = 1
-    scaling: Annotated[float, Field(gt=0)] = 1.0
-
-
-class MoeSection(Strict):
-    """Mixture-of-experts layers; shared_ffn_size is the width of all shared experts."""
-
-    num_experts: Experts
-    top_k: Experts
-    expert_ffn_size: Width
-    num_shared_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
-    shared_ffn_size: Width | None = None
-    num_leading_dense_layers: LayersOrNone = 0
-    moe_layer_step: Layers = 1
-    router_bias: bool = False
-    expert_bias: bool = False
-    latent_size: WidthOrNone = 0
-    router: RouterSection = RouterSection()
-
-
-class IndexerSection(Strict):
-    """The indexer of sparse attention; every query sees top_k keys."""
-
-    num_heads: Width
-    head_dim: Width
-    top_k: Tokens
-
-
-class MlaSection(Strict):
-    """Multi-head latent attention; q_lora_rank 0 when queries are projected directly."""
-
-    q_lora_rank: WidthOrNone
-    kv_lora_rank: Width
-    qk_nope_head_dim: Width
-    qk_rope_head_dim: Width
-    v_head_dim: Width
-    indexer: IndexerSection | None = None
-
-
-class MixerSection(Strict):
-    """A token mixer linear in the sequence; Mamba-2's groups and state are its keys."""
-
-    kind: MixerKind
-    num_heads: Width
-    head_dim: Width
-    num_key_heads: Width
-    key_dim: Width
-    conv_kernel: Annotated[int, Field(ge=0, le=64)] = 4
-    chunk_size: Annotated[int, Field(gt=0, le=4096)] = 64
 
 
 class ExtraParams(Strict):
@@ -119,7 +62,7 @@ class ModelFile(Strict):
     vocab_size: WidthOrNone
     max_seq_len: Tokens
     tied_embeddings: bool = False
-    biases: BiasesSection = BiasesSection()
+    biases: Biases = Biases()
     norm: Norm = "layernorm"
     norms_per_layer: Annotated[int, Field(ge=0, le=4)] = 2
     final_norm: bool = True
@@ -130,9 +73,9 @@ class ModelFile(Strict):
     num_learned_positions: Tokens | None = None
     sliding_window: Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)] = 0
     full_attention_step: LayersOrNone = 0
-    moe: MoeSection | None = None
-    mla: MlaSection | None = None
-    mixer: MixerSection | None = None
+    moe: MoeSpec | None = None
+    mla: MlaSpec | None = None
+    mixer: MixerSpec | None = None
     layer_pattern: Annotated[str, Field(pattern=r"^[FLM*E-]*$", max_length=MAX_LAYERS)] = ""
     gated_attention: bool = False
     embedding_norm: bool = False

@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,7 @@ from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import InputError
 from planner.limits import name_of
-from planner.spec.model import (
-    Biases,
-    IndexerSpec,
-    MixerSpec,
-    MlaSpec,
-    ModelSpec,
-    MoeSpec,
-    RouterSpec,
-)
+from planner.spec.model import ModelSpec
 from planner.spelling import did_you_mean
 
 _CONFIG_SUFFIX = ".json"
@@ -189,29 +181,19 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
     same: dict[str, Any] = {each: getattr(file, each) for each in names}
     is_pair = file.architecture == "encoder-decoder"
     num_learned = file.num_learned_positions or file.max_seq_len
-    head_dim, mla, moe = file.hidden_size // file.num_heads, None, None
-    if file.mla:
-        head_dim = file.mla.qk_nope_head_dim + file.mla.qk_rope_head_dim
-        given = file.mla.model_dump(exclude={"indexer"})
-        chosen = file.mla.indexer
-        mla = MlaSpec(**given, indexer=IndexerSpec(**chosen.model_dump()) if chosen else None)
-    if file.moe:
-        section: dict[str, Any] = file.moe.model_dump()
-        section["router"] = RouterSpec(**section["router"])
-        if file.moe.shared_ffn_size is None:
-            section["shared_ffn_size"] = file.moe.num_shared_experts * file.moe.expert_ffn_size
-        moe = MoeSpec(**section)
+    head_dim, mla, moe = file.hidden_size // file.num_heads, file.mla, file.moe
+    if mla:
+        head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim
+    if moe and not moe.shared_ffn_size:
+        moe = replace(moe, shared_ffn_size=moe.num_shared_experts * moe.expert_ffn_size)
     other: dict[str, Any] = {
         "name": name,
         "num_decoder_layers": (file.num_decoder_layers or file.num_layers) if is_pair else 0,
         "num_kv_heads": file.num_kv_heads or file.num_heads,
         "head_dim": file.head_dim or head_dim,
         "ffn_size": file.ffn_size or 4 * file.hidden_size,
-        "biases": Biases(**file.biases.model_dump()),
         "num_learned_positions": num_learned if file.position == "learned" else 0,
         "moe": moe,
-        "mla": mla,
-        "mixer": MixerSpec(**file.mixer.model_dump()) if file.mixer else None,
         "extra_params": sum(extra.count for extra in file.extra_params),
         "extra_params_per_layer": sum(extra.count for extra in file.extra_params_per_layer),
     }

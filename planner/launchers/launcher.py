@@ -39,18 +39,6 @@ fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launcher:
-    """A way to start the processes of a plan on its nodes."""
-
-    name: str
-    # Reasons why the launcher cannot start such a plan; empty if it can.
-    problems: Callable[[Context, Strategy], list[str]]
-    # Pure, for a plan without problems. Raises ExpressError where the files are too large.
-    files: Callable[[Emitted, Context, Strategy], tuple[OutputFile, ...]]
-    start: str  # Instructions to start them, a paragraph of Markdown for the README
-
-
-@dataclass(frozen=True, kw_only=True)
 class Allocation:
     """Equal nodes; rank r runs on node ``r // gpus_per_node``."""
 
@@ -199,10 +187,36 @@ exec {command_lines(starter, command)}
     return OutputFile(name=SCRIPT, text=text, is_executable=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """A way to start the processes of a plan on its nodes."""
+
+    name: str
+    start: str  # how to start them, a paragraph of Markdown for the README
+    # Its own file, which starts the script on every node; none: people do.
+    own: Callable[[Emitted, Context, Allocation, OutputFile], OutputFile] | None = None
+    needs: str = ""  # the key of an accelerator's file that its own file is made with
+    lacks: str = ""  # what is wrong with an accelerator whose file has none
+
+    def problems(self, context: Context, strategy: Strategy) -> list[str]:
+        """Return why the launcher cannot start such a plan; empty if it can."""
+        found, accelerator = host_problems(context, strategy), context.cluster.accelerator
+        if self.needs and not getattr(accelerator, self.needs):
+            found.append(self.lacks.format(accelerator.name))
+        return found
+
+    def files(
+        self, emitted: Emitted, context: Context, strategy: Strategy
+    ) -> tuple[OutputFile, ...]:
+        """Return the files for a plan without problems; ExpressError where they are too large."""
+        script = launch_script(emitted, context, strategy)
+        if self.own is None:
+            return (script,)
+        return (self.own(emitted, context, allocation_of(context, strategy), script), script)
+
+
 TORCHRUN_LAUNCHER = Launcher(
     name="torchrun",
-    problems=host_problems,
-    files=lambda emitted, context, strategy: (launch_script(emitted, context, strategy),),
     start=(
         "Run `./launch.sh` on every node. With more than one node, `NODE_RANK` (0 on the first) "
         "and `MASTER_ADDR` (the first node's name or address) must be set. `MASTER_PORT` is 29500 "

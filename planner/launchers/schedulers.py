@@ -7,7 +7,7 @@ are those of docs/source/compute/show-gpus-all.txt.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -18,16 +18,13 @@ from planner.formats.format import Emitted, OutputFile
 from planner.launchers.launcher import (
     SCRIPT,
     TORCHRUN_LAUNCHER,
+    Allocation,
     Launcher,
-    allocation_of,
     check_lines,
-    host_problems,
     job_name,
-    launch_script,
     quoted,
     user_variables,
 )
-from planner.spec.strategy import Strategy
 from planner.spelling import unknown
 
 BATCH_SCRIPT = "launch.sbatch"
@@ -38,9 +35,8 @@ _NODE = "node"
 MAX_SCRIPT_BYTES = 65536
 
 
-def _slurm_files(emitted: Emitted, context: Context, strategy: Strategy) -> tuple[OutputFile, ...]:
-    """Return ``launch.sbatch`` and the ``launch.sh`` it runs."""
-    nodes = allocation_of(context, strategy)
+def _slurm_file(emitted: Emitted, context: Context, nodes: Allocation, _: OutputFile) -> OutputFile:
+    """Return ``launch.sbatch``."""
     directives = [
         f"--job-name={job_name(context)}",
         f"--nodes={nodes.num_nodes}",
@@ -66,14 +62,12 @@ export MASTER_ADDR="${{hosts%%$'\\n'*}}"
 srun --ntasks-per-node=1 --cpu-bind=none \\
   bash -c 'NODE_RANK="${{SLURM_NODEID}}" exec bash {SCRIPT}'
 """
-    script = OutputFile(name=BATCH_SCRIPT, text=text, is_executable=True)
-    return (script, launch_script(emitted, context, strategy))
+    return OutputFile(name=BATCH_SCRIPT, text=text, is_executable=True)
 
 
 SLURM = Launcher(
     name="slurm",
-    problems=host_problems,
-    files=_slurm_files,
+    own=_slurm_file,
     start=(
         "Run `sbatch launch.sbatch` in this folder, which all nodes must see. Partition, account "
         "and time limit are your site's: give them beside, such as `sbatch --partition=P "
@@ -81,18 +75,6 @@ SLURM = Launcher(
         "configuration, or of its topology plugin, and the ranks follow that order."
     ),
 )
-
-
-def _named(key: str, message: str) -> Callable[[Context, Strategy], list[str]]:
-    """Why a plan cannot be started: its hosts, or an accelerator whose file lacks a key."""
-
-    def problems(context: Context, strategy: Strategy) -> list[str]:
-        found, accelerator = host_problems(context, strategy), context.cluster.accelerator
-        if not getattr(accelerator, key):
-            found.append(message.format(accelerator.name))
-        return found
-
-    return problems
 
 
 def _here_document(file: OutputFile) -> str:
@@ -106,13 +88,11 @@ def _here_document(file: OutputFile) -> str:
     return f"{folder}cat > {quoted(file.name)} <<'{end}'\n{file.text}{newline}{end}\n{mode}"
 
 
-def _kubernetes_files(
-    emitted: Emitted, context: Context, strategy: Strategy
-) -> tuple[OutputFile, ...]:
-    """Return ``trainjob.yaml`` and the ``launch.sh`` that stands inside it."""
-    nodes = allocation_of(context, strategy)
+def _kubernetes_file(
+    emitted: Emitted, context: Context, nodes: Allocation, launch: OutputFile
+) -> OutputFile:
+    """Return ``trainjob.yaml``, with all other files inside it."""
     resource = context.cluster.accelerator.kubernetes_resource
-    launch = launch_script(emitted, context, strategy)
     written = "\n".join(_here_document(file) for file in (*emitted.files, launch))
     script = f"""\
 set -euo pipefail
@@ -130,7 +110,7 @@ exec bash {SCRIPT}
             "kubernetes: the files stand inside the TrainJob, in one argument of at most "
             f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
         )
-    limits: dict[str, int] = {resource: nodes.gpus_per_node}
+    limits = {resource: nodes.gpus_per_node}
     # shared memory for collectives and data loaders; for RDMA the right to pin memory
     container: dict[str, Any] = {
         "name": _NODE,
@@ -168,17 +148,17 @@ exec bash {SCRIPT}
             ],
         },
     }
-    return (OutputFile(name="trainjob.yaml", text=_yaml_text(content)), launch)
+    return OutputFile(name="trainjob.yaml", text=_yaml_text(content))
 
 
 KUBERNETES = Launcher(
     name="kubernetes",
-    problems=_named(
-        "kubernetes_resource",
+    own=_kubernetes_file,
+    needs="kubernetes_resource",
+    lacks=(
         "kubernetes: no resource name is known for the accelerator {}; "
-        "its device plugin's is kubernetes_resource of its file",
+        "its device plugin's is kubernetes_resource of its file"
     ),
-    files=_kubernetes_files,
     start=(
         "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before that "
         "fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` where the "
@@ -190,11 +170,10 @@ KUBERNETES = Launcher(
 )
 
 
-def _skypilot_files(
-    emitted: Emitted, context: Context, strategy: Strategy
-) -> tuple[OutputFile, ...]:
-    """Return ``task.yaml`` and the ``launch.sh`` it runs."""
-    nodes = allocation_of(context, strategy)
+def _skypilot_file(
+    emitted: Emitted, context: Context, nodes: Allocation, _: OutputFile
+) -> OutputFile:
+    """Return ``task.yaml``."""
     accelerator = context.cluster.accelerator.skypilot_name
     content: dict[str, Any] = {
         "name": job_name(context),
@@ -210,18 +189,17 @@ export NODE_RANK="${{SKYPILOT_NODE_RANK}}"
 export MASTER_ADDR="${{SKYPILOT_NODE_IPS%%$'\\n'*}}"
 exec bash {SCRIPT}
 """
-    task = OutputFile(name="task.yaml", text=_yaml_text(content))
-    return (task, launch_script(emitted, context, strategy))
+    return OutputFile(name="task.yaml", text=_yaml_text(content))
 
 
 SKYPILOT = Launcher(
     name="skypilot",
-    problems=_named(
-        "skypilot_name",
+    own=_skypilot_file,
+    needs="skypilot_name",
+    lacks=(
         "skypilot: it has no name for the accelerator {}; "
-        "where it has one, that is skypilot_name of its file",
+        "where it has one, that is skypilot_name of its file"
     ),
-    files=_skypilot_files,
     start=(
         "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every variable "
         "under `envs`. The folder goes to the machines as it is; what the job needs beside it "

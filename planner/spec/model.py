@@ -1,79 +1,103 @@
-"""ModelSpec: the shape of a transformer, as much of it as memory and time depend on."""
+"""ModelSpec: the shape of a transformer, as much of it as memory and time depend on.
+
+Its parts are sections of a model file, too, which is checked for their types and bounds.
+"""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from planner.limits import MAX_EXPERTS, MAX_LAYERS, MAX_SEQ_LEN, MAX_WIDTH
 
 Architecture = Literal["decoder", "encoder", "encoder-decoder", "vision-encoder"]
 Norm = Literal["layernorm", "rmsnorm"]
 MixerKind = Literal["mamba2", "gated_delta_net", "kimi_delta", "lightning"]
 Position = Literal["learned", "rope", "alibi", "relative", "none"]
+Layers = Annotated[int, Field(strict=True, gt=0, le=MAX_LAYERS)]
+LayersOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_LAYERS)]
+Width = Annotated[int, Field(strict=True, gt=0, le=MAX_WIDTH)]
+WidthOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_WIDTH)]
+Experts = Annotated[int, Field(strict=True, gt=0, le=MAX_EXPERTS)]
+ExpertsOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Field(strict=True, gt=0, le=MAX_SEQ_LEN)]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Biases:
+class Section:
+    """A part of a model that is a section of its file: no other keys."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Biases(Section):
     """Linear layers that carry a bias vector."""
 
-    qkv: bool = False
-    attention_output: bool = False
-    mlp: bool = False
-    lm_head: bool = False
-    norm: bool = True  # the shift vector of a layernorm; an rmsnorm has none whatever this says
+    qkv: Flag = False
+    attention_output: Flag = False
+    mlp: Flag = False
+    lm_head: Flag = False
+    norm: Flag = True  # the shift vector of a layernorm; an rmsnorm has none whatever this says
 
 
 @dataclass(frozen=True, kw_only=True)
-class RouterSpec:
+class RouterSpec(Section):
     """Scoring and choice of experts in a mixture; neither memory nor time depends on it."""
 
     score: Literal["softmax", "sigmoid"] = "softmax"
-    normalises: bool = True  # the scores of a token's experts are made to add up to 1
-    num_groups: int = 1  # groups of experts, of which a token chooses ``top_groups`` first
-    top_groups: int = 1
-    scaling: float = 1.0  # factor on the scores
+    normalises: Flag = True  # the scores of a token's experts are made to add up to 1
+    num_groups: Experts = 1  # groups of experts, of which a token chooses ``top_groups`` first
+    top_groups: Experts = 1
+    scaling: Annotated[float, Field(strict=True, gt=0)] = 1.0  # factor on the scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoeSpec:
+class MoeSpec(Section):
     """Mixture-of-experts layers: routed and shared experts, and which layers stay dense."""
 
-    num_experts: int
-    top_k: int
-    expert_ffn_size: int
-    num_shared_experts: int = 0
-    shared_ffn_size: int = 0  # width of all shared experts together
-    num_leading_dense_layers: int = 0
-    moe_layer_step: int = 1  # 2: every second layer behind the dense ones is a mixture
-    router_bias: bool = False
-    expert_bias: bool = False
-    latent_size: int = 0  # width at which routed experts work (Nemotron 3); 0: the hidden size
+    num_experts: Experts
+    top_k: Experts
+    expert_ffn_size: Width
+    num_shared_experts: ExpertsOrNone = 0
+    shared_ffn_size: WidthOrNone = 0  # width of all shared experts together
+    num_leading_dense_layers: LayersOrNone = 0
+    moe_layer_step: Layers = 1  # 2: every second layer behind the dense ones is a mixture
+    router_bias: Flag = False
+    expert_bias: Flag = False
+    latent_size: WidthOrNone = (
+        0  # width at which routed experts work (Nemotron 3); 0: the hidden size
+    )
     router: RouterSpec = field(default_factory=RouterSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexerSpec:
+class IndexerSpec(Section):
     """The lightning indexer of sparse attention: every query sees the keys it scores highest.
 
     DeepSeek-V3.2-Exp, arXiv 2512.02556, section 2.1.
     """
 
-    num_heads: int
-    head_dim: int
-    top_k: int  # keys that a query sees
+    num_heads: Width
+    head_dim: Width
+    top_k: Tokens  # keys that a query sees
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlaSpec:
+class MlaSpec(Section):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    q_lora_rank: int  # 0 when queries are projected directly
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
+    q_lora_rank: WidthOrNone  # 0 when queries are projected directly
+    kv_lora_rank: Width
+    qk_nope_head_dim: Width
+    qk_rope_head_dim: Width
+    v_head_dim: Width
     indexer: IndexerSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixerSpec:
+class MixerSpec(Section):
     """A token mixer whose cost is linear in the sequence, in place of attention in some layers.
 
     Mamba-2 (arXiv 2405.21060), Gated DeltaNet (arXiv 2412.06464), Kimi Delta Attention (arXiv
@@ -81,12 +105,16 @@ class MixerSpec:
     """
 
     kind: MixerKind
-    num_heads: int  # of values
-    head_dim: int
-    num_key_heads: int  # of keys and queries; groups of B and C in Mamba-2
-    key_dim: int  # of one of them; the state's size in Mamba-2
-    conv_kernel: int = 4  # tokens of the depthwise convolution before the scan; 0: there is none
-    chunk_size: int = 64  # tokens that the scan takes at once
+    num_heads: Width  # of values
+    head_dim: Width
+    num_key_heads: Width  # of keys and queries; groups of B and C in Mamba-2
+    key_dim: Width  # of one of them; the state's size in Mamba-2
+    conv_kernel: Annotated[int, Field(strict=True, ge=0, le=64)] = (
+        4  # tokens of the depthwise convolution before the scan; 0: there is none
+    )
+    chunk_size: Annotated[int, Field(strict=True, gt=0, le=4096)] = (
+        64  # tokens that the scan takes at once
+    )
 
     @property
     def value_size(self) -> int:

@@ -16,12 +16,12 @@ from pydantic import (
 
 from planner.answers.layout import layout_chunks
 from planner.catalog.figures import Positive, validation_problems
-from planner.catalog.model_file import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
 from planner.documents.file import read_text
 from planner.documents.tree import parsed_json
 from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
 from planner.spec.job import Precision
+from planner.spec.model import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
 from tools.validation.words import spelled_alike
 
 Degree = Annotated[int, Field(gt=0, le=MAX_GPUS)]

@@ -20,10 +20,10 @@ from planner.catalog.hf.expressions import (
     plain_names,
     value_of,
 )
-from planner.catalog.model_file import Layers, Width
 from planner.catalog.model_rules import refused
 from planner.documents.tree import load_yaml
 from planner.errors import Problem
+from planner.spec.model import Layers, Width
 
 # Keys of a model file (:class:`planner.catalog.model_file.ModelFile`).
 Raw: TypeAlias = dict[str, Any]
