@@ -35,6 +35,8 @@ from planner.spelling import alike
 class RepairStart:
     """A whole strategy, however broken the file is, and what it is to become legal for."""
 
+    kind: Format
+    source: SourceText
     reading: ParsedConfig
     job: Job  # its GPUs, batch and length are those that every fix keeps
     layout: Layout
@@ -103,13 +105,8 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
     # What the plan was made for may not be readable any more.
     with suppress(InputError):
         own = read_plan(path)[0]
-    answer = repair(
-        context,
-        strategy,
-        own=own,
-        time_limit_s=request.time_limit_s,
-        progress=progress,
-    )
+    limit_s = request.time_limit_s
+    answer = repair(context, strategy, own=own, time_limit_s=limit_s, progress=progress)
     model, cluster = file.inputs.model, request.cluster or file.inputs.cluster
     text = None
     if answer.plan is not None:
@@ -142,7 +139,7 @@ def fix_file(
     if reading.made_for:
         message = f"is for {reading.made_for}, whose rules are not known"
         raise InputError.single(reading.path, "file", message)
-    start = start_of(kind, reading, needed_job(request, reading))
+    start = start_of(kind, source, reading, needed_job(request, reading))
     context = replace(start.layout.context, margin_fraction=0.0)
     found = FixedFile(
         source=source,
@@ -154,16 +151,12 @@ def fix_file(
         answer=diagnosis(context, start.layout.strategy),
         assumed=start.completed.assumed,
     )
-    if found.is_sound:
-        return found
-    return _fixed(found, start, _Writer(kind=kind, source=source, start=start), progress)
+    return found if found.is_sound else _fixed(found, start, progress)
 
 
-def _fixed(
-    found: FixedFile, start: RepairStart, writer: "_Writer", progress: Progress
-) -> FixedFile:
+def _fixed(found: FixedFile, start: RepairStart, progress: Progress) -> FixedFile:
     """The file with the smallest fix after which it is clean, else no worse than before."""
-    wrong = found.answer
+    wrong, refused = found.answer, list[str]()
     of_read = frozenset((one.rule, one.key) for one in start.reading.findings)
     of_file = of_read | {(one.rule, one.key) for one in found.errors}
     margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
@@ -176,7 +169,7 @@ def _fixed(
                 context,
                 start.layout.strategy,
                 num_gpus=start.num_gpus,
-                accepts=partial(writer.accepts, context, allowed),
+                accepts=partial(_accepts, start, context, allowed, refused),
                 time_limit_s=deadline.share_s(),
                 progress=progress,
             )
@@ -185,37 +178,32 @@ def _fixed(
             answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
             found = replace(found, answer=answer)
             if answer.repaired:
-                return _with_fix(found, start, writer, context)
-        if not writer.reasons:
+                return _with_fix(found, start, context)
+        if not refused:
             return found
     raise ExpressError(
         f"{found.source.path}: no fix was found that the file can hold and that breaks no "
-        f"rule of {writer.kind.title}; the first one tried: {writer.reasons[0]}"
+        f"rule of {start.kind.title}; the first one tried: {refused[0]}"
     )
 
 
-def _with_fix(
-    found: FixedFile, start: RepairStart, writer: "_Writer", context: Context
-) -> FixedFile:
+def _with_fix(found: FixedFile, start: RepairStart, context: Context) -> FixedFile:
     """The file with the best repair; InputError where a misspelt key may state a field."""
     best = found.answer.repaired[0].plan.strategy
-    written = writer.written(context, best)
+    written = _written(start, context, best)
     keys = set(written.settings) - set(start.reading.settings)
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
-        keys |= {each.key for each in writer.kind.emitted(context, best).decided}
+        keys |= {each.key for each in start.kind.emitted(context, best).decided}
     # A key that is not known and nearly one of these may state a field.
     parts = {part for key in keys for part in key.split(".")}
+    misspelt = list[Finding]()
     unknown = [one for one in start.reading.findings if one.kind == "unknown_key"]
-    near = [(one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown]
-    _refuse(
-        replace(
-            one,
-            message=f"unknown, but nearly {close}, which states a decision; correct it first",
-        )
-        for one, close in near
-        if close
-    )
+    for one in unknown:
+        if close := alike(one.key.rpartition(".")[2], parts, 0.8):
+            message = f"unknown, but nearly {close}, which states a decision; correct it first"
+            misspelt.append(replace(one, message=message))
+    _refuse(misspelt)
     before = start.layout.places.of
     after = written.layout.places.of if written.layout else {}
     repaired = tuple(
@@ -244,53 +232,44 @@ def _errors(kind: Format, reading: ParsedConfig, completed: Completed) -> tuple[
     return tuple(one for one in found if one.severity == "error")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Writer:
-    """Writes strategies into a configuration file, and says of which ones that is possible."""
+def _accepts(
+    start: RepairStart,
+    context: Context,
+    allowed: AbstractSet[tuple[str, str]],
+    refused: list[str],
+    strategy: Strategy,
+) -> bool:
+    """Return True if the file can express a strategy, then without errors but those allowed.
 
-    kind: Format
-    source: SourceText
-    start: RepairStart
-    reasons: list[str] = field(default_factory=list)  # why layouts were not accepted, in order
+    Why it cannot is added to what is ``refused``.
+    """
+    part = start.kind.part(start.reading.settings)
+    try:
+        made = _written(start, context, strategy)
+    except (ExpressError, InputError) as error:
+        refused.append(str(error))
+        return False
+    rest = [str(one) for one in made.errors if (one.rule, one.key) not in allowed]
+    if part is not None and start.kind.part(made.settings) != part:
+        rest = [f"the file is for {part}, which does not express it"]
+    elif missing := not_stated(context, strategy, made.layout):
+        rest = [f"the file, read again, does not state {missing}"]
+    refused += rest[:1]
+    return not rest
 
-    def accepts(
-        self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
-    ) -> bool:
-        """Return True if the file can express a strategy, then without errors but those allowed."""
-        reason = self._problem(context, allowed, strategy)
-        if reason:
-            self.reasons.append(reason)
-        return not reason
 
-    def _problem(
-        self, context: Context, allowed: AbstractSet[tuple[str, str]], strategy: Strategy
-    ) -> str:
-        """Return why the file cannot express a strategy; empty if it can."""
-        try:
-            made = self.written(context, strategy)
-        except (ExpressError, InputError) as error:
-            return str(error)
-        part = self.kind.part(self.start.reading.settings)
-        if part is not None and self.kind.part(made.settings) != part:
-            return f"the file is for {part}, which does not express it"
-        if missing := not_stated(context, strategy, made.layout):
-            return f"the file, read again, does not state {missing}"
-        rest = [one for one in made.errors if (one.rule, one.key) not in allowed]
-        return str(rest[0]) if rest else ""
-
-    def written(self, context: Context, strategy: Strategy) -> Written:
-        """Write a strategy into the file and read that; raises ExpressError and InputError."""
-        text = self.kind.written_into(self.source, context, strategy)
-        again = SourceText(path=self.source.path, text=text)
-        job = self.start.job
-        reading = read_for(self.kind, self.kind.read(again), job.request)
-        completed = completed_of(self.kind, reading, job)
-        return Written(
-            text=text,
-            errors=_errors(self.kind, reading, completed),
-            settings=reading.settings,
-            layout=completed.layout,
-        )
+def _written(start: RepairStart, context: Context, strategy: Strategy) -> Written:
+    """Write a strategy into the file and read that; raises ExpressError and InputError."""
+    text = start.kind.written_into(start.source, context, strategy)
+    again = SourceText(path=start.source.path, text=text)
+    reading = read_for(start.kind, start.kind.read(again), start.job.request)
+    completed = completed_of(start.kind, reading, start.job)
+    return Written(
+        text=text,
+        errors=_errors(start.kind, reading, completed),
+        settings=reading.settings,
+        layout=completed.layout,
+    )
 
 
 def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> str:
@@ -313,7 +292,7 @@ def _fields(context: Context, strategy: Strategy) -> dict[str, object]:
     return values
 
 
-def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
+def start_of(kind: Format, source: SourceText, reading: ParsedConfig, job: Job) -> RepairStart:
     """Complete a file whose numbers may contradict each other or the job.
 
     The job's GPUs, batch and sequence length come before the file's; data parallelism and
@@ -342,6 +321,8 @@ def start_of(kind: Format, reading: ParsedConfig, job: Job) -> RepairStart:
         job.request, num_gpus=num_gpus, global_batch=own.global_batch, seq_len=own.seq_len
     )
     return RepairStart(
+        kind=kind,
+        source=source,
         reading=reading,
         job=replace(job, request=request),
         layout=layout,

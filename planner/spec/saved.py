@@ -3,9 +3,9 @@
 The tables are data, ``planner/frameworks/saved/NAME.yaml``, each entry with its source.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 # Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes.
 Width = Literal[
@@ -78,16 +78,8 @@ class SavedTables:
         In sections that start with one of ``parts``; all without. What is a widened copy beside its
         16-bit original is counted as both.
         """
-        sections = {
-            section: tuple(
-                replace(entry, element_bytes=4.0)
-                if entry.element_bytes == 2.0 and section.startswith(parts)
-                else entry
-                for entry in entries
-            )
-            for section, entries in self.sections.items()
-        }
-        return replace(self, sections=sections)
+        wide = {"element_bytes": 4.0}
+        return self._changed(lambda one: wide if one.element_bytes == 2.0 else {}, parts)
 
     def of_frozen_weights(self) -> "SavedTables":
         """Return the tables without what only gradients of weights need.
@@ -95,22 +87,22 @@ class SavedTables:
         What is left is kept for something else, and not as linear layers keep it in 8 bits.
         """
         sections = {
-            section: tuple(
-                replace(entry, is_linear_input=False)
-                for entry in entries
-                if not entry.when.startswith("trained")
-            )
+            section: tuple(one for one in entries if not one.when.startswith("trained"))
             for section, entries in self.sections.items()
         }
-        return replace(self, sections=sections)
+        return replace(self, sections=sections)._changed(lambda _: {"is_linear_input": False})
 
     def with_linear_input_bytes(self, element_bytes: float) -> "SavedTables":
         """Return the tables with inputs of linear layers kept at another width."""
-        sections = {
-            section: tuple(
-                replace(entry, element_bytes=element_bytes) if entry.is_linear_input else entry
-                for entry in entries
-            )
-            for section, entries in self.sections.items()
-        }
+        given = {"element_bytes": element_bytes}
+        return self._changed(lambda one: given if one.is_linear_input else {})
+
+    def _changed(
+        self, change: Callable[[SavedTensorSpec], dict[str, Any]], parts: tuple[str, ...] = ("",)
+    ) -> "SavedTables":
+        """The tables with fields of entries changed, in sections that start with one of parts."""
+        sections = dict(self.sections)
+        for section, entries in self.sections.items():
+            if section.startswith(parts):
+                sections[section] = tuple(replace(one, **change(one)) for one in entries)
         return replace(self, sections=sections)

@@ -19,10 +19,10 @@ Begin = Callable[..., RepairStart]
 def start(demo_text: Callable[..., str]) -> Begin:
 
     def run(job: dict[str, int] | None = None, **changes: object) -> RepairStart:
-        reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))
+        source = SourceText(path="run.demo", text=demo_text(**changes))
         model, cluster = load_model("llama3-8b"), load_cluster("2xdgx-h100")
         whole = Job(model=model, cluster=cluster, request=Request(**(job or {})))
-        return start_of(FORMAT, reading, whole)
+        return start_of(FORMAT, source, FORMAT.read(source), whole)
 
     return run
 
