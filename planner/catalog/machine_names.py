@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from planner.catalog.hardware import aliases, list_names, resolve_alias
+from planner.catalog.hardware import aliases, find_entry, list_names
 from planner.catalog.hardware_file import Kind
 
 _COUNT = r"([0-9][0-9_,]*)"
@@ -32,7 +32,8 @@ def normalised_machine(argument: str) -> str:
     if tpu := _TPU_SLICE.match(text.lower()):
         name = tpu[1].replace("litepod", "e")
         text = f"{int(tpu[2]) // (2 if name in _TWO_CORES else 1)}xtpu-{name}"
-    if _is_counted(text):
+    usual = _USUAL.match(text)
+    if usual and find_entry(usual[2], _KINDS):
         return text
     whole = _known(text)
     if whole is not None:
@@ -46,19 +47,9 @@ def normalised_machine(argument: str) -> str:
     return argument
 
 
-def _is_counted(text: str) -> bool:
-    """Return True if the text is ``NxNAME`` already, by a name or an alias."""
-    match = _USUAL.match(text)
-    name = match[2] if match else ""
-    return any(resolve_alias(kind, name) in list_names(kind) for kind in _KINDS if name)
-
-
 def _known(name: str) -> tuple[Kind, str] | None:
     """Kind and name in the catalog of what a name can only mean."""
-    for kind in _KINDS:
-        if (resolved := resolve_alias(kind, name)) in list_names(kind):
-            return kind, resolved
-    return _spellings().get(_plain(name))
+    return find_entry(name, _KINDS) or _spellings().get(_plain(name))
 
 
 @cache
@@ -66,10 +57,8 @@ def _spellings() -> Mapping[str, tuple[Kind, str]]:
     """Return the meaning of every plain spelling, except those that are ambiguous."""
     found: dict[str, set[tuple[Kind, str]]] = {}
     for kind in _KINDS:
-        for name in list_names(kind):
-            found.setdefault(_plain(name), set()).add((kind, name))
-        for alias, name in aliases()[kind].items():
-            found.setdefault(_plain(alias), set()).add((kind, name))
+        for text, name in (*((name, name) for name in list_names(kind)), *aliases()[kind].items()):
+            found.setdefault(_plain(text), set()).add((kind, name))
     return {plain: next(iter(those)) for plain, those in found.items() if len(those) == 1}
 
 

@@ -2,17 +2,9 @@
 
 A JSON file, or a folder, is read as a Hugging Face config (:mod:`planner.catalog.hf`).
 
-A file must give num_layers, hidden_size, num_heads, vocab_size and max_seq_len. Left out,
-
-- num_kv_heads is num_heads,
-- head_dim is hidden_size / num_heads (under mla: both parts of a query head),
-- ffn_size is 4 · hidden_size,
-- num_decoder_layers of an encoder-decoder is num_layers,
-- num_learned_positions is max_seq_len when position is learned,
-- moe.shared_ffn_size is num_shared_experts · expert_ffn_size,
-
-and the rest is a plain GPT block: layernorms, an ungated gelu MLP, no biases, rotary
-positions, an untied head.
+A file must give num_layers, hidden_size, num_heads, vocab_size and max_seq_len. :func:`to_spec`
+fills in what follows from them; the rest is a plain GPT block: layernorms, an ungated gelu MLP, no
+biases, rotary positions, an untied head.
 """
 
 import math
@@ -41,8 +33,6 @@ _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
 _ENDINGS = re.compile(
     r"-(instruct|chat|base|hf|it|sft|dpo|v[01]\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
 )
-
-
 # The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
 _SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])(?![a-z0-9])")
 _ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b

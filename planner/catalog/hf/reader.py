@@ -1,9 +1,9 @@
 """Conversion of a ``config.json`` to a model file: its family, its keys, every problem at once."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,29 @@ class _Given:
 
     where: str
     kind: str  # a type of families.yaml
-    family: Family
-    prefix: str  # what stands before a key, where a part of the file gives the shape
     written: Mapping[str, Any]
-    keys: Mapping[str, Any]  # the same in the family's main spelling
-    spelled: Mapping[str, str]  # the spelling in the file of keys that are given in another one
+    prefix: str = ""  # what stands before a key, where a part of the file gives the shape
     notes: tuple[str, ...]  # how the type was understood
+
+    @property
+    def family(self) -> Family:
+        """What is known of the type."""
+        return families()[self.kind]
+
+    @cached_property
+    def spelled(self) -> Mapping[str, str]:
+        """Keys in the family's main spelling, and their spelling in the file."""
+        found: dict[str, str] = {}
+        for key in self.written:
+            main = self.family.aliases.get(key, key)
+            if main not in found or key == main:
+                found[main] = key
+        return found
+
+    @cached_property
+    def keys(self) -> Mapping[str, Any]:
+        """Values by keys in the family's main spelling."""
+        return {main: self.written[key] for main, key in self.spelled.items()}
 
     def problem(self, problem: Problem) -> Problem:
         """Return the problem with the key as it stands in the file."""
@@ -94,28 +111,6 @@ def read_config(path: Path) -> ModelDetails:
     return ModelDetails(spec=to_spec(file, name), path=source, file=file, notes=notes)
 
 
-def _given(
-    where: str, kind: str, written: Mapping[str, Any], prefix: str, notes: Sequence[str]
-) -> _Given:
-    family = families()[kind]
-    keys, spelled = {}, {}
-    for key, value in written.items():
-        main = family.aliases.get(key, key)
-        if main not in keys or key == main:
-            keys[main] = value
-            spelled[main] = key
-    return _Given(
-        where=where,
-        kind=kind,
-        family=family,
-        prefix=prefix,
-        written=written,
-        keys=keys,
-        spelled=spelled,
-        notes=tuple(notes),
-    )
-
-
 def _wrong_keys(given: _Given) -> Iterator[Problem]:
     """Keys given in two spellings, or that change the layers to what the planner does not model."""
     for key, value in given.written.items():
@@ -171,11 +166,8 @@ def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
     if data.get("auto_map"):
         yield f"auto_map: code of its own is not read; taken as {family.class_name}"
     # of heads for classes, which files of any family may have
-    shape_keys = {key for each in families().values() for key in each.keys} - {
-        "id2label",
-        "num_labels",
-    }
-    others = shape_keys - {*family.keys, *family.only}
+    own = {"id2label", "num_labels", *family.keys, *family.only}
+    others = {key for each in families().values() for key in each.keys} - own
     unread = sorted(key for key in others if given.keys.get(key) is not None)
     if unread:
         yield f"{family.class_name} does not read {', '.join(unread)}"
@@ -197,12 +189,13 @@ def _found(data: Mapping[str, Any], where: str) -> _Given:
         # also keys that stand outside the part
         outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
         note = f"{_PART}.* only: the text part of {_word(model_type)}"
-        notes = () if model_type == kind else _read_as(inner, kind)
-        return _given(where, kind, {**outer, **inner}, f"{_PART}.", (note, *notes))
+        notes = (note, *(() if model_type == kind else _read_as(inner, kind)))
+        written, prefix = {**outer, **inner}, f"{_PART}."
+        return _Given(where=where, kind=kind, written=written, prefix=prefix, notes=notes)
     kind = _kind(data)
     if kind is None:
         raise InputError.single(where, "model_type", _unknown(data))
-    return _given(where, kind, data, "", _read_as(data, kind))
+    return _Given(where=where, kind=kind, written=data, notes=_read_as(data, kind))
 
 
 def _kind(keys: Mapping[str, Any]) -> str | None:
