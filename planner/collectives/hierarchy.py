@@ -123,11 +123,7 @@ def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     Reduce-scatter inwards to outwards, all-gather back. Source: Cho et al. 2019 (BlueConnect),
     recalled.
     """
-    return flat(
-        np.asarray(num_bytes, dtype=float) / at.below,
-        at.level.members,
-        at.level.link,
-    )
+    return flat(np.asarray(num_bytes, dtype=float) / at.below, at.level.members, at.level.link)
 
 
 def _whole(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:

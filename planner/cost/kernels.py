@@ -5,12 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.layers.op import Gemm
-from planner.spec.cluster import (
-    AcceleratorSpec,
-    Dtype,
-    GemmEfficiency,
-    LowPrecisionGemm,
-)
+from planner.spec.cluster import AcceleratorSpec, Dtype, GemmEfficiency, LowPrecisionGemm
 from planner.spec.items import HBM, SHAPE, item
 from planner.spec.job import Precision, element_bytes
 from planner.units import Array

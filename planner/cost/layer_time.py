@@ -6,16 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from planner.cost.attention_kernels import (
-    flash_attention_backward_s,
-    flash_attention_forward_s,
-)
-from planner.cost.kernels import (
-    element_wise_s,
-    gemm_backward_s,
-    gemm_s,
-    tiny_kernels_s,
-)
+from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
+from planner.cost.kernels import element_wise_s, gemm_backward_s, gemm_s, tiny_kernels_s
 from planner.cost.launches import (
     grouped_calls,
     host_waits,

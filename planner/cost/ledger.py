@@ -351,10 +351,7 @@ def stage_ledgers(subject: PricedStrategy) -> tuple[StageLedger, ...]:
 
 def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     """Every item of a stage at its fullest moment, largest first."""
-    static = [
-        *_state_items(subject, stage),
-        *_term_items(subject, stage, "stage", "first", "last"),
-    ]
+    static = [*_state_items(subject, stage), *_term_items(subject, stage, "stage", "first", "last")]
     lasting = [*static, *_activation_items(subject, stage)]
     loss = _loss_items(subject) if stage == subject.strategy.head_stage else []
     backward = _backward_items(subject, stage)

@@ -95,11 +95,7 @@ def bubble_filled_s(
         "zb-v": 2.0 * v_shaped,
         "dualpipe-v": 2.0 * dual,
     }
-    bubble = np.select(
-        [strategy.schedule == _CODE[name] for name in left],
-        [*left.values()],
-        total,
-    )
+    bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
     steps = (strategy.pp - 1.0) / strategy.pp
     return np.asarray(steps * context.model.num_blocks * (total - bubble))
 
@@ -124,11 +120,7 @@ def in_flight(
         "zb-v": once,
         "dualpipe-v": dualpipe.in_flight(2.0 * pp, num_micro_batches) / 2.0,
     }
-    return np.select(
-        [schedule == _CODE[name] for name in others],
-        [*others.values()],
-        held,
-    )
+    return np.select([schedule == _CODE[name] for name in others], [*others.values()], held)
 
 
 _SPLIT = (bubble_filled_s, layer_weight_gradient_s)

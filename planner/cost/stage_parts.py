@@ -6,12 +6,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.context import Context, Rowed, columns_except, unique_rows
-from planner.cost.data_parallel import (
-    DataParallelCosts,
-    blended,
-    data_parallel_costs,
-    weight_bytes,
-)
+from planner.cost.data_parallel import DataParallelCosts, blended, data_parallel_costs, weight_bytes
 from planner.cost.layer import LayerCosts, LayerMemory, layer_costs
 from planner.cost.states import (
     FrozenShares,

@@ -6,11 +6,7 @@ import numpy as np
 
 from planner.cost.context import Context, columns_except, unique_rows
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
-from planner.cost.host_states import (
-    gradient_offload_s,
-    optimizer_s_per_param,
-    overlapped_step_s,
-)
+from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param, overlapped_step_s
 from planner.cost.layer_passes import LayerTimes, sm_contention
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.overlap import (
@@ -46,10 +42,7 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
 
 def straggler_factor(context: Context, strategy: StrategyColumns) -> Array:
     """Time of the slowest accelerator of a strategy over that of a mean one."""
-    return straggler_slowdown(
-        strategy.num_gpus,
-        context.traits.overheads.speed_variation_fraction,
-    )
+    return straggler_slowdown(strategy.num_gpus, context.traits.overheads.speed_variation_fraction)
 
 
 def boundary_message_bytes(

@@ -129,11 +129,7 @@ def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Grou
         last = np.minimum(stride * size, below * length)
         spans.append(np.maximum(last // first, 1))
         below *= length
-    return Group(
-        members=(*inside, size),
-        domain=cluster.num_inner_levels,
-        spans=tuple(spans),
-    )
+    return Group(members=(*inside, size), domain=cluster.num_inner_levels, spans=tuple(spans))
 
 
 Ranks = tuple[int, ...]

@@ -103,11 +103,7 @@ def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...]
 
 def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
     """A weight matrix of k x n applied to m tokens."""
-    return Op(
-        name=name,
-        params=params,
-        gemms=(Gemm(m=m, n=n, k=k),),
-    )
+    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
 
 
 def local_kv_size(model: ModelSpec, tp: Array) -> Array:

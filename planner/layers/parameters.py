@@ -349,10 +349,7 @@ def count_mtp_parameters(model: ModelSpec) -> int:
 
 
 def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
-    times = {
-        "routed_expert_up": num_routed_experts,
-        "routed_expert_down": num_routed_experts,
-    }
+    times = {"routed_expert_up": num_routed_experts, "routed_expert_down": num_routed_experts}
     layers = sum(
         number * _sum(layer_params(model, kind), times)
         for kind, number in layer_counts(model).items()

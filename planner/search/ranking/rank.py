@@ -56,11 +56,7 @@ class Field:
 
     def limits_s(self, value: float) -> Array:
         """Per group, the time from which on nothing is below a value."""
-        return np.where(
-            self.within,
-            np.minimum(value / self.weight, self.limit_s),
-            -np.inf,
-        )
+        return np.where(self.within, np.minimum(value / self.weight, self.limit_s), -np.inf)
 
 
 def least_value(exploration: Exploration, k: int, field: Field) -> Best:

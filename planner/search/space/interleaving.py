@@ -49,11 +49,7 @@ def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -
     pp, vpp = np.asarray(pp), np.asarray(vpp)
     full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     at_end = 2.0 * full - size + (pp - 2) * vpp
-    between = np.where(
-        pp > 2,
-        3.0 * full - 2.0 * size + (pp - 3) * vpp,
-        np.inf,
-    )
+    between = np.where(pp > 2, 3.0 * full - 2.0 * size + (pp - 3) * vpp, np.inf)
     legal = (pp > 1) & (np.minimum(at_end, between) <= num_layers)
     return np.where(uneven, legal, num_layers % (pp * vpp) == 0)
 
@@ -87,11 +83,7 @@ def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
     stages = np.arange(layers.shape[1])[None, :]
     size = np.ceil(layers.sum(axis=1, keepdims=True) / (num_stages * vpp))
     is_end = (stages == 0) | (stages == num_stages - 1)
-    least = np.where(
-        stages < num_stages,
-        np.where(is_end, (vpp - 1.0) * size, vpp),
-        0.0,
-    )
+    least = np.where(stages < num_stages, np.where(is_end, (vpp - 1.0) * size, vpp), 0.0)
     full = layers.max(axis=1, keepdims=True) == vpp * size
     legal = (layers >= least).all(axis=1) & full[:, 0]
     return np.asarray(legal | (vpp == 1)[:, 0])

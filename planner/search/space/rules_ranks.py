@@ -217,11 +217,7 @@ def _too_few_to_split(_: Context, row: Row) -> str:
 def schedule_fills(context: Context, columns: Columns) -> Mask:
     """Split backwards need micro-batches: zb-h1 p, zb-h2 and zb-v 2p - 1, dualpipe-v 2p."""
     least = _least_micro_batches(columns["pp"])
-    asked = np.select(
-        [is_schedule(columns, name) for name in least],
-        [*least.values()],
-        1,
-    )
+    asked = np.select([is_schedule(columns, name) for name in least], [*least.values()], 1)
     return np.asarray(_num_micro_batches(context, columns) >= asked)
 
 

@@ -5,15 +5,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.layers.parameters import count_parameters
-from planner.search.space.rule import (
-    GPUS,
-    OFF_THE_MESH,
-    Columns,
-    Row,
-    filled,
-    offloads,
-    rule,
-)
+from planner.search.space.rule import GPUS, OFF_THE_MESH, Columns, Row, filled, offloads, rule
 from planner.spec.strategy import (
     OFFLOAD_CODES,
     PLACEMENT_NAMES,

@@ -10,18 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.pipeline import makespan_s
-from planner.cost.stage import (
-    FULL,
-    SELECTIVE,
-    StageModel,
-    fits,
-    iteration_s,
-)
-from planner.search.space.interleaving import (
-    default_layers,
-    fits_chunks,
-    slowest_stage_s,
-)
+from planner.cost.stage import FULL, SELECTIVE, StageModel, fits, iteration_s
+from planner.search.space.interleaving import default_layers, fits_chunks, slowest_stage_s
 from planner.search.stages.capacity import (
     ROUNDING,
     Capacity,

@@ -142,13 +142,7 @@ class StageCandidate:
         """The best split of this row under this variant, as ``solve_split`` gives it."""
         model = self.models.take(slice(self.place, self.place + 1))
         limits = self.limits.of_one(self.place, int(model.strategy.pp[0]))
-        split = solve_split(
-            model,
-            num_layers,
-            below_s=below_s,
-            deadline=deadline,
-            limits=limits,
-        )
+        split = solve_split(model, num_layers, below_s=below_s, deadline=deadline, limits=limits)
         return split and self.variant.completed(
             replace(split, weight=self.weight), int(model.strategy.vpp[0])
         )
