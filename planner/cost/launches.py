@@ -42,14 +42,12 @@ def launches(
     """
     products = sum(2.0 if backward and not gemm.is_frozen else 1.0 for gemm in op.gemms)
     small, tiny = op.small_kernels[backward], op.tiny_kernels[backward]
-    moved, comms = op.forward_bytes, op.forward_comms
-    if backward:
-        moved, comms = op.backward_bytes, op.backward_comms
+    moved = op.backward_bytes if backward else op.forward_bytes
     moves = 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
     own = products + (op.attention is not None) + small + tiny
     collectives = ZERO + sum(
         np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
-        for comm in comms
+        for comm in op.comms[backward]
     )
     return own + np.where(moved > 0, moves, 0.0) + collectives
 

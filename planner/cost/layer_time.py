@@ -201,7 +201,7 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
         (gemm_s, gemm_s),
         flash_attention_forward_s,
         moving,
-        op.forward_comms,
+        op.comms[0],
     )
 
 
@@ -233,7 +233,7 @@ def op_backward(op: Op, setting: Setting) -> TimeItems:
         (gemms_s, gemm_backward_s),
         flash_attention_backward_s,
         moving,
-        op.backward_comms,
+        op.comms[1],
     )
 
 

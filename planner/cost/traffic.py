@@ -196,12 +196,12 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         share = kind.num_layers / total
         for op in kind.ops:
             repeated = float(np.ravel(op.selective_fraction)[0])
-            forward += _of_comms(op.forward_comms, share)
-            backward += _of_comms(op.backward_comms, share)
-            selective += _of_comms(op.forward_comms, share * repeated)
-            full += _of_comms(op.forward_comms, share * (not op.is_spared))
+            forward += _of_comms(op.comms[0], share)
+            backward += _of_comms(op.comms[1], share)
+            selective += _of_comms(op.comms[0], share * repeated)
+            full += _of_comms(op.comms[0], share * (not op.is_spared))
     embedding, head = (
-        tuple(tuple(_of_comms(comms, 1.0)) for comms in (op.forward_comms, op.backward_comms))
+        tuple(tuple(_of_comms(comms, 1.0)) for comms in op.comms)
         for op in (make(context.model, shape, traits) for make in (embedding_op, head_op))
     )
     stages = chunk_stages(subject)

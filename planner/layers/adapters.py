@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op
+from planner.layers.op import ZERO, BothComms, Comm, Comms, Gemm, LayerShape, Op, waited_for
 from planner.layers.saved import saved_by, stream_width, widened_op
 from planner.spec.cluster import Collective
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
+from planner.spec.saved import Width
 from planner.spec.training import (
     FROZEN_BYTES,
     QUANTISED_BYTES,
@@ -201,7 +202,7 @@ def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array,
 
 def adapter_comms(
     adapter: Adapter, rank: int, shape: LayerShape, *, is_overlapped: bool
-) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+) -> BothComms:
     """Collectives of an adapter of a split matrix, forward and backward; nothing hides them.
 
     With T tokens and two bytes an element. By columns: the r numbers between A and B are gathered,
@@ -228,7 +229,7 @@ def adapter_comms(
     )
 
 
-def _waited(comms: Iterable[tuple[Collective, Array]]) -> tuple[Comm, ...]:
+def _waited(comms: Iterable[tuple[Collective, Array]]) -> Comms:
     return tuple(
         Comm(collective=collective, axis="tp", num_bytes=num_bytes, is_waited_for=True)
         for collective, num_bytes in comms
@@ -315,7 +316,7 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
         backward_bytes=op.backward_bytes + weights * backward,
         small_kernels=(kernels * (forward > 0), kernels * (backward > 0)),
         has_own_kernels=op.has_own_kernels or not np.any(op.forward_bytes),
-        backward_comms=_of_inputs(op.backward_comms),
+        comms=(op.comms[0], _of_inputs(op.comms[1])),
     )
 
 
@@ -356,6 +357,11 @@ def adapter_op(
     name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
     wide = DROPOUT_BYTES if kernels.keeps_own_input else (DROPOUT_BYTES + 1.0) / 2.0
     dropout = wide if traits.adapter_dropout else 0.0
+    widths: dict[Width, Array] = {
+        "adapter_input": width * input_share(adapter, traits),
+        "adapter_rank": rank,
+        "adapter_mask": width * traits.adapter_dropout,
+    }
     # Output elements per token that a rank scales and adds, and that it joins after a gather.
     added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
     if is_by_rows(adapter):
@@ -367,7 +373,6 @@ def adapter_op(
         tokens * ((per_input + dropout) * width + per_output * added)
         for per_input, per_output in (kernels.forward_bytes, kernels.backward_bytes)
     ]
-    forward, backward = adapter_comms(adapter, training.rank, shape, is_overlapped=is_overlapped)
     return Op(
         name=name,
         params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
@@ -377,20 +382,8 @@ def adapter_op(
         small_kernels=kernels.small_kernels,
         has_own_kernels=True,
         runs_in_16_bit=True,
-        saved=saved_by(
-            name,
-            "adapter",
-            model,
-            shape,
-            traits,
-            widths={
-                "adapter_input": width * input_share(adapter, traits),
-                "adapter_rank": rank,
-                "adapter_mask": width * traits.adapter_dropout,
-            },
-        ),
-        forward_comms=forward,
-        backward_comms=backward,
+        saved=saved_by(name, "adapter", model, shape, traits, widths=widths),
+        comms=adapter_comms(adapter, training.rank, shape, is_overlapped=is_overlapped),
     )
 
 
@@ -409,8 +402,7 @@ def _adapted(op: Op, adapters: tuple[Op, ...], *, is_overlapped: bool) -> tuple[
             replace(each, selective_fraction=1.0, selective_saved=()) for each in adapters
         )
     if is_overlapped:
-        comms = tuple(replace(comm, is_waited_for=True) for comm in op.forward_comms)
-        op = replace(op, forward_comms=comms)
+        op = replace(op, comms=(waited_for(op.comms[0]), op.comms[1]))
     gemms = tuple(replace(gemm, follows_norm=False) for gemm in op.gemms)
     return (replace(op, gemms=gemms), *adapters)
 
@@ -452,7 +444,7 @@ def with_adapters(
     return tuple(found)
 
 
-def _of_inputs(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
+def _of_inputs(comms: Comms) -> Comms:
     """Return the communication without that of weight gradients, which frozen weights lack."""
     return tuple(comm for comm in comms if not comm.is_for_weights)
 
@@ -472,7 +464,7 @@ def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
         frozen_bytes=op.params * frozen_input_bytes(traits),
         gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms),
         backward_bytes=op.backward_bytes if op.gemms else ZERO,
-        backward_comms=_of_inputs(op.backward_comms) if op.gemms else (),
+        comms=(op.comms[0], _of_inputs(op.comms[1]) if op.gemms else ()),
     )
 
 

@@ -5,12 +5,12 @@ import numpy as np
 from planner.layers.op import (
     ATTENTION_BLOCK,
     ZERO,
+    BothComms,
     Comm,
     FlashAttention,
     Gemm,
     LayerShape,
     Op,
-    SavedTensor,
 )
 from planner.layers.parameters import attention_params, cross_norm_params, norm_params
 from planner.layers.saved import local_kv_heads, saved_by
@@ -56,9 +56,13 @@ def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits
     )
 
 
-def tp_entry_comms(
-    model: ModelSpec, shape: LayerShape
-) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+def split_and_whole_bytes(model: ModelSpec, shape: LayerShape) -> tuple[Array, Array]:
+    """Bytes of hidden states that tp ranks exchange with sequence parallelism, and without it."""
+    full = shape.num_tokens * model.hidden_size * shape.element_bytes * (shape.tp > 1)
+    return full * (shape.sequence_parallel == 1), full * (shape.sequence_parallel == 0)
+
+
+def tp_entry_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     """Collectives where activations enter a column-parallel matmul, forward and backward.
 
     Without sequence parallelism: nothing forward, an all-reduce backward. With it: all-gather
@@ -66,9 +70,7 @@ def tp_entry_comms(
     Those of backward are independent of a product: the gather of the input's gradient, the others
     of the weight's. Source: arXiv 1909.08053 section 3, arXiv 2205.05198 section 4.2.2.
     """
-    full = shape.num_tokens * model.hidden_size * shape.element_bytes * (shape.tp > 1)
-    split = full * (shape.sequence_parallel == 1)
-    whole = full * (shape.sequence_parallel == 0)
+    split, whole = split_and_whole_bytes(model, shape)
     forward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
     backward = (
         Comm(collective="all_reduce", axis="tp", num_bytes=whole, is_independent=True),
@@ -84,15 +86,13 @@ def tp_entry_comms(
     return forward, backward
 
 
-def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     """Collectives where partial sums leave a row-parallel matmul, forward and backward.
 
     Without sequence parallelism: an all-reduce forward, nothing backward. With it:
     reduce-scatter forward, all-gather backward. Source: as :func:`tp_entry_comms`.
     """
-    full = shape.num_tokens * model.hidden_size * shape.element_bytes * (shape.tp > 1)
-    split = full * (shape.sequence_parallel == 1)
-    whole = full * (shape.sequence_parallel == 0)
+    split, whole = split_and_whole_bytes(model, shape)
     forward = (
         Comm(collective="all_reduce", axis="tp", num_bytes=whole),
         Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
@@ -126,18 +126,8 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     width = (model.query_size + 2.0 * model.kv_size) / shape.tp + gate
     turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
-    forward, backward = tp_entry_comms(model, shape)
     params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
-    gated: tuple[SavedTensor, ...] = ()
-    if model.gated_attention:
-        gated = (
-            SavedTensor(
-                name="qkv.gate",
-                rows=tokens,
-                width=2.0 * gate,
-                element_bytes=shape.element_bytes,
-            ),
-        )
+    gated = (shape.kept("qkv.gate", 2.0 * gate),) if model.gated_attention else ()
     return (
         Op(
             name="qkv",
@@ -148,8 +138,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             backward_bytes=tokens
             * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_backward_bytes),
             saved=saved_by("qkv", "qkv", model, shape, traits) + gated,
-            forward_comms=forward,
-            backward_comms=backward,
+            comms=tp_entry_comms(model, shape),
         ),
     )
 
@@ -169,7 +158,6 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     rank = float(mla.q_lora_rank)
     kv_rank = float(mla.kv_lora_rank)
     parts = {name: part.total for name, part in attention_params(model, shape.tp).items()}
-    forward, backward = tp_entry_comms(model, shape)
     query_rank = ZERO + rank if mla.q_lora_rank else hidden
     query_down = (
         linear("query_down", tokens, ZERO + rank, hidden, parts["query_down"]),
@@ -206,8 +194,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             forward_bytes=tokens * width * QKV_FORWARD_BYTES,
             backward_bytes=tokens * width * QKV_BACKWARD_BYTES,
             saved=expanded,
-            forward_comms=forward,
-            backward_comms=backward,
+            comms=tp_entry_comms(model, shape),
         ),
     )
 
@@ -239,6 +226,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * shape.element_bytes * shape.cp
     ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
     ring_back = Comm(collective="reduce_scatter", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
+    comms = ((ring,), (ring, ring_back))
     if traits.attention != "unfused":
         ring_overhead = traits.ring_attention_overhead_fraction * (1.0 - 1.0 / shape.cp)
         causal = 0.5 if model.architecture == "decoder" else 1.0
@@ -257,8 +245,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
                 rate_fraction=traits.attention_rate_fraction / (1.0 + ring_overhead),
             ),
             saved=saved_by("attention_core", "attention_core.flash", model, shape, traits),
-            forward_comms=(ring,),
-            backward_comms=(ring, ring_back),
+            comms=comms,
         )
     scores = tokens * seq_len * heads
     batch = shape.micro_batch * heads
@@ -273,8 +260,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
         forward_bytes=scores * 9.0,
         backward_bytes=scores * 11.0,
         saved=saved_by("attention_core", "attention_core.unfused", model, shape, traits),
-        forward_comms=(ring,),
-        backward_comms=(ring, ring_back),
+        comms=comms,
     )
 
 
@@ -282,14 +268,12 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
 def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Row-parallel output projection; keeps the table's ``attention_output`` section."""
     width = model.value_size / shape.tp
-    forward, backward = tp_exit_comms(model, shape)
     return Op(
         name="attention_output",
         params=attention_params(model, shape.tp)["attention_output"].total,
         gemms=(Gemm(m=shape.num_tokens, n=ZERO + model.hidden_size, k=width),),
         saved=saved_by("attention_output", "attention_output", model, shape, traits),
-        forward_comms=forward,
-        backward_comms=backward,
+        comms=tp_exit_comms(model, shape),
     )
 
 

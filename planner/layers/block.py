@@ -14,7 +14,17 @@ from planner.layers.attention import (
 )
 from planner.layers.mixers import mixer_ops
 from planner.layers.mlp import dense_ops, moe_ops
-from planner.layers.op import ZERO, Comm, Gemm, LayerShape, Op, SavedTensor
+from planner.layers.op import (
+    ZERO,
+    BothComms,
+    Comm,
+    Comms,
+    Gemm,
+    LayerShape,
+    Op,
+    SavedTensor,
+    waited_for,
+)
 from planner.layers.parameters import (
     ONE_PART,
     WITH_ATTENTION,
@@ -127,9 +137,7 @@ def backward_tensors(
     )
 
 
-def embedding_comms(
-    model: ModelSpec, shape: LayerShape
-) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+def embedding_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     """Collectives behind an embedding split by vocabulary, forward and backward.
 
     As behind a row-parallel product (:func:`attention.tp_exit_comms`): a rank has the rows of its
@@ -145,7 +153,7 @@ def embedding_comms(
     return (Comm(collective="all_reduce", axis="tp", num_bytes=ZERO + whole),), backward
 
 
-def head_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+def head_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     """Collectives of a head and loss split by vocabulary, forward and backward.
 
     Before the head as before any column-parallel product (:func:`attention.tp_entry_comms`). The
@@ -157,9 +165,6 @@ def head_comms(model: ModelSpec, shape: LayerShape) -> tuple[tuple[Comm, ...], t
     entry, backward = tp_entry_comms(model, shape)
     number = shape.num_tokens * 4.0 * (shape.tp > 1)
     loss = Comm(collective="all_reduce", axis="tp", num_bytes=number)
-
-    def waited_for(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
-        return tuple(replace(comm, is_waited_for=True) for comm in comms)
 
     return waited_for((*entry, loss, loss, loss)), waited_for(backward)
 
@@ -173,21 +178,18 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding)
     elements = shape.num_tokens * model.hidden_size
-    forward, backward = embedding_comms(model, shape)
+    saved = saved_by("embedding", "embedding", model, shape, traits.kernels)
+    if model.embedding_norm:
+        norm = saved_by("embedding_norm", f"norm.{model.norm}", model, shape, traits.kernels)
+        saved += norm[:1]
     embedding = Op(
         name="embedding",
         params=vocab / shape.tp * model.hidden_size
         + float(model.num_learned_positions * model.hidden_size + model.extra_params),
         forward_bytes=elements * 2.0 * shape.element_bytes,
         backward_bytes=elements * 4.0 * shape.element_bytes,
-        saved=saved_by("embedding", "embedding", model, shape, traits.kernels)
-        + (
-            saved_by("embedding_norm", f"norm.{model.norm}", model, shape, traits.kernels)[:1]
-            if model.embedding_norm
-            else ()
-        ),
-        forward_comms=forward,
-        backward_comms=backward,
+        saved=saved,
+        comms=embedding_comms(model, shape),
     )
     return frozen_end(embedding, traits.training, traits.kernels)
 
@@ -203,7 +205,6 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     tokens, hidden = shape.num_tokens, float(model.hidden_size)
     bias = vocab if model.biases.lm_head else 0.0
     own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
-    forward, backward = head_comms(model, shape)
     head = Op(
         name="head",
         runs_in_16_bit=not traits.kernels.head_in_8_bit,
@@ -213,8 +214,7 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
         backward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
         saved=saved_by("head", "head", model, shape, traits.kernels)
         + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
-        forward_comms=forward,
-        backward_comms=backward,
+        comms=head_comms(model, shape),
     )
     return frozen_end(head, traits.training, traits.kernels)
 
@@ -269,6 +269,7 @@ def projection_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) 
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     entry, entry_back = tp_entry_comms(model, shape)
     gathered = tokens * hidden * shape.element_bytes * (shape.tp > 1)
+    gather = Comm(collective="all_gather", axis="tp", num_bytes=gathered)
     # 8 bytes per element of the joined input: read and written by the norms, and where they join.
     joined = tokens * 2.0 * hidden / shape.sp * 8.0 * shape.wideness
     _, leave_back = tp_exit_comms(model, shape)
@@ -279,14 +280,10 @@ def projection_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) 
         forward_bytes=joined,
         backward_bytes=joined,
         saved=saved_by("norms", f"norm.{model.norm}", model, shape, traits.kernels, count=2.0),
-        forward_comms=(
-            *_twice(entry),
-            Comm(collective="all_gather", axis="tp", num_bytes=gathered),
-        ),
-        backward_comms=(*_twice(entry_back), *leave_back),
+        comms=((*_twice(entry), gather), (*_twice(entry_back), *leave_back)),
     )
 
 
-def _twice(comms: tuple[Comm, ...]) -> tuple[Comm, ...]:
+def _twice(comms: Comms) -> Comms:
     """Collectives of 2h per token in place of h."""
     return tuple(replace(comm, num_bytes=2.0 * comm.num_bytes) for comm in comms)

@@ -3,16 +3,7 @@
 from collections.abc import Mapping
 
 from planner.layers.attention import norm_op, tp_entry_comms, tp_exit_comms
-from planner.layers.op import (
-    ATTENTION_BLOCK,
-    ZERO,
-    Comm,
-    FlashAttention,
-    Gemm,
-    LayerShape,
-    Op,
-    SavedTensor,
-)
+from planner.layers.op import ATTENTION_BLOCK, ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
 from planner.layers.parameters import mixer_params
 from planner.spec.items import SHAPE, item
 from planner.spec.model import MixerKind, MixerSpec, ModelSpec
@@ -99,8 +90,6 @@ def mixer_ops(
     channels = (mixer.value_size + 2.0 * mixer.key_size) / shape.tp
     rows = parts["mixer_in"].total / model.hidden_size
     gates = parts["mixer_gates"].total / mixer.head_dim
-    entry, entry_back = tp_entry_comms(model, shape)
-    leave, leave_back = tp_exit_comms(model, shape)
     moved = tokens * (rows + values) * shape.element_bytes * (shape.cp > 1)
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
     elements = tokens * (CONV_PASSES * channels + GATED_NORM_PASSES * values)
@@ -122,8 +111,7 @@ def mixer_ops(
                 Gemm(m=tokens, n=rows, k=hidden, follows_norm=True),
                 *((Gemm(m=tokens, n=gates, k=ZERO + mixer.head_dim),) if gates.any() else ()),
             ),
-            forward_comms=entry,
-            backward_comms=entry_back,
+            comms=tp_entry_comms(model, shape),
         ),
         Op(
             name="mixer",
@@ -131,22 +119,13 @@ def mixer_ops(
             attention=scan,
             forward_bytes=elements * shape.element_bytes,
             backward_bytes=2.0 * elements * shape.element_bytes,
-            saved=(
-                SavedTensor(
-                    name="mixer.kept",
-                    rows=tokens,
-                    width=ZERO + kept_elements(mixer) / shape.tp,
-                    element_bytes=shape.element_bytes,
-                ),
-            ),
-            forward_comms=(exchange,),
-            backward_comms=(exchange,),
+            saved=(shape.kept("mixer.kept", ZERO + kept_elements(mixer) / shape.tp),),
+            comms=((exchange,), (exchange,)),
         ),
         Op(
             name="mixer_out",
             params=parts["mixer_out"].total,
             gemms=(Gemm(m=tokens, n=hidden, k=values),),
-            forward_comms=leave,
-            backward_comms=leave_back,
+            comms=tp_exit_comms(model, shape),
         ),
     )

@@ -5,7 +5,9 @@ from dataclasses import replace
 from planner.layers.attention import tp_entry_comms, tp_exit_comms
 from planner.layers.op import (
     ZERO,
+    BothComms,
     Comm,
+    Comms,
     Gemm,
     LayerShape,
     Op,
@@ -15,9 +17,9 @@ from planner.layers.op import (
 )
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
-from planner.spec.cluster import Collective
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec, MoeSpec
+from planner.spec.saved import Width
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
@@ -53,53 +55,34 @@ def dense_ops(
     width = ffn_size / shape.tp
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     num_up = 2.0 if model.gated_mlp else 1.0
-    entry, entry_back = tp_entry_comms(model, shape)
-    leave, leave_back = tp_exit_comms(model, shape)
+    activation = f"{name}_activation"
+    widths: dict[Width, Array] = {"ffn": width}
+    kept = saved_by(activation, f"mlp.{_kind(model)}", model, shape, traits, widths=widths)
     return (
         Op(
             name=f"{name}_up",
             params=parts[f"{name}_up"].total,
             gemms=(Gemm(m=tokens, n=num_up * width, k=hidden, follows_norm=name == "mlp"),),
-            forward_comms=entry,
-            backward_comms=entry_back,
+            comms=tp_entry_comms(model, shape),
         ),
         Op(
-            name=f"{name}_activation",
+            name=activation,
             forward_bytes=tokens * width * forward_traffic,
             backward_bytes=tokens * width * backward_traffic,
-            saved=saved_by(
-                f"{name}_activation",
-                f"mlp.{_kind(model)}",
-                model,
-                shape,
-                traits,
-                widths={"ffn": width},
-            ),
+            saved=kept,
         ),
         Op(
             name=f"{name}_down",
             params=parts[f"{name}_down"].total,
             gemms=(Gemm(m=tokens, n=hidden, k=width),),
-            forward_comms=leave,
-            backward_comms=leave_back,
+            comms=tp_exit_comms(model, shape),
         ),
     )
 
 
-def _pair_comms(
-    model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits, *, is_gather: bool
-) -> tuple[Comm, ...]:
-    """All-gather of the pairs that a split expert sees, or reduce-scatter of their outputs."""
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share * (shape.etp > 1)
-    elements = kept_token_fraction(shape, traits) * pairs * model.expert_hidden_size
-    num_bytes = elements * shape.element_bytes
-    collective: Collective = "all_gather" if is_gather else "reduce_scatter"
-    return (Comm(collective=collective, axis="etp", num_bytes=num_bytes),)
-
-
 def expert_split_comms(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
-) -> tuple[tuple[tuple[Comm, ...], tuple[Comm, ...]], tuple[tuple[Comm, ...], tuple[Comm, ...]]]:
+) -> tuple[BothComms, BothComms]:
     """Return what ranks of a split expert exchange: before and after it, forward and backward.
 
     ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, times :func:`kept_token_fraction`,
@@ -109,20 +92,23 @@ def expert_split_comms(
     megatron/core/transformer/moe/token_dispatcher.py (MoEAlltoAllTokenDispatcher);
     torchtitan/models/common/moe_sharding.py.
     """
+    split = shape.etp > 1
     if traits.gathers_expert_pairs:
-        gather = _pair_comms(model, moe, shape, traits, is_gather=True)
-        scatter = _pair_comms(model, moe, shape, traits, is_gather=False)
+        pairs = shape.num_tokens * moe.top_k * shape.expert_share * split
+        elements = kept_token_fraction(shape, traits) * pairs * model.expert_hidden_size
+        num_bytes = elements * shape.element_bytes
+        gather = (Comm(collective="all_gather", axis="etp", num_bytes=num_bytes),)
+        scatter = (Comm(collective="reduce_scatter", axis="etp", num_bytes=num_bytes),)
         return (gather, scatter), (scatter, gather)
     if moe.shared_ffn_size:
         return ((), ()), ((), ())
-    split = shape.etp > 1
-    return tuple(  # type: ignore[return-value]
-        tuple(
-            tuple(replace(comm, num_bytes=comm.num_bytes * split) for comm in comms)
-            for comms in both
-        )
-        for both in (tp_entry_comms(model, shape), tp_exit_comms(model, shape))
-    )
+
+    def over_split(comms: Comms) -> Comms:
+        return tuple(replace(comm, num_bytes=comm.num_bytes * split) for comm in comms)
+
+    entry, entry_back = map(over_split, tp_entry_comms(model, shape))
+    leave, leave_back = map(over_split, tp_exit_comms(model, shape))
+    return (entry, entry_back), (leave, leave_back)
 
 
 def exchange_op(
@@ -136,13 +122,11 @@ def exchange_op(
     """
     pairs = shape.num_tokens / shape.sp * moe.top_k
     num_bytes = pairs * model.expert_hidden_size * shape.element_bytes
-    comm = (
-        Comm(
-            collective="all_to_all",
-            axis="ep",
-            num_bytes=num_bytes * (shape.ep > 1) * kept_token_fraction(shape, traits),
-            copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
-        ),
+    exchange = Comm(
+        collective="all_to_all",
+        axis="ep",
+        num_bytes=num_bytes * (shape.ep > 1) * kept_token_fraction(shape, traits),
+        copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
     )
     elements = num_bytes / shape.element_bytes
     forward_bytes, backward_bytes = sorting_traffic(shape, traits)
@@ -152,8 +136,7 @@ def exchange_op(
         name=name,
         forward_bytes=elements * forward_bytes / 2.0,
         backward_bytes=elements * backward_bytes / 2.0,
-        forward_comms=(*comm, *forward),
-        backward_comms=(*comm, *backward),
+        comms=((exchange, *forward), (exchange, *backward)),
     )
 
 

@@ -4,8 +4,8 @@ Every quantity is per rank and per micro-batch, and may be a scalar or a column 
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -75,6 +75,11 @@ class LayerShape:
     def num_tokens(self) -> Array:
         """Tokens of one micro-batch on one context-parallel rank."""
         return np.asarray(self.micro_batch * self.seq_len / self.cp)
+
+    def kept(self, name: str, width: Array) -> "SavedTensor":
+        """A tensor of so many elements per token, in the width of activations."""
+        tokens, size = self.num_tokens, self.element_bytes
+        return SavedTensor(name=name, rows=tokens, width=width, element_bytes=size)
 
     @property
     def sp(self) -> Array:
@@ -169,6 +174,16 @@ class Comm:
     """All-to-all that sends a token once per remote domain however many of its copies go there."""
 
 
+Comms: TypeAlias = tuple[Comm, ...]
+# Of forward and of backward.
+BothComms: TypeAlias = tuple[Comms, Comms]
+
+
+def waited_for(comms: Comms) -> Comms:
+    """The same, with nothing beside them."""
+    return tuple(replace(comm, is_waited_for=True) for comm in comms)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SavedTensor:
     """A tensor of rows x width elements (or ``count`` of them), alive from forward to backward."""
@@ -220,8 +235,7 @@ class Op:
     selective_saved: tuple[SavedTensor, ...] | None = None
     """Kept under selective recomputation; all of ``saved`` when None."""
     is_spared: bool = False  # Full recomputation does not repeat its forward
-    forward_comms: tuple[Comm, ...] = ()
-    backward_comms: tuple[Comm, ...] = ()
+    comms: BothComms = ((), ())
 
     @property
     def saved_bytes(self) -> Array:

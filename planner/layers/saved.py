@@ -145,15 +145,7 @@ def every_second_matmul(
     if op.name not in keeps:
         return op
     fraction, widths = keeps[op.name]
-    kept = tuple(
-        SavedTensor(
-            name=f"{op.name}.{name}",
-            rows=shape.num_tokens,
-            width=sizes[width],
-            element_bytes=shape.element_bytes,
-        )
-        for name, width in widths.items()
-    )
+    kept = tuple(shape.kept(f"{op.name}.{name}", sizes[each]) for name, each in widths.items())
     return replace(op, selective_fraction=fraction, selective_saved=kept)
 
 

@@ -1,17 +1,10 @@
 """DeepSeek's sparse attention as Ops: an indexer that chooses keys, latent attention over those."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from planner.layers.op import (
-    ATTENTION_BLOCK,
-    ZERO,
-    Comm,
-    FlashAttention,
-    Gemm,
-    LayerShape,
-    Op,
-    SavedTensor,
-)
+from planner.layers.op import ATTENTION_BLOCK, ZERO, Comm, FlashAttention, Gemm, LayerShape, Op
 from planner.layers.parameters import attention_params
 from planner.spec.items import SHAPE, item
 from planner.spec.model import IndexerSpec, MlaSpec, ModelSpec
@@ -64,14 +57,7 @@ def indexer_op(
             num_tiles=indexer.num_heads * tokens / ATTENTION_BLOCK,
             rate_fraction=traits.attention_rate_fraction,
         ),
-        saved=(
-            SavedTensor(
-                name="indexer.kept",
-                rows=tokens,
-                width=ZERO + size + indexer.head_dim + indexer.num_heads,
-                element_bytes=shape.element_bytes,
-            ),
-        ),
+        saved=(shape.kept("indexer.kept", ZERO + size + indexer.head_dim + indexer.num_heads),),
     )
 
 
@@ -90,6 +76,7 @@ def sparse_core_op(
     latent = tokens * wide * shape.element_bytes * shape.cp * (shape.cp > 1)
     gather = Comm(collective="all_gather", axis="cp", num_bytes=latent)
     scatter = Comm(collective="reduce_scatter", axis="cp", num_bytes=latent)
+    chosen = shape.kept("attention_core.chosen", ZERO + indexer.top_k)
     return Op(
         name="attention_core",
         attention=FlashAttention(
@@ -100,14 +87,10 @@ def sparse_core_op(
             num_tiles=heads * tokens / ATTENTION_BLOCK,
             rate_fraction=traits.attention_rate_fraction,
         ),
-        saved=tuple(
-            SavedTensor(name=f"attention_core.{name}", rows=tokens, width=width, element_bytes=size)
-            for name, width, size in (
-                ("absorbed_query", heads * wide, shape.element_bytes),
-                ("latent_output", heads * mla.kv_lora_rank, shape.element_bytes),
-                ("chosen", ZERO + indexer.top_k, INDEX_BYTES),
-            )
+        saved=(
+            shape.kept("attention_core.absorbed_query", heads * wide),
+            shape.kept("attention_core.latent_output", heads * mla.kv_lora_rank),
+            replace(chosen, element_bytes=INDEX_BYTES),
         ),
-        forward_comms=(gather,),
-        backward_comms=(gather, scatter),
+        comms=((gather,), (gather, scatter)),
     )

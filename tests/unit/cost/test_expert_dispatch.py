@@ -45,8 +45,8 @@ def test_experts_and_dispatch_wait_for_the_busiest_rank(shape_of: Shapes) -> Non
     even, busy = ops(8, 0.0), ops(8, 0.5)
     for name in ("expert_up", "expert_down"):
         assert float(busy[name].gemms[0].flops[0]) == 1.5 * float(even[name].gemms[0].flops[0])
-    received = busy["dispatch"].forward_comms[0].num_bytes
-    assert float(received[0]) == 1.5 * float(even["dispatch"].forward_comms[0].num_bytes[0])
+    received = busy["dispatch"].comms[0][0].num_bytes
+    assert float(received[0]) == 1.5 * float(even["dispatch"].comms[0][0].num_bytes[0])
     # Of 3.5 passes two are beside the experts; what its dispatcher deduplicates is sorted there.
     traffic = float(busy["dispatch"].forward_bytes[0] / even["dispatch"].forward_bytes[0])
     assert traffic == pytest.approx((1.5 + 2 * 1.5) / 3.5)

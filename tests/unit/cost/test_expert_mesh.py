@@ -98,7 +98,7 @@ def test_every_tensor_parallel_rank_sends_its_own_tokens(
     whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
     for name in ("dispatch", "combine"):
         op = exchange_op(name, model, model.moe, whole, KERNELS)
-        sent, gathered = op.forward_comms
+        sent, gathered = op.comms[0]
         assert (sent.axis, sent.collective, one(sent.num_bytes)) == (
             "ep",
             "all_to_all",
@@ -139,9 +139,7 @@ def test_split_experts_gather_their_pairs(model: ModelSpec, shape_of: Shapes) ->
         ("combine", ("reduce_scatter", "all_gather")),
     ):
         op = exchange_op(name, model, model.moe, split, KERNELS)
-        for comms, collective in zip(
-            (op.forward_comms, op.backward_comms), collectives, strict=True
-        ):
+        for comms, collective in zip(op.comms, collectives, strict=True):
             sent, gathered = comms
             assert one(sent.num_bytes) == every_pair / 2
             assert (gathered.collective, one(gathered.num_bytes)) == (collective, every_pair)
@@ -151,10 +149,10 @@ def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec, shape_of: Sha
     assert model.moe is not None
     tokens = replace(KERNELS, gathers_expert_pairs=False)
     split = shape_of(seq_len=SEQ_LEN, tp=2, sp=1)
-    [_, gathered] = exchange_op("dispatch", model, model.moe, split, tokens).forward_comms
+    [_, gathered] = exchange_op("dispatch", model, model.moe, split, tokens).comms[0]
     assert (gathered.axis, one(gathered.num_bytes)) == ("tp", SEQ_LEN * HIDDEN * 2)
     whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=8, etp=1, sp=1)
-    comms = exchange_op("dispatch", model, model.moe, whole, tokens).forward_comms
+    comms = exchange_op("dispatch", model, model.moe, whole, tokens).comms[0]
     assert all(one(comm.num_bytes) == 0.0 for comm in comms if comm.axis == "tp")
 
 

@@ -114,26 +114,26 @@ def test_ranks_exchange_what_their_parts_lack(
 ) -> None:
     sp, overlap, name = case
     op = ops_of(shape_of(tp=2, sp=sp), trained(overlap=overlap))[f"adapters.{name}"]
-    assert (sent(op.forward_comms), sent(op.backward_comms)) == (forward, backward)
+    assert (sent(op.comms[0]), sent(op.comms[1])) == (forward, backward)
     alone = ops_of(shape_of(), trained(overlap=overlap))[f"adapters.{name}"]
-    assert not sent((*alone.forward_comms, *alone.backward_comms))
+    assert not sent((*alone.comms[0], *alone.comms[1]))
 
 
 def test_a_frozen_layer_gathers_nothing_for_gradients_of_weights(shape_of: Shapes) -> None:
     shape = shape_of(tp=2, sp=1)
     full = ops_of(shape, load_traits("megatron", "bridge"))["mlp_up"]
     frozen = ops_of(shape, trained(QKV_ONLY, "ring"))
-    assert sent(full.backward_comms) == [("reduce_scatter", STREAM), ("all_gather", STREAM)]
-    assert sent(frozen["mlp_up"].backward_comms) == [("reduce_scatter", STREAM)]
+    assert sent(full.comms[1]) == [("reduce_scatter", STREAM), ("all_gather", STREAM)]
+    assert sent(frozen["mlp_up"].comms[1]) == [("reduce_scatter", STREAM)]
     head = head_op(LLAMA, shape, trained())
-    assert ("all_gather", STREAM) not in sent(head.backward_comms)
-    assert not embedding_op(LLAMA, shape, trained()).backward_comms
+    assert ("all_gather", STREAM) not in sent(head.comms[1])
+    assert not embedding_op(LLAMA, shape, trained()).comms[1]
 
 
 def test_the_gather_of_an_adapted_product_is_not_cut_into_chunks(shape_of: Shapes) -> None:
     ops = ops_of(shape_of(tp=2, sp=1), trained(QKV_ONLY, "ring"))
-    assert [comm.is_waited_for for comm in ops["qkv"].forward_comms] == [True]
-    assert [comm.is_waited_for for comm in ops["mlp_up"].forward_comms] == [False]
+    assert [comm.is_waited_for for comm in ops["qkv"].comms[0]] == [True]
+    assert [comm.is_waited_for for comm in ops["mlp_up"].comms[0]] == [False]
 
 
 def test_a_layer_keeps_the_whole_output_of_an_adapted_norm_and_no_other(shape_of: Shapes) -> None:

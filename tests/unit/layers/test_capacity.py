@@ -54,7 +54,7 @@ def test_products_memory_and_exchange_grow_with_the_padding(shape_of: Shapes) ->
     for read in (
         lambda found: found["expert_up"].gemms[0].flops,
         lambda found: found["expert_activation"].saved_bytes,
-        lambda found: found["dispatch"].forward_comms[0].num_bytes,
+        lambda found: found["dispatch"].comms[0][0].num_bytes,
         lambda found: found["dispatch"].forward_bytes,
         lambda found: found["combine"].backward_bytes,
     ):
@@ -65,5 +65,5 @@ def test_products_memory_and_exchange_grow_with_the_padding(shape_of: Shapes) ->
         (2.0 * 1.25 + 1.5) / 3.5
     )
     split = [ops(limited(each, pads=True), tp=2, etp=2) for each in (1.25, 1.0)]
-    gathered = [found["dispatch"].forward_comms[1].num_bytes for found in split]
+    gathered = [found["dispatch"].comms[0][1].num_bytes for found in split]
     assert float(gathered[0][0] / gathered[1][0]) == pytest.approx(1.25)

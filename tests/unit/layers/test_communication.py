@@ -8,7 +8,7 @@ import pytest
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
-from planner.layers.op import Comm, LayerShape
+from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
 
 Shapes = Callable[..., LayerShape]
@@ -20,7 +20,7 @@ def totals(model: ModelSpec, shape: LayerShape, direction: str) -> Counter[tuple
     (group,) = layer_groups(model, shape, load_traits("megatron"))
     result: Counter[tuple[str, str]] = Counter()
     for op in group.ops:
-        comms: tuple[Comm, ...] = getattr(op, f"{direction}_comms")
+        comms = op.comms[direction == "backward"]
         for comm in comms:
             if float(comm.num_bytes[0]):
                 result[comm.collective, comm.axis] += float(comm.num_bytes[0])
