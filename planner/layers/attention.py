@@ -12,7 +12,7 @@ from planner.layers.op import (
     LayerShape,
     Op,
 )
-from planner.layers.parameters import attention_params, cross_norm_params, norm_params
+from planner.layers.parameters import attention_params, hidden_norm, norm_params
 from planner.layers.saved import local_kv_heads, saved_by
 from planner.layers.sparse import indexer_op, sparse_core_op
 from planner.spec.items import SHAPE, item
@@ -285,7 +285,7 @@ def cross_attention_ops(
     The encoder's sequence is taken to be as long as the decoder's. The third norm of the layer
     is counted here.
     """
-    norm = Op(name="cross_norm", params=cross_norm_params(model))
+    norm = Op(name="cross_norm", params=hidden_norm(model).total)
     return (norm, *attention_ops(model, shape, traits)[1:])
 
 

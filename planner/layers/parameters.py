@@ -35,10 +35,16 @@ WITH_MLP = ("dense", "cross", "mixer_dense", "mlp")
 
 
 class ParamCount(NamedTuple):
-    """Parameters of one named matrix (or group of vectors) on one tensor-parallel rank."""
+    """One named matrix (out, in) on one tensor-parallel rank; a group of vectors has one column."""
 
-    weights: Array
+    rows: Array
+    columns: Array
     biases: Array
+
+    @property
+    def weights(self) -> Array:
+        """Elements of the matrix."""
+        return self.rows * self.columns
 
     @property
     def total(self) -> Array:
@@ -49,8 +55,12 @@ class ParamCount(NamedTuple):
 Parts: TypeAlias = dict[str, ParamCount]
 
 
-def _count(weights: Count, biases: Count = 0) -> ParamCount:
-    return ParamCount(np.asarray(weights), np.asarray(biases))
+def _matrix(rows: Count, columns: Count, *, biased: bool = False) -> ParamCount:
+    return ParamCount(np.asarray(rows), np.asarray(columns), np.asarray(biased * rows))
+
+
+def _vector(size: Count, *, biased: bool = False) -> ParamCount:
+    return _matrix(size, 1, biased=biased)
 
 
 def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
@@ -68,10 +78,9 @@ def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     rows = (queries + 2 * model.num_kv_heads) * model.head_dim
     qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
     return {
-        "qkv": _count(model.hidden_size * qkv_rows, model.biases.qkv * qkv_rows),
-        "attention_output": _count(
-            model.hidden_size * heads * model.head_dim,
-            model.biases.attention_output * model.hidden_size,
+        "qkv": _matrix(qkv_rows, model.hidden_size, biased=model.biases.qkv),
+        "attention_output": _matrix(
+            model.hidden_size, heads * model.head_dim, biased=model.biases.attention_output
         ),
     }
 
@@ -94,16 +103,16 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
     if mla.indexer:
         size = mla.indexer.num_heads * mla.indexer.head_dim
         indexer = {
-            "indexer_query": _count(size * mla.q_lora_rank),
-            "indexer_key": _count(mla.indexer.head_dim * model.hidden_size),
-            "indexer_weights": _count(mla.indexer.num_heads * model.hidden_size),
+            "indexer_query": _matrix(size, mla.q_lora_rank),
+            "indexer_key": _matrix(mla.indexer.head_dim, model.hidden_size),
+            "indexer_weights": _matrix(mla.indexer.num_heads, model.hidden_size),
         }
     return {
-        "query_down": _count(mla.q_lora_rank * model.hidden_size),
-        "query_up": _count(query_rows * (mla.q_lora_rank or model.hidden_size)),
-        "kv_down": _count((mla.kv_lora_rank + mla.qk_rope_head_dim) * model.hidden_size),
-        "kv_up": _count(kv_rows * mla.kv_lora_rank),
-        "attention_output": _count(model.hidden_size * heads * mla.v_head_dim),
+        "query_down": _matrix(mla.q_lora_rank, model.hidden_size),
+        "query_up": _matrix(query_rows, mla.q_lora_rank or model.hidden_size),
+        "kv_down": _matrix(mla.kv_lora_rank + mla.qk_rope_head_dim, model.hidden_size),
+        "kv_up": _matrix(kv_rows, mla.kv_lora_rank),
+        "attention_output": _matrix(model.hidden_size, heads * mla.v_head_dim),
         **indexer,
     }
 
@@ -135,12 +144,13 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
     conv = channels * (mixer.conv_kernel + (mixer.kind == "mamba2")) if mixer.conv_kernel else 0
     split = np.asarray(tp)
     whole_norm = norm if norm == width else ceil_div(np.asarray(norm), split)
+    own_values = ceil_div(np.asarray(values), split)
     return {
-        "mixer_in": _count((ceil_div(np.asarray(rows), split) + 2 * low_rank) * model.hidden_size),
-        "mixer_gates": _count(2 * low_rank * ceil_div(np.asarray(values), split)),
-        "mixer_conv": _count(ceil_div(np.asarray(conv), split)),
-        "mixer_vectors": _count(ceil_div(np.asarray(vectors), split) + whole_norm),
-        "mixer_out": _count(model.hidden_size * ceil_div(np.asarray(values), split)),
+        "mixer_in": _matrix(ceil_div(np.asarray(rows), split) + 2 * low_rank, model.hidden_size),
+        "mixer_gates": _matrix(2 * own_values, low_rank),
+        "mixer_conv": _vector(ceil_div(np.asarray(conv), split)),
+        "mixer_vectors": _vector(ceil_div(np.asarray(vectors), split) + whole_norm),
+        "mixer_out": _matrix(model.hidden_size, own_values),
     }
 
 
@@ -154,13 +164,15 @@ def cross_attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     return {f"cross_{name}": part for name, part in own.items()}
 
 
-def _two_layer_params(model: ModelSpec, ffn_size: int, *, biased: bool, tp: Count) -> Parts:
+def _two_layer_params(
+    name: str, sizes: tuple[int, int], tp: Count, *, gated: bool, biased: bool
+) -> Parts:
     """``up`` (g·f, d) split by column and ``down`` (d, f) split by row; g = 2 when gated."""
+    hidden, ffn_size = sizes
     width = ceil_div(np.asarray(ffn_size), np.asarray(tp))
-    up_rows = width * (2 if model.gated_mlp else 1)
     return {
-        "up": _count(model.hidden_size * up_rows, biased * up_rows),
-        "down": _count(model.hidden_size * width, biased * model.hidden_size),
+        f"{name}_up": _matrix(width * (2 if gated else 1), hidden, biased=biased),
+        f"{name}_down": _matrix(hidden, width, biased=biased),
     }
 
 
@@ -170,8 +182,8 @@ def mlp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     g = 2 for gated activations, whose gate and up projections are one matrix here
     (arXiv 2002.05202), else 1.
     """
-    parts = _two_layer_params(model, model.ffn_size, biased=model.biases.mlp, tp=tp)
-    return {f"mlp_{name}": part for name, part in parts.items()}
+    sizes = (model.hidden_size, model.ffn_size)
+    return _two_layer_params("mlp", sizes, tp, gated=model.gated_mlp, biased=model.biases.mlp)
 
 
 def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
@@ -186,24 +198,22 @@ def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """
     if model.moe is None:
         return {}
-    moe = model.moe
-    parts = {
-        "router": _count(moe.num_experts * model.hidden_size, moe.router_bias * moe.num_experts)
+    moe, hidden = model.moe, model.hidden_size
+    parts = {"router": _matrix(moe.num_experts, hidden, biased=moe.router_bias)}
+    experts = {
+        "routed_expert": (model.expert_hidden_size, moe.expert_ffn_size),
+        "shared_expert": (hidden, moe.shared_ffn_size),
     }
-    for kind, width in (("routed", moe.expert_ffn_size), ("shared", moe.shared_ffn_size)):
-        expert = _two_layer_params(model, width, biased=moe.expert_bias and width > 0, tp=tp)
-        parts |= {f"{kind}_expert_{name}": part for name, part in expert.items()}
+    for name, sizes in experts.items():
+        biased = moe.expert_bias and sizes[1] > 0
+        parts |= _two_layer_params(name, sizes, tp, gated=model.gated_mlp, biased=biased)
     if moe.latent_size:
-        for name in ("routed_expert_up", "routed_expert_down"):
-            weights = parts[name].weights // model.hidden_size * moe.latent_size
-            parts[name] = ParamCount(weights, parts[name].biases)
-        parts["latent"] = _count(2 * moe.latent_size * model.hidden_size)
+        parts["latent"] = _matrix(2 * moe.latent_size, hidden)
     return parts
 
 
 def _norm(model: ModelSpec, size: int) -> ParamCount:
-    shifted = model.norm == "layernorm" and model.biases.norm
-    return _count(size, size if shifted else 0)
+    return _vector(size, biased=model.norm == "layernorm" and model.biases.norm)
 
 
 def norm_params(model: ModelSpec) -> Parts:
@@ -224,14 +234,14 @@ def norm_params(model: ModelSpec) -> Parts:
         latent += 2 * model.mla.indexer.head_dim
     return {
         "norms": _norm(model, model.norms_per_layer * model.hidden_size),
-        "qk_norm": _count(qk_size),
-        "latent_norms": _count(latent),
+        "qk_norm": _vector(qk_size),
+        "latent_norms": _vector(latent),
     }
 
 
-def cross_norm_params(model: ModelSpec) -> Array:
-    """Gains (and shifts) of the norm before a decoder layer's cross-attention."""
-    return _norm(model, model.hidden_size).total
+def hidden_norm(model: ModelSpec) -> ParamCount:
+    """Gain (and shift) of one norm over the hidden state."""
+    return _norm(model, model.hidden_size)
 
 
 def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> Parts:
@@ -242,21 +252,19 @@ def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> 
     """
     norms = norm_params(model)
     gains = norms.pop("norms")
-    if kind in ONE_PART.values():
-        gains = ParamCount(gains.weights // 2, gains.biases // 2)
-    parts = {"norms": gains}
+    halves = 2 if kind in ONE_PART.values() else 1
+    parts = {"norms": gains._replace(rows=gains.rows // halves, biases=gains.biases // halves)}
     if kind in WITH_ATTENTION:
         parts |= norms | attention_params(model, tp)
     if kind in WITH_MIXER:
         parts |= mixer_params(model, tp)
     if kind == "cross":
-        parts |= {"cross_norm": _count(cross_norm_params(model))}
-        parts |= cross_attention_params(model, tp)
+        parts |= {"cross_norm": hidden_norm(model)} | cross_attention_params(model, tp)
     if kind in WITH_EXPERTS:
         parts |= moe_params(model, tp)
     if kind in WITH_MLP:
         parts |= mlp_params(model, tp)
-    return parts | {"extra": _count(model.extra_params_per_layer)}
+    return parts | {"extra": _vector(model.extra_params_per_layer)}
 
 
 def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
@@ -267,8 +275,8 @@ def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """
     rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
     return {
-        "token_embedding": _count(rows * model.hidden_size),
-        "position_embedding": _count(model.num_learned_positions * model.hidden_size),
+        "token_embedding": _matrix(rows, model.hidden_size),
+        "position_embedding": _matrix(model.num_learned_positions, model.hidden_size),
     }
 
 
@@ -281,8 +289,8 @@ def final_norm_params(model: ModelSpec) -> Parts:
 def head_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """``lm_head`` (V, d) split by vocabulary; tied embeddings leave only its bias."""
     rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
-    weights = rows * model.hidden_size * (not model.tied_embeddings)
-    return {"lm_head": _count(weights, model.biases.lm_head * rows)}
+    head = _matrix(rows, model.hidden_size, biased=model.biases.lm_head)
+    return {"lm_head": head._replace(rows=rows * (not model.tied_embeddings))}
 
 
 def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
@@ -295,7 +303,7 @@ def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     rows = ceil_div(np.asarray(model.hidden_size), np.asarray(tp))
     return {
         "mtp_norms": _norm(model, 2 * model.hidden_size),
-        "mtp_projection": _count(2 * model.hidden_size * rows),
+        "mtp_projection": _matrix(rows, 2 * model.hidden_size),
         "mtp_final_norm": _norm(model, model.hidden_size),
     }
 
@@ -328,13 +336,9 @@ def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
     return counts | {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
 
-def last_kind(model: ModelSpec) -> LayerKind:
-    """Kind of the model's last layer."""
-    return layer_kind(model, model.num_layers - 1)
-
-
-def _sum(parts: Parts, times: dict[str, int]) -> int:
-    return sum(int(part.total) * times.get(name, 1) for name, part in parts.items())
+def _sum(parts: Parts, num_routed_experts: int = 1) -> int:
+    experts = sum(int(part.total) for name, part in parts.items() if name.startswith("routed"))
+    return sum(int(part.total) for part in parts.values()) + (num_routed_experts - 1) * experts
 
 
 def count_mtp_parameters(model: ModelSpec) -> int:
@@ -342,20 +346,17 @@ def count_mtp_parameters(model: ModelSpec) -> int:
 
     A checkpoint that holds embedding and head once more has V·d more of each.
     """
-    experts = model.moe.num_experts if model.moe else 0
-    times = {"routed_expert_up": experts, "routed_expert_down": experts}
-    block = layer_params(model, last_kind(model))
-    return _sum(block, times) + _sum(mtp_params(model), {})
+    block = layer_params(model, layer_kind(model, model.num_layers - 1))
+    return _sum(block, model.moe.num_experts if model.moe else 0) + _sum(mtp_params(model))
 
 
 def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
-    times = {"routed_expert_up": num_routed_experts, "routed_expert_down": num_routed_experts}
     layers = sum(
-        number * _sum(layer_params(model, kind), times)
+        number * _sum(layer_params(model, kind), num_routed_experts)
         for kind, number in layer_counts(model).items()
     )
     ends = embedding_params(model) | final_norm_params(model) | head_params(model)
-    return layers + _sum(ends, {}) + model.extra_params
+    return layers + _sum(ends) + model.extra_params
 
 
 def count_parameters(model: ModelSpec) -> int:

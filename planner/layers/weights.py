@@ -27,6 +27,7 @@ from planner.layers.parameters import (
     embedding_params,
     final_norm_params,
     head_params,
+    hidden_norm,
     layer_counts,
     mixer_params,
     mlp_params,
@@ -47,23 +48,6 @@ class Weight:
     shape: tuple[int, ...]
 
 
-def _matrix_shape(model: ModelSpec, name: str, weights: int) -> tuple[int, int]:
-    """(out, in) of a matrix from its size: one side is the hidden size or a latent rank."""
-    name = name.removeprefix("cross_")
-    width = model.hidden_size
-    if name.startswith("routed_expert") and model.moe:
-        width = model.moe.latent_size or width
-    if name in ("attention_output", "mlp_down", "mixer_out") or name.endswith("expert_down"):
-        return width, weights // width
-    if name == "mixer_gates" and model.mixer:
-        width = model.mixer.head_dim
-    if model.mla and name in ("query_up", "indexer_query"):
-        width = model.mla.q_lora_rank or width
-    if model.mla and name == "kv_up":
-        width = model.mla.kv_lora_rank
-    return weights // width, width
-
-
 def _pieces(model: ModelSpec, name: str, rows: int) -> dict[str, int]:
     """Names and rows of the tensors that together are this matrix."""
     if name.endswith("qkv"):
@@ -78,20 +62,20 @@ def _pieces(model: ModelSpec, name: str, rows: int) -> dict[str, int]:
     return {name: rows}
 
 
-def _linear(model: ModelSpec, name: str, part: ParamCount) -> Iterator[Weight]:
+def _tensors(model: ModelSpec, name: str, part: ParamCount) -> Iterator[Weight]:
     """Weight and bias tensors of one entry of :mod:`planner.layers.parameters`."""
-    num_weights, num_biases = int(part.weights), int(part.biases)
-    if not num_weights:
+    rows, columns, num_biases = int(part.rows), int(part.columns), int(part.biases)
+    if not rows * columns or columns == 1:
+        yield from _vector(name, rows * columns)
         yield from _vector(name, num_biases, kind="bias")
         return
-    rows, columns = _matrix_shape(model, name, num_weights)
     for piece, height in _pieces(model, name, rows).items():
         yield Weight(f"{piece}.weight", (height, columns))
         yield from _vector(piece, height * num_biases // rows, kind="bias")
 
 
-def _linears(model: ModelSpec, parts: Mapping[str, ParamCount]) -> list[Weight]:
-    return [weight for name, part in parts.items() for weight in _linear(model, name, part)]
+def _all_tensors(model: ModelSpec, parts: Mapping[str, ParamCount]) -> list[Weight]:
+    return [weight for name, part in parts.items() for weight in _tensors(model, name, part)]
 
 
 def _vector(name: str, size: int, *, kind: str = "weight") -> list[Weight]:
@@ -99,8 +83,7 @@ def _vector(name: str, size: int, *, kind: str = "weight") -> list[Weight]:
 
 
 def _norm(model: ModelSpec, name: str) -> list[Weight]:
-    shift = model.hidden_size if model.norm == "layernorm" and model.biases.norm else 0
-    return [*_vector(name, model.hidden_size), *_vector(name, shift, kind="bias")]
+    return list(_tensors(model, name, hidden_norm(model)))
 
 
 def _attention(model: ModelSpec) -> list[Weight]:
@@ -116,23 +99,19 @@ def _attention(model: ModelSpec) -> list[Weight]:
         latent |= {"indexer_key": 2 * model.mla.indexer.head_dim} if model.mla.indexer else {}
     tensors = list[Weight]()
     for name, part in attention_params(model).items():
-        tensors += [*_linear(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]
+        tensors += [*_tensors(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]
     return [*tensors, *_vector("q_norm", query), *_vector("k_norm", key)]
 
 
 def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     """One layer in the order in which its module registers its tensors."""
     tensors = _attention(model) if kind in WITH_ATTENTION else []
-    if kind in WITH_MIXER:
-        for name, part in mixer_params(model).items():
-            is_vector = name in ("mixer_conv", "mixer_vectors")
-            tensors += _vector(name, int(part.weights)) if is_vector else _linear(model, name, part)
+    parts = mixer_params(model) if kind in WITH_MIXER else {}
     if kind == "cross":
-        cross = _linears(model, cross_attention_params(model))
-        tensors += [*_norm(model, "cross_norm"), *cross]
-    parts = moe_params(model) if kind in WITH_EXPERTS else {}
+        parts |= {"cross_norm": hidden_norm(model)} | cross_attention_params(model)
+    parts |= moe_params(model) if kind in WITH_EXPERTS else {}
     parts |= mlp_params(model) if kind in WITH_MLP else {}
-    for weight in _linears(model, parts):
+    for weight in _all_tensors(model, parts):
         if model.moe and weight.name.startswith("routed"):
             # All routed experts are one tensor of three dimensions.
             weight = replace(weight, shape=(model.moe.num_experts, *weight.shape))
@@ -150,12 +129,12 @@ def weight_shapes(model: ModelSpec, part: Part) -> list[Weight]:
     to the framework.
     """
     if part == "embedding":
-        return _linears(model, embedding_params(model))
+        return _all_tensors(model, embedding_params(model))
     if part == "final_norm":
-        num_norms = int(final_norm_params(model)["final_norm"].weights) // model.hidden_size
+        num_norms = int(final_norm_params(model)["final_norm"].rows) // model.hidden_size
         return [weight for index in range(num_norms) for weight in _norm(model, f"norm_{index}")]
     if part == "head":
-        return _linears(model, head_params(model))
+        return _all_tensors(model, head_params(model))
     return _vector("extra", model.extra_params) if part == "extra" else _layer(model, part)
 
 
