@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.context import unique_rows
+from planner.cost.context import Context, unique_rows
 from planner.cost.layer_time import (
     Duration,
     LayerPasses,
@@ -32,10 +32,8 @@ from planner.layers.block import (
 from planner.layers.op import AXES, ZERO, LayerShape, Op, total_bytes
 from planner.layers.parameters import mtp_params
 from planner.layers.saved import stream_width
-from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
-from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array, Index, Rows
@@ -227,19 +225,13 @@ def timed_shape(shape: LayerShape, job: JobSpec) -> LayerShape:
     )
 
 
-def layer_costs(
-    model: ModelSpec,
-    job: JobSpec,
-    cluster: ClusterSpec,
-    traits: FrameworkTraits,
-    strategy: StrategyColumns,
-) -> LayerCosts:
+def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
+    model, job, traits = context.model, context.job, context.traits
     rows, index = distinct_shapes(strategy, traits.kernels)
     shape = layer_shape(rows, job)
-    traits = traits_at_precision(traits, job.precision)
     kinds = layer_groups(model, shape, traits)
-    setting = Setting(job=job, cluster=cluster, traits=traits, strategy=rows)
+    setting = Setting(job=job, cluster=context.cluster, traits=traits, strategy=rows)
 
     def end_costs(op: Op, timed_op: Op) -> EndCosts:
         return EndCosts(

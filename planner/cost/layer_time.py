@@ -57,6 +57,14 @@ class Duration:
     busy_s: Array
     exposed_s: Array
 
+    def __add__(self, other: "Duration") -> "Duration":
+        return Duration(
+            busy_s=self.busy_s + other.busy_s, exposed_s=self.exposed_s + other.exposed_s
+        )
+
+    def __mul__(self, factor: Array | float) -> "Duration":
+        return Duration(busy_s=self.busy_s * factor, exposed_s=self.exposed_s * factor)
+
 
 TimeItems = dict[str, Duration]
 GemmPrice = Callable[[Gemm, AcceleratorSpec, Precision], Array]
@@ -67,19 +75,13 @@ def add_items(*parts: TimeItems) -> TimeItems:
     total: TimeItems = {}
     for part in parts:
         for name, duration in part.items():
-            if old := total.get(name):
-                busy, exposed = old.busy_s + duration.busy_s, old.exposed_s + duration.exposed_s
-                duration = Duration(busy_s=busy, exposed_s=exposed)
-            total[name] = duration
+            total[name] = total[name] + duration if name in total else duration
     return total
 
 
 def scale_items(items: TimeItems, factor: Array | float) -> TimeItems:
     """Multiply every duration."""
-    return {
-        name: Duration(busy_s=duration.busy_s * factor, exposed_s=duration.exposed_s * factor)
-        for name, duration in items.items()
-    }
+    return {name: duration * factor for name, duration in items.items()}
 
 
 def exposed_s(items: TimeItems) -> Array:
@@ -195,14 +197,7 @@ def op_forward(op: Op, setting: Setting) -> TimeItems:
     traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
     moving = element_wise_s(traffic, setting.cluster.accelerator)
     moving = moving + tiny_kernels_s(op.tiny_kernels[0])
-    return _op_items(
-        op,
-        setting,
-        (gemm_s, gemm_s),
-        flash_attention_forward_s,
-        moving,
-        op.comms[0],
-    )
+    return _op_items(op, setting, (gemm_s, gemm_s), flash_attention_forward_s, moving, op.comms[0])
 
 
 def product_gradient_bytes(traits: FrameworkTraits) -> float | None:

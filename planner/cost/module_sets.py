@@ -213,12 +213,10 @@ class LayerTable:
 
     def costs(self, strategy: StrategyColumns) -> LayerCosts:
         """Return the costs as :func:`layer_costs` gives them."""
-        index, context = self._index(strategy), self.context
+        index = self._index(strategy)
         assert self._shapes is not None
         if self._costs is None:
-            self._costs = layer_costs(
-                context.model, context.job, context.cluster, context.traits, self._shapes
-            )
+            self._costs = layer_costs(self.context, self._shapes)
         return self._costs.take(index)
 
     def options(

@@ -7,7 +7,8 @@ column for each of those; ``counts`` has such a matrix for each of POLICIES, or 
 layer is recomputed or offloaded.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -103,30 +104,15 @@ class StageModel(Rowed):
         return budget / (1.0 + self.fragmentation_fraction)
 
 
-# Fields of a StageModel in seconds, those of its policies apart.
-TIMES = (
-    "layer_s",
-    "first_s",
-    "last_s",
-    "link_s",
-    "bubble_filled_s",
-    "constant_s",
-    "tail_layer_s",
-    "tail_first_s",
-    "tail_last_s",
-)
-
-
 def with_penalty(model: StageModel, weight: Array) -> StageModel:
     """The model with every time multiplied by a weight of the strategy's, C."""
-    policies = model.policies
-    return replace(
-        model,
-        policies=replace(
-            policies, added_s=policies.added_s * weight, fill_s=policies.fill_s * weight
-        ),
-        **{name: getattr(model, name) * weight for name in TIMES},
-    )
+
+    def weighed(part: StageModel | PolicyCosts) -> dict[str, Any]:
+        names = [each.name for each in fields(part) if each.name.endswith("_s")]
+        return {name: getattr(part, name) * weight for name in names}
+
+    policies = replace(model.policies, **weighed(model.policies))
+    return replace(model, policies=policies, **weighed(model))
 
 
 def all_stages(num_stages: int) -> Array:

@@ -19,7 +19,7 @@ from planner.cost.time_terms import (
     PER_ITERATION,
     exposed_p2p_s,
     p2p_s,
-    step_end_pieces,
+    step_end_terms,
     straggler_factor,
 )
 from planner.layers.op import ZERO
@@ -37,11 +37,17 @@ def stage_model(
     parts = parts or stage_parameters(context, strategy)
     costs = parts.costs
     times = layer_times(context, strategy, parts)
-    tail_layer, tail_first, tail_last = step_end_pieces(context, strategy, parts, times)
+    tail = step_end_terms(context, strategy, parts, times).values()
+    tail_layer, tail_first, tail_last = (
+        ZERO + sum(getattr(term, part).exposed_s for term in tail)
+        for part in ("layer", "first", "last")
+    )
     memory = partial(bytes_per, context=context, strategy=strategy, parts=parts)
     saved = costs.at(costs.body.saved_bytes)
+    at_loss = costs.at(costs.last.saved_bytes + costs.mtp.saved_bytes)
     pace = straggler_factor(context, strategy)
     link = exposed_p2p_s(context, strategy, times, p2p_s(context, strategy, parts))
+    last = costs.exposed_at(costs.last.both) + costs.exposed_at(costs.mtp.time)
     node, on_nvme = context.cluster.node, offloads(strategy, "nvme") > 0
     away = np.where(on_nvme, node.nvme_bytes or 0.0, node.host_memory_bytes or 0.0)
     return StageModel(
@@ -49,12 +55,7 @@ def stage_model(
         layer_s=pace * (times.forward + times.backward),
         policies=policy_costs(context, strategy, parts, times, pace),
         first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),
-        last_s=pace
-        * (
-            costs.exposed_at(costs.last.both)
-            + costs.exposed_at(costs.mtp.time)
-            + parts.end_exchange_s("last")
-        ),
+        last_s=pace * (last + parts.end_exchange_s("last")),
         bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
         link_s=pace * (link + times.sharding_fill + times.offload_fill),
         tail_layer_s=tail_layer,
@@ -77,8 +78,7 @@ def stage_model(
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
         sent_saved_bytes=sent_bytes(context, strategy, parts),
         layer_transient_bytes=memory("backward"),
-        last_transient_bytes=costs.at(costs.last.saved_bytes + costs.mtp.saved_bytes)
-        + memory("loss"),
+        last_transient_bytes=at_loss + memory("loss"),
         overhead_bytes=memory("device"),
         fragmentation_fraction=context.traits.overheads.fragmentation_fraction,
         layer_host_bytes=memory("layer", place="host"),
@@ -111,10 +111,6 @@ class PricedStrategy:
         """The policy of all layers, which those of multi-token prediction share."""
         alike = [k for k in (SELECTIVE, FULL) if (self.counts[k] == self.layers).all()]
         return alike[0] if alike and self.model.num_mtp_layers else None
-
-    def mtp_params(self, stage: int) -> Array:
-        """Parameters of multi-token prediction on a stage."""
-        return (stage == self.strategy.head_stage) * self.parts.all_mtp_params
 
     def end_params(self, *, is_first: bool, is_last: bool) -> Array:
         """Parameters of the embedding and the head, as far as they are there."""

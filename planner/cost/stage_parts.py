@@ -130,9 +130,7 @@ def stage_parameters(
     context: Context, strategy: StrategyColumns, costs: LayerCosts | None = None
 ) -> StageParameters:
     """Parameters, state bytes and data-parallel prices per strategy; layer costs if not given."""
-    costs = costs or layer_costs(
-        context.model, context.job, context.cluster, context.traits, strategy
-    )
+    costs = costs or layer_costs(context, strategy)
     expert = costs.at(costs.expert_params)
     params = costs.at(costs.params) + expert
     last_params = costs.at(costs.last.params)
@@ -155,15 +153,9 @@ def stage_parameters(
     optimizer = context.traits.optimizer
     means = mean_states(context.model, optimizer)
 
-    def states_of(optimizer_bytes: float, num_shards: Array) -> StateBytes:
-        return state_bytes(
-            strategy,
-            states,
-            num_shards,
-            optimizer_bytes,
-            optimizer.master_bytes,
-            domain_shards,
-        )
+    def states_of(own_bytes: float, num_shards: Array) -> StateBytes:
+        master = optimizer.master_bytes
+        return state_bytes(strategy, states, num_shards, own_bytes, master, domain_shards)
 
     unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}
 

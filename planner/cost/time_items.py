@@ -1,11 +1,10 @@
 """Iteration time by item: a stage's work, the bubble, the tail; of the slowest stage or of all."""
 
-from collections.abc import Callable
+from functools import reduce
+from operator import add
 
 import numpy as np
 
-from planner.cost.context import Context
-from planner.cost.host_states import gradient_offload_s, overlapped_step_s
 from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer import EndCosts, LayerCosts, mtp_costs
 from planner.cost.layer_passes import layer_times
@@ -26,16 +25,15 @@ from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_step_end_s, sta
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.time_terms import (
     PER_ITERATION,
-    PER_PARAMETER,
     boundary_message_bytes,
     exposed_p2p_s,
-    frozen_weight_gathers,
-    grad_sync_pieces,
     gradient_pass_s_per_param,
     p2p_s,
+    step_end_terms,
     straggler_factor,
 )
 from planner.layers.block import embedding_op, head_op, projection_op
+from planner.layers.op import ZERO
 from planner.layers.saved import without_last_gemm
 from planner.schedules import dualpipe, zero_bubble
 from planner.schedules.closed_form import (
@@ -44,16 +42,11 @@ from planner.schedules.closed_form import (
     one_f_one_b_makespan_s,
 )
 from planner.spec.items import FABRIC, HBM, SHAPE, item
-from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
 
 def _total(items: TimeItems) -> Duration:
-    zero = np.zeros(1)
-    return Duration(
-        busy_s=zero + sum(item.busy_s for item in items.values()),
-        exposed_s=zero + sum(item.exposed_s for item in items.values()),
-    )
+    return reduce(add, items.values(), all_exposed(ZERO))
 
 
 def _end_items(name: str, costs: LayerCosts, end: EndCosts) -> TimeItems:
@@ -138,10 +131,8 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     if stage == subject.strategy.head_stage:
         items = add_items(items, _end_items("head_and_loss", parts.costs, parts.costs.last))
         items["compute.mtp"] = _total(parts.costs.items_at(parts.costs.mtp.time))
-    at = {"is_first": stage == 0, "is_last": stage == subject.strategy.head_stage}
-    ends = subject.end_params(**at) * parts.dp.both_passes
-    ends = ends + subject.mtp_params(stage) * parts.layer_dp.both_passes
-    ends = ends + subject.frozen_ends(**at) * parts.dp.both_gathers
+    ends = (stage == 0) * parts.end_exchange_s("first")
+    ends = ends + (stage == subject.strategy.head_stage) * parts.end_exchange_s("last")
     items["sharding.gather_and_reduce"] = Duration(
         busy_s=layers * times.sharding_busy + ends,
         exposed_s=layers * times.sharding_exposed + times.sharding_fill + ends,
@@ -173,39 +164,12 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     also=(gradient_pass_s, gradient_pass_s_per_param),
 )
 def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
-    """Return the items of a stage after its micro-batches, once an iteration.
-
-    Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
-    """
+    """:func:`time_terms.step_end_terms` of one stage."""
     context, columns, parts = subject.context, subject.columns, subject.parts
-    is_first, is_last = stage == 0, stage == subject.strategy.head_stage
+    terms = step_end_terms(context, columns, parts, layer_times(context, columns, parts))
     layers = subject.layers[0, stage]
-    ends = subject.end_params(is_first=is_first, is_last=is_last)
-    further = subject.mtp_params(stage)
-    params, end_owned = layers * parts.params + further, 1.0 / parts.num_shards
-
-    def of_owned(per_param: Callable[[Context, StrategyColumns, Array], Array]) -> Array:
-        total: Array = params * per_param(context, columns, parts.owned_fraction)
-        return total + ends * per_param(context, columns, end_owned)
-
-    steps = {name: of_owned(price) for name, price in PER_PARAMETER.items()}
-    times = layer_times(context, columns, parts)
-    steps["optimizer_step"] -= layers * overlapped_step_s(context, columns, parts, times)
-    busy, exposed, end = gradient_offload_s(context, columns, parts, times)
-    ends_s = (ends + further) * end
-    network = params * (parts.layer_dp.reduce + parts.layer_dp.gather)
-    network = network + ends * (parts.dp.reduce + parts.dp.gather)
-    frozen, first, last = frozen_weight_gathers(context, parts)
-    frozen_ends = is_first * first + is_last * last
-    network = network + layers * frozen * parts.layer_dp.gather + frozen_ends * parts.dp.gather
-    per_layer, per_first, per_last = grad_sync_pieces(context, columns, parts, times)
-    shown = (layers * per_layer + is_first * per_first + is_last * per_last).max(axis=0)
-    return {
-        "data_parallel": Duration(busy_s=network, exposed_s=shown),
-        "offload.gradients": Duration(
-            busy_s=layers * busy + ends_s, exposed_s=layers * exposed + ends_s
-        ),
-    } | {name: all_exposed(seconds) for name, seconds in steps.items()}
+    at = {"is_first": stage == 0, "is_last": stage == subject.strategy.head_stage}
+    return {name: term.on_stage(layers, **at) for name, term in terms.items()}
 
 
 @item(

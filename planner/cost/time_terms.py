@@ -1,6 +1,7 @@
 """Times of an iteration that are no layer's own: what the stage model and the items both read."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from planner.cost.context import Context, columns_except, unique_rows
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
 from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param, overlapped_step_s
 from planner.cost.layer_passes import LayerTimes, sm_contention
+from planner.cost.layer_time import Duration, all_exposed
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
 from planner.cost.overlap import (
     bucketed_overlap_pieces,
@@ -160,6 +162,21 @@ def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: StageP
     return overheads.step_overhead_s + further
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepEndTerm:
+    """One item of a stage's tail: of each of its layers, and of embedding and head beside them."""
+
+    layer: Duration
+    first: Duration
+    last: Duration
+
+    def on_stage(self, layers: Array, *, is_first: bool, is_last: bool) -> Duration:
+        """The item of a stage with so many layers."""
+        total = self.layer * layers + self.first * is_first + self.last * is_last
+        shown = np.atleast_2d(total.exposed_s).max(axis=0)
+        return Duration(busy_s=total.busy_s, exposed_s=shown)
+
+
 # Items of the tail that are so much per parameter of the rank.
 PER_PARAMETER: Mapping[str, Callable[[Context, StrategyColumns, Array], Array]] = {
     "gradient_passes": gradient_pass_s_per_param,
@@ -207,8 +224,8 @@ def frozen_weight_gathers(context: Context, parts: StageParameters) -> tuple[Arr
 )
 def grad_sync_pieces(
     context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
-) -> tuple[Array, Array, Array]:
-    """Exposed gradient reduction and weight gather per layer, embedding and head; each (2, C).
+) -> StepEndTerm:
+    """Gradient reduction and weight gather; exposed: two functions, the larger of which counts.
 
     Layers: :func:`overlap.bucketed_overlap_pieces` for the reduction behind the last backward of a
     model chunk, and their larger one for the gather in the next forward. The chunks of an
@@ -244,38 +261,50 @@ def grad_sync_pieces(
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
     frozen, first_frozen, last_frozen = frozen_weight_gathers(context, parts)
-    gather = layer((parts.params + frozen) * dp.gather, times.forward, overlaps=gathers).max(axis=0)
+    gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
     window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, times.backward)
-    layers = layer(parts.params * dp.reduce, window, overlaps=reduces) + gather
+    shown = layer(reduce_s, window, overlaps=reduces)
+    shown = shown + layer(gather_s, times.forward, overlaps=gathers).max(axis=0)
     first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
     first = first + first_frozen * parts.dp.gather
     mtp_params = parts.all_mtp_params
     head_gather = (parts.last_params + last_frozen) * parts.dp.gather + mtp_params * dp.gather
-    if gathers:
-        head_gather = head(head_gather, times.forward, overlaps=True)[0]
     head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
     last = head(head_reduce, times.backward, overlaps=reduces)
-    return layers, np.stack([first, first]), last + head_gather
-
-
-def step_end_pieces(
-    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
-) -> tuple[Array, Array, Array]:
-    """Affine pieces of the tail per layer, embedding and head; each (2, C).
-
-    What shows of reduction and gather (:func:`grad_sync_pieces`) and of gradients on their way to
-    the host; then the passes over gradients and the optimizer step.
-    """
-    layer, first, last = grad_sync_pieces(context, strategy, parts, times)
-    _, layer_offload, end_offload = gradient_offload_s(context, strategy, parts, times)
-    layer_offload = layer_offload - overlapped_step_s(context, strategy, parts, times)
-    owned, end_owned = parts.owned_fraction, 1.0 / parts.num_shards
-    prices = PER_PARAMETER.values()
-    layer_step = ZERO + sum(price(context, strategy, owned) for price in prices)
-    end_step = ZERO + sum(price(context, strategy, end_owned) for price in prices)
-    end_step = end_step + end_offload
-    return (
-        layer + parts.params * layer_step + layer_offload,
-        first + parts.first_params * end_step,
-        last + parts.last_params * end_step + parts.all_mtp_params * (layer_step + end_offload),
+    last = last + (head(head_gather, times.forward, overlaps=True)[0] if gathers else head_gather)
+    return StepEndTerm(
+        layer=Duration(busy_s=reduce_s + gather_s, exposed_s=shown),
+        first=Duration(busy_s=first, exposed_s=np.stack([first, first])),
+        last=Duration(busy_s=head_reduce + head_gather, exposed_s=last),
     )
+
+
+def step_end_terms(
+    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
+) -> dict[str, StepEndTerm]:
+    """Items of a stage after its micro-batches, once an iteration.
+
+    Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
+    """
+    busy, exposed, end_s = gradient_offload_s(context, strategy, parts, times)
+    mtp_params = parts.all_mtp_params
+    terms = {
+        "data_parallel": grad_sync_pieces(context, strategy, parts, times),
+        "offload.gradients": StepEndTerm(
+            layer=Duration(busy_s=busy, exposed_s=exposed),
+            first=all_exposed(parts.first_params * end_s),
+            last=all_exposed((parts.last_params + mtp_params) * end_s),
+        ),
+    }
+    for name, price in PER_PARAMETER.items():
+        own_s = price(context, strategy, parts.owned_fraction)
+        end_s = price(context, strategy, 1.0 / parts.num_shards)
+        layer = parts.params * own_s
+        if name == "optimizer_step":
+            layer = layer - overlapped_step_s(context, strategy, parts, times)
+        terms[name] = StepEndTerm(
+            layer=all_exposed(layer),
+            first=all_exposed(parts.first_params * end_s),
+            last=all_exposed(parts.last_params * end_s + mtp_params * own_s),
+        )
+    return terms

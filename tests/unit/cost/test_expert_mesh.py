@@ -187,10 +187,10 @@ def test_split_experts_cost_what_they_cost_inside_data_parallelism(
     """With tp 1, or etp = tp, nothing but the gathered pairs is new."""
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", seq_len=SEQ_LEN)
     alone = replace(context.traits.kernels, gathers_expert_pairs=False)
-    silent = replace(context.traits, kernels=alone)
+    silent = replace(context, traits=replace(context.traits, kernels=alone))
     columns = columns_of(tp=[1, 4], dp=[32, 8], ep=8, sequence_parallel=[0, 1], micro_batch=1)
-    costs = layer_costs(context.model, context.job, context.cluster, context.traits, columns)
-    others = layer_costs(context.model, context.job, context.cluster, silent, columns)
+    costs = layer_costs(context, columns)
+    others = layer_costs(silent, columns)
     assert np.array_equal(costs.expert_params, others.expert_params)
     assert np.array_equal(costs.body.saved_bytes, others.body.saved_bytes)
     # Mixtral: 8 x 3 · 4096 · 14336 over ep 8 (and tp 4).

@@ -169,13 +169,8 @@ def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width(
     context = launching(context_of(seq_len=128))
     seconds = []
     for hidden_size in (128, 256):
-        costs = layer_costs(
-            small_model(hidden_size=hidden_size),
-            context.job,
-            context.cluster,
-            context.traits,
-            columns_of(dp=8),
-        )
+        small = replace(context, model=small_model(hidden_size=hidden_size))
+        costs = layer_costs(small, columns_of(dp=8))
         passes = (costs.forward, costs.backward, costs.repeated)
         seconds.append([float(costs.exposed_at(items)[0]) for items in passes])
     assert seconds[1] == pytest.approx(seconds[0])
@@ -204,13 +199,9 @@ def test_a_repeated_forward_launches_no_product_that_it_stops_before(
         kernels = replace(
             context.traits.kernels, stops_recomputation=stops, waits_for_kernels=True, dropout=False
         )
-        costs = layer_costs(
-            small_model(),
-            context.job,
-            context.cluster,
-            replace(context.traits, kernels=kernels),
-            columns_of(dp=8),
-        )
+        traits = replace(context.traits, kernels=kernels)
+        changed = replace(context, model=small_model(), traits=traits)
+        costs = layer_costs(changed, columns_of(dp=8))
         launched.append(float(costs.items_at(costs.repeated)["launch"].exposed_s[0]))
     assert launched[0] - launched[1] == pytest.approx(LAUNCH_S)
 

@@ -33,8 +33,7 @@ def test_costs_are_those_of_the_strategies(context: Context, columns_of: Columns
     first, later = strategies(columns_of)
     for strategy in (first, later, first):
         found = table.costs(strategy)
-        model, job, cluster, traits = context.model, context.job, context.cluster, context.traits
-        alone = layer_costs(model, job, cluster, traits, strategy)
+        alone = layer_costs(context, strategy)
         for name in ("params", "expert_params", "boundary_bytes"):
             ours, theirs = (costs.at(getattr(costs, name)) for costs in (found, alone))
             assert ours == pytest.approx(theirs, rel=1e-12)

@@ -164,10 +164,10 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes(
     columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
     parts = stage_parameters(context, columns)
     times = layer_times(context, columns, parts)
-    _, first, last = grad_sync_pieces(context, columns, parts, times)
-    assert (first > 0).all()
-    assert (last[:, 0] > 0).all()
-    assert (last[:, 1] == 0).all()
+    term = grad_sync_pieces(context, columns, parts, times)
+    assert (term.first.exposed_s > 0).all()
+    assert (term.last.exposed_s[:, 0] > 0).all()
+    assert (term.last.exposed_s[:, 1] == 0).all()
 
 
 def test_without_overlap_all_of_the_reduction_shows(
@@ -179,7 +179,7 @@ def test_without_overlap_all_of_the_reduction_shows(
     columns = columns_of(dp=16)
     parts = stage_parameters(context, columns)
     times = layer_times(context, columns, parts)
-    layer, _, _ = grad_sync_pieces(context, columns, parts, times)
+    layer = grad_sync_pieces(context, columns, parts, times).layer.exposed_s
     assert layer[0] == pytest.approx(parts.params * parts.layer_dp.reduce)
     assert layer[1] == pytest.approx(layer[0])
 
@@ -202,9 +202,8 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
         traits = replace(context.traits, overlap=overlap, states=states)
         changed = replace(context, traits=traits)
         parts = stage_parameters(changed, columns)
-        layer, _, _ = grad_sync_pieces(
-            changed, columns, parts, layer_times(changed, columns, parts)
-        )
+        times = layer_times(changed, columns, parts)
+        layer = grad_sync_pieces(changed, columns, parts, times).layer.exposed_s
         gather = parts.params * parts.layer_dp.gather
         return layer.max(axis=0) - gather, parts.params * parts.layer_dp.reduce
 
