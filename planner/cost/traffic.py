@@ -5,13 +5,13 @@ sizes in place of their seconds.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost.data_parallel import Exchanges, exchanges_of, gathered_weight_bytes, weight_bytes
 from planner.cost.layer import layer_shape, timed_shape
-from planner.cost.layer_time import COMM_ITEM, COMM_ITEMS
+from planner.cost.layer_time import COMM_ITEM, comm_items
 from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
 from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.stage_model import PricedStrategy
@@ -78,33 +78,25 @@ def why_no_traffic(subject: PricedStrategy) -> str:
 
 def _summed(messages: Iterable[Message], subject: PricedStrategy) -> Messages:
     """Messages of one kind together; none that are empty or of a group of one."""
-    total: dict[tuple[str, Collective, str], float] = {}
+    total: dict[Message, float] = {}
     for each in messages:
-        key = (each.item, each.collective, each.axis)
-        total[key] = total.get(key, 0.0) + each.num_bytes
+        kind = replace(each, num_bytes=0.0)
+        total[kind] = total.get(kind, 0.0) + each.num_bytes
     return tuple(
-        Message(item=item, collective=collective, axis=axis, num_bytes=num_bytes)
-        for (item, collective, axis), num_bytes in total.items()
-        if num_bytes > 0 and (axis == ENDS or extent_of(axis, subject.columns)[0][0] > 1)
+        replace(kind, num_bytes=num_bytes)
+        for kind, num_bytes in total.items()
+        if num_bytes > 0 and (kind.axis == ENDS or extent_of(kind.axis, subject.columns)[0][0] > 1)
     )
 
 
-def _scaled(messages: Iterable[Message], factor: float, item: str = "") -> Messages:
-    return tuple(
-        Message(
-            item=item or each.item,
-            collective=each.collective,
-            axis=each.axis,
-            num_bytes=each.num_bytes * factor,
-        )
-        for each in messages
-    )
+def _scaled(messages: Iterable[Message], factor: float) -> Messages:
+    return tuple(replace(each, num_bytes=each.num_bytes * factor) for each in messages)
 
 
-def _of_comms(comms: Sequence[Comm], factor: float) -> Iterable[Message]:
+def _of_comms(comms: Sequence[Comm], factor: float, item: str = "") -> Iterable[Message]:
     for comm in comms:
         yield Message(
-            item=COMM_ITEM[comm.axis],
+            item=item or COMM_ITEM[comm.axis],
             collective=comm.collective,
             axis=comm.axis,
             num_bytes=factor * float(np.ravel(comm.num_bytes)[0]),
@@ -198,8 +190,8 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             repeated = float(np.ravel(op.selective_fraction)[0])
             forward += _of_comms(op.comms[0], share)
             backward += _of_comms(op.comms[1], share)
-            selective += _of_comms(op.comms[0], share * repeated)
-            full += _of_comms(op.comms[0], share * (not op.is_spared))
+            selective += _of_comms(op.comms[0], share * repeated, RECOMPUTE)
+            full += _of_comms(op.comms[0], share * (not op.is_spared), RECOMPUTE)
     embedding, head = (
         tuple(tuple(_of_comms(comms, 1.0)) for comms in op.comms)
         for op in (make(context.model, shape, traits) for make in (embedding_op, head_op))
@@ -219,13 +211,13 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         of_ends = _each(
             ends, float(subject.end_params(**at)[0]), float(subject.frozen_ends(**at)[0])
         )
-        again = (
-            *_scaled(selective, float(counts[SELECTIVE]), RECOMPUTE),
-            *_scaled(full, float(counts[FULL]), RECOMPUTE),
-        )
         before = [*of_layers[0], *of_ends[0], *_scaled(forward, layers)]
-        after = [*again, *of_layers[1], *of_ends[1], *_scaled(backward, layers)]
-        for end, is_here in ((embedding, chunk == 0), (head, chunk == len(stages) - 1)):
+        after = [
+            *_scaled(selective, float(counts[SELECTIVE])),
+            *_scaled(full, float(counts[FULL])),
+            *(*of_layers[1], *of_ends[1], *_scaled(backward, layers)),
+        ]
+        for end, is_here in ((embedding, at["is_first"]), (head, at["is_last"])):
             before += end[0] * is_here
             after += end[1] * is_here
         chunks.append(
@@ -243,25 +235,15 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         ]
         if context.model.tied_embeddings and head_stage and (is_first or is_last):
             num_bytes = float(tied_gradient_bytes(context, parts)[0])
-            messages.append(
-                Message(
-                    item=TIED,
-                    collective="all_reduce",
-                    axis=ENDS,
-                    num_bytes=num_bytes,
-                )
-            )
+            tied = Message(item=TIED, collective="all_reduce", axis=ENDS, num_bytes=num_bytes)
+            messages.append(tied)
         tails.append(_summed(messages, subject))
         # Of what the stage recomputes, the share of its seconds that messages show.
         comms_s = whole_s = 0.0
         for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
             number = float(subject.counts[policy, 0, stage])
-            exposed = {
-                name: number * float(one.exposed_s[0])
-                for name, one in costs.items_at(items).items()
-            }
-            whole_s += sum(exposed.values())
-            comms_s += sum(seconds for name, seconds in exposed.items() if name in COMM_ITEMS)
+            whole_s += number * float(costs.exposed_at(items)[0])
+            comms_s += number * float(costs.exposed_at(comm_items(items))[0])
         fractions.append(comms_s / whole_s if whole_s else 0.0)
     sent, gathered = boundary_message_bytes(columns, parts)
     return Traffic(
