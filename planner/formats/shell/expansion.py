@@ -41,18 +41,9 @@ WORDS = (
     *("word", "number", "variable_name", "special_variable_name", "regex", "test_operator"),
     *("brace_expression", "extglob_pattern", *_MORE),
 )
-_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
-    "=": fnmatchcase,
-    "==": fnmatchcase,
-    "!=": lambda text, pattern: not fnmatchcase(text, pattern),
-}
+# Python's operators have the names of those of a test.
 _NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-    "-lt": operator.lt,
-    "-le": operator.le,
+    f"-{name}": getattr(operator, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")
 }
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -255,8 +246,8 @@ class Expander:
                 left, right = self._known(parts[0]), self._known(parts[2])
                 if left is None or right is None:
                     return None
-                if sign in _TEXTS:
-                    return _TEXTS[sign](left, right)
+                if sign in ("=", "==", "!="):
+                    return fnmatchcase(left, right) == (sign != "!=")
                 if sign in _NUMBERS and NUMBER.fullmatch(left) and NUMBER.fullmatch(right):
                     return _NUMBERS[sign](int(left), int(right))
         return None

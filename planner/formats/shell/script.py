@@ -28,7 +28,6 @@ Arm = tuple[bool | None, "Iterable[Node]"]
 MAX_DEPTH = 100
 # Nodes in which nothing is a statement.
 _NO_STATEMENTS = (*WORDS, "comment", "test_command", "heredoc_body")
-_NESTED = ("list", "pipeline", "negated_command", "subshell", "compound_statement", "command")
 # In a command whose here-document is a script.
 _SHELL = re.compile(r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b")
 _NO_WORDS = re.compile(r"\$\((?:[^()]|\([^()]*+\))*+\)|([;&|<>()])")
@@ -73,41 +72,40 @@ class Script(Expander):
             case "case_statement":
                 self._choose(self._branches_of_case(node))
             case "list":
-                self._list(node)
+                self._choose(self._branches_of_list(node))
             case "function_definition":
                 name = self.written(node.children_by_field_name("name")[0])
                 self.functions[name] = (self.source, node.children[-1])
             case "variable_assignment":
                 self._assign(node)
-            case "declaration_command":
+            case "declaration_command" | "unset_command":
                 self._declare(node)
-            case "unset_command":
-                self._forget(node.children[1:])
-            case "command" | "redirected_statement" if _is_command(node):
-                self._command(node)
+            case "command":
+                self._command(node, node)
+            case "redirected_statement" if node.children[0].type == "command":
+                self._command(node, node.children[0])
             case _:
-                self._within(node)
+                self._forget_variable(node)
+                self._run_each(node.children)
         self.depth -= 1
 
-    def _within(self, node: "Node") -> None:
-        """Statements of one that needs no more than those in it."""
-        # The variable of a loop is one word after another.
-        self._forget(node.children_by_field_name("variable"))
-        for each in node.children_by_field_name("initializer"):
+    def _forget_variable(self, loop: "Node") -> None:
+        """The variable of a loop is one word after another."""
+        self._forget(loop.children_by_field_name("variable"))
+        for each in loop.children_by_field_name("initializer"):
             self._forget(each.children_by_field_name("name"))
-        self._run_each(node.children)
 
     def _run_each(self, nodes: "Iterable[Node]") -> None:
         for node in nodes:
             if node.type not in _NO_STATEMENTS:
                 self._run(node)
 
-    def _list(self, node: "Node") -> None:
+    def _branches_of_list(self, node: "Node") -> Iterator[Arm]:
         """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
         left, *rest = node.children
         self._run_each([left])
         found, is_and = self.holds(left), any(each.type == "&&" for each in rest)
-        self._choose([(found if is_and or found is None else not found, rest)])
+        yield found if is_and or found is None else not found, rest
 
     def _branches_of_if(self, node: "Node") -> Iterator[Arm]:
         then = next((i for i, n in enumerate(node.children) if n.type == "then"), 1)
@@ -201,13 +199,14 @@ class Script(Expander):
         for each in rest:
             if each.type == "variable_assignment":
                 self._assign(each)
+            if sign.type == "unset":
+                self._forget([each])
             if sign.type == "export":
                 name = each.children[0] if each.type == "variable_assignment" else each
                 self.exported[self.written(name)] = None
 
-    def _command(self, node: "Node") -> None:
+    def _command(self, node: "Node", body: "Node") -> None:
         """A command with what stands behind its redirections, and what is nested in it."""
-        body = node.children[0] if node.type == "redirected_statement" else node
         # So many characters for a command: functions that run each other end.
         self.budget.spend(100)
         own = {}
@@ -219,12 +218,11 @@ class Script(Expander):
         is_shared = self.num_shells > 0 or self.arguments is not None
         if words:
             self._start(words, own, None if is_shared else self.span(pieces[-1])[1])
-        nested = [each for each in body.children if each.type in _NESTED]
-        for here in node.children_by_field_name("redirect"):
-            if here.type == "heredoc_redirect":
-                nested += [each for each in here.children if each.type in _NESTED]
-                self._heredoc(node, here)
-        self._run_each(nested)
+        heredocs = [each for each in node.children if each.type == "heredoc_redirect"]
+        for here in heredocs:
+            self._heredoc(node, here)
+        for each in (body, *heredocs):
+            self._run_each(inner for inner in each.children if inner.type != "variable_assignment")
 
     def _pieces(self, node: "Node") -> "Iterator[Node]":
         """The written words of a command, also those behind its redirections."""
@@ -266,12 +264,8 @@ class Script(Expander):
             self._read_again(replace(self, source=_text_of(spaced(words[1:]))))
         elif name not in ("echo", "printf"):
             inherited = self.environment if self.num_shells else {}
-            command = Command(
-                words=words,
-                environment={**inherited, **own},
-                launcher=self.outer,
-                end=end,
-            )
+            exported = {**inherited, **own}
+            command = Command(words=words, environment=exported, launcher=self.outer, end=end)
             self.commands.append(command)
             values: dict[str, Value | None] = {name: (word,) for name, word in own.items()}
             for word in words:
@@ -305,10 +299,6 @@ class Script(Expander):
                 shell.run()
 
 
-def _is_command(node: "Node") -> bool:
-    return "command" in (node.type, node.children[0].type)
-
-
 def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
     return tuple(char for char in chars if char.text)
 
@@ -334,7 +324,6 @@ def read_script(source: SourceText) -> Script:
 
 @lru_cache(maxsize=8)
 def _script(text: str) -> Script:
-    parsed(text)
     script = Script(source=_whole(text))
     script.run()
     return script
