@@ -54,25 +54,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 # What a file can decide, by the names of Strategy, JobSpec and ModelSpec.
-DECISIONS: Mapping[str, str] = {
-    "num_gpus": "processes in all",
-    **{name: decision.about for name, decision in FIELDS.items()},
-    "global_batch": "sequences per iteration",
-    "seq_len": "tokens per sequence",
-    "precision": "as in JobSpec",
-    "mtp_layers": "layers of multi-token prediction that are trained",
-    "gradient_bytes": "of a gradient, as it is held and reduced",
-    "expert_exchange": "what expert exchange runs beside: none, shared_expert or batches",
-    "optimizer": "as in optimizers.yaml",
-    "profile": "profile of the framework whose behaviour it asks for",
-    "model.num_layers": "transformer blocks",
-    "model.hidden_size": "width",
-    "model.num_heads": "query heads",
-    "model.num_kv_heads": "key and value heads",
-    "model.ffn_size": "width of the MLP",
-    "model.vocab_size": "vocabulary",
-    "model.num_experts": "experts of a mixture",
-}
+_SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
+DECISIONS = (
+    *("num_gpus", *FIELDS, "global_batch", "seq_len", "precision", "optimizer", "profile"),
+    "mtp_layers",  # of multi-token prediction, where they are trained
+    "gradient_bytes",  # of a gradient, as it is held and reduced
+    "expert_exchange",  # what expert exchange runs beside: none, shared_expert or batches
+    *(f"model.{name}" for name in (*_SIZES, "num_experts")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

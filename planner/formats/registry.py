@@ -63,56 +63,47 @@ def recognised_beside(source: SourceText) -> tuple[Format, CompanionFile] | None
     return next(((kind, each) for kind, each in found if each.recognise(source)), None)
 
 
-_YAML, _SHELL = (".yaml", ".yml"), (".sh", ".slurm", ".sbatch")
-# A program, what its files alone hold, and how their names end.
-_PROGRAMS = (
-    (
-        "Megatron-LM in YAML (--yaml-cfg)",
-        r"\A(?=[\s\S]*^language_model:)(?=[\s\S]*^model_parallel:)",
-        _YAML,
-    ),
-    (
-        "Megatron-LM in YAML (MODEL_ARGS)",
-        r"^MODEL_ARGS:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)",
-        _YAML,
-    ),
-    (
-        "GPT-NeoX",
-        (
+# A program, and what its files alone hold, by how the names of these end.
+_PROGRAMS = {
+    (".yaml", ".yml", ".json"): {
+        "Megatron-LM in YAML (--yaml-cfg)": (
+            r"\A(?=[\s\S]*^language_model:)(?=[\s\S]*^model_parallel:)"
+        ),
+        "Megatron-LM in YAML (MODEL_ARGS)": (
+            r"^MODEL_ARGS:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)"
+        ),
+        "GPT-NeoX": (
             r"^\s*[\"'](pipe.parallel.size|model.parallel.size|pos.emb|attention.config|data.impl"
             r"|lr.decay.iters|text.gen.type|mock.run)[\"']\s*:"
         ),
-        (*_YAML, ".json"),
-    ),
-    ("LLaMA-Factory 1.0", r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)", _YAML),
-    ("NeMo-RL", r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)", _YAML),
-    ("NeMo-Automodel", r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)", _YAML),
-    ("NeMo 2", r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.", _YAML),
-    (
-        "NeMo 1.x",
-        (
+        "LLaMA-Factory 1.0": r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)",
+        "NeMo-RL": r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)",
+        "NeMo-Automodel": r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)",
+        "NeMo 2": r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.",
+        "NeMo 1.x": (
             r"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+(micro_batch_size"
             r"|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes):)"
         ),
-        _YAML,
-    ),
-    ("verl", r"^[^#\n]*\b(verl[./](trainer|experimental|recipe)|recipe[./]\w+)[./]\w", _SHELL),
-    ("verl", r"^actor_rollout_ref:", _YAML),
-    ("OpenRLHF", r"^[^#\n]*\bopenrlhf[./]cli[./]train_", _SHELL),
-    ("Megatron-SWIFT", r"^\s*megatron (sft|pt|rlhf)\b", _SHELL),
-    ("TRL's trainers for preferences", r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ", _SHELL),
-)
+        "verl": r"^actor_rollout_ref:",
+    },
+    (".sh", ".slurm", ".sbatch"): {
+        "verl": r"^[^#\n]*\b(verl[./](trainer|experimental|recipe)|recipe[./]\w+)[./]\w",
+        "OpenRLHF": r"^[^#\n]*\bopenrlhf[./]cli[./]train_",
+        "Megatron-SWIFT": r"^\s*megatron (sft|pt|rlhf)\b",
+        "TRL's trainers for preferences": r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ",
+    },
+}
 
 
 def program_of(source: SourceText) -> str:
     """The program whose configuration a file is; empty where that is not known."""
     # Configurations of other programs are named and not taken for something else.
-    found = (
-        name
-        for name, pattern, ends in _PROGRAMS
-        if source.path.lower().endswith(ends) and re.search(pattern, source.text, re.MULTILINE)
-    )
-    return next(found, "")
+    for ends, patterns in _PROGRAMS.items():
+        for name, pattern in patterns.items():
+            is_named = source.path.lower().endswith(ends)
+            if is_named and re.search(pattern, source.text, re.MULTILINE):
+                return name
+    return ""
 
 
 @cache

@@ -1,12 +1,10 @@
 """YAML as text: places, duplicates, refusals, and changes in place."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from planner.documents.file import REMOVED
-from planner.documents.tree import load_yaml, parsed_yaml
+from planner.documents.tree import parsed_yaml
 from planner.documents.yaml_edit import edited
 from planner.errors import InputError
 
@@ -127,20 +125,3 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 def test_the_line_of_a_mistake_is_named() -> None:
     with pytest.raises(InputError, match=r"f\.yaml::line 3: "):
         parsed_yaml("f.yaml", "a: 1\nb: 2\n  c: [\n")
-
-
-def test_a_file_that_is_read_again_gives_values_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "f.yaml"
-    path.write_text("a: {b: [1]}\n")
-    first = load_yaml(path)
-    first["a"]["b"].append(2)
-    assert load_yaml(path) == {"a": {"b": [1]}}
-    path.write_text("a: {b: [3]}\n")
-    assert load_yaml(path) == {"a": {"b": [3]}}
-
-
-def test_a_text_that_is_refused_names_each_file_it_stands_in(tmp_path: Path) -> None:
-    for name in ("one.yaml", "two.yaml"):
-        (tmp_path / name).write_text("- 1\n")
-        with pytest.raises(InputError, match=name):
-            load_yaml(tmp_path / name)

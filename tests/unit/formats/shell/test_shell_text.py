@@ -5,9 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from planner.errors import ExpressError, InputError
+from planner.errors import InputError
 from planner.formats.format import SourceText
-from planner.formats.shell.launch import processes_edit
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Word
 
@@ -71,40 +70,6 @@ def test_a_quote_that_nothing_closes_is_refused_with_its_line_as_by_bash(
         read_script(source(text))
     with pytest.raises(InputError, match=f"line {line}: a quote is not closed"):
         read_words(source(text))
-
-
-def edited(text: str, num_gpus: int) -> str:
-    given = source(text)
-    words = last_command(text)
-    for start, end, new in processes_edit(given, words, num_gpus):
-        text = text[:start] + new + text[end:]
-    return text
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("torchrun --nnodes 2 --nproc-per-node 8 t", "torchrun --nnodes 4 --nproc-per-node 8 t"),
-        ("torchrun --nnodes=2 --nproc_per_node=8 t", "torchrun --nnodes=4 --nproc_per_node=8 t"),
-        (
-            "N=2\ntorchrun --nnodes $N --nproc-per-node 8",
-            "N=2\ntorchrun --nnodes 4 --nproc-per-node 8",
-        ),
-        ("torchrun --nnodes 4 --nproc-per-node 8 t", "torchrun --nnodes 4 --nproc-per-node 8 t"),
-        ("torchrun --nnodes $N --nproc-per-node 8 t", "torchrun --nnodes $N --nproc-per-node 8 t"),
-        ("python t", "python t"),
-    ],
-)
-def test_a_launcher_gets_as_many_nodes_as_the_processes_need(before: str, after: str) -> None:
-    assert edited(before, 32) == after
-
-
-@pytest.mark.parametrize(
-    "text", ["torchrun --nproc-per-node 8 t", "torchrun --nnodes 2 --nproc-per-node 12 t"]
-)
-def test_processes_that_make_no_whole_nodes_are_refused(text: str) -> None:
-    with pytest.raises(ExpressError, match="32 processes do not make up whole nodes of"):
-        edited(text, 32)
 
 
 def test_every_word_of_a_line_names_what_is_left_open_in_it() -> None:
