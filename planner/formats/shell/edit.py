@@ -225,7 +225,12 @@ class _Edits:
         gone = {self.last, *(name for name, words in self.wanted.items() if not words)}
         stay = [each for each in entries if each.name not in gone]
         if not stay:
-            yield self._first(entries, added)
+            # Behind the program, or at the start of a list.
+            text, program = " ".join(map(shlex.join, added.values())), self.command.program
+            if program is None and not self.command.is_list:
+                raise _StuckError
+            at = program.end if program else 0
+            yield at, at, f" {text}" if program else f"{text} "
             return
         chosen = min(reversed(stay), key=lambda each: self._depth(each.word.start))
         behind = (chosen.word, *chosen.values)[-1]
@@ -239,16 +244,6 @@ class _Edits:
                     raise _StuckError
                 at, text = self.command.end, shlex.join(words)
             yield at, at, gap + text
-
-    def _first(self, entries: Sequence[Entry], added: Wanted) -> Splice:
-        """Before the first option there is, behind the program, or at the end of a list."""
-        text = " ".join(map(shlex.join, added.values()))
-        if entries:
-            start, _ = _place(entries[0].word)
-            return start, start, f"{text} "
-        program = self.command.program
-        at = program.end if program else len(self.text.rstrip())
-        return at, at, f" {text}" if at else text
 
     @cached_property
     def _branches(self) -> Sequence[Span]:

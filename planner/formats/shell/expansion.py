@@ -105,7 +105,7 @@ class Expander:
         # A text that is asked for as an array stands where the variable does, as others do.
         if whole and value is not None and not _is_text(value):
             self.budget.spend(sum(len(word.text) + 1 for word in value))
-            return [*value] if whole[1] else [each for word in value for each in _parted(word)]
+            return [*value] if whole[1] else [each for word in value for each in split_words(word)]
         found = [*gathered(self._chars(node, _BARE))]
         self.budget.spend(sum(map(len, found)))
         site = in_one_piece(char.place for char in self.source[slice(*self.span(node))])
@@ -278,8 +278,3 @@ class Expander:
 def _is_text(value: Value) -> bool:
     """Return True if a variable was set to a text, not to an array of written words."""
     return len(value) == 1 and value[0].site is None
-
-
-def _parted(word: Word) -> tuple[Word, ...]:
-    """The words that the blanks of an unquoted one part it into."""
-    return split_words(word) if re.search(r"\s|^$", word.text) else (word,)

@@ -167,5 +167,5 @@ def _option(spelled: str) -> str | None:
     if not spelled.startswith("--"):
         return next((name for name in ("-h", "-m", "-r", "-t") if spelled.startswith(name)), None)
     name = spelled.replace("_", "-")
-    known = sorted(each for each in SWITCHES | WITH_VALUE if each.startswith(name))
-    return name if name in known else next(iter(known), None)
+    known = (each for each in SWITCHES | WITH_VALUE if each.startswith(name))
+    return min(known, default=None)

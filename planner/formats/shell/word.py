@@ -88,7 +88,8 @@ def gathered(chars: Iterable[Char | None]) -> Iterator[tuple[Char, ...]]:
 
 def split_words(word: Word) -> tuple[Word, ...]:
     """A word that stands without quotes, as its words."""
-    return tuple(map(Word, gathered(split(word.chars))))
+    is_one = word.text and not re.search(r"\s", word.text)
+    return (word,) if is_one else tuple(map(Word, gathered(split(word.chars))))
 
 
 def spaced(words: Iterable[Word]) -> Iterator[Char]:

@@ -23,7 +23,8 @@ def options(source: SourceText) -> Launches:
         elif entries:
             last = entries.pop()
             entries.append(Entry(name=last.name, word=last.word, values=(word,), line=1))
-    return (Command(words=tuple(words), is_list=is_list), entries), ()
+    command = Command(words=tuple(words), is_list=is_list, program=None if is_list else words[0])
+    return (command, entries), ()
 
 
 def after(text: str, last: str = "", **wanted: str | None) -> str:
