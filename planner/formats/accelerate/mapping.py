@@ -100,13 +100,6 @@ def typed_section(
             lambda c, s: rows.num_machines(c, s) > 1 or None,
             "ranks meet at the first node's address",
         ),
-        rows.beside(
-            keys.MULTINODE,
-            lambda c, s: (
-                "standard" if kind == "DEEPSPEED" and rows.num_machines(c, s) > 1 else None
-            ),
-            "every node starts its own processes",
-        ),
     )
     return rows.Section(title=title, distributed_type=kind, table=(*top, *own))
 
@@ -125,7 +118,7 @@ def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield from told({keys.size_key(name): size for name, size in sizes.items()})
 
 
-def _of_mesh(settings: Settings) -> Decided:
+def of_mesh(settings: Settings) -> Decided:
     """Degrees the mesh decides; dp takes every process where none, or DeepSpeed, divides them."""
     file = AccelerateView(settings=settings)
     sizes, processes = file.sizes, file.num_started
@@ -148,7 +141,7 @@ MESH = KeyMapping(
     names=("tp", "cp", "dp_replicate", "dp"),
     keys=(*map(keys.size_key, keys.SIZES), f"{keys.MESH}cp_backend"),
     to=to_mesh,
-    of=_of_mesh,
+    of=of_mesh,
 )
 
 
@@ -161,7 +154,7 @@ def _of_strategy(settings: Settings) -> Decided:
 
 
 def _of_replicas(settings: Settings) -> Decided:
-    found = {name: value for name, _, value in _of_mesh(settings)}
+    found = {name: value for name, _, value in of_mesh(settings)}
     stage = rows.SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
     if keys.TYPE in settings:
         yield "zero_stage", keys.TYPE, stage
@@ -246,17 +239,18 @@ REPLICATED = typed_section(
 DEEPSPEED = typed_section(
     "deepspeed_config",
     "DEEPSPEED",
+    rows.beside(
+        keys.MULTINODE,
+        lambda c, s: "standard" if rows.num_machines(c, s) > 1 else None,
+        "every node starts its own processes",
+    ),
     rows.stage_row(
         keys.STAGE,
         _of_stage,
         several(lambda context, _: rows.no_profile(context), rows.no_deepspeed),
     ),
     rows.steps_row(keys.STEPS, keys.FILE),
-    rows.devices_row(
-        keys.OPTIMIZER_DEVICE,
-        keys.PARAM_DEVICE,
-        lambda found: 0 if keys.FILE in found else whole(found, keys.STAGE, 2),
-    ),
+    rows.devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 2),
     rows.beside(
         f"{keys.DEEPSPEED}gradient_clipping",
         lambda *_: 1.0,

@@ -182,11 +182,11 @@ def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
     return of_key("zero_stage", key, lambda _, s: s.zero_stage, why, of=of, cannot=cannot)
 
 
-def devices_row(optimizer: str, parameters: str, stage_of: Callable[[Settings], int]) -> KeyMapping:
+def devices_row(optimizer: str, parameters: str, stage_key: str, usual: int) -> KeyMapping:
     """Return DeepSpeed's offload row; it has no effect on what the ZeRO stage does not shard."""
 
     def of(settings: Settings) -> Decided:
-        stage = stage_of(settings)
+        stage = whole(settings, stage_key, usual)
         states = word(settings, optimizer, "none").lower() if stage > 0 else "none"
         weights = word(settings, parameters, "none").lower() if stage > 2 else "none"
         code = CODES.get((states, weights))
@@ -230,10 +230,7 @@ def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping
 
 
 def section_for(
-    context: Context,
-    strategy: Strategy,
-    among: Sequence[Section],
-    own: Section | None = None,
+    context: Context, strategy: Strategy, among: Sequence[Section], own: Section | None = None
 ) -> Section:
     """The first section that expresses a strategy: ``own``, the plan's framework's, then all.
 

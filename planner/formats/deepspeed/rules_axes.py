@@ -166,9 +166,7 @@ def mesh_fills_ranks(file: DeepspeedView) -> bool:
 
 
 @rule.unenforced(
-    "deepspeed/module_inject/auto_ep_folding.py raises at start",
-    key=keys.EP,
-    on=keys.EP_ON,
+    "deepspeed/module_inject/auto_ep_folding.py raises at start", key=keys.EP, on=keys.EP_ON
 )
 def experts_divide(file: DeepspeedView) -> Refused:
     """autoep_size divides the experts and the ranks."""

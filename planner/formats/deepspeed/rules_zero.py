@@ -62,8 +62,7 @@ def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
 
 
 @rule.unenforced(
-    "deepspeed/runtime/zero/offload_config.py; nothing tests it",
-    key=f"{keys.ZERO}.offload_param",
+    "deepspeed/runtime/zero/offload_config.py; nothing tests it", key=f"{keys.ZERO}.offload_param"
 )
 def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     """offload_param needs stage 3."""

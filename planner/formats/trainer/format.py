@@ -55,10 +55,8 @@ def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
     """A file of JSON or YAML, and its values by path; InputError where it is no mapping of keys."""
     if is_json(source):
         tree = parsed_object(source.path, source.text)
-        entries = {**tree.members}
     else:
         tree = parsed_yaml(source.path, source.text)
-        entries = {tuple(map(str, path)): entry for path, entry in tree.entries.items()}
         if not isinstance(tree.value, dict):
             raise InputError.single(source.path, "line 1", "keys with values are needed")
     return tree, {
@@ -67,7 +65,7 @@ def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
             key=".".join(path),
             line=entry.line,
         )
-        for path, entry in entries.items()
+        for path, entry in tree.members.items()
     }
 
 
@@ -112,18 +110,12 @@ def read(source: SourceText) -> ParsedConfig:
     is_grouped = given(settings, keys.SAMPLING) == mapping.GROUPED
     models = ("model_name_or_path", "model_name", "model_id", "model")
     # Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
-    peft: dict[str, tuple[object, ...]] = {
-        "use_peft": (True,),
-        "finetuning_type": ("lora", "freeze", "oft"),
-        "tuner_type": ("lora",),
-        "train_type": ("lora",),
-        "load_in_4bit": (True,),
-        "load_in_8bit": (True,),
-    }
+    switches = ("use_peft", "load_in_4bit", "load_in_8bit")
+    peft = (*switches, "finetuning_type", "tuner_type", "train_type")
     adapters = (
         f"{key} {settings[key].value}: adapters are trained, and plans train all parameters"
-        for key, values in peft.items()
-        if given(settings, key) in values
+        for key in peft
+        if given(settings, key) in (True, "lora", "freeze", "oft")
     )
     return ParsedConfig(
         format="trainer",

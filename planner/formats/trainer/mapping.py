@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.formats.accelerate import rows
-from planner.formats.accelerate.mapping import to_mesh
+from planner.formats.accelerate.mapping import of_mesh, to_mesh
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     UNCHANGED,
@@ -91,15 +91,11 @@ def _optimizer(settings: Settings) -> str | None:
 
 def _of_mesh(settings: Settings) -> Decided:
     """Degrees of the sizes under ``parallelism_config``."""
-    if not isinstance(given(settings, keys.MESH), dict):
-        return
-    key = {name: f"{keys.MESH}.{name}_size" for name in ("dp_replicate", "dp_shard", "tp", "cp")}
-    sizes = {name: whole(settings, each, 1) for name, each in key.items()}
-    sizes["cp"] = max(sizes["cp"], whole(settings, f"{keys.MESH}.sp_size", 1))
-    for name in ("tp", "dp_replicate", "cp"):
-        yield name, key[name], sizes[name]
-    dp = sizes["dp_replicate"] * sizes["dp_shard"]
-    yield "dp", key["dp_shard"], dp
+    own, theirs = f"{keys.MESH}.", f"{keys.MESH}.{keys.MESH}_"
+    sizes = {
+        key.replace(own, theirs): each for key, each in settings.items() if key.startswith(own)
+    }
+    return ((name, key.replace(theirs, own), size) for name, key, size in of_mesh(sizes))
 
 
 def _checkpoints(key: str, *more: str) -> KeyMapping:
@@ -143,11 +139,6 @@ def _of_stage(settings: Settings) -> Decided:
 
 GROUPED = "group_by_length"
 _FILLED = "Trainer fills it in from its own arguments"
-
-
-def _sampling(context: Context, _: Strategy) -> str | None:
-    documents = context.job.documents
-    return GROUPED if documents and documents.batching == "grouped" else None
 
 
 # What stands in a file whatever shards.
@@ -196,7 +187,7 @@ COMMON: Table = (
     of_key(
         "",
         keys.SAMPLING,
-        _sampling,
+        lambda c, _: GROUPED if c.job.documents and c.job.documents.batching == "grouped" else None,
         "micro-batches of documents of about one length, as the plan assumes",
         off=UNCHANGED,
     ),
@@ -313,7 +304,7 @@ DEEPSPEED = _section(
             ),
         ),
     ),
-    rows.devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, lambda _: 3),
+    rows.devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 0),
     KeyMapping(
         names=("tp",),
         keys=(),

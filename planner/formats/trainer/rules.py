@@ -99,10 +99,7 @@ def fsdp_or_deepspeed(file: TrainerView) -> bool:
 
 
 @rule.unenforced(
-    ARGUMENTS,
-    key=keys.VERSION,
-    says="given 1, which is deprecated; 2",
-    severity="note",
+    ARGUMENTS, key=keys.VERSION, says="given 1, which is deprecated; 2", severity="note"
 )
 def fsdp2_is_used(file: TrainerView) -> bool:
     """FSDP1 goes with version 5.20 of transformers."""
@@ -165,8 +162,7 @@ def deepspeed_agrees(file: TrainerView) -> Violations:
 
 
 @rule.unenforced(
-    "torch/utils/data/sampler.py, when data is loaded",
-    says="given {given}; 1 or more",
+    "torch/utils/data/sampler.py, when data is loaded", says="given {given}; 1 or more"
 )
 def batch_is_positive(file: TrainerView) -> list[str]:
     """A batch and an accumulation of nothing train nothing."""
