@@ -23,7 +23,7 @@ from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.utils import groups
 from drawn_deepspeed import expressible, spaces
 
-from planner.formats.deepspeed.format import read, read_hostfile, write_hostfile
+from planner.formats.deepspeed.format import read, read_hostfile
 from planner.formats.deepspeed.keys import schema
 from planner.formats.format import Format, FormatRule, SourceText
 from planner.formats.registry import load_format
@@ -365,7 +365,7 @@ def test_hostfiles_are_refused_where_the_launcher_refuses_them(tmp_path: Path) -
 
 def test_a_written_hostfile_is_read_by_the_launcher(tmp_path: Path) -> None:
     path, slots = tmp_path / "hostfile", {"worker-0": 8, "worker-1": 4}
-    path.write_text(write_hostfile(slots))
+    path.write_text("".join(f"{host} slots={slots[host]}\n" for host in slots))
     assert dict(fetch_hostfile(str(path))) == slots
 
 

@@ -157,8 +157,7 @@ def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_optimizer(settings: Settings) -> Decided:
-    kind, key = given(settings, keys.TYPE), keys.TYPE
-    name = keys.NAMES.get(kind.lower()) if isinstance(kind, str) else None
+    name, key = keys.NAMES.get(DeepspeedView(settings=settings).optimizer), keys.TYPE
     if name == "adam" and given(settings, keys.STATES) is True:
         name, key = "adam-bf16", keys.STATES
     if name == "sgd" and as_number(given(settings, keys.MOMENTUM)):

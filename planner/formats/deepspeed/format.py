@@ -217,11 +217,6 @@ def is_hostfile(source: SourceText) -> bool:
 HOSTFILE = CompanionFile(name="hostfile", recognise=is_hostfile, read=read_hostfile)
 
 
-def write_hostfile(slots: Mapping[str, int]) -> str:
-    """The file of these hosts, each with its slots."""
-    return "".join(f"{host} slots={count}\n" for host, count in slots.items())
-
-
 FILE = "ds_config.json"
 
 
@@ -235,7 +230,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     slots = context.cluster.node.num_accelerators
     count, rest = divmod(strategy.num_gpus, slots)
     if count > 1 and not rest:
-        text = write_hostfile({f"worker-{node}": slots for node in range(count)})
+        text = "".join(f"worker-{node} slots={slots}\n" for node in range(count))
         files.append(OutputFile(name=HOSTFILE.name, text=text))
         why = (
             "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, "

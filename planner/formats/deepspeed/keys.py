@@ -117,11 +117,15 @@ class DeepspeedView(ConfigView):
         found = as_number(self[RATIO])
         return 1.0 if found is None else found
 
+    def stated(self, key: str) -> str:
+        """A word that the file states; empty where it states none, or leaves it open."""
+        value = self[key]
+        return value if isinstance(value, str) and value != AUTO else ""
+
     @property
     def optimizer(self) -> str:
         """The optimizer's type in small letters; empty where the file has none."""
-        kind = self[TYPE]
-        return kind.lower() if isinstance(kind, str) else ""
+        return self.stated(TYPE).lower()
 
     @property
     def counts_all_ranks(self) -> bool:

@@ -127,8 +127,7 @@ def loss_scale_can_move(file: DeepspeedView) -> list[str]:
 def communication_type_known(file: DeepspeedView) -> list[str]:
     """Types of communication are fp16, bf16 or fp32."""
     known = ("communication_data_type", "seq_parallel_communication_data_type")
-    named = [key for key in known if isinstance(file[key], str) and file[key] != keys.AUTO]
-    return [key for key in named if file[key].lower() not in _DTYPES]
+    return [key for key in known if file.stated(key).lower() not in ("", *_DTYPES)]
 
 
 @rule(_CONFIG, key=_OPERATION)
@@ -163,8 +162,8 @@ def clipping_is_no_optimizer_parameter(file: DeepspeedView) -> bool:
 @rule.unenforced(f"{_ENGINE} makes it, or PyTorch")
 def optimizer_is_known(file: DeepspeedView) -> Violations:
     """optimizer.type is DeepSpeed's own, in any case, or PyTorch's, as it is spelled there."""
-    kind = file[keys.TYPE]
-    if isinstance(kind, str) and kind != keys.AUTO and not keys.is_optimizer_type(kind):
+    kind = file.stated(keys.TYPE)
+    if kind and not keys.is_optimizer_type(kind):
         known = (*keys.listed_in("optimizers"), *keys.listed_in("torch_optimizers"))
         yield keys.TYPE, _unknown_type(kind, known)
 
@@ -172,8 +171,8 @@ def optimizer_is_known(file: DeepspeedView) -> Violations:
 @rule.unenforced(f"{_ENGINE} asserts it when it makes the schedule")
 def scheduler_is_known(file: DeepspeedView) -> Violations:
     """scheduler.type is DeepSpeed's own or PyTorch's."""
-    kind, known = file["scheduler.type"], keys.listed_in("schedulers")
-    if isinstance(kind, str) and kind not in (keys.AUTO, *known):
+    kind, known = file.stated("scheduler.type"), keys.listed_in("schedulers")
+    if kind not in ("", *known):
         yield "scheduler.type", _unknown_type(kind, known)
 
 
@@ -246,7 +245,7 @@ def parameters_are_numbers(file: DeepspeedView) -> Violations:
 def _parameters(file: DeepspeedView) -> Iterator[tuple[str, Mapping[str, Any], list[str]]]:
     """Yield the path of parameters, what a known type takes, and the names that are given."""
     for section, schemas in keys.schema()["$defs"]["parameters"].items():
-        kind, start = file[f"{section}.type"], f"{section}.params."
-        if isinstance(kind, str) and kind.lower() in schemas:
+        kind, start = file.stated(f"{section}.type").lower(), f"{section}.params."
+        if kind in schemas:
             names = [key.removeprefix(start) for key in file.settings if key.startswith(start)]
-            yield start[:-1], schemas[kind.lower()], [name for name in names if "." not in name]
+            yield start[:-1], schemas[kind], [name for name in names if "." not in name]

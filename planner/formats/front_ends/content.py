@@ -156,18 +156,15 @@ def _processes(
 ) -> Located | None:
     """Return the processes that torchrun or Slurm starts, or the launcher's variables give."""
     stated = processes(launcher_settings(launcher, lines))
-    words = {name: environment[name] for name in (PER_NODE, NODES, VISIBLE) if name in environment}
-    counts = {name: number_of(word.text) for name, word in words.items()}
-    per_node, nodes = counts.get(PER_NODE), counts.get(NODES, 1)
-    visible = words[VISIBLE].text.split(",") if VISIBLE in words else []
-    is_one = sum(bool(each.strip()) for each in visible) == 1 and not words[VISIBLE].unknown
-    number = per_node * nodes if per_node and nodes else 0
-    name = PER_NODE
-    if PER_NODE not in words and is_one:
-        name, number = VISIBLE, 1
+    counts = {name: number_of(environment[name].text) for name in environment}
+    name, number = PER_NODE, (counts.get(PER_NODE) or 0) * (counts.get(NODES, 1) or 0)
+    visible = environment.get(VISIBLE)
+    if visible and not visible.unknown and PER_NODE not in environment:
+        devices = [each for each in visible.text.split(",") if each.strip()]
+        name, number = VISIBLE, int(len(devices) == 1)
     if stated is not None or not number:
         return stated
-    return Located(value=number, key=name, line=lines.at(words[name].start))
+    return Located(value=number, key=name, line=lines.at(environment[name].start))
 
 
 def source_named(path: str, name: Located) -> SourceText:

@@ -18,8 +18,7 @@ from planner.formats.trainer.format import as_number
 from planner.spelling import alike, did_you_mean
 
 FSDP_CONFIG = "fsdp_config"
-# By the type of a file of Accelerate's.
-_ENGINES = {"DEEPSPEED": keys.DEEPSPEED, "FSDP": keys.FSDP}
+_ENGINES = (keys.DEEPSPEED, keys.FSDP)
 
 
 @dataclass(kw_only=True)
@@ -67,7 +66,7 @@ def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
         place = content.places.get(key, Located(value=None, key=key))
         preset = names.get(str(place.value), {})
         heads = {name.partition(".")[0].removesuffix("_config") for name in preset}
-        made.take(place, {**preset, **dict.fromkeys(heads & {*_ENGINES.values()}, True)})
+        made.take(place, {**preset, **dict.fromkeys(heads & {*_ENGINES}, True)})
     _take_fsdp(made)
     # Defaults of the program, where the file says nothing of the key.
     replaced = {
@@ -126,18 +125,18 @@ def _take_accelerate(made: Translation, content: Content) -> None:
     """The file of Accelerate's that a key or the launcher names."""
     key = made.tool.accelerate
     place = content.accelerate or made.settings.get(key)
-    is_preset = place is not None and str(place.value) in made.tool.presets.get(key, {})
+    is_preset = place and str(place.value) in made.tool.presets.get(key, {})
     source = None if is_preset else made.file_at(place)
     if place and source:
         reading = read_accelerate(source)
         made.named.append(reading)
-        engine = _ENGINES.get(AccelerateView(settings=reading.settings).kind)
-        if engine is not None:
+        engine = AccelerateView(settings=reading.settings).kind.lower()
+        if engine in _ENGINES:
             made.settings.setdefault(engine, replace(place, value=True))
         # Precision and batch are the trainer's.
-        decided = {"zero_stage", "offload", "tp", "cp", "dp_replicate"}
+        taken = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
         for name, each in reading.decisions.items():
-            if name in decided or name == "recompute_layers_per_stage":
+            if name in taken:
                 made.launched[name] = replace(place, value=each.value)
 
 
