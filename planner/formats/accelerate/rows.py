@@ -30,10 +30,8 @@ from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
 assert tuple(DEVICES) == OFFLOAD_CODES
-_NO_REPLICAS = "the section has no key for hierarchical partitions"
-_NO_PIPELINE = ("pp", "vpp", "schedule")
 _CANNOT = {
-    **dict.fromkeys(_NO_PIPELINE, "ParallelismConfig trains no pipeline"),
+    **dict.fromkeys(("pp", "vpp", "schedule"), "ParallelismConfig trains no pipeline"),
     "ep": "ParallelismConfig has no expert parallelism",
     "sequence_parallel": "transformers' tensor-parallel plans split no norms",
     "offload_percent": "offloading takes all states or none",
@@ -81,7 +79,8 @@ def no_profile(context: Context) -> Iterator[str]:
     """Yield what DeepSpeed's section has no key for whatever the layout."""
     traits = context.traits
     has_replicas = traits.name == "deepspeed" and traits.states.zero3_secondary_weight_bytes
-    return which({f"profile {traits.profile}: {_NO_REPLICAS}": has_replicas})
+    message = f"profile {traits.profile}: the section has no key for hierarchical partitions"
+    return which({message: has_replicas})
 
 
 def _no_processors(context: Context) -> Iterator[str]:
@@ -139,17 +138,9 @@ def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
 
 def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
     """Yield the reasons why DeepSpeed's section cannot express a layout."""
-    fixed = {
-        **dict.fromkeys(_NO_PIPELINE, "the section has no pipeline"),
-        "tp": "the section has no key for AutoTP",
-        "cp": "the section runs no context parallelism",
-        "ep": "the section has no expert parallelism",
-        "dp_replicate": _NO_REPLICAS,
-        "sequence_parallel": "the section has no sequence parallelism",
-        "offload_percent": "the section has no key for a part",
-    }
+    no_key = ("tp", "cp", "dp_replicate", "offload_percent", *_CANNOT)
     yield from _no_processors(context)
-    yield from unsupported(strategy, fixed)
+    yield from unsupported(strategy, dict.fromkeys(no_key, "the section has no key for it"))
     yield from uneven_layers(strategy)
     yield from which(no_offload(context, strategy))
 

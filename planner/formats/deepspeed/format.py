@@ -129,8 +129,9 @@ def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
     autos = [path for path, each in places.items() if is_for_trainer(".".join(path), each.value)]
     entries = {path: entry_of(schema(), path) for path in autos}
-    chosen = {path for path, entry in entries.items() if entry is None or "enum" in entry}
-    found = [places[path] for path in autos if path not in chosen]
+    found = [
+        places[path] for path, entry in entries.items() if entry is not None and "enum" not in entry
+    ]
     if found:
         place = min(found, key=lambda place: place.line)
         others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"

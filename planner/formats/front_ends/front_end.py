@@ -259,12 +259,11 @@ def _degrees(tool: FrontEnd, settings: Settings) -> Iterator[tuple[str, Located]
         )
         for name, names in tool.degrees.items()
     }
-    for name, size in sizes.items():
-        if size.value > 1 and name != "dp_shard":
-            yield name, size
-    if "dp_shard" in sizes and sizes["dp_shard"].value > 1:
-        replicas = max(1, sizes["dp_replicate"].value) if "dp_replicate" in sizes else 1
-        yield "dp", replace(sizes["dp_shard"], value=sizes["dp_shard"].value * replicas)
+    shard = sizes.pop("dp_shard", None)
+    yield from ((name, size) for name, size in sizes.items() if size.value > 1)
+    if shard and shard.value > 1:
+        replicas = max(1, sizes["dp_replicate"].value)
+        yield "dp", replace(shard, value=shard.value * replicas)
 
 
 def _longest(tool: FrontEnd, settings: Settings) -> Located | None:
