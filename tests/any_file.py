@@ -22,7 +22,7 @@ from planner.check.settings import settings_for
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
-from planner.formats.format import read_source
+from planner.formats.format import CheckContext, read_source
 from planner.query.from_file import AUTO, Request
 from planner.report.findings import (
     render_github,
@@ -85,11 +85,14 @@ def check_format(path: Path, name: str) -> None:
 
 
 def read_format(path: Path, name: str) -> None:
-    """Recognise and read a file; nothing is priced."""
+    """Recognise and read a file, and ask the rules; nothing is priced."""
     source = read_source(path)
+    world = CheckContext(num_gpus=8, decisions={"model.num_heads": 32, "seq_len": 64})
     for kind in map(formats.load_format, formats.format_names()):
         if kind.name == name or kind.recognise(source):
-            kind.read(source)
+            settings = kind.read(source).settings
+            for rule in kind.rules:
+                assert all(broken.message for broken in rule.check(settings, world))
 
 
 def validate(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Accelerate's file: what is written reads back, foreign keys stay, no text breaks the reader."""
+"""Accelerate's file: what is written reads back, and foreign keys stay."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -6,12 +6,9 @@ from itertools import islice
 
 import pytest
 from accelerate_plans import Case, cases
-from depth import of_all
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from planner.documents.tree import parsed_yaml
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError
 from planner.formats.accelerate.format import FORMAT
 from planner.formats.format import CheckContext, SourceText
 
@@ -139,37 +136,3 @@ def test_every_reason_is_in_one_error() -> None:
         FORMAT.emit(context, odd)
     for part in ("selective_layers", "recompute_layers", "offloaded_layers", "vpp 2", "zero_stage"):
         assert part in str(caught.value)
-
-
-def check_text(text: str) -> None:
-    FORMAT.recognise(source(text))
-    with suppress(InputError):
-        reading = FORMAT.read(source(text))
-        world = CheckContext(num_gpus=8, decisions={})
-        for rule in FORMAT.rules:
-            list(rule.check(reading.settings, world))
-
-
-@settings(max_examples=of_all(60))
-@given(text=st.text(max_size=80))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    check_text(text)
-
-
-VALUES = ["{}", "[1]", "-1", "0", "9" * 400, "NO", "true", "null", "1e999", "&a [*a]", "\0", "x: y"]
-
-
-@settings(max_examples=of_all(60))
-@given(
-    which=st.integers(0, 59),
-    line=st.integers(0, 30),
-    value=st.sampled_from(VALUES),
-    newline=st.sampled_from(["\n", "\r\n"]),
-)
-def test_a_mutated_file_is_read_or_refused(
-    plans: list[Case], which: int, line: int, value: str, newline: str
-) -> None:
-    lines = FORMAT.emit(*plans[which]).files[0].text.splitlines()
-    at = line % len(lines)
-    lines[at] = f"{lines[at].partition(':')[0]}: {value}"
-    check_text(newline.join(lines))

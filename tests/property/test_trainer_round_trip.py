@@ -1,4 +1,4 @@
-"""TrainingArguments: what is written reads back, foreign keys stay, no text breaks the reader."""
+"""TrainingArguments: what is written reads back, and foreign keys stay."""
 
 import json
 from contextlib import suppress
@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 from accelerate_plans import Case, cases
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError
 from planner.formats.format import CheckContext, SourceText
 from planner.formats.trainer.format import FORMAT
 from planner.spec.job import read_documents
@@ -99,32 +97,6 @@ def test_a_file_that_leaves_zero_to_another_is_not_written_into(plans: list[Case
     plan = next(plan for plan in plans if plan[0].traits.name == "deepspeed")
     with pytest.raises(ExpressError, match="names a file"):
         FORMAT.write_into(source(text), *plan)
-
-
-@settings(max_examples=100)
-@given(text=st.text(alphabet=st.sampled_from('{}[]":,0-9.eE+tfn\0\r\n abfsdp_config'), max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    check(text)
-
-
-VALUES = ["{}", "[1]", "-1", "0", "9" * 400, "null", "1e999", '"x"', "NaN", '{"a": {"b": 1}}']
-
-
-@settings(max_examples=60)
-@given(value=st.sampled_from(VALUES), data=st.data())
-def test_a_mutated_file_is_read_or_refused(value: str, data: st.DataObject) -> None:
-    names = ["fsdp", "fsdp_config", "deepspeed", "optim", "bf16", "parallelism_config"]
-    names += ["logging_steps", "warmup_steps", "per_device_train_batch_size", "optim_args"]
-    chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=4))
-    check("{" + ", ".join(f'"{name}": {value}' for name in chosen) + "}")
-
-
-def check(text: str) -> None:
-    FORMAT.recognise(source(text))
-    with suppress(InputError):
-        reading = FORMAT.read(source(text))
-        for rule in FORMAT.rules:
-            list(rule.check(reading.settings, CheckContext(num_gpus=8, decisions={})))
 
 
 @pytest.mark.parametrize("kind", ["", "packed", "padded", "grouped"])
