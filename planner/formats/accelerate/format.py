@@ -31,15 +31,7 @@ from planner.formats.format import (
     ParsedConfig,
     SourceText,
 )
-from planner.formats.settings import (
-    Settings,
-    as_flag,
-    as_whole,
-    finding_at,
-    path_of,
-    repeated_keys,
-    word,
-)
+from planner.formats.settings import Settings, as_flag, as_whole, finding_at, path_of, repeated_keys
 from planner.limits import brief
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
@@ -258,7 +250,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     ExpressError where none does, and where another file decides.
     """
     reading = read(source)
-    settings, named = reading.settings, word(reading.settings, keys.STRATEGY)
+    settings = reading.settings
+    named = keys.AccelerateView(settings=settings).word(keys.STRATEGY)
     own = mapping.section_of(settings)
     section = rows.section_for(context, strategy, mapping.SECTIONS, own)
     if section is mapping.FSDP1 and "HYBRID" in named.upper():

@@ -15,15 +15,7 @@ from planner.documents.schema import Path, Schema, entry_of, wrongs
 from planner.documents.tree import keys_at_top, parsed_object
 from planner.errors import ExpressError
 from planner.formats.adapters import liger_lines
-from planner.formats.decision import (
-    changes,
-    decided_in,
-    explained,
-    lines_of,
-    reasons,
-    refuse,
-    which,
-)
+from planner.formats.decision import changes, decided_in, explained, lines_of, reasons, refuse
 from planner.formats.deepspeed import keys, rules_axes, rules_batch, rules_zero
 from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
@@ -247,8 +239,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "checkpoint as many layers of every stage as the file says": strategy.recompute != "none",
     }
     calls = "deepspeed.initialize"
-    if any(tasks.values()):
-        calls += f"; under {keys.SCRIPT} it finds what it must do: {', '.join(which(tasks))}"
+    own = [task for task, is_so in tasks.items() if is_so]
+    if own:
+        calls += f"; under {keys.SCRIPT} it finds what it must do: {', '.join(own)}"
     rate = (
         "peak learning rate, under optimizer.params; or take the optimizer out, where your script "
         "brings its own"

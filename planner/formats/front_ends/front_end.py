@@ -26,16 +26,7 @@ from planner.formats.trainer.mapping import DEEPSPEED, REPLICATED, SUPPORT, engi
 from planner.formats.trainer.rules import RULES as OF_TRAINER
 from planner.frameworks.optimizers import optimizer_names
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
-from planner.spec.training import (
-    FULL,
-    MAX_RANK,
-    MODES,
-    TARGETS,
-    Mode,
-    Target,
-    Training,
-    read_targets,
-)
+from planner.spec.training import MAX_RANK, MODES, TARGETS, Mode, Target, Training, read_targets
 
 # Of the name of a model whose weights are quantised already.
 _QUANTISED = re.compile(r"(?i)\b(gptq|awq|aqlm|int4|int8|[48]bit|bnb|mxfp4|hqq|eetq)\b|-fp8")
@@ -93,7 +84,7 @@ def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training, tuple[str
     stated, table, said = _stated_mode(tool, settings), tool.training, list[str]()
     word = table["usual"] if stated is None else table["modes"].get(str(stated.value))
     if word in (None, "full"):
-        return FULL, ()
+        return Training(), ()
     mode: Mode = "qlora" if _any_of(settings, table["in_4_bits"]) else word
     rank = as_whole(given(settings, table["rank"]["key"]))
     if rank is None or not 1 <= rank <= MAX_RANK:
@@ -196,7 +187,7 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     why = next(_unpriced(tool, settings), "")
     why = why or _beyond_plans(tool, settings, training, found)
     if why:
-        training, said = FULL, ()
+        training, said = Training(), ()
         found.pop("optimizer", None)
     if section is REPLICATED and not training.is_frozen and holds_16_bits(tool, settings):
         # Weights, gradients and states in 16 bits, where nothing shards them.

@@ -25,16 +25,7 @@ from planner.formats.format import (
     listed,
 )
 from planner.formats.front_ends.tools import tool_of
-from planner.formats.settings import (
-    Settings,
-    decided,
-    finding_at,
-    flag,
-    given,
-    path_of,
-    repeated_keys,
-    word,
-)
+from planner.formats.settings import Settings, finding_at, flag, given, path_of, repeated_keys
 from planner.formats.trainer import keys, mapping
 from planner.formats.trainer.rules import RULES
 from planner.spec.strategy import Strategy
@@ -126,7 +117,7 @@ def read(source: SourceText) -> ParsedConfig:
         assumes=("zero_stage",) * is_bare + ("recompute",) * is_shared,
         named_model=next((settings[key] for key in models if key in settings), None),
         unpriced=next(adapters, ""),
-        batching=decided(settings, keys.SAMPLING, "grouped") if is_grouped else None,
+        batching=replace(settings[keys.SAMPLING], value="grouped") if is_grouped else None,
         traits=LIGER if flag(settings, keys.LIGER) else (),
     )
 
@@ -246,7 +237,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     lines = lines_of(section.table, context, strategy)
     table = section.table if section is own else (*section.table, others(mapping.SECTIONS, lines))
     found = changes(table, settings, lines)
-    if "optimizer" not in reading.decisions and word(settings, keys.OPTIM) in keys.optimizers():
+    if "optimizer" not in reading.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
     paths = {path_of(settings, key): value for key, value in found.items()}
     return edited(source.path, source.text, paths)
