@@ -111,10 +111,10 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
     for full, place in settings.items():
         section, _, name = full.partition(".")
         value = place.value
-        # A number with a point is read from its text, which is no whole number, but for the rank of
-        # a node; and that there is one node is told by comparing alone (utils/launch.py).
+        # Numbers are read from their text, and one with a point is no whole one; but not the rank
+        # of a node, nor that there is one node, which is compared alone (utils/launch.py).
         is_compared = full == keys.RANK or (full == keys.MACHINES and value == 1)
-        if isinstance(value, float) and not is_compared:
+        if isinstance(value, int | float) and not is_compared:
             value = str(value)
         if section not in keys.sections():
             found[full] = value
@@ -137,7 +137,7 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
 def _is_read(value: object, kind: str) -> bool:
     """Whether Accelerate takes a value for one of a kind: yes for true, "8" for 8."""
     if kind == "number":
-        return re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", str(value)) is not None
+        return re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", str(value)) is not None
     read = {"boolean": as_flag, "integer": as_whole}.get(kind)
     return read is not None and read(value) is not None
 
