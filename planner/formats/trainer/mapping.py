@@ -40,6 +40,8 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "lion-8bit": ("lion_8bit", None),
     "adafactor": ("adafactor", None),
 }
+# Of what no new file is written for; a front end's own file keeps what it says.
+_NONE = (None, None)
 _NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
     "adamw_torch": "adam",
     "adamw_bnb_8bit": "adam-8bit-bitsandbytes",
@@ -173,12 +175,12 @@ COMMON: Table = (
         to=several(
             says(
                 keys.OPTIM,
-                lambda c, _: OPTIMIZERS[c.traits.optimizer.name][0],
+                lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, _NONE)[0],
                 "optimizer {c.traits.optimizer.name}",
             ),
             says(
                 keys.ARGUMENTS,
-                lambda c, _: OPTIMIZERS[c.traits.optimizer.name][1],
+                lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, _NONE)[1],
                 "the rest of the optimizer",
             ),
         ),
