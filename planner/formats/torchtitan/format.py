@@ -108,23 +108,16 @@ def chosen_config(context: Context) -> Chosen | None:
 def unlike_configs(context: Context) -> Iterator[str]:
     """Yield why no config can be chosen."""
     model, precision, length = context.model, context.job.precision, context.job.seq_len
-    named, has_config = _named(context), precision in ("bf16", "mxfp8")
-    most = named.max_seq_len if named else length
-    yield from which(
-        {
-            f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config": (
-                not has_config
-            ),
-            f"precision {precision}: torchtitan has no such config of {model.name}": (
-                has_config and precision != "bf16"
-            ),
-            f"seq_len {length}: torchtitan's config {named and named.name} allows {most}": (
-                length > most
-            ),
-        }
-    )
-    for part in _foreign_parts(model) if precision == "bf16" and length <= most else ():
-        yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
+    named = _named(context)
+    if precision == "mxfp8":
+        yield f"precision {precision}: torchtitan has no such config of {model.name}"
+    elif precision != "bf16":
+        yield f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config"
+    if named and length > named.max_seq_len:
+        yield f"seq_len {length}: torchtitan's config {named.name} allows {named.max_seq_len}"
+    elif precision == "bf16":
+        for part in _foreign_parts(model):
+            yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
 
 
 def _named(context: Context) -> Config | None:
@@ -156,7 +149,8 @@ def _named(context: Context) -> Config | None:
 def _foreign_parts(model: ModelSpec) -> Iterator[str]:
     """Return what the written module cannot build: it makes Llama- and Qwen-like decoders."""
     moe, biases = model.moe, {name for name, has in vars(model.biases).items() if has}
-    has_other_norms = model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm
+    is_other_norm = model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm
+    has_encoder = model.architecture != "decoder"
     is_other_mlp = not model.gated_mlp or model.activation not in ("silu", "swiglu")
     has_others = model.embedding_norm or model.extra_params or model.extra_params_per_layer
     is_special = model.parallel_block or model.sliding_window or model.position != "rope"
@@ -165,12 +159,8 @@ def _foreign_parts(model: ModelSpec) -> Iterator[str]:
     )
     return which(
         {
-            f"{model.architecture} architecture, only decoders can be written": (
-                model.architecture != "decoder"
-            ),
-            "its norms, only two rmsnorms per layer and a final one can be written": (
-                has_other_norms
-            ),
+            f"{model.architecture} architecture, only decoders can be written": has_encoder,
+            "its norms, only two rmsnorms per layer and a final one can be written": is_other_norm,
             "its MLP, only gated ones with silu can be written": is_other_mlp,
             "biases of linear layers": biases - {"norm"},
             "norms over all query heads at once": model.qk_norm == "full",
@@ -200,11 +190,13 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "training.steps": ("${STEPS}", ""),
     }
     lines = [*told(head), *lines_of(TABLE, context, strategy)]
-    text = "".join(f"{_text_of(line)}\n" for line in lines)
+    words = [words_of(line.key, line.value) for line in lines]
+    # Variables stay open.
+    quoted = ((w if w.startswith("${") else shlex.quote(w) for w in own) for own in words)
+    text = "".join(f"{' '.join(own)}\n" for own in quoted)
     files = [OutputFile(name="torchtitan.args", text=text)]
     if chosen.text:
         files.append(OutputFile(name=f"{chosen.module}.py", text=chosen.text))
-    words = [words_of(line.key, line.value) for line in lines]
     assets = "folder with the tokenizer's files, as scripts/download_hf_assets.py of torchtitan"
     return Emitted(
         files=tuple(files),
@@ -267,12 +259,6 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     }
     deciding = DECIDING | SCRIPT_VARIABLES.keys() | {PROCESSES}
     return edited(source, entries_in, wanted, strategy.num_gpus, deciding, last=POLICY)
-
-
-def _text_of(line: KeyValue) -> str:
-    """The words of a line as a file holds them; variables stay open."""
-    words = words_of(line.key, line.value)
-    return " ".join(word if word.startswith("${") else shlex.quote(word) for word in words)
 
 
 FORMAT = Format(

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from planner.cost.context import Context
-from planner.formats.decision import Decided, KeyMapping, KeyValue, told, which
+from planner.formats.decision import Decided, KeyMapping, KeyValue, told
+from planner.formats.rules import Refused
 from planner.formats.settings import Settings, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import config_of
@@ -135,48 +136,39 @@ def splits_backward(schedule: str) -> bool:
     return schedule.startswith(("zb", "dualpipe"))
 
 
-def _unlike_pipeline(context: Context, strategy: Strategy) -> Iterator[str]:
+def _unlike_pipeline(context: Context, strategy: Strategy) -> Refused:
     schedule, number, pp = strategy.schedule, strategy.num_micro_batches, strategy.pp
-    stages, is_single, is_known = pp * strategy.vpp, pp == 1, schedule in SCHEDULE_NAMES
+    if pp == 1:
+        chunks = f"schedule {schedule} with {strategy.vpp} chunks on one stage"
+        return {chunks: schedule != "1f1b" or strategy.vpp > 1}
+    stages, is_known = pp * strategy.vpp, schedule in SCHEDULE_NAMES
     least = {"1f1b": pp if strategy.vpp == 1 else 1, "dualpipe-v": stages}.get(schedule, 1)
     rounds = max(1, number // pp)
     has_rounds = strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")
     is_split = splits_backward(schedule) and context.traits.profile == "current"
     names = ", ".join(name for name in SCHEDULE_NAMES if name != "interleaved")
-    return which(
-        {
-            f"schedule {schedule} with {strategy.vpp} chunks on one stage": (
-                is_single and (schedule != "1f1b" or strategy.vpp > 1)
-            ),
-            f"pp {pp}: torchtitan does not pipeline models with tied embeddings": (
-                not is_single and context.model.tied_embeddings
-            ),
-            f"schedule {schedule}: torchtitan has {names}": not is_single and not is_known,
-            f"schedule {schedule}: torch runs it without compiled blocks (profile eager)": (
-                not is_single and is_known and is_split
-            ),
-            f"{number} micro-batches: torch runs {schedule} with {stages} at least": (
-                not is_single and number < least
-            ),
-            f"{number} micro-batches: torch runs interleaved ones in {rounds} equal rounds": (
-                not is_single and has_rounds and number % rounds
-            ),
-        }
-    )
+    tied = f"pp {pp}: torchtitan does not pipeline models with tied embeddings"
+    eager = f"schedule {schedule}: torch runs it without compiled blocks (profile eager)"
+    given = f"{number} micro-batches: torch runs"
+    return {
+        tied: context.model.tied_embeddings,
+        f"schedule {schedule}: torchtitan has {names}": not is_known,
+        eager: is_known and is_split,
+        f"{given} {schedule} with {stages} at least": number < least,
+        f"{given} interleaved ones in {rounds} equal rounds": has_rounds and number % rounds,
+    }
 
 
 PIPELINE = KeyMapping(
     names=("schedule", "vpp", "layers_per_stage"),
     keys=(
-        *(
-            option.SCHEDULE,
-            option.SCHEDULE_CSV,
-            option.MICRO_BATCH,
-            option.PARTS,
-            option.LAYERS,
-            option.FIRST_LESS,
-            option.LAST_LESS,
-        ),
+        option.SCHEDULE,
+        option.SCHEDULE_CSV,
+        option.MICRO_BATCH,
+        option.PARTS,
+        option.LAYERS,
+        option.FIRST_LESS,
+        option.LAST_LESS,
         option.CUDA_GRAPHS,
     ),
     to=_pipeline_lines,

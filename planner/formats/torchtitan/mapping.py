@@ -12,18 +12,15 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     decided_in,
-    derived,
     nothing,
     of_key,
     says,
     several,
     stated,
-    told,
     unless,
-    which,
 )
 from planner.formats.format import ALL, DECISIONS, Located
-from planner.formats.settings import Settings, decided, given, whole, word
+from planner.formats.settings import Settings, decided, flag, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, config_of, filled
 from planner.formats.torchtitan.layout import PIPELINE, of_pipeline, splits_backward
@@ -52,13 +49,7 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
         return degree if degree > 1 or (degree == 1 and settings[key].line) else None
 
     return of_key(
-        name,
-        key,
-        lambda _, s: getattr(s, name),
-        why,
-        follows=read,
-        cannot=cannot,
-        more=more,
+        name, key, lambda _, s: getattr(s, name), why, follows=read, cannot=cannot, more=more
     )
 
 
@@ -67,12 +58,8 @@ def _batch_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     local, total = strategy.micro_batch, strategy.dp * strategy.micro_batch * number
     if strategy.pp > 1:
         local, why = local * number, f"{number} micro-batches for the pipeline"
-    yield from told(
-        {
-            option.LOCAL_BATCH: (local, why),
-            option.GLOBAL_BATCH: (total, "sequences per iteration"),
-        }
-    )
+    yield KeyValue(key=option.LOCAL_BATCH, value=local, why=why)
+    yield KeyValue(key=option.GLOBAL_BATCH, value=total, why="sequences per iteration")
 
 
 def _of_batch(settings: Settings) -> Decided:
@@ -96,9 +83,8 @@ def _of_batch(settings: Settings) -> Decided:
 def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
     model = context.model
     kv_heads, tp = model.num_heads if model.mla else model.num_kv_heads, strategy.tp
-    return which(
-        {f"tp {tp}: torchtitan splits the {kv_heads} key and value heads whole": kv_heads % tp}
-    )
+    if kv_heads % tp:
+        yield f"tp {tp}: torchtitan splits the {kv_heads} key and value heads whole"
 
 
 def _of_shards(settings: Settings) -> Decided:
@@ -109,8 +95,9 @@ def _of_shards(settings: Settings) -> Decided:
         yield "num_gpus", option.SHARD, shards * ranks
 
 
-def _sequence(settings: Settings) -> bool:
-    return bool(given(settings, option.SEQUENCE_PARALLEL)) and option.degree(settings, "tp") > 1
+def _of_expert_tp(settings: Settings) -> Decided:
+    if min(option.degree(settings, name) for name in ("ep", "tp")) > 1:
+        yield "etp", option.DEGREES["ep"], 1
 
 
 def _stage(settings: Settings) -> int:
@@ -125,26 +112,14 @@ def _of_precision(settings: Settings) -> Decided:
         yield "precision", key, precision
 
 
-def _optimizer(settings: Settings) -> str:
-    names = {implementation: name for name, implementation in IMPLEMENTATIONS.items()}
-    return names.get(word(settings, option.OPTIMIZER), "adam")
-
-
 def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str]:
-    """Return why the words do not fit a plan's profile, or cannot choose its optimizer."""
+    """Yield why the words do not fit a plan's profile, or cannot choose its optimizer."""
     traits, optimizer = context.traits, context.traits.optimizer.name
-    is_other = traits.name != NAME or traits.profile not in MODULE_SETS
-    profiles, optimizers = " and ".join(MODULE_SETS), ", ".join(IMPLEMENTATIONS)
-    return which(
-        {
-            f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan": (
-                is_other
-            ),
-            f"optimizer {optimizer}: words can choose {optimizers}": (
-                optimizer not in IMPLEMENTATIONS
-            ),
-        }
-    )
+    if traits.name != NAME or traits.profile not in MODULE_SETS:
+        profiles = " and ".join(MODULE_SETS)
+        yield f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan"
+    if optimizer not in IMPLEMENTATIONS:
+        yield f"optimizer {optimizer}: words can choose {', '.join(IMPLEMENTATIONS)}"
 
 
 def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -182,16 +157,11 @@ def _of_policy(settings: Settings) -> Decided:
 
 
 def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
-    offloads = any(strategy.offloaded_layers_per_stage)
-    of_policy = "one policy for all layers, none, selective or full"
-    yield from which(
-        {
-            "activations on the host: torchtitan 0.3 has no such policy": offloads,
-            f"recomputation {strategy.recompute}: torchtitan has {of_policy}": (
-                not offloads and not policy_of(strategy)
-            ),
-        }
-    )
+    if any(strategy.offloaded_layers_per_stage):
+        yield "activations on the host: torchtitan 0.3 has no such policy"
+    elif not policy_of(strategy):
+        of_policy = "one policy for all layers, none, selective or full"
+        yield f"recomputation {strategy.recompute}: torchtitan has {of_policy}"
     if any(strategy.selective_layers_per_stage):
         yield from unlike_modules(context, strategy.recompute_modules)
 
@@ -226,15 +196,7 @@ TABLE: Table = (
         ),
         option.CUDA_GRAPHS,
     ),
-    KeyMapping(
-        names=("etp",),
-        keys=(),
-        of=derived(
-            "etp",
-            option.DEGREES["ep"],
-            lambda found: 1 if min(option.degree(found, n) for n in ("ep", "tp")) > 1 else None,
-        ),
-    ),
+    KeyMapping(names=("etp",), keys=(), of=_of_expert_tp),
     _degree("dp_replicate", "replicas of the sharding group"),
     KeyMapping(
         names=("dp", "num_gpus"),
@@ -251,7 +213,9 @@ TABLE: Table = (
         option.SEQUENCE_PARALLEL,
         lambda _, s: s.sequence_parallel if s.tp > 1 else None,
         "norms split over tensor parallelism",
-        follows=_sequence,
+        follows=lambda found: (
+            flag(found, option.SEQUENCE_PARALLEL) and option.degree(found, "tp") > 1
+        ),
     ),
     of_key(
         "zero_stage",
@@ -293,7 +257,7 @@ TABLE: Table = (
         option.OPTIMIZER,
         lambda c, _: IMPLEMENTATIONS[c.traits.optimizer.name],
         "optimizer {c.traits.optimizer.name}",
-        follows=_optimizer,
+        read=lambda given: next((n for n, own in IMPLEMENTATIONS.items() if own == given), "adam"),
         cannot=unlike_software,
     ),
     KeyMapping(

@@ -13,7 +13,7 @@ from typing import Any
 from planner.documents.schema import wrongs
 from planner.errors import InputError
 from planner.formats.format import Located, ParsedConfig, SourceText
-from planner.formats.settings import finding_at
+from planner.formats.settings import decided, finding_at, flag, given, word
 from planner.formats.shell.launch import number_of
 from planner.formats.shell.word import Word
 from planner.formats.torchtitan.keys import NAME, OWN_MODULE, POLICY, config_named, option_of
@@ -59,50 +59,45 @@ def read_dumped(path: str, data: Mapping[str, Any], line: int) -> ParsedConfig:
 
 def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
     """Return the decisions of such a file; ``lines`` has their places by ``section.key``."""
-    given = {
-        f"{section}.{name}": Located(
-            value=value, key=f"{section}.{name}", line=lines[f"{section}.{name}"]
-        )
-        for section, values in data.items()
-        if isinstance(values, Mapping)
-        for name, value in values.items()
-    }
-    named = {_renamed(key): value for key, value in given.items() if _renamed(key)}
-    bad = {name: wrongs(option_of(name) or {}, value.value) for name, value in named.items()}
-    settings = {name: value for name, value in named.items() if not bad[name]}
+    said: dict[str, Located] = {}
+    for section, values in data.items():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            key = f"{section}.{name}"
+            said[key] = Located(value=value, key=key, line=lines[key])
+    settings: dict[str, Located] = {}
     findings = []
-    for name, found in bad.items():
-        if found:
-            message = f"{brief(named[name].value)} given; {found[0].allowed}"
-            findings.append(finding_at(f"{NAME}.bad_value", path, named[name], message))
+    for name, place in {_renamed(key): place for key, place in said.items()}.items():
+        wrong = next(iter(wrongs(option_of(name) or {}, place.value)), None)
+        if name and wrong:
+            message = f"{brief(place.value)} given; {wrong.allowed}"
+            findings.append(finding_at(f"{NAME}.bad_value", path, place, message))
+        elif name:
+            settings[name] = place
     # Selective checkpointing of every n-th layer, its default then, is none that is known now.
-    mode = given.get("activation_checkpoint.mode")
     option = "activation_checkpoint.selective_ac_option"
-    chosen = given.get(option, Located(value="2", key=option))
-    if (mode is None or mode.value == "selective") and chosen.value != "op":
+    chosen = said.get(option, Located(value="2", key=option))
+    is_selective = word(said, "activation_checkpoint.mode", "selective") == "selective"
+    if is_selective and chosen.value != "op":
         settings[POLICY] = chosen
     # Degrees stand in a section of their own since 2025.
-    is_new = any(key.startswith("parallelism.") for key in given)
-    compiled = (given.get(key) for key in ("compile.enable", "training.compile"))
-    is_eager = not is_new and not any(value and value.value for value in compiled)
-    year = "2025" if is_new else "2024-eager" if is_eager else "2024"
+    is_compiled = flag(said, "compile.enable") or flag(said, "training.compile")
+    year = "2024" if is_compiled else "2024-eager"
+    if any(key.startswith("parallelism.") for key in said):
+        year = "2025"
     settings[RELEASE] = Located(value=year, key=RELEASE)
     # The present release may have a config of the model's name and flavour; its defaults are not
     # the file's.
-    model, flavor = (
-        given.get(key, Located(value="", key=key)) for key in ("model.name", "model.flavor")
-    )
-    config = f"{model.value}_{re.sub(r'[^a-z0-9]+', '_', str(flavor.value).lower())}"
-    shape = config_named(str(model.value), config).model
-    own = f"{NAME}_{shape.get('num_layers', 0)}_layers"
-    settings["module"] = replace(flavor, value=OWN_MODULE)
-    settings["config"] = replace(flavor, value=own)
+    model, place = word(said, "model.name"), decided(said, "model.flavor", OWN_MODULE)
+    flavor = re.sub(r"[^a-z0-9]+", "_", word(said, "model.flavor").lower())
+    shape = config_named(model, f"{model}_{flavor}").model
+    settings["module"] = place
+    settings["config"] = replace(place, value=f"{NAME}_{shape.get('num_layers', 0)}_layers")
     # Of every n-th layer plans have no policy.
-    is_other = POLICY in settings and settings[POLICY].value not in ("none", "selective", "full")
+    is_other = word(settings, POLICY, "none") not in ("none", "selective", "full")
     decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
-    if "parallelism.expert_tensor_parallel_degree" in given:
-        decisions["etp"] = given["parallelism.expert_tensor_parallel_degree"]
-    if "model.converters" in given and given["model.converters"].value:
+    if "parallelism.expert_tensor_parallel_degree" in said:
+        decisions["etp"] = said["parallelism.expert_tensor_parallel_degree"]
+    if given(said, "model.converters"):
         decisions.pop("precision", None)
     return ParsedConfig(
         format=NAME,

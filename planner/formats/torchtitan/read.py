@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import dropwhile, islice
 
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Located, ParsedConfig, Severity, SourceText, first_line
+from planner.formats.format import Located, ParsedConfig, SourceText, first_line
 from planner.formats.settings import word
 from planner.formats.shell.launch import (
     NPROC_PER_NODE,
@@ -69,19 +69,18 @@ def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
     if starts:
         launched = (each for each in starts if any(launcher_values(each.launcher)))
         return next(launched, starts[0]), starts
-    words: Sequence[Word] = ()
-    options: list[int] = []
-    for each in script.commands:
-        here = [at for at, word in enumerate(each.words) if _is_option(word.text)]
-        if len(here) > len(options) or not words:
-            words, options = each.words, here
-    at = options[0] if options else 0
+    words = max(
+        (each.words for each in script.commands),
+        key=lambda words: sum(_is_option(word.text) for word in words),
+        default=(),
+    )
+    at = next((at for at, word in enumerate(words) if _is_option(word.text)), 0)
     return Command(words=tuple(words[at:]), launcher=tuple(words[:at])), ()
 
 
 def _is_option(text: str) -> bool:
     """Return True if a word is an option, or the one that chooses a policy."""
-    return text.startswith("--") or _POLICY_WORD.fullmatch(text) is not None
+    return text.startswith("--") or bool(_POLICY_WORD.fullmatch(text))
 
 
 def _is_wrapped(found: Command) -> bool:
@@ -259,13 +258,12 @@ def _report_config(reader: WordsReader) -> None:
     if not module or not name or config_named(module, name).is_known:
         return
     place, own = reader.settings["config"], modules().get(module.removeprefix("torchtitan.models."))
-    severity: Severity = "note"
-    rule, hint = "own_config", did_you_mean(module, modules())
-    message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
     if own is not None:
-        rule, severity = "unknown_config", "warning"
-        message = f"torchtitan {module} has no config {name} that is known here"
         hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
-    if own is not None or module != OWN_MODULE:
-        message = f"{message}; {hint}" if hint else message
-        reader.report_at(place.key, place.line, rule, message, severity)
+        message = f"torchtitan {module} has no config {name} that is known here; {hint}"
+        reader.report_at(place.key, place.line, "unknown_config", message, "warning")
+    elif module != OWN_MODULE:
+        hint = did_you_mean(module, modules())
+        message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
+        message += f"; {hint}" if hint else ""
+        reader.report_at(place.key, place.line, "own_config", message, "note")
