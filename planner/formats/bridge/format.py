@@ -36,6 +36,7 @@ from planner.formats.decision import (
     nothing,
     reasons,
     refuse,
+    which,
     wrong_profile,
 )
 from planner.formats.format import (
@@ -120,7 +121,7 @@ def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
-    yield from gradient_reasons(context, strategy)
+    yield from which(gradient_reasons(context, strategy))
     states, placement = context.traits.states, strategy.placement
     if strategy.zero_stage > 1:
         if (states.zero2_gradient_bytes or states.gradient_bytes) != 2:

@@ -12,7 +12,7 @@ from planner.cost.context import Context
 from planner.formats.decision import KeyValue, which
 from planner.formats.format import DECISIONS, Located, ModelInFile
 from planner.formats.megatron.layout import pattern_text
-from planner.formats.megatron.options import MTP, choices, load_options, number
+from planner.formats.megatron.options import MTP, alike, load_options, number
 from planner.formats.settings import Settings, flag, given, word
 from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
@@ -51,6 +51,11 @@ _LATENT = {
     "qk_rope_head_dim": "--qk-pos-emb-head-dim",
     "v_head_dim": "--v-head-dim",
 }
+# Options of models that pretrain_gpt.py does not build.
+_OTHER = {
+    *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
+    *("--experimental-attention-variant", "--attention-output-gate", "--moe-latent-size"),
+}
 # Fields that are compared where the words say them.
 _PLACES: Mapping[str, str] = {
     "num_layers": "--num-layers",
@@ -84,31 +89,23 @@ _ALWAYS: Mapping[str, str] = {
 
 def described(settings: Settings) -> ModelInFile | None:
     """The model, or None where the words do not describe one that pretrain_gpt.py builds."""
-    num_layers, hidden_size, num_heads, *_ = (
-        number(settings, each) or 0 for each in SIZES.values()
-    )
+    num_layers, hidden_size, num_heads, *_ = (number(settings, n) or 0 for n in SIZES.values())
     if min(num_layers, hidden_size, num_heads) < 1 or num_layers > MAX_LAYERS:
         return None
     is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None
-    # pretrain_gpt.py builds no such models.
-    other = {
-        "--hybrid-layer-pattern",
-        "--hybrid-override-pattern",
-        "--heterogeneous-layers-config-path",
-        "--experimental-attention-variant",
-        "--attention-output-gate",
-        "--moe-latent-size",
-    }
-    if is_uneven or settings.keys() & other:
+    if is_uneven or settings.keys() & _OTHER:
         return None
     vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
     tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
     vocab_size = vocab_size or tokenizers.get(word(settings, "--tokenizer-type"))
     gate = next((option for option in _GATES if flag(settings, option)), "")
-    is_relu = flag(settings, "--squared-relu")
     usual = int((4 * hidden_size * 2 / 3) / 64) * 64 if gate == "--swiglu" else 4 * hidden_size
     ffn_size = number(settings, "--ffn-hidden-size") or usual
-    positions, position = number(settings, "--max-position-embeddings") or 0, _position(settings)
+    positions = number(settings, "--max-position-embeddings") or 0
+    kind = word(settings, "--position-embedding-type", "learned_absolute")
+    position = next((name for name, spelled in _POSITIONS.items() if spelled == kind), "rope")
+    if flag(settings, "--use-rotary-position-embeddings"):
+        position = "rope"
     is_grouped = flag(settings, "--group-query-attention")
     norm = word(settings, "--normalization", "LayerNorm")
     has_biases, latent = not flag(settings, "--disable-bias-linear"), None
@@ -126,7 +123,7 @@ def described(settings: Settings) -> ModelInFile | None:
         head_dim=number(settings, "--kv-channels") or hidden_size // num_heads,
         ffn_size=ffn_size,
         gated_mlp=bool(gate),
-        activation=_GATES.get(gate, "squared-relu" if is_relu else "gelu"),
+        activation=_GATES.get(gate, "squared-relu" if flag(settings, "--squared-relu") else "gelu"),
         vocab_size=vocab_size or VOCABULARY,
         max_seq_len=max(positions, number(settings, "--seq-length") or 1),
         tied_embeddings=not flag(settings, "--untie-embeddings-and-output-weights"),
@@ -154,13 +151,6 @@ def described(settings: Settings) -> ModelInFile | None:
     for field, option in always.items():
         places[field] = settings.get(option, Located(value=None, key=option))
     return ModelInFile(spec=spec, places=places, assumed=assumed)
-
-
-def _position(settings: Settings) -> Position:
-    if flag(settings, "--use-rotary-position-embeddings"):
-        return "rope"
-    kind = word(settings, "--position-embedding-type", "learned_absolute")
-    return next((name for name, spelled in _POSITIONS.items() if spelled == kind), "rope")
 
 
 def _default(option: str) -> int:
@@ -203,13 +193,16 @@ def _has_biases(model: ModelSpec) -> tuple[bool, bool, bool]:
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's GPT model expresses."""
     model, seq_len, moe = context.model, context.job.seq_len, context.model.moe
+    score = moe.router.score if moe else ""
     is_summed = moe is None or moe.top_k == 1 or moe.router.normalises
+    given = f"{'gated ' if model.gated_mlp else ''}activation {model.activation}"
+    is_latent = model.mla is not None and not model.mla.q_lora_rank
+    has_others = model.extra_params > 0 and not model.embedding_norm
+    has_more = model.extra_params_per_layer > 0 and not has_sinks(model)
     refused = {
         f"architecture {model.architecture}: only decoders": model.architecture != "decoder",
         f"position {model.position}": model.position not in _POSITIONS,
-        f"{'gated ' if model.gated_mlp else ''}activation {model.activation}": (
-            (model.gated_mlp, model.activation) not in _ACTIVATIONS
-        ),
+        given: (model.gated_mlp, model.activation) not in _ACTIVATIONS,
         "biases on some linear layers only": _has_biases(model) not in _BIASES,
         "a bias on the head": model.biases.lm_head,
         "layernorms without shift": model.norm == "layernorm" and not model.biases.norm,
@@ -217,27 +210,20 @@ def shape_reasons(context: Context) -> Iterator[str]:
         "no final norm": not model.final_norm,
         "attention and MLP side by side": model.parallel_block,
         "a norm over all query heads": model.qk_norm == "full",
-        "a norm of latent keys and values, none of queries": (
-            model.mla is not None and not model.mla.q_lora_rank
-        ),
+        "a norm of latent keys and values, none of queries": is_latent,
         "a norm after the embedding": model.embedding_norm,
-        "further parameters outside the layers": model.extra_params > 0
-        and not model.embedding_norm,
-        "further parameters in every layer": model.extra_params_per_layer > 0
-        and not has_sinks(model),
+        "further parameters outside the layers": has_others,
+        "further parameters in every layer": has_more,
+        # Megatron lets sigmoid scores of several experts add up to 1 (moe_utils.py).
         "scores of several experts that are sigmoids and do not add up to 1": (
-            # Megatron lets sigmoid scores of several experts add up to 1 (moe_utils.py).
-            moe is not None and moe.router.score == "sigmoid" and not is_summed
+            score == "sigmoid" and not is_summed
         ),
+        # Only sigmoid scores may have them (transformer_config.py).
         "balancing offsets of experts that are scored by a softmax": (
-            # Only sigmoid scores may have them (transformer_config.py).
-            moe is not None
-            and moe.router.score == "softmax"
-            and moe.router_bias
-            and not moe.expert_bias
+            score == "softmax" and moe and moe.router_bias and not moe.expert_bias
         ),
-        model.special_blocks: bool(model.special_blocks),
-        "linear mixers, gated attention or latent experts, which are not written yet": bool(
+        model.special_blocks: model.special_blocks,
+        "linear mixers, gated attention or latent experts, which are not written yet": (
             model.mixer or model.gated_attention or (moe and moe.latent_size)
         ),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
@@ -302,7 +288,7 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
             "--moe-router-topk-scaling-factor": None if router.scaling == 1.0 else router.scaling,
             "--moe-grouped-gemm": True,
         }
-    options = {
+    options: dict[str, object] = {
         "--num-layers": model.num_layers,
         "--hidden-size": model.hidden_size,
         "--ffn-hidden-size": model.ffn_size,
@@ -318,4 +304,4 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
         "--vocab-size": model.vocab_size,
         "--make-vocab-size-divisible-by": context.traits.support.vocab_padding,
     }
-    return choices({option: (value, "") for option, value in options.items()})
+    return alike(options)

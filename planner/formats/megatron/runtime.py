@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.cost.context import Context
-from planner.formats.decision import Decided, KeyValue, Of, several, switched, which
-from planner.formats.megatron.options import Choices, choices
+from planner.formats.decision import Decided, KeyValue, Of, several, switched
+from planner.formats.megatron.options import Choices, alike, choices
+from planner.formats.rules import Refused
 from planner.formats.settings import Settings, as_number, flag, given, word
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
@@ -23,7 +24,7 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """Yield what the plan's time and memory depend on, besides its decisions."""
-    kernels, overlap = context.traits.kernels, context.traits.overlap
+    kernels, overlap, moe = context.traits.kernels, context.traits.overlap, context.model.moe
     yield from _gradients(context, strategy)
     overlaps_tp = overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel
     is_bare = overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1
@@ -36,21 +37,18 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
             "--cp-comm-type": (exchange, "context parallelism exchanges heads"),
         }
     )
-    if context.model.moe:
-        dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
-        if kernels.deduplicated_dispatch:
-            dispatcher = "flex", "tokens are sent once per domain"
-            backend = "hybridep" if kernels.dispatch_permutes else "deepep"
-        is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
-        is_hidden = is_beside and context.model.moe.shared_ffn_size > 0
-        of_shared = "expert exchange runs beside the shared expert"
-        yield from choices(
-            {
-                "--moe-token-dispatcher-type": dispatcher,
-                "--moe-flex-dispatcher-backend": (backend, ""),
-                "--moe-shared-expert-overlap": (is_hidden, of_shared),
-            }
-        )
+    dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
+    if kernels.deduplicated_dispatch:
+        dispatcher = "flex", "tokens are sent once per domain"
+        backend = "hybridep" if kernels.dispatch_permutes else "deepep"
+    is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
+    of_shared = "expert exchange runs beside the shared expert"
+    of_mixture: Choices = {
+        "--moe-token-dispatcher-type": dispatcher,
+        "--moe-flex-dispatcher-backend": (backend, ""),
+        "--moe-shared-expert-overlap": (is_beside and moe and moe.shared_ffn_size > 0, of_shared),
+    }
+    yield from choices(of_mixture if moe else {})
     yield from capacity_choices(context, strategy)
     yield from exchange_choices(context, strategy)
     backends = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
@@ -69,27 +67,24 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     """Yield the options for gradient storage and reduction, and for what is overlapped."""
     overlap, states = context.traits.overlap, context.traits.states
-    reduced_bytes, is_fp16 = states.gradient_reduce_bytes, context.job.precision == "fp16"
     beside, in_fp32 = overlap.overlaps_gradient_reduction, "gradients are held and reduced in fp32"
     gathers = beside and overlap.overlaps_parameter_gather and strategy.zero_stage > 0
-    overlapped: Choices = {
-        "--overlap-grad-reduce": (beside, "gradients are reduced while backward runs"),
-        "--overlap-param-gather": (gathers, "updated weights are gathered during the next forward"),
-    }
-    held: Choices = {
-        BF16_GRADIENTS: (reduced_bytes == 2 and not is_fp16, "gradients are reduced in 16 bits"),
-        FP32_GRADIENTS: (reduced_bytes == 4 and is_fp16, in_fp32),
-    }
+    yield from alike({"--overlap-grad-reduce": beside}, "gradients are reduced while backward runs")
+    gathered = "updated weights are gathered during the next forward"
+    yield from alike({"--overlap-param-gather": gathers}, gathered)
     if strategy.zero_stage > 1:
         is_fp32 = (states.zero2_gradient_bytes or states.gradient_bytes) == 4
         is_double = strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy)
-        buffers = "two layers' weights and gradients are whole at a time"
-        held = {
-            "--no-gradient-accumulation-fusion": (True, "gradients are sharded as they are made"),
-            FSDP_GRADIENTS: ("fp32" if is_fp32 else None, in_fp32),
-            "--fsdp-double-buffer": (is_double, buffers),
-        }
-    return choices({**overlapped, **held})
+        fused, buffers = "--no-gradient-accumulation-fusion", "--fsdp-double-buffer"
+        yield from alike({fused: True}, "gradients are sharded as they are made")
+        yield from alike({FSDP_GRADIENTS: "fp32" if is_fp32 else None}, in_fp32)
+        whole = "two layers' weights and gradients are whole at a time"
+        yield from alike({buffers: is_double}, whole)
+    elif context.job.precision == "fp16":
+        yield from alike({FP32_GRADIENTS: states.gradient_reduce_bytes == 4}, in_fp32)
+    else:
+        is_short = states.gradient_reduce_bytes == 2
+        yield from alike({BF16_GRADIENTS: is_short}, "gradients are reduced in 16 bits")
 
 
 # What expert exchange runs beside.
@@ -102,15 +97,13 @@ of_exchange: Of = several(
 def of_runtime(settings: Settings) -> Decided:
     """Yield the runtime decisions of a file: gradient bytes, and what overlaps expert exchange."""
     yield from of_exchange(settings)
-    is_16_bits = flag(settings, "--bf16") or flag(settings, "--fp16")
-    held = 2 if is_16_bits else 0
-    key = FP32_GRADIENTS
+    is_bf16 = flag(settings, "--bf16")
+    held = 2 if is_bf16 or flag(settings, "--fp16") else 0
+    key, is_fp32 = FP32_GRADIENTS, is_bf16 or flag(settings, FP32_GRADIENTS)
     if flag(settings, "--use-megatron-fsdp"):
         key, is_fp32 = FSDP_GRADIENTS, word(settings, FSDP_GRADIENTS) == "fp32"
     elif flag(settings, BF16_GRADIENTS):
         key, held, is_fp32 = BF16_GRADIENTS, 2, False
-    else:
-        is_fp32 = flag(settings, FP32_GRADIENTS) or flag(settings, "--bf16")
     if held or is_fp32:
         yield "gradient_bytes", key, 4 if is_fp32 else held
 
@@ -122,14 +115,14 @@ def traits_of(settings: Settings) -> Iterator[Setting]:
         yield from capacity_settings(factor, pads=flag(settings, PADS))
 
 
-def gradient_reasons(context: Context, strategy: Strategy) -> Iterator[str]:
+def gradient_reasons(context: Context, strategy: Strategy) -> Refused:
     """Bytes of gradients that no option gives: they are reduced as they are held."""
     states = context.traits.states
     held = states.gradient_bytes, states.gradient_reduce_bytes
     is_other = strategy.zero_stage < 2 and held not in ((2, 2), (4, 4))
     allowed = "2 or 4: --set traits.states.gradient_bytes and gradient_reduce_bytes"
     given = f"gradient_bytes: {held[0]:g}, reduced in {held[1]:g}"
-    return which({f"{given}; Megatron holds and reduces gradients in {allowed}": is_other})
+    return {f"{given}; Megatron holds and reduces gradients in {allowed}": is_other}
 
 
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
@@ -154,13 +147,9 @@ def exchange_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]
     """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
     is_so = exchanges_beside_batches(context, strategy)
     beside = "expert exchange runs beside another micro-batch"
+    yield from alike({"--overlap-moe-expert-parallel-comm": is_so}, beside)
     delayed = "weight gradients are left for what the exchange runs beside"
-    return choices(
-        {
-            "--overlap-moe-expert-parallel-comm": (is_so, beside),
-            "--delay-wgrad-compute": (is_so, delayed),
-        }
-    )
+    yield from alike({"--delay-wgrad-compute": is_so}, delayed)
 
 
 def keeps_order(compute_capability: float) -> bool:
@@ -174,7 +163,5 @@ def environment(context: Context, strategy: Strategy) -> dict[str, str]:
     if strategy.zero_stage > 1:
         # Megatron-FSDP refuses 1; 32 as in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py.
         return {CONNECTIONS: "32"}
-    needs_order = strategy.tp > 1 or strategy.cp > 1
-    if not needs_order or keeps_order(context.cluster.accelerator.compute_capability):
-        return {}
-    return {CONNECTIONS: "1"}
+    is_ordered = keeps_order(context.cluster.accelerator.compute_capability)
+    return {} if is_ordered or strategy.tp * strategy.cp == 1 else {CONNECTIONS: "1"}

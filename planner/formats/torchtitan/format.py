@@ -76,24 +76,17 @@ def chosen_config(context: Context) -> Chosen | None:
     words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
     name = f"{'m_' if words[0].isdigit() else ''}{words}_{model.num_layers}_layers"
     template = resources.files(__package__).joinpath("planner_config.py.txt")
-    literals: dict[str, object] = {
+    absent = dict.fromkeys(("num_experts", "top_k", "expert_ffn_size"), 0)
+    literals = {
+        **vars(model),
+        **(vars(moe) if moe else absent),
         "flavor": name,
-        "num_layers": model.num_layers,
-        "hidden_size": model.hidden_size,
-        "num_heads": model.num_heads,
-        "num_kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
-        "ffn_size": model.ffn_size,
-        "vocab_size": model.vocab_size,
         "max_seq_len": max(model.max_seq_len, context.job.seq_len),
         "is_tied": model.tied_embeddings,
         "has_qk_norm": model.qk_norm == "head",
-        "num_experts": moe.num_experts if moe else 0,
-        "top_k": moe.top_k if moe else 0,
-        "expert_ffn_size": moe.expert_ffn_size if moe else 0,
     }
     text = Template(template.read_text(encoding="utf-8")).substitute(
-        {key: ascii(value) for key, value in literals.items()}, name=name
+        {key: ascii(value) for key, value in literals.items()} | {"name": name}
     )
     # The model's sizes do not say them.
     variables = {
