@@ -87,8 +87,8 @@ class Rules(list[FormatRule], Generic[View]):
     def __call__(
         self,
         source: str,
-        *,
         key: str = "",
+        *,
         on: str = "",
         says: str = "",
         enforced: bool = True,

@@ -43,7 +43,7 @@ def degrees_divide_processes(file: MegatronView) -> list[str]:
     return [max(degrees, key=degrees.__getitem__)] if file.num_gpus % file.model_ranks else []
 
 
-@rule(_STATE, key=EP)
+@rule(_STATE, EP)
 def expert_degrees_divide_processes(file: MegatronView) -> Refused:
     """Expert tensor parallelism x ep x pp divides the number of processes."""
     degrees = f"expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp}"
@@ -51,26 +51,26 @@ def expert_degrees_divide_processes(file: MegatronView) -> Refused:
     return {f"{degrees} must divide the processes; given {file.num_gpus}": is_uneven}
 
 
-@rule(CONFIG, key=TP)
+@rule(CONFIG, TP)
 def tp_divides_heads(file: MegatronView) -> bool:
     """Must divide the {file.num_heads} attention heads; given {file.tp}."""
     return file.num_heads % file.tp > 0
 
 
-@rule(CONFIG, key=TP)
+@rule(CONFIG, TP)
 def tp_fits_kv_heads(file: MegatronView) -> bool:
     """Must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}."""
     heads = file.num_kv_heads
     return bool(heads and heads % file.tp and file.tp % heads)
 
 
-@rule.unenforced("megatron/core/tensor_parallel/layers.py, when the model is built", key=TP)
+@rule.unenforced("megatron/core/tensor_parallel/layers.py, when the model is built", TP)
 def tp_divides_ffn(file: MegatronView) -> bool:
     """Must divide the MLP's width {file.ffn_size}; given {file.tp}."""
     return file.ffn_size % file.tp > 0
 
 
-@rule(ARGUMENTS, key="--num-attention-heads")
+@rule(ARGUMENTS, "--num-attention-heads")
 def heads_divide_width(file: MegatronView) -> Refused:
     """The width is split over the heads unless a head size of its own is given."""
     heads, width = file.num_heads, file.hidden_size
@@ -79,7 +79,7 @@ def heads_divide_width(file: MegatronView) -> Refused:
     return {needed: is_split and heads > 0 and width % heads}
 
 
-@rule(ARGUMENTS, key=PP)
+@rule(ARGUMENTS, PP)
 def pp_divides_layers(file: MegatronView) -> Refused:
     """Stages are equal unless a layout or the ends are given."""
     layers, is_free = file.counted_layers, file.having(LAYOUT, CHUNKS, FIRST, LAST)
@@ -88,7 +88,7 @@ def pp_divides_layers(file: MegatronView) -> Refused:
     return {needed: layers % file.pp and not is_free}
 
 
-@rule(ARGUMENTS, key=CHUNK)
+@rule(ARGUMENTS, CHUNK)
 def chunk_divides_stage(file: MegatronView) -> Refused:
     """Chunks of the size given fill every stage."""
     size, (layers, rest) = file.number(CHUNK), divmod(file.counted_layers, file.pp)
@@ -96,7 +96,7 @@ def chunk_divides_stage(file: MegatronView) -> Refused:
     return {f"must divide the {layers} layers of a stage; given {size}": is_wrong}
 
 
-@rule.unenforced(_BLOCK, key=CHUNKS)
+@rule.unenforced(_BLOCK, CHUNKS)
 def chunks_divide_stage(file: MegatronView) -> Refused:
     """Each stage splits into the number of chunks given."""
     count, layers = file.number(CHUNKS), file.counted_layers
@@ -112,7 +112,7 @@ def one_way_to_interleave(file: MegatronView) -> Violations:
         yield found[-1], f"at most one of {CHUNK}, {CHUNKS}, {LAYOUT}; given {', '.join(found)}"
 
 
-@rule(_LAYOUT, key=LAYOUT)
+@rule(_LAYOUT, LAYOUT)
 def layout_fits(file: MegatronView) -> Refused:
     """A layout names every layer once, in order, in a multiple of pp parts."""
     if not file.word(LAYOUT):
@@ -126,7 +126,7 @@ def layout_fits(file: MegatronView) -> Refused:
     return {parts: len(stages) % file.pp, problem or "": problem}
 
 
-@rule(_LAYOUT, key=LAYOUT)
+@rule(_LAYOUT, LAYOUT)
 def layout_holds_mtp(file: MegatronView) -> Refused:
     """A layout names the layers of multi-token prediction, in one part behind all others."""
     try:
@@ -146,7 +146,7 @@ def layout_holds_mtp(file: MegatronView) -> Refused:
     return first_of(wrong)
 
 
-@rule(CONFIG, key=LAYOUT)
+@rule(CONFIG, LAYOUT)
 def layout_stands_alone(file: MegatronView) -> Refused:
     """A layout leaves nothing to the other options of uneven stages."""
     found = file.having(FIRST, LAST, EMBEDDING, LOSS)
@@ -159,7 +159,7 @@ def ends_or_accounted(file: MegatronView) -> list[str]:
     return file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else []
 
 
-@rule(ARGUMENTS, key=CHUNK, says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}")
+@rule(ARGUMENTS, CHUNK, says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}")
 def ends_take_number_of_chunks(file: MegatronView) -> bool:
     """Chunks are given by number if the first or last stage has its own layers."""
     return file.has(CHUNK) and bool(file.having(FIRST, LAST))
@@ -186,7 +186,7 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
     yield from ((given[0], text) for text in first_of(wrong))
 
 
-@rule(ARGUMENTS, key=PP)
+@rule(ARGUMENTS, PP)
 def chunks_need_stages(file: MegatronView) -> Refused:
     """Interleaving needs two stages, without overlapped transfers three."""
     least = 3 if file.flag("--no-overlap-p2p-communication") else 2
@@ -194,7 +194,7 @@ def chunks_need_stages(file: MegatronView) -> Refused:
     return {f"{file.vpp} chunks per stage need {least} stages; given {file.pp}": is_short}
 
 
-@rule("megatron/core/pipeline_parallel/schedules.py", key=BATCH)
+@rule("megatron/core/pipeline_parallel/schedules.py", BATCH)
 def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     """Interleaved stages take micro-batches in groups of at least pp."""
     count, rest = divmod(file.global_batch, file.micro_batch * file.dp or 1)
@@ -210,7 +210,7 @@ def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     }
 
 
-@rule(ARGUMENTS, key=BATCH)
+@rule(ARGUMENTS, BATCH)
 def batch_divides(file: MegatronView) -> Refused:
     """Micro-batches of equal size make up the batch on every replica."""
     each = file.micro_batch * file.dp
@@ -218,16 +218,14 @@ def batch_divides(file: MegatronView) -> Refused:
     return {f"must be {what}; given {file.global_batch}": each and file.global_batch % each}
 
 
-@rule(
-    ARGUMENTS, key=CP, says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}"
-)
+@rule(ARGUMENTS, CP, says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}")
 def cp_divides_sequence(file: MegatronView) -> bool:
     """Each rank takes two pieces of the sequence."""
     # One from the front and one from the back: under a causal mask all do the same work.
     return file.cp > 1 and file.seq_len % (2 * file.cp) > 0
 
 
-@rule(ARGUMENTS, key="--max-position-embeddings")
+@rule(ARGUMENTS, "--max-position-embeddings")
 def positions_cover_sequence(file: MegatronView) -> Refused:
     """No sequence is longer than the positions."""
     given = "--encoder-seq-length" if file.has("--encoder-seq-length") else "--seq-length"
@@ -247,7 +245,7 @@ def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
         yield CP_TYPE, f"a2a+p2p needs {option}"
 
 
-@rule.unenforced(_ATTENTION, key=CP_TYPE)
+@rule.unenforced(_ATTENTION, CP_TYPE)
 def heads_divide_exchange(file: MegatronView) -> Refused:
     """Context parallelism that exchanges heads splits the heads of a rank."""
     heads, exchanges = (
@@ -262,7 +260,7 @@ def heads_divide_exchange(file: MegatronView) -> Refused:
     }
 
 
-@rule.unenforced(_ATTENTION, key=CP_TYPE)
+@rule.unenforced(_ATTENTION, CP_TYPE)
 def exchange_is_known(file: MegatronView) -> Refused:
     """Keys and values pass between context-parallel ranks in a way that attention has."""
     is_used = file.cp > 1 and not file.has("--experimental-attention-variant")
@@ -272,7 +270,7 @@ def exchange_is_known(file: MegatronView) -> Refused:
     }
 
 
-@rule(CONFIG, key=CP_TYPE)
+@rule(CONFIG, CP_TYPE)
 def exchange_fits_layers(file: MegatronView) -> Refused:
     """One way of context parallelism serves all layers, or every layer names its own."""
     count, layers = len(file.words(CP_TYPE)), file.num_layers
@@ -280,7 +278,7 @@ def exchange_fits_layers(file: MegatronView) -> Refused:
     return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
 
 
-@rule(ARGUMENTS, key=EP)
+@rule(ARGUMENTS, EP)
 def ep_divides_experts(file: MegatronView) -> Refused:
     """Experts are shared out evenly."""
     ep, experts = file.ep, file.num_experts
@@ -293,7 +291,7 @@ def ep_divides_experts(file: MegatronView) -> Refused:
     }
 
 
-@rule(_STATE, key=INNER)
+@rule(_STATE, INNER)
 def inner_stages_keep_dp(file: MegatronView) -> Refused:
     """Experts have the same data parallelism as the rest if stages lie inside data parallelism."""
     sizes = file.expert_dp, file.dp
@@ -302,7 +300,7 @@ def inner_stages_keep_dp(file: MegatronView) -> Refused:
     return {f"{needed}; given {sizes[0]} and {sizes[1]}": is_other}
 
 
-@rule(_STATE, key="--num-distributed-optimizer-instances")
+@rule(_STATE, "--num-distributed-optimizer-instances")
 def instances_divide_dp(file: MegatronView) -> Refused:
     """Replicas of the sharding group divide dp x cp and the experts' dp."""
     count, sizes = file.instances, {"dp x cp": file.dp * file.cp, "experts' dp": file.expert_dp}

@@ -50,14 +50,14 @@ def removed_options(file: MegatronView) -> Violations:
         yield option, f"is no longer taken; allowed is {REMOVED[option]}"
 
 
-@rule(ARGUMENTS, key="--train-samples")
+@rule(ARGUMENTS, "--train-samples")
 def train_length_given_once(file: MegatronView) -> bool:
     """Cannot stand beside --train-iters; allowed is one of them."""
     return file.has("--train-iters") and file.has("--train-samples")
 
 
 @rule.unenforced(
-    f"{ARGUMENTS} switches it off with a warning", key="--sequence-parallel", severity="warning"
+    f"{ARGUMENTS} switches it off with a warning", "--sequence-parallel", severity="warning"
 )
 def sequence_parallel_needs_tp(file: MegatronView) -> bool:
     """Is switched off silently: --tensor-model-parallel-size is 1."""
@@ -65,29 +65,28 @@ def sequence_parallel_needs_tp(file: MegatronView) -> bool:
 
 
 @rule.unenforced(
-    "megatron/core/transformer/moe/moe_layer.py, in the first layer",
-    key="--tensor-model-parallel-size",
+    "megatron/core/transformer/moe/moe_layer.py, in the first layer", "--tensor-model-parallel-size"
 )
 def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
     """{file.tp} with experts needs --sequence-parallel in training."""
-    return bool(file.num_experts and file.tp > 1 and not file.flag("--sequence-parallel"))
+    return bool(file.num_experts and file.tp > 1 and not file["--sequence-parallel"])
 
 
-@rule(ARGUMENTS, key="--tp-comm-overlap", on="--tp-comm-overlap")
+@rule(ARGUMENTS, "--tp-comm-overlap", on="--tp-comm-overlap")
 def tp_overlap_needs_sequence_parallel(file: MegatronView) -> bool:
     """Needs --sequence-parallel and tensor parallelism; given tp {file.tp}."""
-    return not file.flag("--sequence-parallel") or file.tp == 1
+    return not file["--sequence-parallel"] or file.tp == 1
 
 
-@rule(CONFIG, key="--num-experts")
+@rule(CONFIG, "--num-experts")
 def expert_bias_needs_whole_experts(file: MegatronView) -> Refused:
     """Experts with biases are not split."""
-    has_biases = file.has("--num-experts") and not file.flag("--disable-bias-linear")
+    has_biases = file.has("--num-experts") and not file["--disable-bias-linear"]
     allowed = "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear"
     return {f"{allowed}; given {file.etp}": has_biases and file.etp > 1}
 
 
-@rule(CONFIG, key="--moe-router-topk")
+@rule(CONFIG, "--moe-router-topk")
 def single_expert_needs_pre_softmax(file: MegatronView) -> bool:
     """1 needs --moe-router-pre-softmax."""
     # The softmax over one chosen expert has no gradient.
@@ -108,33 +107,33 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
         yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
 
 
-@rule(CONFIG, key="--moe-router-enable-expert-bias", on="--moe-router-enable-expert-bias")
+@rule(CONFIG, "--moe-router-enable-expert-bias", on="--moe-router-enable-expert-bias")
 def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
     """Offsets that balance the experts go with sigmoid scores."""
     score, allowed = file.word(_SCORE, "softmax"), ("sigmoid", "sqrtsoftplus")
     return {f"needs {_SCORE} {' or '.join(allowed)}; given {score}": score not in allowed}
 
 
-@rule(CONFIG, key="--moe-shared-expert-overlap", on="--moe-shared-expert-overlap")
+@rule(CONFIG, "--moe-shared-expert-overlap", on="--moe-shared-expert-overlap")
 def shared_expert_overlap_needs_exchange(file: MegatronView) -> bool:
     """Needs --moe-token-dispatcher-type alltoall or flex; given allgather."""
     has_shared = file.has("--moe-shared-expert-intermediate-size")
     return has_shared and file.dispatcher == "allgather"
 
 
-@rule(ARGUMENTS, key="--group-query-attention", on="--group-query-attention")
+@rule(ARGUMENTS, "--group-query-attention", on="--group-query-attention")
 def latent_attention_excludes_groups(file: MegatronView) -> bool:
     """Cannot stand beside --multi-latent-attention."""
     return file.flag("--multi-latent-attention")
 
 
-@rule(CONFIG, key="--squared-relu", on="--squared-relu")
+@rule(CONFIG, "--squared-relu", on="--squared-relu")
 def squared_relu_excludes_fusion(file: MegatronView) -> bool:
     """Needs --no-bias-gelu-fusion or --disable-bias-linear."""
-    return not file.flag("--no-bias-gelu-fusion") and not file.flag("--disable-bias-linear")
+    return not file["--no-bias-gelu-fusion"] and not file["--disable-bias-linear"]
 
 
-@rule(ARGUMENTS, key=MTP)
+@rule(ARGUMENTS, MTP)
 def mtp_shifts_positions(file: MegatronView) -> Refused:
     """Further tokens are shifted: positions are rotary, or there are none."""
     kind, count = file.word("--position-embedding-type", "learned_absolute"), file.number(MTP)
@@ -143,9 +142,7 @@ def mtp_shifts_positions(file: MegatronView) -> Refused:
     return {text: count and not is_rotary}
 
 
-@rule.unenforced(
-    "megatron/core/transformer/multi_token_prediction.py, in the first step", key=_UNIT
-)
+@rule.unenforced("megatron/core/transformer/multi_token_prediction.py, in the first step", _UNIT)
 def mtp_recomputes_single_layers(file: MegatronView) -> bool:
     """Must be 1 beside --mtp-num-layers; given {given}."""
     how = file.word("--recompute-granularity"), file.word("--recompute-method")

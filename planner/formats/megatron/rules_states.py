@@ -45,7 +45,7 @@ def _needs_one_queue(file: MegatronView) -> bool:
     return file.is_script and not is_free and file.tp * file.cp > 1
 
 
-@rule(CONFIG, key=GRANULARITY)
+@rule(CONFIG, GRANULARITY)
 def full_recompute_is_complete(file: MegatronView) -> Refused:
     """Full recomputation is told how and how many layers."""
     missing = [option for option in (METHOD, UNIT) if option not in file.settings]
@@ -66,7 +66,7 @@ def selective_recompute_takes_modules(file: MegatronView) -> list[str]:
     return file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else []
 
 
-@rule(CONFIG, key=MODULES)
+@rule(CONFIG, MODULES)
 def recompute_modules_exist(file: MegatronView) -> Refused:
     """Only what the model has and the recipe allows can be recomputed."""
     modules = file.words(MODULES) if file.granularity == "selective" else ()
@@ -75,9 +75,9 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
     grouped, latent = "--moe-grouped-gemm", "--multi-latent-attention"
     delayed, overlap = "fp8 with delayed scaling", "--moe-shared-expert-overlap"
     refused = {
-        f"moe_act needs {grouped}": not file.flag(grouped),
+        f"moe_act needs {grouped}": not file[grouped],
         f"moe_act cannot stand beside {delayed}": is_delayed and file.flag(grouped),
-        f"mla_up_proj needs {latent}": not file.flag(latent),
+        f"mla_up_proj needs {latent}": not file[latent],
         f"shared_experts cannot stand beside {overlap}": file.flag(overlap) and has_shared,
         f"layernorm cannot stand beside {delayed}": is_delayed,
     }
@@ -85,13 +85,13 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
     return {**named, **_unknown(modules, RECOMPUTABLE)}
 
 
-@rule(_BOTH, key="--distribute-saved-activations", on="--distribute-saved-activations")
+@rule(_BOTH, "--distribute-saved-activations", on="--distribute-saved-activations")
 def distributed_activations_need_full(file: MegatronView) -> bool:
     """Needs tensor parallelism without --sequence-parallel and --recompute-granularity full."""
     return file.tp == 1 or file.flag(SP) or file.granularity != "full"
 
 
-@rule(CONFIG, key=HOST_LAYERS)
+@rule(CONFIG, HOST_LAYERS)
 def host_layers_stand_alone(file: MegatronView) -> Refused:
     """Activations go to the host without stages and without recomputation."""
     count, layers = file.number(HOST_LAYERS) or 0, file.num_layers
@@ -103,7 +103,7 @@ def host_layers_stand_alone(file: MegatronView) -> Refused:
     return refused if count else {}
 
 
-@rule(_BOTH, key=OFFLOADING, on=OFFLOADING)
+@rule(_BOTH, OFFLOADING, on=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
     is_set = not file.is_script or file.variable("NVTE_CPU_OFFLOAD_V1") == "1"
@@ -113,7 +113,7 @@ def fine_grained_offload_setup(file: MegatronView) -> Refused:
     }
 
 
-@rule(CONFIG, key=OFFLOADED, on=OFFLOADING)
+@rule(CONFIG, OFFLOADED, on=OFFLOADING)
 def offload_modules_exist(file: MegatronView) -> Refused:
     """Only modules that can be offloaded are, and attention's projection with its core."""
     modules = file.words(OFFLOADED)
@@ -122,16 +122,16 @@ def offload_modules_exist(file: MegatronView) -> Refused:
     return {**_unknown(modules, OFFLOADABLE), **lacking}
 
 
-@rule(ARGUMENTS, key="--optimizer-cpu-offload", on="--optimizer-cpu-offload")
+@rule(ARGUMENTS, "--optimizer-cpu-offload", on="--optimizer-cpu-offload")
 def optimizer_offload_setup(file: MegatronView) -> Refused:
     """The offloaded optimizer is the precision-aware one."""
     recipe = file.word("--fp8-recipe", "delayed")
     is_scaled_else = file.flag("--fp8-param-gather") and recipe != "delayed"
     with_gather = f"with --fp8-param-gather needs --fp8-recipe delayed; given {recipe}"
-    return {f"needs {AWARE}": not file.flag(AWARE), with_gather: is_scaled_else}
+    return {f"needs {AWARE}": not file[AWARE], with_gather: is_scaled_else}
 
 
-@rule(_OPTIMIZER, key=AWARE, on=AWARE)
+@rule(_OPTIMIZER, AWARE, on=AWARE)
 def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
     """The precision-aware optimizer is Adam under the distributed optimizer."""
     is_adam, given = file.optimizer == "adam", f"given {file.optimizer}"
@@ -152,7 +152,7 @@ def small_states_need_precision_aware(file: MegatronView) -> list[str]:
 @rule.unenforced(
     "megatron/core/distributed/distributed_data_parallel.py and layer_wise_optimizer.py, "
     "when the model is wrapped",
-    key="--num-distributed-optimizer-instances",
+    "--num-distributed-optimizer-instances",
 )
 def instances_need_sharding(file: MegatronView) -> Refused:
     """There are replicas of a sharding group where there is one, and it shares out elements."""
@@ -164,27 +164,27 @@ def instances_need_sharding(file: MegatronView) -> Refused:
     return refused if count > 1 else {}
 
 
-@rule(ARGUMENTS, key=GATHER, on=GATHER)
+@rule(ARGUMENTS, GATHER, on=GATHER)
 def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     """Gathered weights are overlapped where sharded gradients are."""
     return {
         f"needs {SHARDED} or {FSDP}": not _is_sharded(file),
-        "needs --overlap-grad-reduce": not file.flag("--overlap-grad-reduce"),
+        "needs --overlap-grad-reduce": not file["--overlap-grad-reduce"],
     }
 
 
 @rule(
     ARGUMENTS,
-    key="--overlap-param-gather-with-optimizer-step",
+    "--overlap-param-gather-with-optimizer-step",
     on="--overlap-param-gather-with-optimizer-step",
     says=f"needs {SHARDED}, {GATHER} and several chunks per stage; given {{file.vpp}}",
 )
 def step_overlap_needs_chunks(file: MegatronView) -> bool:
     """Gathering during the optimizer's step goes chunk by chunk."""
-    return file.vpp == 1 or not file.flag(GATHER) or not file.flag(SHARDED)
+    return file.vpp == 1 or not file[GATHER] or not file[SHARDED]
 
 
-@rule(ARGUMENTS, key=FSDP, on=FSDP)
+@rule(ARGUMENTS, FSDP, on=FSDP)
 def megatron_fsdp_setup(file: MegatronView) -> Refused:
     """Megatron-FSDP has its own checkpoints and wants several device queues."""
     form, connections = file.word("--ckpt-format", "torch_dist"), file.variable(CONNECTIONS)
@@ -194,27 +194,27 @@ def megatron_fsdp_setup(file: MegatronView) -> Refused:
     }
 
 
-@rule(_WRAPPED, key=FSDP, on=FSDP)
+@rule(_WRAPPED, FSDP, on=FSDP)
 def megatron_fsdp_takes_all_processes(file: MegatronView) -> bool:
     """Needs --pipeline-model-parallel-size 1; given {file.pp}."""
     # Its mesh lies over all processes.
     return file.pp > 1
 
 
-@rule(ARGUMENTS, key=FSDP, on=FSDP)
+@rule(ARGUMENTS, FSDP, on=FSDP)
 def megatron_fsdp_optimizer(file: MegatronView) -> bool:
     """Needs --optimizer adam or sgd; given {file.optimizer}."""
     return file.optimizer not in ("adam", "sgd")
 
 
-@rule.unenforced(_WRAPPED, key="--fsdp-double-buffer", on=FSDP)
+@rule.unenforced(_WRAPPED, "--fsdp-double-buffer", on=FSDP)
 def double_buffer_excludes_batches(file: MegatronView) -> bool:
     """Cannot stand beside --overlap-moe-expert-parallel-comm."""
     # That needs more than two buffers of a layer.
     return file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE)
 
 
-@rule(ARGUMENTS, key=FSDP2, on=FSDP2)
+@rule(ARGUMENTS, FSDP2, on=FSDP2)
 def torch_fsdp_setup(file: MegatronView) -> Refused:
     """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
     fused, tied = "--no-gradient-accumulation-fusion", "--untie-embeddings-and-output-weights"
@@ -223,8 +223,8 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
         "--expert-model-parallel-size 1": file.ep > 1,
         f"no {SHARDED}": file.flag(SHARDED),
         f"{CONNECTIONS} unset or above 1": file.variable(CONNECTIONS) == "1",
-        fused: not file.flag(fused),
-        tied: not file.flag(tied),
+        fused: not file[fused],
+        tied: not file[tied],
     }
     return _needs(missing)
 
@@ -232,14 +232,14 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
 _ONE = "must be 1 with tensor or context parallelism before Blackwell"
 
 
-@rule(ARGUMENTS, key=CONNECTIONS)
+@rule(ARGUMENTS, CONNECTIONS)
 def connections_keep_order(file: MegatronView) -> Refused:
     """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
     given = file.variable(CONNECTIONS)
     return {f"{_ONE}; given {given}": _needs_one_queue(file) and given not in (None, "1")}
 
 
-@rule(ARGUMENTS, key=CONNECTIONS, severity="warning")
+@rule(ARGUMENTS, CONNECTIONS, severity="warning")
 def connections_are_set(file: MegatronView) -> Refused:
     """A script sets the device queues itself, or relies on whoever starts it."""
     stops = "Megatron stops where the environment does not set it either"
@@ -247,7 +247,7 @@ def connections_are_set(file: MegatronView) -> Refused:
     return {f"{_ONE}; not set in this file: {stops}": is_unset}
 
 
-@rule(CONFIG, key=EXCHANGE, on=EXCHANGE)
+@rule(CONFIG, EXCHANGE, on=EXCHANGE)
 def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
     missing = {
@@ -263,10 +263,10 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
     return _needs(missing)
 
 
-@rule(CONFIG, key="--delay-wgrad-compute", on="--delay-wgrad-compute")
+@rule(CONFIG, "--delay-wgrad-compute", on="--delay-wgrad-compute")
 def delayed_gradients_need_exchange(file: MegatronView) -> bool:
     """Needs --overlap-moe-expert-parallel-comm."""
-    return not file.flag(EXCHANGE)
+    return not file[EXCHANGE]
 
 
 @rule(_BOTH)

@@ -143,7 +143,7 @@ def degrees_are_positive(file: TorchtitanView) -> list[str]:
     return [name for name in (*key.DEGREES.values(), *shards) if file[name] < 1]
 
 
-@rule(_DIMS, key=key.SHARD)
+@rule(_DIMS, key.SHARD)
 def degrees_make_world(file: TorchtitanView) -> Refused:
     """Replicas x shards x cp x tp x pp are the processes."""
     names = (key.SHARD, *(key.DEGREES[name] for name in _OTHERS))
@@ -154,14 +154,14 @@ def degrees_make_world(file: TorchtitanView) -> Refused:
     return {f"{given}; needs {wanted} processes": is_sound and shards * others != wanted}
 
 
-@rule(_DIMS, key=EP)
+@rule(_DIMS, EP)
 def experts_fit_shards(file: TorchtitanView) -> bool:
     """{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}."""
     ep = file.degree("ep")
     return ep > 1 and file.expert_ranks % ep != 0
 
 
-@rule.unenforced(f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks", key=EP)
+@rule.unenforced(f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks", EP)
 def experts_are_whole(file: TorchtitanView) -> Refused:
     """Expert parallelism divides the experts."""
     ep, experts = file.degree("ep"), file.model("num_experts")
@@ -169,7 +169,7 @@ def experts_are_whole(file: TorchtitanView) -> Refused:
 
 
 @rule.unenforced(
-    f"{_UNCHECKED}config/configs.py says no effect for other models", key=EP, severity="warning"
+    f"{_UNCHECKED}config/configs.py says no effect for other models", EP, severity="warning"
 )
 def experts_exist(file: TorchtitanView) -> bool:
     """{given} given; the model has no experts."""
@@ -177,7 +177,7 @@ def experts_exist(file: TorchtitanView) -> bool:
     return file.degree("ep") > 1 and is_dense
 
 
-@rule(_DECODER, key=key.DEGREES["tp"])
+@rule(_DECODER, key.DEGREES["tp"])
 def tp_divides_heads(file: TorchtitanView) -> Refused:
     """Tensor parallelism divides query heads and heads of keys and values."""
     tp, names = file.degree("tp"), {"num_heads": "heads", "num_kv_heads": "key and value heads"}
@@ -188,7 +188,7 @@ def tp_divides_heads(file: TorchtitanView) -> Refused:
     }
 
 
-@rule(_TRAINER, key=key.SEQ_LEN)
+@rule(_TRAINER, key.SEQ_LEN)
 def sequence_is_divided(file: TorchtitanView) -> Refused:
     """The sequence is cut into tp pieces under sequence parallelism, 2 x cp under cp."""
     cp, length = file.degree("cp"), file[key.SEQ_LEN]
@@ -197,13 +197,13 @@ def sequence_is_divided(file: TorchtitanView) -> Refused:
     return {f"{length} given; needs a multiple of {pieces}": pieces > 1 and length % pieces}
 
 
-@rule(_DECODER, key=key.SEQ_LEN)
+@rule(_DECODER, key.SEQ_LEN)
 def sequence_fits_rotary(file: TorchtitanView) -> bool:
     """{given} given; the config allows {file.config.max_seq_len}."""
     return bool(0 < file.config.max_seq_len < file[key.SEQ_LEN])
 
 
-@rule(_TRAINER, key=key.GLOBAL_BATCH)
+@rule(_TRAINER, key.GLOBAL_BATCH)
 def batch_is_divided(file: TorchtitanView) -> Refused:
     """The global batch is a multiple of the local one times data parallelism."""
     total, local = file[key.GLOBAL_BATCH], file[key.LOCAL_BATCH]
@@ -212,13 +212,13 @@ def batch_is_divided(file: TorchtitanView) -> Refused:
     return {f"{total} given; needs a multiple of {local} x data parallelism = {step}": is_uneven}
 
 
-@rule(_TRAINER, key=key.CUDA_GRAPHS)
+@rule(_TRAINER, key.CUDA_GRAPHS)
 def graphs_without_pipeline(file: TorchtitanView) -> bool:
     """Not set with {file.pp} pipeline stages; needs to be."""
     return file.pp > 1 and not file[key.CUDA_GRAPHS]
 
 
-@rule(_TRAINER, key=key.CUDA_GRAPHS)
+@rule(_TRAINER, key.CUDA_GRAPHS)
 def graphs_without_experts(file: TorchtitanView) -> Refused:
     """CUDA graphs are switched off where expert parallelism waits for the host."""
     ep, dispatcher = file.degree("ep"), file.config.dispatcher
@@ -227,39 +227,38 @@ def graphs_without_experts(file: TorchtitanView) -> Refused:
     return {message: ep > 1 and dispatcher in waits and not file[key.CUDA_GRAPHS]}
 
 
-@rule(_CONFIGS, key=key.ASYNC_TP, on=key.ASYNC_TP)
+@rule(_CONFIGS, key.ASYNC_TP, on=key.ASYNC_TP)
 def async_tp_is_compiled(file: TorchtitanView) -> bool:
     """Set; needs --compile.enable and model among its components."""
     return not file.compiles_blocks
 
 
-@rule(_TRAINER, key=POLICY)
+@rule(_TRAINER, POLICY)
 def budget_is_compiled(file: TorchtitanView) -> bool:
     """Memory-budget given; needs --compile.enable and model among its components."""
     return file[POLICY] == "memory_budget" and not file.compiles_blocks
 
 
-@rule(_TRAINER, key=TYPE_CHECKS, on=TYPE_CHECKS)
+@rule(_TRAINER, TYPE_CHECKS, on=TYPE_CHECKS)
 def type_checks_without_pipeline(file: TorchtitanView) -> bool:
     """Set with {file.pp} pipeline stages; needs one stage."""
     return file.pp > 1 and bool(file[key.SPMD_BACKEND] == "spmd_types")
 
 
-@rule(_TRAINER, key=BATCH_INVARIANT)
+@rule(_TRAINER, BATCH_INVARIANT)
 def batches_may_vary(file: TorchtitanView) -> bool:
     """Set; training needs it to be off."""
     return bool(file[BATCH_INVARIANT])
 
 
-@rule("torchtitan/models/*/model.py", key=CP)
+@rule("torchtitan/models/*/model.py", CP)
 def context_needs_flex(file: TorchtitanView) -> bool:
     """{given} given; the config's attention ({file.config.attention}) allows 1."""
     return file.degree("cp") > 1 and file.config.attention == "VarlenAttention"
 
 
 @rule.unenforced(
-    "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
-    key=BALANCER,
+    "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step", BALANCER
 )
 def balancer_is_known(file: TorchtitanView) -> bool:
     """{given!r} given; allowed are headtail, ptrr, None."""
@@ -267,19 +266,19 @@ def balancer_is_known(file: TorchtitanView) -> bool:
     return bool(file.degree("cp") > 1 and value and value not in ("headtail", "ptrr"))
 
 
-@rule(_CONFIGS, key=BALANCER)
+@rule(_CONFIGS, BALANCER)
 def balancer_is_named(file: TorchtitanView) -> bool:
     """Empty; allowed are headtail, ptrr, None."""
     return bool(file[BALANCER] == "")
 
 
-@rule(_TRAINER, key=key.MICRO_BATCH)
+@rule(_TRAINER, key.MICRO_BATCH)
 def micro_batch_is_positive(file: TorchtitanView) -> bool:
     """{given} given; needs 1 or more."""
     return bool(file[key.MICRO_BATCH] < 1)
 
 
-@pipelined(_TRAINER, key=key.MICRO_BATCH)
+@pipelined(_TRAINER, key.MICRO_BATCH)
 def micro_batch_divides_local(file: TorchtitanView) -> Refused:
     """Micro-batches of the pipeline make up the local batch."""
     size, local = file[key.MICRO_BATCH], file[key.LOCAL_BATCH]
@@ -287,14 +286,14 @@ def micro_batch_divides_local(file: TorchtitanView) -> Refused:
     return {message: size > 0 and local % size}
 
 
-@pipelined(_SCHEDULES, key=key.SCHEDULE)
+@pipelined(_SCHEDULES, key.SCHEDULE)
 def schedule_is_known(file: TorchtitanView) -> Refused:
     """The schedule is one of torch's."""
     allowed = ", ".join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))
     return {f"{file[key.SCHEDULE]!r} given; allowed are {allowed}": not file.schedule}
 
 
-@pipelined(_DECODER, key=PP)
+@pipelined(_DECODER, PP)
 def tied_model_has_one_stage(file: TorchtitanView) -> bool:
     """{file.pp} given; the config ties embedding and head, which allows 1."""
     return bool(file.config.model.get("tied_embeddings"))
@@ -306,7 +305,7 @@ def stages_fill_ranks(file: TorchtitanView) -> list[str]:
     return [file.decides_parts] if file.parts % file.pp else []
 
 
-@pipelined(_PIPELINE, key=key.LAYERS)
+@pipelined(_PIPELINE, key.LAYERS)
 def stages_fit_schedule(file: TorchtitanView) -> Refused:
     """1F1B and GPipe take one part per rank where the number follows from layers per stage.
 
@@ -324,7 +323,7 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     }
 
 
-@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} hands on the first part only", key=key.PARTS)
+@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} hands on the first part only", key.PARTS)
 def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
     """{file.parts} model parts; the schedule takes one per rank, {file.pp}."""
     return len(file[key.PARTS] or ()) > file.pp and file.schedule in SINGLE
@@ -338,7 +337,7 @@ def v_schedule_has_two_parts(file: TorchtitanView) -> list[str]:
     return [file.decides_parts] if is_wrong else []
 
 
-@pipelined(_SCHEDULES, key=key.LOCAL_BATCH)
+@pipelined(_SCHEDULES, key.LOCAL_BATCH)
 def micro_batches_fill_pipeline(file: TorchtitanView) -> Refused:
     """1F1B needs as many micro-batches as stages, DualPipeV as many as model parts."""
     least = {"1f1b": file.pp, "dualpipe-v": file.parts}.get(file.schedule, 0)
@@ -347,7 +346,7 @@ def micro_batches_fill_pipeline(file: TorchtitanView) -> Refused:
     return {f"{given}; the schedule needs {least}": number != 0 and number < least}
 
 
-@pipelined(_SCHEDULES, key=key.LOCAL_BATCH)
+@pipelined(_SCHEDULES, key.LOCAL_BATCH)
 def micro_batches_make_rounds(file: TorchtitanView) -> Refused:
     """Interleaved schedules run micro-batches in equal rounds of at least one per stage."""
     number, is_known = file.micro_batches, file.schedule in ("interleaved", "zb-interleaved")
@@ -358,7 +357,7 @@ def micro_batches_make_rounds(file: TorchtitanView) -> Refused:
 
 @pipelined.unenforced(
     f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
-    key=key.SCHEDULE,
+    key.SCHEDULE,
     severity="warning",
 )
 def split_backward_is_eager(file: TorchtitanView) -> bool:
@@ -366,7 +365,7 @@ def split_backward_is_eager(file: TorchtitanView) -> bool:
     return file.compiles_blocks and splits_backward(file.schedule)
 
 
-@pipelined(_PIPELINE, key=key.FIRST_LESS)
+@pipelined(_PIPELINE, key.FIRST_LESS)
 def stage_weights_fit(file: TorchtitanView) -> Refused:
     """Embedding and head weigh no more layers than a model part has, and every part has some."""
     layers, parts = file.model("num_layers"), file.parts
@@ -377,7 +376,7 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
     return {f"{given}; a part needs a layer and its weight": is_refused}
 
 
-@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} keeps the layers it is told", key=key.PARTS)
+@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} keeps the layers it is told", key.PARTS)
 def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
     layers = file.model("num_layers")
@@ -389,7 +388,7 @@ def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     return {message: file[key.PARTS] is not None and layers and wrong}
 
 
-@pipelined.unenforced(f"{_UNCHECKED}{_PARTS}, fails in the first step", key=key.PARTS)
+@pipelined.unenforced(f"{_UNCHECKED}{_PARTS}, fails in the first step", key.PARTS)
 def parts_hold_both_ends(file: TorchtitanView) -> Refused:
     """The first model part holds the embedding, the last one the norm and the head."""
     ends = (("tok_embeddings", 0, "first"), ("norm", -1, "last"), ("lm_head", -1, "last"))
