@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from planner.answers.evidence import Evidence, evidence
+from planner.answers.row import row_from
 from planner.cost.context import Context
 from planner.cost.estimate import estimates
 from planner.cost.module_sets import module_sets
@@ -135,9 +136,8 @@ class Found:
 class Answer(Found):
     """Everything a report needs: the best plans, the frontiers, search figures.
 
-    All plans keep the limits, no two have one layout. Of several frameworks the best of each come
-    first; by time those of a framework are on as many GPUs as its best. The frontier is what
-    nothing dominates in time and GPUs, ascending in GPUs; rungs of the ladder are of one framework.
+    All plans keep the limits, no two have one layout; of several frameworks the best of each come
+    first. The frontier is what nothing dominates in time and GPUs, ascending in GPUs.
     """
 
     contexts: tuple[Context, ...]
@@ -185,16 +185,10 @@ def plans_of(context: Context, found: Sequence[FoundLayout]) -> list[Plan]:
     """Return the layouts a search found, as plans."""
     if not found:
         return []
-    made_estimates = estimates(context, [one.strategy for one in found])
+    priced = estimates(context, [one.strategy for one in found])
     return [
-        Plan(
-            context=context,
-            strategy=one.strategy,
-            estimate=made,
-            is_optimal=one.is_optimal,
-            weighed_s=one.weighed_s,
-        )
-        for one, made in zip(found, made_estimates, strict=True)
+        row_from(Plan, one, context=context, estimate=made)
+        for one, made in zip(found, priced, strict=True)
     ]
 
 

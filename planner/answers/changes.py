@@ -58,9 +58,10 @@ def kinds(case: Case) -> list[Kind]:
     ]
 
 
-def changed(case: Case, context: Context, *options: str) -> Change:
-    """A change of the context whose words are its options."""
-    return Change(words=" ".join(options), case=case.of(context), options=options)
+def changed(case: Case, context: Context, *options: str, beside: tuple[str, ...] = ()) -> Change:
+    """A change of the context whose words are its options, but for those ``beside``."""
+    words = " ".join(options)
+    return Change(words=words, case=case.of(context), options=(*options, *beside))
 
 
 def narrowed(case: Case, text: str) -> Case | None:
@@ -89,9 +90,9 @@ def switches(case: Case) -> Iterator[Change]:
     """The framework's switches that take less memory, one by one, then all of them."""
     listed = [text.split() for text in case.context.traits.support.memory_switches]
     useful = [texts for texts in listed if _switched(case, texts) is not None]
-    if len(useful) > 1:
-        useful.append([text for texts in useful for text in texts])
-    yield from filter(None, (_switched(case, texts) for texts in useful))
+    together = [text for texts in useful for text in texts]
+    several = [*useful, together] if len(useful) > 1 else useful
+    yield from filter(None, (_switched(case, texts) for texts in several))
 
 
 def _switched(case: Case, texts: Sequence[str]) -> Change | None:
@@ -108,6 +109,7 @@ def _switched(case: Case, texts: Sequence[str]) -> Change | None:
     if profile == traits.profile and set(settings) <= set(traits.settings):
         return None
     other = with_training(load_traits(traits.name, profile, (*kept, *settings)), traits.training)
+    # What the question says otherwise than a profile stays.
     made = replace(
         other,
         recompute=replace(other.recompute, selected=traits.recompute.selected),
@@ -142,8 +144,7 @@ def more_host_memory(case: Case) -> Scale:
 
     def at(steps: int) -> Change:
         wanted = (math.floor(have / HOST_STEP_BYTES) + steps) * HOST_STEP_BYTES
-        node = replace(context.cluster.node, host_memory_bytes=wanted, host_memory_note="")
-        larger = replace(context, cluster=replace(context.cluster, node=node))
+        larger = context.with_node(host_memory_bytes=wanted, host_memory_note="")
         return changed(case, larger, "--host-memory", f"{wanted / GIB:g}GiB")
 
     num_steps = max(0, math.ceil((most - have) / HOST_STEP_BYTES)) if have and is_used else 0
@@ -159,12 +160,9 @@ def shorter_sequences(case: Case) -> Scale:
 
     def at(steps: int) -> Change:
         seq_len = (longest + 1 - steps) * step
-        shorter = replace(case.context, job=replace(job, seq_len=seq_len))
-        return Change(
-            words=f"--seq-len {seq_len}",
-            case=case.of(shorter),
-            options=("--seq-len", str(seq_len), "--global-batch", str(job.global_batch)),
-        )
+        shorter = case.context.with_job(seq_len=seq_len)
+        batch = ("--global-batch", str(job.global_batch))
+        return changed(case, shorter, "--seq-len", str(seq_len), beside=batch)
 
     # Less than an eighth of the length is another job.
     least = max(1, math.ceil(job.seq_len / 8 / step))
@@ -212,8 +210,7 @@ def other_framework(context: Context, name: str) -> Context | None:
         traits = replace(traits, memory_uncertainty_fraction=margin)
     support, usual = traits.support, default.support
     placements = _kept(context.placements, usual.placements, support.placements)
-    offered = tuple(one for one in SCHEDULES if one in usual.schedules)
-    schedules = _kept(context.schedules, offered, support.schedules)
+    schedules = _kept(context.schedules, usual.schedules, support.schedules)
     layers = context.job.mtp_layers
     if layers == usual_mtp_layers(context.model, default):
         layers = usual_mtp_layers(context.model, traits)
@@ -247,7 +244,7 @@ def other_batches(case: Case) -> Iterator[Change]:
     smaller = [job.global_batch // divisor for divisor in (2, 8)]
     for batch in dict.fromkeys((*rounder, *smaller)):
         if batch not in (0, job.global_batch):
-            context = replace(case.context, job=replace(job, global_batch=batch))
+            context = case.context.with_job(global_batch=batch)
             yield changed(case, context, "--global-batch", str(batch))
 
 
@@ -255,13 +252,11 @@ def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Con
     """The context with so many times the HBM, host memory and NVMe; the unknown stays so."""
     node = context.cluster.node
     num_bytes, nvme = node.host_memory_bytes, node.nvme_bytes
-    larger = replace(
-        node,
+    return context.with_node(
         accelerator=replace(node.accelerator, hbm_bytes=hbm * node.accelerator.hbm_bytes),
         host_memory_bytes=num_bytes and host * num_bytes,
         nvme_bytes=nvme and host * nvme,
     )
-    return replace(context, cluster=replace(context.cluster, node=larger))
 
 
 MORE_NODES = (4, 16, 64)  # times the nodes there are, where their number is no limit

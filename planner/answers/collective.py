@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -57,6 +57,12 @@ class ShareRow:
     time_s: float
     rounds: float
     sent_bytes: float
+
+    @classmethod
+    def of(cls, name: str, cost: CollectiveCost, **more: Any) -> Self:  # noqa: ANN401
+        """The row of a cost; ``more``: the fields that a class derived from this one adds."""
+        figures = {key: float(getattr(cost, key)) for key in ("time_s", "rounds", "sent_bytes")}
+        return cls(name=name, **figures, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,11 +193,12 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         note=question.note,
         levels=levels,
         algorithms=tuple(
-            AlgorithmRow(
-                **asdict(_share(cost.algorithm, cost.total)),
+            AlgorithmRow.of(
+                cost.algorithm,
+                cost.total,
                 busbw_bytes_per_s=_busbw(question, float(cost.total.time_s)),
                 bottleneck=cost.bottleneck,
-                levels=tuple(_share(level.name, level) for level in cost.levels),
+                levels=tuple(ShareRow.of(level.name, level) for level in cost.levels),
             )
             for cost in costs
         ),
@@ -209,15 +216,6 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
 def _busbw(question: CollectiveQuestion, seconds: float) -> float:
     factor = float(busbw_factor(question.kind, float(question.num_ranks)))
     return factor * question.num_bytes / seconds if seconds else 0.0
-
-
-def _share(name: str, cost: CollectiveCost) -> ShareRow:
-    return ShareRow(
-        name=name,
-        time_s=float(cost.time_s),
-        rounds=float(cost.rounds),
-        sent_bytes=float(cost.sent_bytes),
-    )
 
 
 def _ways(
@@ -290,7 +288,5 @@ def planned_s(
     size = np.array([num_bytes])
     if kind == "p2p":
         return float(point_to_point_s(size, group, cluster)[0])
-    for known in get_args(Collective):
-        if kind == known:
-            return float(collective_s(known, size, group, cluster)[0])
-    return None
+    known = next((each for each in get_args(Collective) if each == kind), None)
+    return None if known is None else float(collective_s(known, size, group, cluster)[0])

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-import numpy as np
-
 from planner.answers.base import Deadline
 from planner.answers.changes import UNLIMITED, more_nodes, with_memory, with_nodes
 from planner.answers.row import Row
@@ -93,12 +91,11 @@ class Limits:
     def violated(self, strategy: Strategy) -> Pattern:
         """The limits that a layout does not keep."""
         memory = estimate(self.context, strategy).memory
-        columns, counts = strategy.columns(), np.array(strategy.policy_counts)
         # What happens to activations of some layers.
-        kinds = zip(LAYER_POLICY_NAMES[1:], counts, strict=True)
-        used = {name for name, each in kinds if each.any()}
-        if (np.array(strategy.layers_per_stage) > counts.sum(axis=0)).any():
+        used = {name for name, number in strategy.layers_under.items() if number}
+        if sum(strategy.layers_under.values()) < sum(strategy.layers_per_stage):
             used.add("none")
+        columns = strategy.columns()
         by_name = {name: getattr(columns, name) for name in columns.__dataclass_fields__}
         kept = {
             HBM: memory.peak_bytes <= memory.usable_bytes,
@@ -127,7 +124,6 @@ class Limits:
         return f"{cluster.num_accelerators:,} GPUs" if name == GPUS else name
 
 
-@dataclass(frozen=True, kw_only=True)
 class MissingMemory(Row):
     """The legal layout nearest to fitting, and what it lacks."""
 

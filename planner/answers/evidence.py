@@ -3,13 +3,14 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from planner.answers.row import Row, row_from, row_of
 from planner.cost.context import Context
@@ -51,7 +52,7 @@ class PublishedRun:
     profile: str
     predicted_s: float
     measured_s: float
-    memory_error: float | None  # predicted over measured peak, minus one, where it was published
+    memory_error: float | None = None  # predicted over measured peak, minus one, where published
     source: str
     where: str
 
@@ -59,15 +60,6 @@ class PublishedRun:
     def time_error(self) -> float:
         """Predicted over measured iteration time, minus one."""
         return self.predicted_s / self.measured_s - 1.0
-
-
-# By the type of a field.
-_READERS: Mapping[object, Callable[[str], Any]] = {
-    int: int,
-    float: float,
-    str: str,
-    float | None: lambda text: float(text) if text else None,
-}
 
 
 if TYPE_CHECKING:
@@ -80,7 +72,6 @@ else:
     NearbyRun = row_of("NearbyRun", PublishedRun, {"octaves": float}, derived=("time_error",))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Evidence(Row):
     """Published runs that are like a plan."""
 
@@ -95,12 +86,8 @@ def published_runs() -> tuple[PublishedRun, ...]:
     """All rows of evidence.csv."""
     path = resources.files("planner.frameworks").joinpath("evidence.csv")
     rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
-    return tuple(
-        PublishedRun(
-            **{each.name: _READERS[each.type](row[each.name]) for each in fields(PublishedRun)}
-        )
-        for row in rows
-    )
+    stated = [{name: text for name, text in row.items() if text} for row in rows]
+    return TypeAdapter(tuple[PublishedRun, ...]).validate_python(stated)
 
 
 @cache
@@ -149,18 +136,16 @@ def _nearest(among: Mask, octaves: Array) -> tuple[NearbyRun, ...]:
 
 def evidence(context: Context, strategy: Strategy) -> Evidence:
     """The nearest published runs on this accelerator, else on its vendor's generation."""
-    accelerator = context.cluster.accelerator
-    octaves = distances(context, strategy)
+    accelerator, octaves = context.cluster.accelerator, distances(context, strategy)
     same = _column("accelerator") == accelerator.name
-    runs = _nearest(same, octaves)
-    if runs:
+    if runs := _nearest(same, octaves):
         return Evidence(runs=runs)
-    near = " is near" if same.any() else ""
-    note = f"no published run on {accelerator.name}{near}"
     kin = (_column("vendor") == accelerator.vendor) & bool(accelerator.architecture)
     kin &= (_column("architecture") == accelerator.architecture) & ~same
     runs = _nearest(kin, octaves)
-    return Evidence(runs=runs, note=f"{note}; {accelerator.architecture} instead" if runs else note)
+    near = " is near" if same.any() else ""
+    instead = f"; {accelerator.architecture} instead" if runs else ""
+    return Evidence(runs=runs, note=f"no published run on {accelerator.name}{near}{instead}")
 
 
 # What a difference in a field of a strategy is called, in the order of pairs' kinds.
@@ -213,8 +198,7 @@ def ratio_error(kinds: Collection[str]) -> RatioError:
     The two directions of a pair are taken together: which plan is the one with more of something
     is no matter here. Source: planner/frameworks/ratio_errors.yaml.
     """
-    figures = ratio_figures()
-    name = ", ".join(kinds)
+    figures, name = ratio_figures(), ", ".join(kinds)
     kind = name if name in figures else MIXED
     found = figures[kind]
     return RatioError(

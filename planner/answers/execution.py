@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from planner.answers.base import Plan
 from planner.cost.ledger import stage_ledgers
@@ -50,6 +50,7 @@ def iteration(plan: Plan) -> Iteration:
     )
 
 
+NodeKind = Literal["compute", "collective", "send", "receive"]
 FLUSH, WORLD = "pipeline flush", "world"  # all stages wait for one another behind the pipeline
 FLUSH_BYTES = 4.0  # per rank: a number of the gradient norm
 
@@ -60,7 +61,7 @@ class Node:
 
     id: int
     name: str
-    kind: Literal["compute", "collective", "send", "receive"]
+    kind: NodeKind
     start_us: int
     duration_us: int
     after: tuple[int, ...]  # nodes of the same rank that end before it starts
@@ -84,15 +85,11 @@ class _Line:
 
     def add(
         self,
-        kind: Literal["compute", "collective", "send", "receive"],
+        kind: NodeKind,
         name: str,
         seconds: float,
         after: tuple[int, ...],
-        *,
-        message: Message | None = None,
-        num_bytes: float = 0.0,
-        peer: int = 0,
-        tag: int = 0,
+        **carried: Any,  # noqa: ANN401 - fields of a node that moves bytes
     ) -> tuple[int, ...]:
         """Append a node that takes the next ``seconds``; return its number."""
         start, self.now_s = round(self.now_s * 1e6), self.now_s + seconds
@@ -103,14 +100,17 @@ class _Line:
             start_us=start,
             duration_us=round(self.now_s * 1e6) - start,
             after=after,
-            num_bytes=message.num_bytes if message else num_bytes,
-            collective=message.collective if message else None,
-            axis=message.axis if message else "",
-            peer=peer,
-            tag=tag,
+            **carried,
         )
         self.nodes.append(node)
         return (node.id,)
+
+    def exchange(
+        self, name: str, seconds: float, after: tuple[int, ...], one: Message
+    ) -> tuple[int, ...]:
+        """Append a collective."""
+        carried = {"num_bytes": one.num_bytes, "collective": one.collective, "axis": one.axis}
+        return self.add("collective", name, seconds, after, **carried)
 
     def work(
         self,
@@ -120,18 +120,15 @@ class _Line:
         after: tuple[int, ...],
     ) -> tuple[int, ...]:
         """Kernels, and their collectives: those that show behind them, the others beside them."""
-        start_s, beside = self.now_s, after
+        beside = after
         for message, shown_s in messages:
             if not shown_s:
-                label = f"{name}: {message.item}"
-                beside = self.add("collective", label, 0.0, beside, message=message)
-        self.now_s = start_s
+                beside = self.exchange(f"{name}: {message.item}", 0.0, beside, message)
         kernels = self.add("compute", name, seconds, after)
         last = kernels if beside == after else (*kernels, *beside)
         for message, shown_s in messages:
             if shown_s:
-                label = f"{name}: {message.item}"
-                last = self.add("collective", label, shown_s, last, message=message)
+                last = self.exchange(f"{name}: {message.item}", shown_s, last, message)
         return last
 
 
@@ -178,8 +175,7 @@ class _Maker:
         line.now_s, after = each.start_s, line.ends
         needed = inputs_of(each.slot, len(self.stages))
         # Of other stages, and where they ran.
-        received = [(one, self.stages[one.chunk]) for one in needed]
-        received = [(one, source) for one, source in received if source != stage]
+        received = [(one, source) for one in needed if (source := self.stages[one.chunk]) != stage]
         sent = list(self.sent(each.slot, stage))
         transfer_s = each.seconds.get(TRANSFER, 0.0)
         on_send = transfer_s if sent else 0.0
@@ -197,7 +193,7 @@ class _Maker:
                 axis="tp",
                 num_bytes=len(received) * self.traffic.gathered_bytes,
             )
-            after = line.add("collective", "gather received", 0.0, after, message=gather)
+            after = line.exchange("gather received", 0.0, after, gather)
         messages = self.messages(each, stage)
         rest_s = each.end_s - each.start_s - on_send - on_receive
         name = " ".join([each.kind, "+".join(dict.fromkeys(str(one[2]) for one in each.slot))])
@@ -219,7 +215,7 @@ class _Maker:
             seconds = each.end_s - each.start_s - sum(shown for _, shown in messages)
             if messages and not hidden:
                 for message, shown in messages:
-                    line.ends = line.add("collective", each.kind, shown, line.ends, message=message)
+                    line.ends = line.exchange(each.kind, shown, line.ends, message)
                 continue
             line.ends = line.work(each.kind, seconds, [*hidden, *messages], line.ends)
             hidden = []
@@ -238,7 +234,7 @@ class _Maker:
                 num_bytes=FLUSH_BYTES * self.strategy.num_gpus,
             )
             line.now_s = flush_s
-            line.ends = line.add("collective", FLUSH, 0.0, line.ends, message=everyone)
+            line.ends = line.exchange(FLUSH, 0.0, line.ends, everyone)
         self.tail(line, [one for one in slices if not one.slot and one.kind != WAIT], stage)
         return tuple(line.nodes)
 

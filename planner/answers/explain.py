@@ -79,7 +79,6 @@ else:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayoutFigures(Row):
     """The question, with defaults filled in."""
 
@@ -103,7 +102,6 @@ class LayoutFigures(Row):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryDocument(LayoutFigures, MemoryFigures):
     """Memory of one layout, by stage, and how much each change would save."""
 
@@ -139,7 +137,6 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PipelineRow(Row):
     """The pipeline until its last backward."""
 
@@ -148,7 +145,6 @@ class PipelineRow(Row):
     """Seconds by event simulation."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TimeTreeRow(EstimateRow):
     """Time of an iteration, item by item."""
 
@@ -177,7 +173,6 @@ class TimeTreeRow(EstimateRow):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputRow(Row):
     """An input of a formula."""
 
@@ -188,7 +183,6 @@ class InputRow(Row):
     """Source of a trait's value."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ItemRow(Row):
     """One item or group with its formulas."""
 
@@ -242,7 +236,6 @@ class ItemRow(Row):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SavedRow(Row):
     """Estimate in a plan file."""
 
@@ -252,7 +245,6 @@ class SavedRow(Row):
     """Ratio of the estimate above to the saved one, minus one."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExplainDocument(LayoutFigures):
     """Memory and time of a layout, or one item with its formula."""
 

@@ -67,9 +67,8 @@ class Job:
 
     def of_tokens(self, number: int) -> "Job":
         """The same over so many tokens."""
-        context = self.plan.context
-        whole = replace(context.job, total_tokens=number)
-        return replace(self, plan=replace(self.plan, context=replace(context, job=whole)))
+        context = self.plan.context.with_job(total_tokens=number)
+        return replace(self, plan=replace(self.plan, context=context))
 
     @property
     def node(self) -> NodeSpec:
@@ -124,8 +123,7 @@ class Job:
         """
         context = self.plan.context
         traits = traits_at_precision(context.traits, context.job.precision)
-        states, optimizer = traits.states, traits.optimizer
-        given = optimizer.master_bytes
+        states, given = traits.states, traits.optimizer.master_bytes
         master = states.master_weight_bytes if given is None else given
         weights = states.zero3_weight_bytes if master else states.weight_bytes
         # Of the optimizer, mean over all that is trained.
@@ -146,8 +144,7 @@ class Job:
     @property
     def storage_bytes_per_s(self) -> float:
         """Bandwidth of the file system: as given, or Llama 3's per GPU."""
-        usual = STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
-        return self.terms.storage_bytes_per_s or usual
+        return self.terms.storage_bytes_per_s or STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
 
     @property
     def node_bytes_per_s(self) -> float:
@@ -158,14 +155,8 @@ class Job:
     @cached_property
     def write_s(self) -> float:
         """Seconds to write one checkpoint, and to read one back."""
-        return float(
-            write_s(
-                self.checkpoint_bytes,
-                self.storage_bytes_per_s,
-                self.num_nodes,
-                self.node_bytes_per_s,
-            )
-        )
+        rates = (self.storage_bytes_per_s, self.num_nodes, self.node_bytes_per_s)
+        return float(write_s(self.checkpoint_bytes, *rates))
 
     @cached_property
     def stop_s(self) -> float:
@@ -173,8 +164,7 @@ class Job:
         if not self.terms.is_async:
             return self.write_s
         link = self.node.host_link_bytes_per_s
-        copied = float(copy_s(self.checkpoint_bytes, self.num_gpus, link))
-        return min(copied, self.write_s)
+        return min(float(copy_s(self.checkpoint_bytes, self.num_gpus, link)), self.write_s)
 
     @property
     def node_mtbf_s(self) -> float:
@@ -229,14 +219,12 @@ class Job:
             raise InputError.single("command line", "--tokens", message)
         # Elapsed over useful time from which on a job is said never to end.
         if not self.factor < 100.0:
-            raise InputError.single(
-                "command line",
-                "--node-mtbf",
-                f"the job never ends: a failure every {format_seconds(self.mtbf_s)}, but a "
-                f"checkpoint every {format_seconds(self.interval_s)} and restarts of "
-                f"{format_seconds(self.lost_s)}; --checkpoint-interval, --restart, "
-                "--storage-gb-per-s or fewer nodes change it",
+            spans = map(format_seconds, (self.mtbf_s, self.interval_s, self.lost_s))
+            message = (
+                "the job never ends: a failure every {}, but a checkpoint every {} and restarts of "
+                "{}; --checkpoint-interval, --restart, --storage-gb-per-s or fewer nodes change it"
             )
+            raise InputError.single("command line", "--node-mtbf", message.format(*spans))
 
     @property
     def first_order_factor(self) -> float:

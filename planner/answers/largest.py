@@ -55,10 +55,9 @@ class LargestAnswer:
 
 @dataclass(kw_only=True)
 class _Quantity:
-    """Looks at the values of one quantity in a part of the space.
+    """Looks at the values of one quantity: what fits at one fits at every smaller one.
 
-    More sequences or tokens never take less memory in one layout, and what is legal does not hang
-    on them: what fits at a value fits at every smaller one.
+    More sequences or tokens never take less memory, and make no layout legal or illegal.
     """
 
     name: str
@@ -90,14 +89,14 @@ class _Quantity:
 
         def changed(context: Context) -> Context:
             if is_length:
-                context = replace(context, job=replace(context.job, seq_len=value))
+                context = context.with_job(seq_len=value)
             if self.keeps_batch:
                 return context
             # A batch near its own that any layout cuts into whole micro-batches, two of every
             # replica at least: gradients are then accumulated.
             each = micro_batch * context.cluster.num_accelerators
             batch = each * max(round(context.job.global_batch / each), 2)
-            return replace(context, job=replace(context.job, global_batch=batch))
+            return context.with_job(global_batch=batch)
 
         case = self.case.with_each(changed)
         if "micro_batch" in case.narrowing.values:
@@ -106,10 +105,7 @@ class _Quantity:
         return replace(case, narrowing=narrowing_of(texts))
 
     def fits(self, value: int) -> bool:
-        """Return True if a layout of this value fits: the known one, else any.
-
-        Raises SearchTimeoutError.
-        """
+        """Return True if a layout fits: the known one, else any. Raises SearchTimeoutError."""
         if self.known is not None and self._holds(self.known, value):
             return True
         self.progress(f"looking for a {self.name} of {value:,}", 0.0)
@@ -125,7 +121,7 @@ class _Quantity:
         for context in self.at(value).contexts:
             batch = context.job.global_batch // (strategy.dp * strategy.micro_batch)
             same = replace(strategy, num_micro_batches=batch)
-            is_legal = not list(violations(context, same))
+            is_legal = next(violations(context, same), None) is None
             if is_legal and memory_estimate(price_all(context, [same])[0]).fits:
                 return True
         return False
@@ -173,11 +169,8 @@ def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = Non
                 value, beyond, binds = inside, value, (BATCH,)
         if beyond is not None and not binds:
             case = quantity.at(beyond)
-            binds = tuple(
-                name
-                for name, lift in WITHOUT.items()
-                if fits(case.with_each(lift), quantity.deadline) is not None
-            )
+            lifted = {name: case.with_each(lift) for name, lift in WITHOUT.items()}
+            binds = tuple(name for name in lifted if fits(lifted[name], quantity.deadline))
     except SearchTimeoutError:
         beyond, is_cut = None, True
     plans = best(own.at(value), quantity.deadline).plans if value else ()
@@ -231,10 +224,12 @@ def largest(
         found = _largest(quantity(name, asked), has_batch=has_batch, held=held)
         return found if found.value > held.value else replace(held, resident=None)
 
-    named = [name for name in quantities if name == SEQUENCE or not is_fixed]
-    found = tuple(with_resident(name, case) for name in named)
-    is_tight = not keeps_margin and not any(one.value or one.is_cut for one in found)
-    if is_tight:
-        case = without_margin(case)
-        found = tuple(with_resident(name, case) for name in named)
-    return LargestAnswer(case=case, found=found, notes=tuple(notes), is_tight=is_tight)
+    def answer(asked: Case, *, is_tight: bool) -> LargestAnswer:
+        named = [name for name in quantities if name == SEQUENCE or not is_fixed]
+        found = tuple(with_resident(name, asked) for name in named)
+        return LargestAnswer(case=asked, found=found, notes=tuple(notes), is_tight=is_tight)
+
+    kept = answer(case, is_tight=False)
+    if keeps_margin or any(one.value or one.is_cut for one in kept.found):
+        return kept
+    return answer(without_margin(case), is_tight=True)

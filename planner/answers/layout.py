@@ -1,7 +1,7 @@
 """A layout given degree by degree: filled in, refused where it is illegal; layouts compared."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.cost.context import Context
@@ -131,7 +131,7 @@ def _raise(problems: Iterable[tuple[str, str]]) -> None:
 def with_batch(context: Context, strategy: Strategy) -> Context:
     """The context with the global batch this strategy runs."""
     batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    return replace(context, job=replace(context.job, global_batch=batch))
+    return context.with_job(global_batch=batch)
 
 
 def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:

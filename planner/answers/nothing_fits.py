@@ -1,5 +1,6 @@
 """Explanation when nothing fits: limits in conflict, what is missing, and what would fit."""
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,9 +9,9 @@ from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import UNLIMITED, more_nodes, with_memory
 from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
 from planner.answers.layout import short_layout
-from planner.answers.remedies import Remedies, Remedy, best_within
+from planner.answers.remedies import Remedies, Remedy
 from planner.answers.row import Row
-from planner.answers.whatif import Case
+from planner.answers.whatif import Case, best_within
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
@@ -36,7 +37,6 @@ class NothingFits:
     is_complete: bool  # no time ran out while looking for changes
 
 
-@dataclass(frozen=True, kw_only=True)
 class RemedyRow(Row):
     """A change of the question after which something fits."""
 
@@ -51,7 +51,6 @@ class RemedyRow(Row):
     strategy: Strategy
 
 
-@dataclass(frozen=True, kw_only=True)
 class NothingFitsRow(Row):
     """Reasons why nothing fits."""
 
@@ -72,8 +71,7 @@ class NothingFitsRow(Row):
     def of(cls, nothing: NothingFits) -> "NothingFitsRow":
         """The explanation as data."""
         found, ideal = nothing.forbidding, nothing.unconstrained
-        rules = found.rules if found else ()
-        said = found.violations if found else {}
+        rules, said = (found.rules, found.violations) if found else ((), {})
         changes = [
             RemedyRow(
                 change=one.change.words,
@@ -112,17 +110,12 @@ def explain_nothing(
     share = min((deadline or Deadline()).left_s() / all_s, 1.0)
     until = Deadline(share * limits.SHORTAGE_S)
     lacking = [(one, missing_memory(one, case.narrowing, until)) for one in case.contexts]
-    context, missing = min(
-        lacking, key=lambda pair: pair[1].missing_bytes if pair[1] else float("inf")
-    )
+    context, missing = min(lacking, key=lambda pair: getattr(pair[1], "missing_bytes", math.inf))
     others = [other for other in case.contexts if other is not context]
     case = replace(case, contexts=(context, *others))
     until = Deadline(share * limits.CHANGES_S)
-    unconstrained = None
-    if missing is not None:
-        unconstrained = best_within(
-            case.of(with_memory(context, hbm=UNLIMITED, host=UNLIMITED)), until
-        )
+    endless = case.of(with_memory(context, hbm=UNLIMITED, host=UNLIMITED))
+    unconstrained = best_within(endless, until) if missing else None
     found = Remedies(asked=case, deadline=until, unconstrained=unconstrained).found(known)
     is_complete = not until.is_over
     until = Deadline(share * limits.CONFLICT_S)
@@ -162,13 +155,9 @@ def explanation(nothing: NothingFits) -> list[str]:
         f"{context.model.name} on {cluster.num_accelerators:,} x {cluster.accelerator.name}, "
         f"batch {job.global_batch} x {job.seq_len}, {context.traits.name}{given}"
     )
-    return [
-        f"nothing fits: {asked}",
-        *(_forbidden(nothing, found) if found else _in_conflict(nothing)),
-        *_missing(nothing),
-        *_remedies(nothing),
-        *_adapters(nothing),
-    ]
+    why = _forbidden(nothing, found) if found else _in_conflict(nothing)
+    rest = (*_missing(nothing), *_remedies(nothing), *_adapters(nothing))
+    return [f"nothing fits: {asked}", *why, *rest]
 
 
 def _forbidden(nothing: NothingFits, found: ConflictingRules) -> Iterator[str]:
@@ -220,20 +209,17 @@ def _missing(nothing: NothingFits) -> Iterator[str]:
 
 
 def _remedies(nothing: NothingFits) -> Iterator[str]:
-    if not nothing.remedies:
-        yield (
-            "none of the changes tried lets anything fit"
-            if nothing.is_complete
-            else "no change that lets anything fit was found in the time given"
-        )
+    if not nothing.remedies and nothing.is_complete:
+        yield "none of the changes tried lets anything fit"
         return
-    ideal = nothing.unconstrained
-    against = (
-        f"; GPU time per token against {format_seconds(ideal.estimate.iter_time_s)} an iteration "
-        f"on {ideal.num_gpus:,} GPUs if memory were no limit"
-        if ideal
-        else ""
-    )
+    if not nothing.remedies:
+        yield "no change that lets anything fit was found in the time given"
+        return
+    against = ""
+    if ideal := nothing.unconstrained:
+        seconds = format_seconds(ideal.estimate.iter_time_s)
+        where = f"{seconds} an iteration on {ideal.num_gpus:,} GPUs"
+        against = f"; GPU time per token against {where} if memory were no limit"
     yield f"what would fit{against}:"
     width = max(len(one.change.words) for one in nothing.remedies)
     for one in nothing.remedies:
@@ -267,8 +253,9 @@ def _adapters(nothing: NothingFits) -> Iterator[str]:
         if num_bytes * parameters <= 0.8 * context.usable_bytes
     ]
     if fitting:
+        offering = ", ".join(training_frameworks("lora"))
         yield (
             f"frozen weights would take {' or '.join(fitting)} of "
             f"{format_bytes(context.usable_bytes)} per GPU, without gradients or states of theirs; "
-            f"--framework {', '.join(training_frameworks('lora'))} plans adapters beside them"
+            f"--framework {offering} plans adapters beside them"
         )

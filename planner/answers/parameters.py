@@ -41,11 +41,11 @@ class Parameter:
         if self.key != SUSTAINED:
             return context
         # As a user's own figure, that of other machines falls away.
-        cluster, accelerator = context.cluster, context.cluster.accelerator
-        ends = dict.fromkeys(("sustained_slowest_fraction", "sustained_fastest_fraction"))
-        accelerator = replace(accelerator, gemm=replace(accelerator.gemm, **ends))
-        node = replace(cluster.node, accelerator=accelerator)
-        return replace(context, cluster=replace(cluster, node=node))
+        accelerator = context.cluster.accelerator
+        gemm = replace(
+            accelerator.gemm, sustained_slowest_fraction=None, sustained_fastest_fraction=None
+        )
+        return context.with_node(accelerator=replace(accelerator, gemm=gemm))
 
     def factor(self, factor: float) -> float:
         """Return the factor actually applied: counts change in steps of a power of two."""

@@ -37,10 +37,10 @@ def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
         return (0.0 if by_time else objective(plan, aim.objective), plan.ranked_s)
 
     plans = sorted(plans, key=key)
-    names = [plan.framework for plan in plans]
-    leading = [names.index(name) == place for place, name in enumerate(names)]
-    order = sorted(range(len(plans)), key=lambda place: not leading[place])
-    return tuple(plans[place] for place in order[:top])
+    # The last that is put in is the first of its framework.
+    leading = {plan.framework: plan for plan in reversed(plans)}
+    plans.sort(key=lambda plan: leading[plan.framework] is not plan)
+    return tuple(plans[:top])
 
 
 def answer(
@@ -148,21 +148,18 @@ def _line(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found
 def points_of(plans: Sequence[Plan], names: Sequence[str]) -> Array:
     """Plans x objectives, all to be minimised; headroom in whole GiB, negated."""
     points = objective_matrix(plans, names)
-    for column, name in enumerate(names):
-        if name == "headroom_bytes":
-            points[:, column] = [
-                -headroom_gib(plan.context, plan.estimate.memory.peak_bytes) for plan in plans
-            ]
+    if "headroom_bytes" in names:
+        peaks = ((plan.context, plan.estimate.memory.peak_bytes) for plan in plans)
+        points[:, names.index("headroom_bytes")] = [-headroom_gib(*peak) for peak in peaks]
     return points
 
 
 def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     """Return the plans that none dominates, in the order of GPUs, then time, then most headroom.
 
-    Why the fastest plan of every number of GPUs is enough: at a given number, cost and energy of a
-    job rise with the iteration time, so the fastest plan dominates (or equals) the others; and one
-    no faster than that of a smaller number costs and draws more as well. Headroom is counted in
-    whole GiB: :func:`planner.search.headroom.headroom_frontier` gives the plans for every one.
+    The fastest plan of every number of GPUs is enough: at a given number, cost and energy rise with
+    the iteration time, and one no faster than that of fewer GPUs costs and draws more as well.
+    Headroom is counted in whole GiB (:func:`planner.search.headroom.headroom_frontier`).
     """
     if not plans:
         return ()

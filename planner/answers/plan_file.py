@@ -9,6 +9,7 @@ from pydantic import Field, create_model
 
 from planner import __version__
 from planner.answers.base import Plan
+from planner.answers.row import field_values
 from planner.catalog.clusters import load_cluster
 from planner.catalog.figures import Strict, validate
 from planner.catalog.models import load_model
@@ -159,10 +160,9 @@ def _with_training(
 def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits:
     """The framework as the plan was made for it: profile, settings, optimizer, modules."""
     where = str(path)
-    if inputs.framework in FRAMEWORKS:
-        problem = profile_problem(inputs.framework, inputs.profile)
-        if problem:
-            raise InputError.single(where, "inputs.profile", problem)
+    known = inputs.framework in FRAMEWORKS
+    if known and (problem := profile_problem(inputs.framework, inputs.profile)):
+        raise InputError.single(where, "inputs.profile", problem)
     settings = settings_of(inputs.traits, where=where, key="inputs.traits")
     traits = load_traits(inputs.framework, inputs.profile, settings)
     traits = with_optimizer(traits, inputs.optimizer)
@@ -173,28 +173,18 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
 
 
 def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
-    cluster = load_cluster(cluster_name)
+    cluster, documents, reading = load_cluster(cluster_name), None, "precision"
     try:
         peak_flops_per_s(cluster.accelerator, inputs.precision)
+        reading = "documents"
+        if inputs.documents is not None:
+            documents = read_documents(inputs.documents, inputs.seq_len)
     except ValueError as error:
-        raise InputError.single(str(path), "inputs.precision", str(error)) from None
-    try:
-        text = inputs.documents
-        documents = None if text is None else read_documents(text, inputs.seq_len)
-    except ValueError as error:
-        raise InputError.single(str(path), "inputs.documents", str(error)) from None
-    model = load_model(inputs.model)
+        raise InputError.single(str(path), f"inputs.{reading}", str(error)) from None
+    model, job = load_model(inputs.model), field_values(JobSpec, inputs)
     return Context(
         model=model,
-        job=JobSpec(
-            global_batch=inputs.global_batch,
-            seq_len=inputs.seq_len,
-            precision=inputs.precision,
-            total_tokens=inputs.total_tokens,
-            imbalance_fraction=inputs.imbalance_fraction,
-            documents=documents,
-            mtp_layers=inputs.mtp_layers,
-        ),
+        job=JobSpec(**job | {"documents": documents}),
         cluster=cluster,
         traits=_traits(inputs, model, path),
         margin_fraction=inputs.margin_fraction,
@@ -228,12 +218,9 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
     data = load_yaml(path)
     version, inputs = data.get("schema_version"), data.get("inputs")
     if version != SCHEMA_VERSION:
-        raise InputError.single(
-            str(path),
-            "schema_version",
-            f"not a plan file of this version: {version!r} given, allowed is {SCHEMA_VERSION}; "
-            "make it again with `planner plan ... --save`",
-        )
+        message = f"not a plan file of this version: {version!r} given, allowed is {SCHEMA_VERSION}"
+        again = "make it again with `planner plan ... --save`"
+        raise InputError.single(str(path), "schema_version", f"{message}; {again}")
     # What earlier versions could save and this one does not model.
     for key in ("gradient_exchange", "zenflow"):
         if isinstance(inputs, dict) and key in inputs:

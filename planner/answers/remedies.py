@@ -6,7 +6,7 @@ from itertools import combinations
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, argument_of, kinds, more_nodes, of_size
-from planner.answers.whatif import Case, Change, Scale, best, fits, smallest, unproved
+from planner.answers.whatif import Case, Change, Scale, best_within, least, unproved
 from planner.search.feasible import SearchTimeoutError, smallest_feasible
 
 
@@ -17,18 +17,6 @@ class Remedy:
     change: Change
     plan: Plan
     time_factor: float | None  # of seconds per token and GPU without limits of memory
-
-
-def best_within(case: Case, deadline: Deadline) -> Plan | None:
-    """The best plan of a question, else any that fits; None where none does or time ran out."""
-    found = best(case, deadline.within(Deadline.PLAN_S))
-    if found.plan is not None or found.is_complete:
-        return found.plan
-    try:
-        fit = fits(case, deadline.within(Deadline.PLAN_S))
-    except SearchTimeoutError:
-        return None
-    return None if fit is None else unproved(case.context, fit.strategy)
 
 
 def _gpu_seconds_per_token(plan: Plan) -> float:
@@ -52,9 +40,7 @@ class Remedies:
     def found(self, known: Plan | None) -> list[Remedy]:
         """The smallest change of each kind after which something fits; else pairs of changes.
 
-        In the order of what they cost: the rest of the node, the user's options, what the
-        framework can do otherwise, shorter sequences, less margin, other frameworks, other
-        batches, more nodes.
+        In the order of what they cost: the rest of the node, then kinds as listed, more nodes.
         """
         every = kinds(self.asked)
         larger = self.more_gpus()
@@ -76,40 +62,22 @@ class Remedies:
         if len(self.asked.contexts) == 1 or "--framework" in change.options:
             return one
         words = f"{change.words} {' '.join(options)}"
-        return replace(
-            one, change=replace(change, words=words, options=(*change.options, *options))
-        )
+        return replace(one, change=replace(change, words=words, options=change.options + options))
 
     def remedy(self, change: Change, plan: Plan) -> Remedy:
         """Return the remedy of a change, with its cost."""
-        ideal = self.unconstrained
-        factor = None
-        if ideal is not None:
-            factor = _gpu_seconds_per_token(plan) / _gpu_seconds_per_token(ideal)
+        ideal, cost_s = self.unconstrained, _gpu_seconds_per_token(plan)
+        factor = None if ideal is None else cost_s / _gpu_seconds_per_token(ideal)
         return Remedy(change=change, plan=plan, time_factor=factor)
 
     def least(self, changes: Iterator[Change] | Scale) -> list[Remedy]:
         """The smallest change of one kind after which something fits; none where none does."""
         try:
-            if isinstance(changes, Scale):
-                change = self._least_step(changes)
-            else:
-                change = next((each for each in changes if self._fits(each)), None)
+            change = least(changes, self.deadline)
         except SearchTimeoutError:
             return []
         plan = change and best_within(change.case, self.deadline)
         return [self.remedy(change, plan)] if change and plan else []
-
-    def _least_step(self, scale: Scale) -> Change | None:
-        """Return the change with the fewest steps of a scale, or what is found by the deadline."""
-        most = scale.num_steps
-        if most < 1 or not self._fits(scale.at(most)):
-            return None
-        _, least = smallest(0, most, lambda steps: self._fits(scale.at(steps)))
-        return scale.at(least)
-
-    def _fits(self, change: Change) -> bool:
-        return fits(change.case, self.deadline) is not None
 
     def pairs(self, every: Sequence[Kind]) -> list[Remedy]:
         """Two changes at once, where none alone is enough."""

@@ -4,20 +4,33 @@ Docstrings of fields are their descriptions in JSON Schemas.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from planner.spec.strategy import FieldSpec
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Row:
-    """An object of a document."""
+    """An object of a document: a dataclass of its fields, frozen, made by keyword."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     # The name is pydantic's, which makes schemas of rows.
     __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012
+
+    def __init_subclass__(cls) -> None:
+        """Every kind of row is such a dataclass."""
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 def row_of(
@@ -46,7 +59,12 @@ def row_of(
                 hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
         made.append((each.name, hint, field(metadata={"description": words} if words else {})))
     made += [(key, hint, field()) for key, hint in more.items()]
-    return make_dataclass(name, made, bases=(Row,), frozen=True, kw_only=True)
+    return _made(name, Row, made)
+
+
+def _made(name: str, base: type, fields: Sequence[tuple[str, Any, Any]]) -> type:
+    hints = {key: hint for key, hint, _ in fields}
+    return type(name, (base,), {"__annotations__": hints, **{key: own for key, _, own in fields}})
 
 
 def _property(kind: type, name: str) -> tuple[str, Any, Any]:
@@ -67,7 +85,7 @@ def property_row(kind: type, base: type = Row, *, leave_out: Sequence[str] = ())
         for name in names
         if not name.startswith("_") and name not in leave_out
     ]
-    return make_dataclass(f"{kind.__name__}Row", made, bases=(base,), frozen=True, kw_only=True)
+    return _made(f"{kind.__name__}Row", base, made)
 
 
 def row_from(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a row of the class

@@ -4,7 +4,7 @@ Rows hold plain values in base units. Where an answer prints or is serialised, n
 any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from planner.answers.base import Plan
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     LayoutRow = Strategy
     MemoryFigures = MemoryEstimate
     MemoryRow = MemoryEstimate
-    EstimateRow = Estimate
-    JobRow = JobSpec
+
+    class EstimateRow(Estimate, Row):
+        """Time of an iteration and its ranges."""
+
+    class JobRow(JobSpec, Row):
+        """Batch, length and precision."""
+
 else:
     LayoutRow = row_of("LayoutRow", Strategy, {"recompute": str})
     MemoryFigures = row_of(
@@ -87,7 +92,6 @@ def layout_row(strategy: Strategy) -> LayoutRow:
     return LayoutRow(**asdict(strategy) | {"recompute": strategy.recompute})
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoftwareRow(Row, Profile):
     """Assumptions about the software of a plan."""
 
@@ -106,7 +110,6 @@ class SoftwareRow(Row, Profile):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlanRow(EstimateRow):
     """A plan, in any document."""
 
@@ -153,7 +156,6 @@ class PlanRow(EstimateRow):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class VariantRow(PlanRow):
     """Another plan of a layout."""
 
@@ -162,7 +164,6 @@ class VariantRow(PlanRow):
     time_change: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class RankedRow(PlanRow):
     """A plan of a ranking: best first, no two of one layout, all within the limits."""
 
@@ -174,7 +175,6 @@ class RankedRow(PlanRow):
     """The fastest other plans of the layout."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NearestRow(PlanRow):
     """A plan beside the limits; where none keeps them, one of the nearest."""
 
@@ -184,7 +184,6 @@ class NearestRow(PlanRow):
     """Limits in their place that it would keep."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputsRow(JobRow):
     """Inputs of the question."""
 
@@ -236,7 +235,6 @@ class InputsRow(JobRow):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class AimRow(Row):
     """Objective plans are ranked by and limits they must meet."""
 
@@ -248,7 +246,6 @@ class AimRow(Row):
     """GiB that every plan leaves, with the objective headroom."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecipeRow(Row):
     """The nearest tuned recipe's layout, priced for this question."""
 
@@ -269,7 +266,6 @@ class RecipeRow(Row):
     own_slower_fraction: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class SearchRow(Row):
     """Size and outcome of the search."""
 
@@ -293,7 +289,6 @@ class SearchRow(Row):
     """Bound on how far the best plan is off the optimum; 0 when proved."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlanDocument(Row):
     """Ranked plans for a model on a cluster."""
 
@@ -317,7 +312,6 @@ class PlanDocument(Row):
     search: SearchRow
 
 
-@dataclass(frozen=True, kw_only=True)
 class SideRow(Row):
     """One of the questions of --versus."""
 
@@ -333,7 +327,6 @@ class SideRow(Row):
     """Defaults taken and hardware figures assumed, in sentences."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ratio(Row):
     """Tokens per second over those as asked."""
 
@@ -347,7 +340,6 @@ class Ratio(Row):
     """Either may be the faster one."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OtherRow(SideRow):
     """A question of --versus, in their order."""
 
@@ -356,7 +348,6 @@ class OtherRow(SideRow):
     verdict: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class VersusDocument(Row):
     """One question next to the same asked otherwise."""
 
@@ -364,7 +355,6 @@ class VersusDocument(Row):
     others: list[OtherRow]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpaceRow(Row):
     """The search space of one framework."""
 
@@ -387,7 +377,6 @@ class SpaceRow(Row):
     """Branches cut, by rule or option, most first."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpaceDocument(Row):
     """Spaces that would be searched."""
 
@@ -395,7 +384,6 @@ class SpaceDocument(Row):
     spaces: list[SpaceRow]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LargestRow(Row):
     """The largest value of a quantity at which some layout fits.
 
@@ -422,7 +410,6 @@ class LargestRow(Row):
     """Largest value with nothing offloaded, if offloading allows more."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LargestDocument(Row):
     """The largest micro-batch at a length, or the longest sequence, that some layout fits."""
 

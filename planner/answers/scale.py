@@ -46,6 +46,11 @@ class ScalePoint:
         """Every replica runs one micro-batch: more replicas would have nothing to do."""
         return self.plan is not None and self.plan.strategy.num_micro_batches == 1
 
+    @property
+    def is_unproved(self) -> bool:
+        """A plan that may not be the best."""
+        return self.plan is not None and not self.plan.is_optimal
+
 
 def limit_of(item: str) -> str:
     """The group of LIMITS that a time item belongs to."""
@@ -75,11 +80,8 @@ def efficiency(throughput: float, base_throughput: float, scale: float) -> float
 def gpus_for_deadline(total_flops: float, flops_per_s: float, seconds: float) -> float:
     """Accelerators that finish a job in time: ``FLOPs / (FLOP/s per accelerator · seconds)``.
 
-    FLOPs of a dense model are about ``6 · parameters · tokens`` (forward 2, backward 4; attention
-    and recomputation excluded); ``flops_per_s`` is what one accelerator achieves in training, so
-    the result holds near the number of accelerators at which that was found. Source: Narayanan
-    et al. 2021, arXiv 2104.04473, section 5.1 (there 8 per parameter and token, as everything is
-    recomputed).
+    ``flops_per_s`` is what one achieves in training, so the result holds near the number at which
+    that was found. Source: Narayanan et al. 2021, arXiv 2104.04473, section 5.1.
     """
     return total_flops / (flops_per_s * seconds)
 
@@ -102,11 +104,8 @@ class Scaling:
     @property
     def late_at(self) -> tuple[int, ...]:
         """Sizes at which a faster plan may exist: a limit of time or of the solver struck."""
-        return tuple(
-            point.num_gpus
-            for point in self.points
-            if (point.plan and not point.plan.is_optimal) or point.why_none == TOO_LATE
-        )
+        late = [one for one in self.points if one.why_none == TOO_LATE or one.is_unproved]
+        return tuple(point.num_gpus for point in late)
 
     @property
     def base(self) -> Plan:
@@ -143,12 +142,12 @@ class Scaling:
 
     def bites(self) -> dict[str, list[tuple[int, float]]]:
         """Per limit that ever bites: the sizes where it does, and its loss there."""
-        losses = [(point.num_gpus, self.losses(plan)) for point, plan in self.fitting]
-        biting = {
-            name: [(gpus, loss[name]) for gpus, loss in losses if loss[name] >= BITE_FRACTION]
-            for name in (*LIMITS, OTHER)
-        }
-        return {name: sizes for name, sizes in biting.items() if sizes}
+        biting: dict[str, list[tuple[int, float]]] = {}
+        for point, plan in self.fitting:
+            for name, loss in self.losses(plan).items():
+                if loss >= BITE_FRACTION:
+                    biting.setdefault(name, []).append((point.num_gpus, loss))
+        return biting
 
     def exhausted_from(self) -> int | None:
         """The fewest GPUs from which on the batch is exhausted at every size."""
@@ -189,20 +188,15 @@ def scaling(
         num_gpus = cluster.num_accelerators
         progress(f"searching plans on {num_gpus:,} GPUs", index / len(clusters))
         batch = batch_at(num_gpus, base_gpus, base_batch, is_weak=is_weak)
-        sized = [
-            replace(each, cluster=cluster, job=replace(each.job, global_batch=batch))
-            for each in case.contexts
-        ]
-        found = fastest_on_all(replace(case, contexts=tuple(sized)), deadline)
+        sized = [replace(each, cluster=cluster) for each in case.contexts]
+        contexts = tuple(each.with_job(global_batch=batch) for each in sized)
+        found = fastest_on_all(replace(case, contexts=contexts), deadline)
         seconds += sum(result.seconds for result in found.searches)
-        why = ""
-        if found.plan is None:
-            is_legal = any(result.num_shapes for result in found.searches)
-            why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
-            why = why if found.is_complete else TOO_LATE
-        points.append(
-            ScalePoint(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why)
-        )
+        is_legal = any(result.num_shapes for result in found.searches)
+        why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
+        why = "" if found.plan else why if found.is_complete else TOO_LATE
+        point = ScalePoint(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why)
+        points.append(point)
     return Scaling(
         case=case,
         points=tuple(points),
@@ -220,7 +214,6 @@ def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:
     return NothingFitsError("\n".join((head, *lines, tail)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScaleRow(Row):
     """One size of a scaling curve; without a plan only its batch and why there is none."""
 
@@ -260,7 +253,6 @@ class ScaleRow(Row):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScaleDocument(Row):
     """The best plan at every size, and what limits it."""
 

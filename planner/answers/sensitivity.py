@@ -1,7 +1,7 @@
 """Response of time and the best layout to another value of a figure, found by planning again."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.answers.base import Deadline, Plan
@@ -28,7 +28,6 @@ def layout_of(plan: Plan) -> tuple[object, ...]:
     return plan.framework, strategy.num_gpus, degrees, strategy.zero_stage, strategy.offload
 
 
-@dataclass(frozen=True, kw_only=True)
 class Point(Row):
     """A figure at another value, planned again."""
 
@@ -50,7 +49,6 @@ class Point(Row):
     """Layout of the best plan there."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Crossover(Row):
     """Value at which another layout begins to win, nearest to the figure's value on one side."""
 
@@ -64,7 +62,6 @@ class Crossover(Row):
     """The same in words."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ParameterSweep(Row):
     """Effect of one figure."""
 
@@ -144,18 +141,15 @@ class _Asker:
         self.is_proved &= found is None or found.is_optimal
         return found
 
-    def priced(self, figure: Parameter, plan: Plan | None) -> Callable[[float], float]:
-        """A plan's time as plans are ranked, as it is, at other values; infinite where none is."""
+    def seconds(self, figure: Parameter, plan: Plan | None, factor: float) -> float:
+        """A plan's time as plans are ranked, as it is, at another value; infinite where none is."""
         if plan is None:
-            return lambda _factor: math.inf
+            return math.inf
         context = next(each for each in self.case.contexts if each.traits == plan.context.traits)
-        weight = plan.ranked_s / plan.estimate.iter_time_s
-
-        def seconds(factor: float) -> float:
-            found = _moved(plan, figure.scaled(context, factor))
-            return weight * found.estimate.iter_time_s if found else math.inf
-
-        return seconds
+        found = _moved(plan, figure.scaled(context, factor))
+        if found is None:
+            return math.inf
+        return found.estimate.iter_time_s * plan.ranked_s / plan.estimate.iter_time_s
 
 
 def sensitivity(
@@ -257,10 +251,10 @@ def _crossings(
     figure: Parameter, winners: Mapping[float, Plan | None], asker: _Asker
 ) -> Iterator[Crossover]:
     """Yield on either side the first crossing, going outwards, where another layout wins."""
-    below = sorted((factor for factor in winners if factor < 1.0), reverse=True)
-    for side in (below, sorted(factor for factor in winners if factor > 1.0)):
+    outwards = sorted(winners, key=lambda factor: abs(math.log(factor)))
+    for is_less in (True, False):
         inside = 1.0
-        for factor in side:
+        for factor in (each for each in outwards if (each < 1.0) == is_less):
             if not _same(winners[factor], asker.best):
                 yield _crossing(figure, inside, factor, winners[factor], asker)
                 break
@@ -279,10 +273,12 @@ def _crossing(
     Looked for first on both sides of where the two plans that are known take as long, then by
     halves; of counts until no whole one is left in between.
     """
-    own, other = asker.priced(figure, asker.best), asker.priced(figure, found)
-    near, far = crossing(
-        inside, outside, lambda factor: own(factor) <= other(factor), ratio=PROBE_RATIO
-    )
+
+    def is_no_slower(factor: float) -> bool:
+        own_s = asker.seconds(figure, asker.best, factor)
+        return own_s <= asker.seconds(figure, found, factor)
+
+    near, far = crossing(inside, outside, is_no_slower, ratio=PROBE_RATIO)
     equal = math.sqrt(far * near)
     winners = {outside: found}
 
@@ -307,7 +303,6 @@ def _crossing(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SensitivityDocument(Row):
     """Response of time and the best layout to another value of a figure of hardware or job."""
 

@@ -38,10 +38,8 @@ class Sizing:
     @property
     def is_complete(self) -> bool:
         """True when every time was proved best under the model."""
-        sizes = (*self.sizes, *([self.chosen] if self.chosen else []))
-        return all(each.is_complete for each in self.searches) and all(
-            size.is_optimal for size in sizes
-        )
+        is_proved = all(size.is_optimal for size in (*self.sizes, self.chosen) if size)
+        return is_proved and all(each.is_complete for each in self.searches)
 
     @property
     def seconds(self) -> float:
@@ -71,23 +69,14 @@ def nearest_sizes(sizes: Sequence[Plan], limits: JobLimits) -> tuple[Plan, ...]:
     in_time = [size for size, what in missed if what == ("budget",)]
     if not affordable and not in_time:
         affordable = in_time = list(sizes)
-    found = [
-        *([min(affordable, key=lambda size: size.estimate.iter_time_s)] if affordable else []),
-        *([min(in_time, key=lambda size: size.cost_usd() or 0.0)] if in_time else []),
-    ]
-    return tuple({size.num_gpus: size for size in found}.values())
+    fastest = min(affordable, key=lambda size: size.estimate.iter_time_s, default=None)
+    cheapest = min(in_time, key=lambda size: size.cost_usd() or 0.0, default=None)
+    return tuple({size.num_gpus: size for size in (fastest, cheapest) if size}.values())
 
 
 def on_cluster(case: Case, cluster: ClusterSpec) -> Case:
     """The question on another cluster."""
     return case.with_each(lambda context: replace(context, cluster=cluster))
-
-
-def in_own_cluster(
-    case: Case, num_gpus: int, cluster_of: ClusterOf, deadline: Deadline | None = None
-) -> Plan | None:
-    """The fastest plan on all of a cluster of so many GPUs; None where it has none."""
-    return fastest_on_all(on_cluster(case, cluster_of(num_gpus)), deadline).plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +97,14 @@ class Sizer:
     def own_size(self, case: Case, num_gpus: int) -> Plan | None:
         """The fastest plan on so many GPUs, in a cluster of just these."""
         self.deadline.num_left = 2 * len(case.contexts)
-        return in_own_cluster(case, num_gpus, self.cluster_of, self.deadline)
+        return fastest_on_all(on_cluster(case, self.cluster_of(num_gpus)), self.deadline).plan
 
     def smallest(self, case: Case, sizes: Sequence[Plan]) -> Plan | None:
         """The smallest of ``sizes`` that keeps the limits in a cluster of its own.
 
         The network of a small cluster may differ from the same part of a large one (slices of a
-        torus). So what keeps the limits in the large cluster (else the nearest) is searched again
-        in its own, ascending until one keeps them there; and where the times differ, descending
-        as long as they are kept.
+        torus). So what keeps the limits in the large one (else the nearest) is searched in its own,
+        ascending until one keeps them; and where the times differ, descending while they are kept.
         """
 
         def own(row: int) -> Plan | None:
@@ -140,9 +128,8 @@ class Sizer:
     def sizing(self, case: Case, larger: ClusterSpec | None = None) -> Sizing:
         """Find the smallest cluster that keeps the limits; the question's is the largest.
 
-        One search over the largest cluster gives the fastest plan of every number of GPUs. The
-        global batch is the question's, whatever the size. Where no size keeps the limits, one in
-        a ``larger`` cluster is looked for.
+        One search over it gives the fastest plan of every number of GPUs, at one global batch.
+        Where no size keeps the limits, one in a ``larger`` cluster is looked for.
         """
         sizes, searches = self.searched(case)
         found = Sizing(
@@ -154,9 +141,8 @@ class Sizer:
         )
         if found.chosen is not None or not sizes:
             return found
-        nearest = [
-            self.own_size(case, size.num_gpus) or size for size in nearest_sizes(sizes, self.limits)
-        ]
+        near = nearest_sizes(sizes, self.limits)
+        nearest = [self.own_size(case, size.num_gpus) or size for size in near]
         enough = None
         if larger and larger.num_accelerators > case.context.cluster.num_accelerators:
             wider = on_cluster(case, larger)
@@ -165,18 +151,17 @@ class Sizer:
         return replace(found, nearest=tuple(nearest), enough=enough)
 
     def fewest(self, case: Case, clusters: Callable[[], Iterable[ClusterSpec]]) -> Sizing:
-        """The sizing on the first of growing clusters with room for sizes beyond the smallest.
+        """The sizing on the first of growing clusters with room beyond the smallest, else the last.
 
-        Of the last one where none has. Where its plan offloads, with the fewest GPUs that need
-        not.
+        Where its plan offloads, with the fewest GPUs that need not.
         """
         found = self._on_growing(case, clusters())
         inside = narrowed(case, NOTHING_OFFLOADED)
         if found.chosen is None or inside is None:
             return found
         strategy = found.chosen.strategy
-        moves_activations = any(strategy.layers_under[name] for name in OFFLOAD_POLICIES)
-        if strategy.offload == "none" and not moves_activations:
+        moved = [name for name in OFFLOAD_POLICIES if strategy.layers_under[name]]
+        if strategy.offload == "none" and not moved:
             return found
         return replace(found, resident=self._on_growing(inside, clusters()).chosen)
 
@@ -212,7 +197,6 @@ def nothing_at_any_size(result: Sizing) -> NothingFitsError:
     return nothing_fits(result.case, empty)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SizeRow(NearestRow):
     """The fastest plan on a number of GPUs."""
 
@@ -221,7 +205,6 @@ class SizeRow(NearestRow):
     """Seconds of the job, or of 1000 iterations where its tokens are not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SizeDocument(Row):
     """The fewest GPUs that do a job within limits, or just hold it, and the sizes around them."""
 

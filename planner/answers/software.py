@@ -1,15 +1,14 @@
 """Software assumptions of a plan, in words: one phrase per topic, from the framework's traits.
 
-A new topic is one line of :data:`TOPICS`.
+A new topic has a phrase, and says in :data:`TOPICS` where it matters.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from planner.cost.context import Context
 from planner.frameworks.registry import CURRENT, load_traits, profile_names, profile_title
 from planner.spec.strategy import Strategy
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, KernelTraits, StateTraits
 
 ATTENTION: Mapping[str, str] = {
     "fused": "the vendor's fused attention",
@@ -67,13 +66,7 @@ LOSSES: Mapping[str, str] = {
 }
 
 
-def _attention(traits: FrameworkTraits) -> str:
-    rate = traits.kernels.attention_rate_fraction
-    slower = f" at {rate:.0%} of its rate" if rate < 1 else ""
-    return f"{ATTENTION[traits.kernels.attention]}{slower}"
-
-
-def _overlap(*, overlaps: bool) -> str:
+def _overlapped(overlaps: object) -> str:
     return "overlapped" if overlaps else "not overlapped"
 
 
@@ -81,19 +74,7 @@ def _width(num_bytes: float) -> str:
     return "fp32" if num_bytes == 4 else f"{8 * num_bytes:g} bits"
 
 
-def _sharded(context: Context, strategy: Strategy) -> bool:
-    """Return True if gradients have a separate width because they are sharded."""
-    return strategy.zero_stage > 1 and bool(context.traits.states.zero2_gradient_bytes)
-
-
-def _reduction(traits: FrameworkTraits) -> str:
-    width = _width(traits.states.gradient_reduce_bytes)
-    overlap = _overlap(overlaps=traits.overlap.overlaps_gradient_reduction)
-    return f"gradients reduced in {width} ({overlap})"
-
-
-def _launch(traits: FrameworkTraits) -> str:
-    kernels = traits.kernels
+def _launch(kernels: KernelTraits) -> str:
     graphs = kernels.cuda_graph_fraction
     launch_s = (kernels.moe_launch_forward_s + kernels.moe_launch_backward_s) * (1.0 - graphs)
     if not launch_s:
@@ -102,132 +83,91 @@ def _launch(traits: FrameworkTraits) -> str:
     return f"{share} (at least {launch_s * 1e3:g} ms a mixture layer)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SoftwareTopic:
-    """One thing a plan assumes about its software."""
+def _kernel_phrases(kernels: KernelTraits) -> dict[str, str]:
+    rate, layers = kernels.attention_rate_fraction, kernels.saved.name
+    once = kernels.deduplicated_dispatch
+    dispatcher = "dispatcher sending a token once per domain" if once else "all-to-all dispatcher"
+    ring = "context passed round a ring"
+    return {
+        "layers": KERNELS.get(layers, layers),
+        "attention": ATTENTION[kernels.attention] + (f" at {rate:.0%} of its rate" * (rate < 1)),
+        "dropout": "dropout" if kernels.dropout else "no dropout",
+        "loss": LOSSES.get(kernels.loss, kernels.loss),
+        "context_parallel": "context exchanged all-to-all" if kernels.exchanges_context else ring,
+        "dispatcher": dispatcher + ", sorted in its own kernels" * kernels.dispatch_permutes,
+        "host": f"kernels launched in {kernels.launch_s * 1e6:g} us each",
+        "launch": _launch(kernels),
+    }
 
-    name: str
-    phrase: Callable[[FrameworkTraits], str]  # empty where there is nothing to say
-    # whether a plan's numbers depend on it
-    matters: Callable[[Context, Strategy], bool] = lambda _context, _strategy: True
 
-
-TOPICS: tuple[SoftwareTopic, ...] = (
-    SoftwareTopic(
-        name="layers", phrase=lambda t: KERNELS.get(t.kernels.saved.name, t.kernels.saved.name)
-    ),
-    SoftwareTopic(
-        name="states",
-        phrase=lambda t: (
-            "weights and states of 16 bits, no master copy"
-            * (t.states.optimizer_state_fraction < 1)
+def _state_phrases(states: StateTraits) -> dict[str, str]:
+    """What is said of widths and copies; nothing where a framework keeps no such copy."""
+    width, kept = _width(states.zero2_gradient_bytes), "gradients kept whole between micro-batches"
+    said = {
+        "states": (
+            "weights and states of 16 bits, no master copy",
+            states.optimizer_state_fraction < 1,
         ),
-    ),
-    SoftwareTopic(name="attention", phrase=_attention),
-    SoftwareTopic(
-        name="dropout", phrase=lambda t: "dropout" if t.kernels.dropout else "no dropout"
-    ),
-    SoftwareTopic(name="loss", phrase=lambda t: LOSSES.get(t.kernels.loss, t.kernels.loss)),
-    SoftwareTopic(
-        name="gradient_reduction",
-        phrase=_reduction,
-        matters=lambda c, s: (s.dp > 1 or s.cp > 1) and not _sharded(c, s),
-    ),
-    SoftwareTopic(
-        name="sharded_gradients",
-        phrase=lambda t: (
-            (
-                f"sharded gradients kept and reduced in {_width(t.states.zero2_gradient_bytes)} "
-                "(overlapped)"
-            )
-            * bool(t.states.zero2_gradient_bytes)
+        "sharded_gradients": (
+            f"sharded gradients kept and reduced in {width} (overlapped)",
+            states.zero2_gradient_bytes,
         ),
-        matters=_sharded,
-    ),
-    SoftwareTopic(
-        name="accumulation",
-        phrase=lambda t: (
-            "gradients kept whole between micro-batches" * bool(t.states.accumulated_gradient_bytes)
-        ),
-        matters=lambda _, s: s.zero_stage > 1 and s.num_micro_batches > 1,
-    ),
-    SoftwareTopic(
-        name="weight_gather",
-        phrase=lambda t: (
-            f"weights gathered ({_overlap(overlaps=t.overlap.overlaps_parameter_gather)})"
-        ),
-        matters=lambda _, s: s.zero_stage in (1, 2),
-    ),
-    SoftwareTopic(
-        name="secondary_shards",
-        phrase=lambda t: "ZeRO++ shards per node" * bool(t.states.zero3_secondary_weight_bytes),
-        matters=lambda _, s: s.zero_stage == 3,
-    ),
-    SoftwareTopic(
-        name="tensor_parallel",
-        phrase=lambda t: TENSOR_PARALLEL[t.overlap.tensor_parallel_overlap],
-        matters=lambda _, s: s.tp > 1,
-    ),
-    SoftwareTopic(
-        name="pipeline_transfers",
-        phrase=lambda t: TRANSFERS[t.overlap.pipeline_p2p_overlap],
-        matters=lambda _, s: s.pp > 1,
-    ),
-    SoftwareTopic(
-        name="optimizer_step",
-        phrase=lambda t: (
-            "optimizer steps after all stages"
-            if t.overlap.optimizer_waits_for_all_stages
-            else "optimizer steps stage by stage"
-        ),
-        matters=lambda _, s: s.pp > 1,
-    ),
-    SoftwareTopic(
-        name="context_parallel",
-        phrase=lambda t: (
-            "context exchanged all-to-all"
-            if t.kernels.exchanges_context
-            else "context passed round a ring"
-        ),
-        matters=lambda _, s: s.cp > 1,
-    ),
-    SoftwareTopic(
-        name="expert_all_to_all",
-        phrase=lambda t: ALL_TO_ALL[t.overlap.expert_all_to_all_overlap],
-        matters=lambda _, s: s.ep > 1,
-    ),
-    SoftwareTopic(
-        name="dispatcher",
-        phrase=lambda t: (
-            (
-                "dispatcher sending a token once per domain"
-                if t.kernels.deduplicated_dispatch
-                else "all-to-all dispatcher"
-            )
-            + (", sorted in its own kernels" if t.kernels.dispatch_permutes else "")
-        ),
-        matters=lambda _, s: s.ep > 1,
-    ),
-    SoftwareTopic(
-        name="policies",
-        phrase=lambda t: POLICY_SCOPES[t.support.policy_scope],
-        matters=lambda _context, _strategy: False,
-    ),
-    SoftwareTopic(
-        name="host",
-        phrase=lambda t: f"kernels launched in {t.kernels.launch_s * 1e6:g} us each",
-        matters=lambda _context, _strategy: False,
-    ),
-    SoftwareTopic(
-        name="launch", phrase=_launch, matters=lambda context, _: context.model.moe is not None
-    ),
-)
+        "accumulation": (kept, states.accumulated_gradient_bytes),
+        "secondary_shards": ("ZeRO++ shards per node", states.zero3_secondary_weight_bytes),
+    }
+    return {name: text for name, (text, holds) in said.items() if holds}
 
 
 def phrases(traits: FrameworkTraits) -> dict[str, str]:
-    """Return what is assumed, by topic."""
-    said = {topic.name: topic.phrase(traits) for topic in TOPICS}
-    return {name: text for name, text in said.items() if text}
+    """Return what is assumed, by topic, in the order of TOPICS."""
+    overlap, width = traits.overlap, _width(traits.states.gradient_reduce_bytes)
+    when = "after all stages" if overlap.optimizer_waits_for_all_stages else "stage by stage"
+    reduced = _overlapped(overlap.overlaps_gradient_reduction)
+    said = {
+        **_kernel_phrases(traits.kernels),
+        **_state_phrases(traits.states),
+        "gradient_reduction": f"gradients reduced in {width} ({reduced})",
+        "weight_gather": f"weights gathered ({_overlapped(overlap.overlaps_parameter_gather)})",
+        "tensor_parallel": TENSOR_PARALLEL[overlap.tensor_parallel_overlap],
+        "pipeline_transfers": TRANSFERS[overlap.pipeline_p2p_overlap],
+        "optimizer_step": f"optimizer steps {when}",
+        "expert_all_to_all": ALL_TO_ALL[overlap.expert_all_to_all_overlap],
+        "policies": POLICY_SCOPES[traits.support.policy_scope],
+    }
+    return {name: said[name] for name in TOPICS if name in said}
+
+
+def _always(_context: Context, _strategy: Strategy) -> bool:
+    return True
+
+
+def _never(_context: Context, _strategy: Strategy) -> bool:
+    return False
+
+
+def _sharded(context: Context, strategy: Strategy) -> bool:
+    """Return True if gradients have a separate width because they are sharded."""
+    return strategy.zero_stage > 1 and bool(context.traits.states.zero2_gradient_bytes)
+
+
+# Whether a plan's numbers depend on what is said of a topic.
+TOPICS: Mapping[str, Callable[[Context, Strategy], bool]] = {
+    **dict.fromkeys(("layers", "states", "attention", "dropout", "loss"), _always),
+    "gradient_reduction": lambda c, s: (s.dp > 1 or s.cp > 1) and not _sharded(c, s),
+    "sharded_gradients": _sharded,
+    "accumulation": lambda _, s: s.zero_stage > 1 and s.num_micro_batches > 1,
+    "weight_gather": lambda _, s: s.zero_stage in (1, 2),
+    "secondary_shards": lambda _, s: s.zero_stage == 3,
+    "tensor_parallel": lambda _, s: s.tp > 1,
+    "pipeline_transfers": lambda _, s: s.pp > 1,
+    "optimizer_step": lambda _, s: s.pp > 1,
+    "context_parallel": lambda _, s: s.cp > 1,
+    "expert_all_to_all": lambda _, s: s.ep > 1,
+    "dispatcher": lambda _, s: s.ep > 1,
+    "policies": _never,
+    "host": _never,
+    "launch": lambda c, _: c.model.moe is not None,
+}
 
 
 def shown_value(value: object) -> str:
@@ -242,11 +182,10 @@ def shown_value(value: object) -> str:
 def assumptions_line(context: Context, strategies: Iterable[Strategy]) -> str:
     """Return what some plans assume about their software, and how to change it."""
     traits, used = context.traits, tuple(strategies)
-    said = phrases(traits)
     matter = [
-        said[topic.name]
-        for topic in TOPICS
-        if topic.name in said and any(topic.matters(context, strategy) for strategy in used)
+        text
+        for topic, text in phrases(traits).items()
+        if any(TOPICS[topic](context, strategy) for strategy in used)
     ]
     versions = profile_title(traits.name, traits.profile).versions
     shown = ", ".join(f"traits.{path}={shown_value(value)}" for path, value in traits.settings)

@@ -81,10 +81,11 @@ def mixed_policy_gain(
 
 
 def _variant(plan: Plan, other: Plan) -> Variant:
-    decided = differences(plan.strategy, other.strategy)
-    # A consequence, and no decision of its own.
-    decided.pop("layers per stage", None)
-    words = [f"{name} {now.replace(', ', '+')}" for name, (_, now) in decided.items()]
+    words = [
+        f"{name} {now.replace(', ', '+')}"
+        for name, (_, now) in differences(plan.strategy, other.strategy).items()
+        if name != "layers per stage"  # a consequence, and no decision of its own
+    ]
     return _variant_of(plan, other, words or ["other stages"])
 
 
@@ -222,9 +223,8 @@ def savings(context: Context, strategy: Strategy, before: Estimate) -> list[Pric
     )
     found = [_saving(words, context, changed, before) for words, changed in changes]
     if context.job.seq_len > 1:
-        job = replace(context.job, seq_len=context.job.seq_len // 2)
-        words = f"sequences of {job.seq_len}"
-        found.append(_saving(words, replace(context, job=job), strategy, before))
+        shorter = context.with_job(seq_len=context.job.seq_len // 2)
+        found.append(_saving(f"sequences of {shorter.job.seq_len}", shorter, strategy, before))
     limit = 1e-6 * before.memory.peak_bytes  # less is no change
     legal = [one for one in found if one.saved_bytes is not None and abs(one.saved_bytes) > limit]
     refused = [one for one in found if one.refused]

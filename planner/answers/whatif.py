@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -146,6 +146,31 @@ def fits(case: Case, deadline: Deadline) -> FeasiblePlan | None:
         if found is not None:
             return found
     return None
+
+
+def best_within(case: Case, deadline: Deadline) -> Plan | None:
+    """The best plan of a question, else any that fits; None where none does or time ran out."""
+    found = best(case, deadline.within(Deadline.PLAN_S))
+    if found.plan is not None or found.is_complete:
+        return found.plan
+    try:
+        fit = fits(case, deadline.within(Deadline.PLAN_S))
+    except SearchTimeoutError:
+        return None
+    return None if fit is None else unproved(case.context, fit.strategy)
+
+
+def least(changes: Iterator[Change] | Scale, deadline: Deadline) -> Change | None:
+    """The first of the changes, or the fewest steps of a scale, after which something fits.
+
+    Or the fewest that are found by the deadline. Raises SearchTimeoutError.
+    """
+    if isinstance(changes, Scale):
+        at, most = changes.at, changes.num_steps
+        if most < 1 or not fits(at(most).case, deadline):
+            return None
+        return at(smallest(0, most, lambda steps: bool(fits(at(steps).case, deadline)))[1])
+    return next((each for each in changes if fits(each.case, deadline)), None)
 
 
 def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:

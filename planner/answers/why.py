@@ -26,7 +26,6 @@ Verdict = Literal[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ItemDifference(Row):
     """One item of iteration time in both plans."""
 
@@ -42,7 +41,6 @@ class ItemDifference(Row):
         return cls(name=name, asked_s=asked_s, best_s=best_s, difference_s=asked_s - best_s)
 
 
-@dataclass(frozen=True, kw_only=True)
 class StageDifference(Row):
     """The same stage of both pipelines: its own work of an iteration, without waiting."""
 
@@ -55,7 +53,6 @@ class StageDifference(Row):
     """Largest difference first."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Penalty(Row):
     """Confidence penalty of a mechanism: a factor of the time a plan is ranked by."""
 
@@ -194,7 +191,6 @@ class WhyAnswer:
         return "ranked behind" if both.weighed_ratio > 1.0 - ROUNDING else "faster"
 
 
-@dataclass(frozen=True, kw_only=True)
 class WhyDocument(Row):
     """Reasons why a layout is not the one chosen."""
 
@@ -228,10 +224,11 @@ class WhyDocument(Row):
 def _items(
     asked: Mapping[str, TimeItem], best: Mapping[str, TimeItem]
 ) -> tuple[ItemDifference, ...]:
-    found = []
-    for name in dict.fromkeys((*asked, *best)):
-        times = (part[name].exposed_s if name in part else 0.0 for part in (asked, best))
-        found.append(ItemDifference.of(name, *times))
+    exposed_s = [{name: item.exposed_s for name, item in part.items()} for part in (asked, best)]
+    found = [
+        ItemDifference.of(name, *(part.get(name, 0.0) for part in exposed_s))
+        for name in dict.fromkeys((*asked, *best))
+    ]
     return tuple(sorted(found, key=lambda item: -item.difference_s))
 
 

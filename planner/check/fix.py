@@ -371,7 +371,7 @@ def _without_contradictions(
         size = max(1, total // (dp * strategy.num_micro_batches))
         strategy = replace(strategy, micro_batch=size)
     return Layout(
-        context=replace(context, job=replace(context.job, global_batch=total)),
+        context=context.with_job(global_batch=total),
         strategy=replace(strategy, dp=int(known.get("dp", dp))),
         places=Values(reading).places,
     )

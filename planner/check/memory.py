@@ -99,7 +99,7 @@ def _at_least(layout: Layout) -> Layout:
         context = replace(context, traits=with_optimizer(context.traits, "sgd"))
     if "seq_len" in layout.assumes:
         length = min(LEAST_SEQ_LEN, context.job.seq_len)
-        context = replace(context, job=replace(context.job, seq_len=length))
+        context = context.with_job(seq_len=length)
     return replace(layout, context=context, strategy=strategy)
 
 

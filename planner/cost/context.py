@@ -42,6 +42,15 @@ class Context:
         """HBM the driver offers, less the margin."""
         return self.cluster.accelerator.hbm_bytes * (1.0 - self.margin_fraction)
 
+    def with_job(self, **changes: Any) -> "Context":  # noqa: ANN401 - fields of a job
+        """The context with another length, batch or number of tokens."""
+        return replace(self, job=replace(self.job, **changes))
+
+    def with_node(self, **changes: Any) -> "Context":  # noqa: ANN401 - fields of a node
+        """The context with other nodes in its cluster."""
+        node = replace(self.cluster.node, **changes)
+        return replace(self, cluster=replace(self.cluster, node=node))
+
 
 def with_modules(context: Context, modules: tuple[str, ...] | None) -> Context:
     """The context in which selective recomputation repeats ``modules``; None: the traits' own."""

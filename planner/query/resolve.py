@@ -62,9 +62,7 @@ class Resolved:
         note = Note(kind=NoteKind.default, text=text, subject="global_batch")
         return replace(
             self.without_note("global_batch"),
-            contexts=tuple(
-                replace(each, job=replace(each.job, global_batch=batch)) for each in self.contexts
-            ),
+            contexts=tuple(each.with_job(global_batch=batch) for each in self.contexts),
             notes=(*self.without_note("global_batch").notes, note),
         )
 

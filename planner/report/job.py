@@ -1,7 +1,6 @@
 """Report on what a whole job takes, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -140,7 +139,6 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
         show(console, Text("-v adds the plan, Young and Daly, and what is left out.", "dim"))
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Around(Row):
     """Inputs, assumptions and plan that a job's figures rest on."""
 

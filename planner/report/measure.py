@@ -54,7 +54,6 @@ class MeasuredRow(Memory):
     """First ones."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PredictedRow(Memory, EstimateRow):
     """The price of a log's layout; memory as the allocator counts it on the fullest rank."""
 
@@ -93,7 +92,6 @@ ComparedRow: Any = row_of(
 CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[ComparedRow])])
 
 
-@dataclass(frozen=True, kw_only=True)
 class FigureRow(Row):
     """A figure, fitted or measured."""
 
@@ -110,7 +108,6 @@ class FigureRow(Row):
     """Number of points that depend on it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CalibrateDocument(Row):
     """A machine's own figures, fitted to measurements and held to the catalog's."""
 

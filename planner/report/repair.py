@@ -43,7 +43,6 @@ class RepairedRow(Figures):
     """True if proved the fastest of the repairs with as few changes."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class RepairDocument(Row):
     """The fewest changes that make a plan or a configuration file legal and fit."""
 

@@ -13,7 +13,6 @@ from planner.answers.size import (
     ClusterOf,
     Sizer,
     Sizing,
-    in_own_cluster,
     nearest_sizes,
     nothing_at_any_size,
     on_cluster,
@@ -58,6 +57,10 @@ def size_for(case: Case, size: Plan, factor: float) -> Sizing:
     return sized(case, replace(ANY_TIME, deadline_s=factor * size.span_s()))
 
 
+def own_plan(case: Case, num_gpus: int, cluster_of: ClusterOf) -> Plan | None:
+    return fastest_on_all(on_cluster(case, cluster_of(num_gpus))).plan
+
+
 def test_sizes_are_faster_than_all_smaller_ones(all_sizes: tuple[Plan, ...]) -> None:
     assert len(all_sizes) > 5
     for small, large in pairwise(all_sizes):
@@ -74,7 +77,7 @@ def test_no_smaller_cluster_keeps_the_deadline(
     assert chosen is not None
     assert chosen.span_s() <= (found.limits.deadline_s or 0.0)
     for gpus in range(8, chosen.num_gpus, 8):
-        plan = in_own_cluster(case, gpus, CLUSTER_OF)
+        plan = own_plan(case, gpus, CLUSTER_OF)
         assert plan is None or found.limits.missed_by(plan)
 
 
@@ -153,12 +156,12 @@ def test_a_size_is_judged_in_its_own_cluster(
 ) -> None:
     factors = {all_sizes[row].num_gpus: factor for row, factor in slowed.items()}
 
-    def own(_case: Case, num_gpus: int, *_: object) -> Plan:
+    def own(_sizer: Sizer, _case: Case, num_gpus: int) -> Plan:
         plan = next(size for size in all_sizes if size.num_gpus == num_gpus)
         seconds = factors.get(num_gpus, others) * plan.estimate.iter_time_s
         return replace(plan, estimate=replace(plan.estimate, iter_time_s=seconds))
 
-    monkeypatch.setattr("planner.answers.size.in_own_cluster", own)
+    monkeypatch.setattr(Sizer, "own_size", own)
     chosen = size_for(case, all_sizes[-4], 1.001).chosen
     assert chosen is not None
     assert chosen.num_gpus == all_sizes[found].num_gpus
@@ -170,7 +173,7 @@ def test_switched_networks_price_a_part_as_a_cluster_of_its_own(node: str, case:
     whole = on_cluster(case, cluster_of(128))
     for size in sized(whole, cluster_of=cluster_of).sizes:
         if size.num_gpus >= size.context.cluster.node.num_accelerators:
-            own = in_own_cluster(whole, size.num_gpus, cluster_of)
+            own = own_plan(whole, size.num_gpus, cluster_of)
             assert own is not None
             assert own.estimate.iter_time_s == pytest.approx(size.estimate.iter_time_s, rel=1e-6)
 
@@ -179,7 +182,7 @@ def test_a_slice_of_a_torus_is_priced_as_it_stands(case: Case) -> None:
     cluster_of = partial(load_cluster_of, "tpu-v5e-pod")
     whole = on_cluster(case, cluster_of(256))
     size = next(size for size in sized(whole, cluster_of=cluster_of).sizes if size.num_gpus == 32)
-    own = in_own_cluster(whole, 32, cluster_of)
+    own = own_plan(whole, 32, cluster_of)
     assert own is not None
     assert own.estimate.iter_time_s < size.estimate.iter_time_s
     limits = replace(ANY_TIME, deadline_s=0.5 * (own.span_s() + size.span_s()))
