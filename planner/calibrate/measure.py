@@ -259,27 +259,15 @@ def all_tasks(world: World) -> Iterator[Task]:
     shapes |= {dtype: [(side, side, side) for side in SQUARES] for dtype in others}
     for dtype, sides in shapes.items():
         works = [(2.0 * m * n * k, {"m": m, "n": n, "k": k}) for m, n, k in sides]
+        action = partial(_product, world, dtypes[dtype])
         for each in sorted(works, key=lambda choice: choice[0]):
-            action = partial(_product, world, dtypes[dtype])
-            yield Task(
-                what="product",
-                action=action,
-                choices=[each],
-                dtype=dtype,
-                first=2.0 * 128**3,
-            )
+            yield Task("product", action, [each], dtype, first=2.0 * 128**3)
     passes: tuple[What, ...] = ("attention_forward", "attention_backward")
     # one head of the shortest sequence
     first = 2.0 * SEQ_LENS[0] ** 2 * HEAD_DIMS[-1]
     for head_dim, seq_len, what in product(HEAD_DIMS, SEQ_LENS, passes):
         action = partial(_attention, world, dtypes[usual], what)
-        yield Task(
-            what=what,
-            action=action,
-            choices=list(_heads(head_dim, seq_len)),
-            dtype=usual,
-            first=first,
-        )
+        yield Task(what, action, list(_heads(head_dim, seq_len)), usual, first)
     for num_bytes, what in product(COPIED_BYTES[device], PASSES):
         action = partial(_stream, world, dtypes[usual], what)
         sizes = {"num_bytes": PASSES[what] * num_bytes}
@@ -314,14 +302,7 @@ def _collective_tasks(world: World) -> Iterator[Task]:
         ]
     found += [("p2p", size, partial(_message, world, size - 1)) for size in sorted({2, far})]
     for (kind, size, act), num_bytes in product(found, COLLECTIVE_BYTES):
-        yield Task(
-            what=kind,
-            action=act,
-            choices=[(num_bytes, {"num_bytes": num_bytes})],
-            dtype="fp32",
-            first=2.0**16,
-            ranks=size,
-        )
+        yield Task(kind, act, [(num_bytes, {"num_bytes": num_bytes})], "fp32", 2.0**16, size)
 
 
 def _rotating(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Iterator[Tensors]:
@@ -342,17 +323,9 @@ def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
     return lambda: functional.linear(*next(operands))
 
 
-def _attention(
-    world: World,
-    kind: torch.dtype,
-    what: What,
-    batch: int,
-    heads: int,
-    seq_len: int,
-    head_dim: int,
-) -> Action:
-    """Causal attention, one pass."""
-    *qkv, gradient = _random(world, kind, *[(batch, heads, seq_len, head_dim)] * 4)
+def _attention(world: World, kind: torch.dtype, what: What, **sizes: int) -> Action:
+    """Causal attention, one pass; ``sizes`` are batch, heads, seq_len and head_dim."""
+    *qkv, gradient = _random(world, kind, *[tuple(sizes.values())] * 4)
     forward = partial(functional.scaled_dot_product_attention, *qkv, is_causal=True)
     if what == "attention_forward":
         return forward

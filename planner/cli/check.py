@@ -61,16 +61,17 @@ def check(
     force: options.Force = False,
 ) -> None:
     """``planner check``: exits with 1 where something is as severe as --fail-on."""
-    if fix:
-        _check_fix(files, output_format)
-    elif apply:
-        fail("--apply", "is for --fix")
-    elif out is not None:
+    if apply and (out is not None or not fix):
+        fail("--apply", "only one of --apply and --out can be given" if fix else "is for --fix")
+    if out is not None:
         check_writable(out, force=force, option="--out")
     request_for = partial(request_of, said, fail_on=fail_on, with_advice=advice)
     if fix:
+        if len(files) > 1:
+            text = "one file at a time (--cluster names the cluster); given "
+            fail("--fix", text + str(len(files)))
         path = Path(files[0])
-        target = _target(path, out, apply=apply, force=force)
+        target = path if apply else out
         raise typer.Exit(_fixed(path, request_for(files[0]), said, output_format, target))
     results = []
     with delayed_progress() as progress:
@@ -89,14 +90,6 @@ def check(
     else:
         typer.echo(_text(results, output_format), nl=False)
     raise typer.Exit(exit_code(results))
-
-
-def _check_fix(files: list[str], output_format: Forms) -> None:
-    """Raise InputError for what a repair cannot be of, or in."""
-    if len(files) > 1:
-        fail("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
-    if output_format not in ("text", "json"):
-        fail("--format", f"{output_format} is of findings; with --fix it is text or json")
 
 
 def request_of(
@@ -149,6 +142,10 @@ def _fixed(
     from planner.query.traits import software_options
     from planner.report.repair import print_repair, repair_document
 
+    if form not in ("text", "json"):
+        fail("--format", f"{form} is of findings; with --fix it is text or json")
+    if target == path:
+        check_replaceable(path, option="--apply")
     check_format_name(request.framework)
     if path.is_dir():
         fail("--fix", f"changes files, one at a time; {path} is a folder")
@@ -157,7 +154,7 @@ def _fixed(
     any_file = ("cluster", "framework", "host_memory", "time_limit")
     of_job = [name for name in said if name not in any_file]
     if is_plan and of_job:
-        flag = "--set" if of_job[0] == "settings" else f"--{of_job[0].replace('_', '-')}"
+        flag = {each.name: each.flag for each in options.OF_FILES}.get(of_job[0], "--documents")
         fail(flag, "is for configuration files; a plan file states its own")
     with delayed_progress() as progress:
         made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
@@ -177,17 +174,6 @@ def _fixed(
     if target is not None:
         _write(made, made.text, target)
     return int(bool(made.errors_left))
-
-
-def _target(path: Path, out: Path | None, *, apply: bool, force: bool) -> Path | None:
-
-    if apply and out is not None:
-        fail("--apply", "only one of --apply and --out can be given")
-    if apply:
-        check_replaceable(path, option="--apply")
-    elif out is not None:
-        check_writable(out, force=force, option="--out")
-    return path if apply else out
 
 
 def _write(made: "FixedFile", text: str, target: Path) -> None:

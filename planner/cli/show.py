@@ -6,18 +6,24 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
+from planner.answers import show as answers
+from planner.catalog.detect import cluster_text, merge
+from planner.catalog.models import is_model_file, meant_name
+from planner.catalog.observe import Source, ask_host, read_source
 from planner.catalog.paths import EXAMPLE_ACCELERATOR
+from planner.catalog.words import is_hardware, unique_match
 from planner.cli import options
 from planner.cli.output import console, fail, say
 from planner.notes import Problems
+from planner.report import document
+from planner.report import show as report
 from planner.report.files import check_yaml, write_atomically
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from planner.report.table import csv_text
 
 app = typer.Typer(no_args_is_help=True, **options.PROGRAM)
 All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
@@ -27,17 +33,13 @@ def _shown(
     kind: str,
     body: Any,  # noqa: ANN401 - any row of planner.answers.show
     form: str,
-    show: "Callable[[Any, Console], None]",
+    show: Callable[[Any, Console], None],
     rows: str = "",
 ) -> None:
     """An answer in the form asked for; as CSV its rows, or those of its field ``rows``."""
     if form == "json":
-        from planner.report.document import serialise
-
-        typer.echo(serialise(kind, body))
+        typer.echo(document.serialise(kind, body))
     elif form == "csv":
-        from planner.report.table import csv_text
-
         found = asdict(body)
         listed = found[rows] if rows else [found]
         typer.echo(csv_text(listed, list(listed[0]) if listed else []), nl=False)
@@ -60,18 +62,13 @@ def models(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List the known models, or show one with its parameter count and sources."""
-    from planner.answers import show
-    from planner.catalog.models import is_model_file, meant_name
-    from planner.catalog.words import unique_match
-    from planner.report.show import MOST, print_model, print_models
-
     given = tuple(words or ())
     name = unique_match(given, lambda word: is_model_file(word) or meant_name(word) is not None)
     if name:
-        _shown("model", show.model(name), output_format, print_model)
+        _shown("model", answers.model(name), output_format, report.print_model)
         return
-    most = MOST if output_format == "table" and not list_all else None
-    _shown("models", show.models(given, most), output_format, print_models, "models")
+    most = report.MOST if output_format == "table" and not list_all else None
+    _shown("models", answers.models(given, most), output_format, report.print_models, "models")
 
 
 @app.command("recipes")
@@ -88,18 +85,9 @@ def recipes(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List tuned recipes that all words apply to; `plan --like RECIPE` starts from one."""
-    from planner.answers import show
-    from planner.report.show import MOST, print_recipes
-
     given = tuple(word for text in words or () for word in text.split())
-    most = None if list_all else MOST
-    _shown(
-        "recipes",
-        show.recipes(given),
-        output_format,
-        lambda found, screen: print_recipes(found, screen, most),
-        "recipes",
-    )
+    show = partial(report.print_recipes, most=None if list_all else report.MOST)
+    _shown("recipes", answers.recipes(given), output_format, show, "recipes")
 
 
 @app.command("frameworks")
@@ -116,20 +104,12 @@ def frameworks(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List frameworks and profiles, or show one profile with the source of every trait."""
-    from planner.answers import show
-    from planner.report.show import MOST, print_framework, print_frameworks
-
     if name:
-        _shown("framework", show.framework(name), output_format, print_framework, "traits")
+        found = answers.framework(name)
+        _shown("framework", found, output_format, report.print_framework, "traits")
         return
-    most = None if list_all else MOST
-    _shown(
-        "frameworks",
-        show.frameworks(),
-        output_format,
-        lambda found, screen: print_frameworks(found, screen, most),
-        "profiles",
-    )
+    show = partial(report.print_frameworks, most=None if list_all else report.MOST)
+    _shown("frameworks", answers.frameworks(), output_format, show, "profiles")
 
 
 @app.command("schema")
@@ -139,8 +119,6 @@ def schema(
     ] = "",
 ) -> None:
     """Print the JSON Schema of what a command writes with --format json, or list the schemas."""
-    from planner.report import document
-
     if name:
         typer.echo(json.dumps(document.schema(name), indent=1, ensure_ascii=False))
         return
@@ -197,32 +175,23 @@ def hardware(
     options.refuse_all(
         (name for name, value in alone.items() if value), "needs --detect or --from FILE"
     )
-    from planner.answers import show
-    from planner.catalog.words import is_hardware, unique_match
-    from planner.report.show import MOST, print_hardware, print_hardware_entry
-
     words = tuple(names or ())
     if name := unique_match(words, is_hardware):
-        found = show.hardware_entry(name)
-        is_cluster = isinstance(found, show.Cluster)
+        found = answers.hardware_entry(name)
+        is_cluster = isinstance(found, answers.Cluster)
         kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")
-        _shown(kind, found, output_format, print_hardware_entry, rows)
+        _shown(kind, found, output_format, report.print_hardware_entry, rows)
         return
     if output_format == "csv":
         fail("--format csv", "of one entry only: those of several kinds have different columns")
-    most = MOST if output_format == "table" and not list_all else None
-    _shown("hardware", show.hardware(words, most), output_format, print_hardware)
+    most = report.MOST if output_format == "table" and not list_all else None
+    _shown("hardware", answers.hardware(words, most), output_format, report.print_hardware)
 
 
 def _detect(
     files: list[str], given: dict[str, str], out: Path | None, form: str, *, on_host: bool
 ) -> None:
     """One machine of all sources: its cluster file written, else shown, and what was seen."""
-    from planner.answers.show import Detected
-    from planner.catalog.detect import cluster_text, merge
-    from planner.catalog.observe import Source, ask_host, read_source
-    from planner.report.show import print_detected
-
     problems, sources = Problems(), list[Source]()
     for file in files:
         if source := problems.read(partial(read_source, Path(file))):
@@ -232,7 +201,7 @@ def _detect(
     problems.finish()
     machine = merge(sources, **given)
     # The command as it can be repeated.
-    command = ["planner", "show", "hardware", *(["--detect"] if on_host else [])]
+    command = ["planner", "show", "hardware", *["--detect"] * on_host]
     command += ["--from", *files] if files else []
     for name, value in given.items():
         command += [f"--{name}", value] if value else []
@@ -243,7 +212,7 @@ def _detect(
         typer.echo(text, nl=False)
     else:
         written = () if out is None else (str(out),)
-        found = Detected(**vars(machine), cluster_file=text, written=written)
-        _shown("detected", found, form, print_detected, "seen")
+        found = answers.Detected(**vars(machine), cluster_file=text, written=written)
+        _shown("detected", found, form, report.print_detected, "seen")
     if out is not None:
         say(f"wrote {out}")
