@@ -83,40 +83,33 @@ def size(
 ) -> None:
     """``planner size``: exits with 3 where no size is enough."""
     problems = Problems()
+    # resolve reads the host memory again and reports what is wrong with it.
+    node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
+    if gpus is None:
+        if weak:
+            problems.add("--weak", "needs --gpus, the sizes of the scaling curve, such as 8..512")
+        sizing, notes = _fewest(query, node, max_gpus, problems)
+        document = partial(size_document, sizing, notes)
+        screen = partial(print_sizing, sizing, notes, verbose=verbose)
+        show_as(output_format, "size", document, screen)
+        if sizing.chosen is None:
+            raise no_size(sizing)
+        return
     of_fewest = {
         "--max-gpus": max_gpus,
         "--budget": query.get("budget"),
         "--min-tokens-per-s": query.get("min_tokens_per_s"),
     }
-    if weak and gpus is None:
-        problems.add("--weak", "needs --gpus, the sizes of the scaling curve, such as 8..512")
-    for option in (each for each, said in of_fewest.items() if said and gpus is not None):
+    for option in (each for each, said in of_fewest.items() if said):
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
-    if gpus is not None:
-        scaling, notes = _scaling(query, gpus, problems, is_weak=weak)
-        show_as(
-            output_format,
-            "scale",
-            partial(scale_document, scaling, notes),
-            partial(print_scaling, scaling, notes, verbose=verbose),
-        )
-        return
-    sizing, notes = _fewest(query, max_gpus, problems)
-    show_as(
-        output_format,
-        "size",
-        partial(size_document, sizing, notes),
-        partial(print_sizing, sizing, notes, verbose=verbose),
-    )
-    if sizing.chosen is None:
-        raise no_size(sizing)
+    curve, notes = _scaling(query, node, gpus, problems, is_weak=weak)
+    shown = partial(print_scaling, curve, notes, verbose=verbose)
+    show_as(output_format, "scale", partial(scale_document, curve, notes), shown)
 
 
 def _fewest(
-    query: Query, max_gpus: int | None, problems: Problems
+    query: Query, node: str, max_gpus: int | None, problems: Problems
 ) -> tuple[Sizing, tuple[Note, ...]]:
-    # resolve reads the host memory again and reports what is wrong with it.
-    node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
     most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
     largest = read_largest(node, most, problems)
     if query.get("tokens") is None and query.get("min_tokens_per_s") is not None:
@@ -130,28 +123,21 @@ def _fewest(
     limits, deadline = resolved.aim.limits, Deadline(resolved.time_limit_s)
     case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
     with delayed_progress() as progress:
-        sizer = Sizer(
-            limits=limits,
-            cluster_of=partial(load_cluster_of, node),
-            deadline=deadline,
-            progress=progress,
-        )
+        cluster_of = partial(load_cluster_of, node)
+        sizer = Sizer(limits=limits, cluster_of=cluster_of, deadline=deadline, progress=progress)
         if limits.is_empty and max_gpus is None:
             result = sizer.fewest(case, partial(growing_clusters, node, most))
         else:
             larger = read_largest(node, max(most, DEFAULT_MAX_GPUS), problems)
             result = sizer.sizing(case, larger)
-    if not result.sizes and not result.is_complete:
-        raise deadline.nothing_found()
     if not result.sizes:
-        raise nothing_at_any_size(result)
+        raise nothing_at_any_size(result) if result.is_complete else deadline.nothing_found()
     return result, resolved.notes
 
 
 def _scaling(
-    query: Query, gpus: str, problems: Problems, *, is_weak: bool
+    query: Query, node: str, gpus: str, problems: Problems, *, is_weak: bool
 ) -> tuple[Scaling, tuple[Note, ...]]:
-    node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
     clusters = read_clusters(node, gpus, problems)
     num_gpus = clusters[-1].num_accelerators if clusters else 1
     resolved = resolve(query, num_gpus=num_gpus, problems=problems)
@@ -170,10 +156,9 @@ def _scaling(
             deadline=deadline,
             progress=progress,
         )
-    if not result.fitting and result.late_at:
-        raise deadline.nothing_found()
     if not result.fitting:
-        raise nothing_scales(resolved.contexts[0], result)
+        is_late = bool(result.late_at)
+        raise deadline.nothing_found() if is_late else nothing_scales(resolved.contexts[0], result)
     texts = resolved.narrowing.texts
     said = [Note(kind=NoteKind.given, text=f"given: {', '.join(texts)}")] if texts else []
     return result, (*said, *resolved.notes)
@@ -193,7 +178,7 @@ def sensitivity(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner sensitivity``: of a question, or of a saved plan."""
-    plan, keeps_margin = None, True
+    plan, keeps_margin, limit_s = None, True, query.get("time_limit")
     notes: tuple[Note, ...] = ()
     if is_plan(context, query):
         refuse_question(query, ("time_limit",))
@@ -201,28 +186,24 @@ def sensitivity(
         found = problems.read(lambda: saved_plan(Path(query.model)))
         problems.found += query.problems
         problems.finish()
-        limit_s = query.get("time_limit")
         assert found is not None
         plan = found[1]
         case = Case(contexts=(search_context(plan),))
     else:
         resolved = resolve(query)
         case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
-        keeps_margin, limit_s = resolved.keeps_margin, resolved.time_limit_s
-        notes = resolved.notes
+        keeps_margin, notes = resolved.keeps_margin, resolved.notes
+        limit_s = resolved.time_limit_s
     deadline = Deadline(limit_s)
     with delayed_progress() as progress:
         result = scaled(
             case, keeps_margin=keeps_margin, deadline=deadline, plan=plan, progress=progress
         )
+    if result is None and limit_s is not None:
+        raise deadline.nothing_found()
     if result is None:
-        if limit_s is not None:
-            raise deadline.nothing_found()
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
     following = measuring(result, query.cluster)
-    show_as(
-        output_format,
-        "sensitivity",
-        partial(SensitivityDocument.of, result, notes, following),
-        partial(print_sensitivity, result, notes, verbose=verbose, following=following),
-    )
+    document = partial(SensitivityDocument.of, result, notes, following)
+    screen = partial(print_sensitivity, result, notes, verbose=verbose, following=following)
+    show_as(output_format, "sensitivity", document, screen)

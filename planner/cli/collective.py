@@ -99,12 +99,8 @@ def collective(
         **ways,
     )
     answer = collective_answer(question)
-    show_as(
-        output_format,
-        "collective",
-        lambda: answer,
-        partial(print_collective, answer, verbose=verbose),
-    )
+    screen = partial(print_collective, answer, verbose=verbose)
+    show_as(output_format, "collective", lambda: answer, screen)
 
 
 def _compression(problems: Problems, text: str) -> dict[str, Any]:

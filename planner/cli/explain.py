@@ -80,12 +80,8 @@ def explain(
     if item == MEMORY:
         answer = memory_answer(model_context, strategy, notes)
         fits, whole = answer.estimate.memory.fits, verbose or show_all
-        show_as(
-            output_format,
-            "memory",
-            partial(MemoryDocument.of_answer, answer),
-            partial(print_memory_answer, answer, show_all=show_all, verbose=whole),
-        )
+        screen = partial(print_memory_answer, answer, show_all=show_all, verbose=whole)
+        show_as(output_format, "memory", partial(MemoryDocument.of_answer, answer), screen)
     else:
         fits = _print(model_context, strategy, item, None, output_format)
     if not fits:
@@ -137,12 +133,8 @@ def _print(
 ) -> bool:
     result = estimate(context, strategy)
     document = ExplainDocument.of(context, strategy, result, item, file)
-    show_as(
-        output_format,
-        "explain",
-        lambda: document,
-        partial(print_explained, context, strategy, result, document),
-    )
+    screen = partial(print_explained, context, strategy, result, document)
+    show_as(output_format, "explain", lambda: document, screen)
     if file is not None:
         say_drift(result.iter_time_s, file)
     return result.memory.fits

@@ -16,8 +16,8 @@ from planner.cli.output import delayed_progress, say
 from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
 from planner.cost.context import Context
 from planner.errors import InputError, NothingFitsError
+from planner.formats import registry as formats
 from planner.formats.format import Format, OutputFile
-from planner.formats.registry import format_names, load_format, written_names
 from planner.launchers.launcher import Launcher
 from planner.launchers.schedulers import load_launcher
 from planner.notes import Problems
@@ -33,6 +33,10 @@ from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
 
+Target = tuple[Format, Launcher]
+Form = Literal["html", "perfetto", "chakra", "astra-sim"]
+OPTION = "--out"
+
 
 def emit(
     plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
@@ -46,13 +50,13 @@ def emit(
     output_format: options.FilesFormat = "files",
 ) -> None:
     """``planner emit``: into a folder, else the configuration on standard output."""
-    made, starter = read_target(to, launcher, option="--to", needs_out=out is None)
+    target = read_target(to, launcher, "--to", needs_out=out is None)
+    made = target[0]
     if out is not None:
         check_folder(out)
     context, strategy, file = load_plan(plan)
     if out is not None:
-        text = PlanText.of_file(plan, file)
-        files = write(made, starter, context, strategy, text, out, force=force)
+        files = write(target, context, strategy, PlanText.of_file(plan, file), out, force=force)
     else:
         files = made.emitted(context, strategy).files
     if output_format == "json":
@@ -68,11 +72,11 @@ def emit(
 
 
 def read_target(
-    to: str, launcher: str | None, *, option: str, needs_out: bool
-) -> tuple["Format", "Launcher"]:
+    to: str, launcher: str | None, option: str = "--emit", *, needs_out: bool = False
+) -> Target:
     """Return format and launcher by name; raises one InputError with all that is wrong."""
     problems = Problems()
-    known, written = format_names(), written_names()
+    known, written = formats.format_names(), formats.written_names()
     given, to = to, meant_word(option, to, known)
     if to != given:
         say(f"{option} {given} is read as {to}")
@@ -80,7 +84,7 @@ def read_target(
         hint = SEVERAL.get(to.lower()) or did_you_mean(to, written)
         message = f"unknown format {to!r}; allowed are {', '.join(written)}. {hint}"
         problems.add(option, message.rstrip())
-    elif not load_format(to).is_written:
+    elif not formats.load_format(to).is_written:
         message = f"{to} is read, checked and repaired, not written; allowed are "
         problems.add(option, message + ", ".join(written))
     if launcher is not None and needs_out:
@@ -88,7 +92,7 @@ def read_target(
     starter = problems.read(lambda: load_launcher(launcher or "torchrun"))
     problems.finish()
     assert starter is not None
-    return load_format(to), starter
+    return formats.load_format(to), starter
 
 
 def _say_mismatch(made: Format, context: Context) -> None:
@@ -97,35 +101,21 @@ def _say_mismatch(made: Format, context: Context) -> None:
 
 
 def write(
-    made: Format,
-    launcher: Launcher,
-    context: Context,
-    strategy: Strategy,
-    plan: PlanText,
-    out: Path,
-    *,
-    force: bool,
+    target: Target, context: Context, strategy: Strategy, plan: PlanText, out: Path, *, force: bool
 ) -> tuple[OutputFile, ...]:
-    """Write all files of a plan into a folder, and return them.
-
-    Raises ExpressError and InputError.
-    """
-    files = output_files(made, launcher, context, strategy, plan)
+    """Write all files of a plan into a folder, and return them; ExpressError, InputError."""
+    files = output_files(*target, context, strategy, plan)
     write_folder(out, files, force=force)
     say(f"wrote {', '.join(file.name for file in files)} to {out}")
-    _say_mismatch(made, context)
+    _say_mismatch(target[0], context)
     return files
-
-
-OPTION = "--out"
-Target = Literal["html", "perfetto", "chakra", "astra-sim"]
 
 
 @options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
 def export(
     context: typer.Context,
     to: Annotated[
-        Target,
+        Form,
         typer.Option(
             help="html: a page; perfetto: a trace for ui.perfetto.dev; chakra: a trace per rank; "
             "astra-sim: these and all that ASTRA-sim is started with."
@@ -159,7 +149,7 @@ def export(
         of_page = {"top": "", "search": "no-", "emit": "", "launcher": ""}
         given = (f"--{no}{name}" for name, no in of_page.items() if is_given(context, name))
         options.refuse_all(given, "belongs to --to html")
-    target = read_target(emit, launcher, option="--emit", needs_out=False) if emit else None
+    target = read_target(emit, launcher) if emit else None
     answer = None
     if is_plan(context, query):
         refuse_question(query, ("time_limit",) if is_page else ())
@@ -182,7 +172,7 @@ def export(
         # A question may name a format where others name a framework.
         framework = query.get("framework")
         name = framework if format_meant(framework) else plan.framework
-        target = read_target(name, launcher, option="--emit", needs_out=False)
+        target = read_target(name, launcher)
     origin = shlex.join(["planner", *sys.argv[1:]])
     page = page_of(plan, text, *target, origin=origin, answer=answer)
     write_atomically(out, render_page(page), option=OPTION)
@@ -208,7 +198,7 @@ def _around(plan: Plan, top: int, query: Query) -> Answer | None:
         return None
 
 
-def _write_iteration(plan: Plan, place: str, to: Target, out: Path, *, force: bool) -> None:
+def _write_iteration(plan: Plan, place: str, to: Form, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
     from planner.answers.execution import iteration, too_long
     from planner.cost.stage_model import price
@@ -228,15 +218,11 @@ def _write_iteration(plan: Plan, place: str, to: Target, out: Path, *, force: bo
     subject = price(plan.context, strategy)
     if problem := why_no_traffic(subject):
         raise InputError.single(place, "strategy", f"{problem}: not carried by --to {to}")
-    drawn = timeline(subject)
-    files = folder_files(plan, drawn, place)
+    files = folder_files(plan, timeline(subject), place)
+    what = f"{strategy.num_gpus} traces"
     if to == "chakra":
-        traces = [file for file in files if isinstance(file, BinaryFile)]
-        write_folder(out, traces, force=force, replaces=TRACES)
-        say(f"wrote {strategy.num_gpus} traces to {out}")
-        return
+        files = tuple(file for file in files if isinstance(file, BinaryFile))
+    else:
+        what = f"{what} and ASTRA-sim's files"
     write_folder(out, files, force=force, replaces=TRACES)
-    say(
-        f"wrote {strategy.num_gpus} traces and ASTRA-sim's files to {out}; "
-        "README.md says how to run it"
-    )
+    say(f"wrote {what} to {out}{'' if to == 'chakra' else '; README.md says how to run it'}")

@@ -89,9 +89,5 @@ def job(
         found = best_of(query, problems=problems)
         made, notes = Job(plan=found.plans[0], terms=terms), found.notes
     made.check()
-    show_as(
-        output_format,
-        "job",
-        partial(job_document, made, notes),
-        partial(print_job, made, notes, verbose=verbose),
-    )
+    screen = partial(print_job, made, notes, verbose=verbose)
+    show_as(output_format, "job", partial(job_document, made, notes), screen)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.calibrate.figures import Base, read_base
+from planner.calibrate.fit import Calibration
 from planner.calibrate.fit import calibrate as fit
 from planner.calibrate.machine import machine_of
 from planner.calibrate.points import Point, check_machine, table_points
@@ -78,10 +79,10 @@ def calibrate(
         list[str] | None,
         typer.Argument(
             metavar="[CLUSTER] [FILE...]",
-            help=f"{options.NODES_OF_A_KIND}, or a YAML file; then output of nccl-tests, "
-            "rccl-tests, a CSV of products (m,n,k,dtype and time_us or tflops), "
-            "logs of runs, or tables of --measure. Of such a table alone, or of --measure alone, "
-            "the machine is stated whole.",
+            help=f"{options.NODES_OF_A_KIND}, or a YAML file; then output of nccl-tests or "
+            "rccl-tests, a CSV of products (m,n,k,dtype and time_us or tflops), logs of runs, or "
+            "tables of --measure. Of such a table alone, or of --measure alone, the machine is "
+            "stated whole.",
         ),
     ] = None,
     measure: Annotated[
@@ -114,15 +115,16 @@ def calibrate(
         check_yaml(target, force=force)
         taken = _table_alone(words)
     if words:
-        request = Request(model=model, cluster=words[0])
-        text = _fitted(words, taken, request, config, command, out, form=output_format)
+        made = _fitted(words, taken, model, config)
+        today, folder = datetime.now(UTC).date(), out.parent if out else Path()
+        text, screen = cluster_text(made, command, today, folder), partial(print_calibration, made)
     else:
         assert taken is not None
         path, rows = taken
         made = machine_of(path, rows, out or Path("measured.yaml"))
         text = machine_text(made, command, rows.machine.date)
-        document = partial(calibrate_document, made, text)
-        show_as(output_format, "calibrate", document, partial(print_machine, made, rows))
+        screen = partial(print_machine, made, rows)
+    show_as(output_format, "calibrate", partial(calibrate_document, made, text), screen)
     if target is not None:
         write_atomically(target, text, option="--out")
         say(f"wrote {target}")
@@ -143,18 +145,12 @@ def _table_alone(words: list[str]) -> tuple[str, Table] | None:
 
 
 def _fitted(
-    words: list[str],
-    taken: tuple[str, Table] | None,
-    request: Request,
-    config: str | None,
-    command: str,
-    out: Path | None,
-    *,
-    form: str,
-) -> str:
-    """The catalog's machine fitted to the points: shown, and its cluster file."""
+    words: list[str], taken: tuple[str, Table] | None, model: str | None, config: str | None
+) -> Calibration:
+    """The catalog's machine fitted to the points of files, and of what was measured now."""
     cluster, *files = words
     base, problems, points = read_base(cluster), Problems(), list[Point]()
+    request = Request(model=model, cluster=cluster)
     with delayed_progress() as progress:
         progress("reading", 0.0)
         for name in files:
@@ -164,12 +160,7 @@ def _fitted(
         if taken is not None:
             points += table_points(*taken, base.cluster)
         progress("fitting", 0.5)
-        made = fit(base, points)
-    folder = out.parent if out else Path()
-    text = cluster_text(made, command, datetime.now(UTC).date(), folder)
-    document = partial(calibrate_document, made, text)
-    show_as(form, "calibrate", document, partial(print_calibration, made))
-    return text
+        return fit(base, points)
 
 
 def _measured_now(

@@ -14,11 +14,9 @@ from planner.answers.plan import answered, beside_document, beside_screen
 from planner.answers.whatif import Case
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import options
-from planner.cli.export import read_target, write
+from planner.cli.export import Target, read_target, write
 from planner.cli.output import console, delayed_progress, fail, say, show_as, typed, writing
 from planner.cli.versus import compare
-from planner.formats.format import Format as FileFormat
-from planner.launchers.launcher import Launcher
 from planner.notes import Problems
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
@@ -93,9 +91,9 @@ def plan(
         return
     if versus:
         with delayed_progress() as progress:
-            found = compare(query, versus, progress)
-        document = partial(versus_document, found)
-        show_as(output_format, "versus", document, partial(print_versus, found))
+            sides = compare(query, versus, progress)
+        document = partial(versus_document, sides)
+        show_as(output_format, "versus", document, partial(print_versus, sides))
         return
     resolved = resolve(query, fmt=target[0] if target else None, problems=problems)
     if space:
@@ -115,16 +113,11 @@ def plan(
         assert out is not None
         framework = target[0].framework
         best = next((plan for plan in result.plans if plan.framework == framework), result.plans[0])
-        write(*target, best.context, best.strategy, PlanText.of(best, query), out, force=force)
+        write(target, best.context, best.strategy, PlanText.of(best, query), out, force=force)
 
 
 def _maximize(
-    context: typer.Context,
-    query: Query,
-    maximize: str,
-    output_format: str,
-    *,
-    verbose: bool,
+    context: typer.Context, query: Query, maximize: str, output_format: str, *, verbose: bool
 ) -> None:
     """Show the largest value at which some layout fits, and what keeps it from being larger."""
     options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
@@ -143,16 +136,10 @@ def _maximize(
             progress=progress,
         )
     if not any(one.value for one in answer.found):
-        if answer.is_cut:
-            raise deadline.nothing_found()
-        raise nothing_fits(case)
+        raise deadline.nothing_found() if answer.is_cut else nothing_fits(case)
     following = shlex.join(typed(context, without="maximize"))
-    show_as(
-        output_format,
-        "largest",
-        partial(largest_document, answer),
-        partial(print_largest, answer, verbose=verbose, following=following),
-    )
+    screen = partial(print_largest, answer, verbose=verbose, following=following)
+    show_as(output_format, "largest", partial(largest_document, answer), screen)
 
 
 def _print_space(resolved: Resolved, output_format: str) -> None:
@@ -160,24 +147,20 @@ def _print_space(resolved: Resolved, output_format: str) -> None:
     if output_format == "csv":
         fail("--format", "--space has the forms table and json; given csv")
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
-    show_as(
-        output_format,
-        "space",
-        partial(space_document, spaces, resolved.notes),
-        partial(print_spaces, spaces, resolved.notes),
-    )
+    document = partial(space_document, spaces, resolved.notes)
+    show_as(output_format, "space", document, partial(print_spaces, spaces, resolved.notes))
 
 
 def _target(
     emit: str | None, out: Path | None, launcher: str | None, *, force: bool
-) -> tuple[FileFormat, Launcher] | None:
+) -> Target | None:
     """Format and launcher that ``--emit`` asks for; raises InputError."""
     if emit is None:
         given = {"--out": out, "--launcher": launcher}
         missing = "belongs to --emit, which is missing"
         options.refuse_all((name for name, value in given.items() if value is not None), missing)
         return None
-    target = read_target(emit, launcher, option="--emit", needs_out=False)
+    target = read_target(emit, launcher)
     if out is None:
         fail("--emit", "writes files, which needs a folder; give --out DIR")
     check_targets(out, ALWAYS, force=force)
