@@ -16,71 +16,58 @@ from planner.units import GIB, MIB
 
 Unit = Literal["ms", "s", "samples/s", "tokens/s/GPU", "it/s"]  # as a log prints its steps
 TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0}  # the other units are rates
-_N = r"(?P<value>[0-9][0-9.,]*(?:[eE][+-]?\d+)?)"
-_BAR = r"(?:^|\s)(?:{name})\s*\d+%\|[^|]*\|\s*(?P<number>\d+)/(?P<total>\d+) \[[^\]]*?, *"
+Prints = Literal["once", "bar", "by all ranks", "summary"]
+# Words of the patterns below that stand for groups of them.
+GROUPS = {
+    "NUMBER": r"(?P<number>\d+)",
+    "VALUE": r"(?P<value>[0-9][0-9.,]*(?:[eE][+-]?\d+)?)",
+    "BAR": r"\d+%\|[^|]*\|\s*(?P<number>\d+)/(?P<total>\d+) \[[^\]]*?, *",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StepForm:
-    """A line that says how fast a step was; ``number`` and ``value`` are groups of the pattern."""
+    """A line that says how fast a step was; ``number`` and ``value`` are groups of the pattern.
+
+    A bar is printed anew while the step runs: the last of a number counts. Lines of all ranks may
+    stand among those of the next step. A summary is one figure for the whole run, taken where
+    nothing better is there.
+    """
 
     framework: str
     unit: Unit
     line: Pattern[str]
-    is_bar: bool = False  # printed anew while the step runs: the last of a number counts
-    by_all_ranks: bool = False  # lines of a step may stand among those of the next
-    is_summary: bool = False  # one figure for the whole run, taken where nothing better is there
+    prints: Prints
+
+    @classmethod
+    def of(cls, framework: str, unit: Unit, line: str, prints: Prints = "once") -> "StepForm":
+        """The form of a pattern with words of GROUPS."""
+        for word, group in GROUPS.items():
+            line = line.replace(word, group)
+        return cls(framework, unit, re.compile(line), prints)
 
 
-def _step(framework: str, unit: Unit, line: str, **more: bool) -> StepForm:
-    return StepForm(framework=framework, unit=unit, line=re.compile(line), **more)
-
-
-_MEGATRON = r"iteration\s+(?P<number>\d+)\s*/\s*\d+ \|.*?elapsed time per iteration \({}\):\s*" + _N
+_MEGATRON = r"iteration\s+NUMBER\s*/\s*\d+ \|.*?elapsed time per iteration "
+_SWIFT = r"'global_step/max_steps': 'NUMBER/\d+'.*'train_speed"
+_DEEPSPEED = r"(?:global_step=|\] +\d+/)NUMBER, (?:.*CurrSamplesPerSec|SamplesPerSec)=VALUE"
+_SAMPLES = r"['\"]?train_samples_per_second['\"]?\s*[:=]\s*['\"]?VALUE"
 # Tried in this order on every line; the form with most lines is the log's.
 STEPS: tuple[StepForm, ...] = (
-    _step("megatron", "ms", _MEGATRON.format("ms")),
-    _step("megatron", "s", _MEGATRON.format("s")),
-    _step("nemo", "s", r"global_step: (?P<number>\d+) \|.*?train_step_timing in s: " + _N),
-    _step(
-        "nemo",
-        "s",
-        r"global_step=(?P<number>\d+)[^\]]*train_step_timing in s=" + _N,
-        is_bar=True,
-    ),
-    _step("bridge", "s", r"Step Time : " + _N + r"s GPU utilization"),
-    _step(
-        "deepspeed",
-        "samples/s",
-        r"(?:global_step=|\] +\d+/)(?P<number>\d+), (?:.*CurrSamplesPerSec|SamplesPerSec)=" + _N,
-    ),
-    _step("deepspeed", "s", r"steps: (?P<number>\d+) .*iter time \(s\): " + _N),
-    _step(
-        "torchtitan",
-        "tokens/s/GPU",
-        r"step:\s*(?P<number>\d+) .*\b[tw]ps: *" + _N,
-        by_all_ranks=True,
-    ),
-    _step(
-        "trainer",
-        "it/s",
-        r"'global_step/max_steps': '(?P<number>\d+)/\d+'.*'train_speed\(iter/s\)': '?" + _N,
-    ),
-    _step(
-        "trainer",
-        "s",
-        r"'global_step/max_steps': '(?P<number>\d+)/\d+'.*'train_speed\(s/it\)': '?" + _N,
-    ),
-    _step("nemo", "s", _BAR.format(name=r"Epoch \d+:") + _N + "s/it", is_bar=True),
-    _step("nemo", "it/s", _BAR.format(name=r"Epoch \d+:") + _N + "it/s", is_bar=True),
-    _step("trainer", "s", _BAR.format(name="") + _N + "s/it", is_bar=True),
-    _step("trainer", "it/s", _BAR.format(name="") + _N + "it/s", is_bar=True),
-    _step(
-        "trainer",
-        "samples/s",
-        r"['\"]?train_samples_per_second['\"]?\s*[:=]\s*['\"]?" + _N,
-        is_summary=True,
-    ),
+    StepForm.of("megatron", "ms", _MEGATRON + r"\(ms\):\s*VALUE"),
+    StepForm.of("megatron", "s", _MEGATRON + r"\(s\):\s*VALUE"),
+    StepForm.of("nemo", "s", r"global_step: NUMBER \|.*?train_step_timing in s: VALUE"),
+    StepForm.of("nemo", "s", r"global_step=NUMBER[^\]]*train_step_timing in s=VALUE", "bar"),
+    StepForm.of("bridge", "s", r"Step Time : VALUEs GPU utilization"),
+    StepForm.of("deepspeed", "samples/s", _DEEPSPEED),
+    StepForm.of("deepspeed", "s", r"steps: NUMBER .*iter time \(s\): VALUE"),
+    StepForm.of("torchtitan", "tokens/s/GPU", r"step:\s*NUMBER .*\b[tw]ps: *VALUE", "by all ranks"),
+    StepForm.of("trainer", "it/s", _SWIFT + r"\(iter/s\)': '?VALUE"),
+    StepForm.of("trainer", "s", _SWIFT + r"\(s/it\)': '?VALUE"),
+    StepForm.of("nemo", "s", r"(?:^|\s)(?:Epoch \d+:)\s*BARVALUEs/it", "bar"),
+    StepForm.of("nemo", "it/s", r"(?:^|\s)(?:Epoch \d+:)\s*BARVALUEit/s", "bar"),
+    StepForm.of("trainer", "s", r"(?:^|\s)\s*BARVALUEs/it", "bar"),
+    StepForm.of("trainer", "it/s", r"(?:^|\s)\s*BARVALUEit/s", "bar"),
+    StepForm.of("trainer", "samples/s", _SAMPLES, "summary"),
 )
 # Peaks of memory: field of Memory, a line as printed, bytes of its unit.
 MEMORY: tuple[tuple[str, str, float], ...] = (

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import median
 
@@ -43,6 +43,7 @@ class Step:
     number: int  # of the iteration
     value: float  # in the unit of the log
     line: int
+    total: int = 0  # that a bar counts up to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +94,6 @@ class Measured:
         return (self.high_s - self.low_s) / self.median_s
 
 
-Row = tuple[int, float, int, int]  # a step as printed: number, value, line, total of a bar or 0
-
-
 def read_log(path: str) -> Log:
     """Read a log; raises InputError where it is of no known form, has no step, or several runs."""
     text = read_text(path, MAX_LOG_BYTES, "replace")
@@ -105,95 +103,98 @@ def read_log(path: str) -> Log:
 def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
     lines = [BLANKS.sub(" ", ANSI.sub("", line)) for line in text.split("\n")]
-    found = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
-    if found is None:
+    chosen = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
+    if chosen is None:
         raise _without_steps(path, lines, known)
-    form, rows = found
+    form, printed = chosen
     # A run that is announced twice is two: ranks do not do so.
     places = [at for at, line in enumerate(lines, 1) if ONCE.search(line[:MAX_LINE])]
     if len(places) > 1:
         raise _second_run(path, places[1])
-    steps, notes = _ordered(path, form, rows)
-    sizes = _sizes(lines)
-    # The largest peak of each kind over ranks and time.
-    most: dict[str, float] = {}
-    for kind, pattern, unit_bytes in MEMORY:
-        for printed in (text for line in lines for text in re.findall(pattern, line[:MAX_LINE])):
-            most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
-    dump, more = dump_in(path, lines)
+    steps = _ordered(path, form, printed)
+    dump, dumped = dump_in(path, lines)
+    notes = ["one figure for the whole run: no step times"] if form.prints == "summary" else []
     # A last line without its end that began as a step and is none.
     began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", lines[-1])
     if began and not any(form.line.search(lines[-1]) for form in STEPS):
-        notes = (*notes, f"line {len(lines)} is cut off and left out")
+        notes.append(f"line {len(lines)} is cut off and left out")
     return Log(
         path=one_line(path),
         framework=form.framework,
         unit=form.unit,
         steps=steps,
-        memory=Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0}),
-        sizes=sizes,
+        memory=_memory(lines),
+        sizes=_sizes(lines),
         dump=dump,
-        notes=(*notes, *more),
+        notes=(*notes, *dumped),
     )
 
 
-def _found(lines: Sequence[str]) -> dict[StepForm, list[Row]]:
-    """Every form with the lines that have it; a line is of the first form that it fits."""
-    found: dict[StepForm, list[Row]] = {form: [] for form in STEPS}
+def _memory(lines: Sequence[str]) -> Memory:
+    """The largest peak of each kind over ranks and time."""
+    most: dict[str, float] = {}
+    for kind, pattern, unit_bytes in MEMORY:
+        for printed in (text for line in lines for text in re.findall(pattern, line[:MAX_LINE])):
+            most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
+    return Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0})
+
+
+def _found(lines: Sequence[str]) -> dict[StepForm, list[Step]]:
+    """Every form with the steps as it prints them; a line is of the first form that it fits."""
+    found: dict[StepForm, list[Step]] = {form: [] for form in STEPS}
     for at, line in enumerate(lines, 1):
         for part in line.split("\r"):
-            for form, rows in found.items():
+            for form, steps in found.items():
                 match = form.line.search(part[:MAX_LINE])
                 if match is None:
                     continue
                 groups = match.groupdict()
                 value = _number(groups["value"])
                 if 0.0 < value < 1e15:
-                    number = int(groups.get("number") or len(rows) + 1)
-                    rows.append((number, value, at, int(groups.get("total") or 0)))
+                    number = int(groups.get("number") or len(steps) + 1)
+                    total = int(groups.get("total") or 0)
+                    steps.append(Step(number=number, value=value, line=at, total=total))
                 break
     return found
 
 
 def _chosen(
-    found: Mapping[StepForm, list[Row]], total: int | None
-) -> tuple[StepForm, list[Row]] | None:
-    """The form with most lines, the earlier of several; bars of other loops left out."""
+    found: Mapping[StepForm, list[Step]], total: int | None
+) -> tuple[StepForm, list[Step]] | None:
+    """The form with most steps, the earlier of several; bars of other loops left out."""
     kept = []
-    for form, rows in found.items():
-        if form.is_bar and rows:
-            totals = Counter(row[3] for row in rows)
+    for form, steps in found.items():
+        if form.prints == "bar" and steps:
+            totals = Counter(step.total for step in steps)
             wanted = total if total in totals else totals.most_common(1)[0][0]
-            rows = [row for row in rows if row[3] == wanted]
-        if rows:
-            kept.append((form, rows))
-    own = [pair for pair in kept if not pair[0].is_summary] or kept
+            steps = [step for step in steps if step.total == wanted]
+        if steps:
+            kept.append((form, steps))
+    own = [pair for pair in kept if pair[0].prints != "summary"] or kept
     return max(own, key=lambda pair: len(pair[1]), default=None)
 
 
-def _ordered(
-    path: str, form: StepForm, rows: Sequence[Row]
-) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def _ordered(path: str, form: StepForm, printed: Sequence[Step]) -> tuple[Step, ...]:
     """Steps by number, each once; raises InputError where a second run begins.
 
     A number behind the last is another run, or one that was taken up again; behind the last but
     one where every rank prints. Bars of ranks may stand one behind the other: they tell nothing.
     """
+    if form.prints == "summary":
+        return (replace(printed[0], number=1),)
     steps: dict[int, Step] = {}
     largest: list[int] = []
-    for number, value, line, _ in rows:
-        if form.is_summary:
-            number = 1
-        before = largest[: -1 if form.by_all_ranks else None]
-        if before and number < before[-1] and not form.is_bar:
-            raise _second_run(path, line, f", at step {number:,} after {largest[-1]:,}")
+    for step in printed:
+        before = largest[: -1 if form.prints == "by all ranks" else None]
+        if before and step.number < before[-1] and form.prints != "bar":
+            how = f", at step {step.number:,} after {largest[-1]:,}"
+            raise _second_run(path, step.line, how)
         # the two largest so far: ranks print the lines of a step among those of the next
-        if not largest or number > largest[-1]:
-            largest = [*largest[-1:], number]
-        if number not in steps or form.is_bar:
-            steps[number] = Step(number=number, value=value, line=line)
-    notes = ("one figure for the whole run: no step times",) if form.is_summary else ()
-    return tuple(steps[number] for number in sorted(steps)), notes
+        if not largest or step.number > largest[-1]:
+            largest = [*largest[-1:], step.number]
+        if step.number not in steps or form.prints == "bar":
+            steps[step.number] = step
+    return tuple(steps[number] for number in sorted(steps))
 
 
 def _second_run(path: str, line: int, how: str = "") -> InputError:
