@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from planner.catalog.figures import Figure, Figures, Flag, Strict
 from planner.catalog.hardware_file import (
@@ -67,8 +67,6 @@ def to_accelerator(
     return AcceleratorSpec(
         **_in_base_units(file, AcceleratorSpec),
         name=name,
-        vendor=file.vendor,
-        architecture=file.architecture,
         peak_flops_per_s=rates,
         gemm=_to_gemm(file.gemm, where),
         attention=_to_attention(file.attention, where, "attention"),
@@ -77,29 +75,24 @@ def to_accelerator(
         if flash_attn
         else None,
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
-        usual_node=file.usual_node,
-        kubernetes_resource=file.kubernetes_resource,
-        skypilot_name=file.skypilot_name,
         assumptions=_assumed(file, name),
     )
 
 
 def _in_base_units(section: Strict, spec: type) -> dict[str, Any]:
-    """Values of the figures given in base units, by the fields of a spec that they are."""
+    """Words and figures in base units, by the fields of a spec that they are."""
     names = {field.name for field in fields(spec)}
     values: dict[str, Any] = {}
     for key in type(section).model_fields:
-        figure = getattr(section, key)
-        if not isinstance(figure, Figure | Figures | Flag):
-            continue
-        name, value = key, cast("Any", figure.value)
+        given, name = getattr(section, key), key
+        value: Any = given.value if isinstance(given, Figure | Figures | Flag) else given
         for end, (_, base, factor) in UNITS.items():
-            if key.endswith(end):
+            if value is not None and key.endswith(end):
                 name = key.removesuffix(end) + base
                 is_list = isinstance(value, tuple)
                 value = tuple(one * factor for one in value) if is_list else value * factor
                 break
-        if name in names:
+        if name in names and isinstance(value, str | int | float | tuple):
             values[name] = value
     return values
 
@@ -147,43 +140,34 @@ def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
 def _to_collectives(
     section: CollectivesSection | None, where: str, scale: float
 ) -> Mapping[Collective, tuple[CollectiveFit, ...]]:
-    if section is None:
-        return {}
     problems: list[Problem] = []
     found: dict[Collective, tuple[CollectiveFit, ...]] = {}
-    for collective in get_args(Collective):
-        fits = getattr(section, collective)
-        for index, fit in enumerate(fits):
-            regimes, message = len(fit.latency_us.value), ""
-            switches = fit.switch_kib.value if fit.switch_kib else ()
-            if len(fit.busbw_gb_per_s.value) != regimes:
-                message = "latency_us and busbw_gb_per_s must list as many values"
-            elif len(switches) != regimes - 1:
-                message = (
-                    f"switch_kib must list one value between each two of the {regimes} regimes"
-                )
-                message += f"; given {len(switches)}"
-            elif any(later <= earlier for earlier, later in pairwise(switches)):
-                message = "switch_kib must rise"
-            if message:
+    for collective in get_args(Collective) if section else ():
+        fits = []
+        for index, given in enumerate(getattr(section, collective)):
+            fit = CollectiveFit(**_in_base_units(given, CollectiveFit))
+            rates = tuple(value * scale * GB for value in given.busbw_gb_per_s.value)
+            fits.append(replace(fit, busbw_bytes_per_s=rates))
+            if message := _regime_problem(fit):
                 key = f"collectives.{collective}.{index}"
                 problems.append(Problem(where=where, key=key, message=message))
         if fits:
-            found[collective] = tuple(
-                CollectiveFit(
-                    **_in_base_units(fit, CollectiveFit)
-                    | {
-                        "num_ranks": fit.num_ranks,
-                        "busbw_bytes_per_s": tuple(
-                            value * scale * GB for value in fit.busbw_gb_per_s.value
-                        ),
-                    }
-                )
-                for fit in fits
-            )
+            found[collective] = tuple(fits)
     if problems:
         raise InputError(problems)
     return found
+
+
+def _regime_problem(fit: CollectiveFit) -> str:
+    regimes, switches = len(fit.latency_s), fit.switch_bytes
+    if len(fit.busbw_bytes_per_s) != regimes:
+        return "latency_us and busbw_gb_per_s must list as many values"
+    if len(switches) != regimes - 1:
+        needed = f"one value between each two of the {regimes} regimes"
+        return f"switch_kib must list {needed}; given {len(switches)}"
+    if any(later <= earlier for earlier, later in pairwise(switches)):
+        return "switch_kib must rise"
+    return ""
 
 
 def to_node(
@@ -212,14 +196,13 @@ def to_node(
         **{"host_memory_bytes": math.ceil(least / step) * step}
         | _in_base_units(processor, NodeSpec)
         | _in_base_units(file, NodeSpec)
-        | {"nic_bytes_per_s": nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0},
+        | {"nic_bytes_per_s": nics.value * nic.value * GBIT_PER_S if nics and nic else 0.0}
+        | {"accelerator": accelerator},
         name=name,
-        accelerator=accelerator,
         num_accelerators=file.accelerators_per_node.value,
         scale_up=LevelSpec(
             **_in_base_units(scale_up, LevelSpec),
             name=scale_up.kind,
-            topology=scale_up.topology,
             num_accelerators=scale_up.domain_accelerators.value,
         ),
         package=LevelSpec(
@@ -230,7 +213,6 @@ def to_node(
         )
         if package
         else None,
-        fabric=file.fabric,
         host_memory_note=note,
         usd_per_hour=price.usd_per_hour.value if price else None,
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
@@ -253,20 +235,14 @@ def fabric_levels(
         num_accelerators=num_nodes * node.num_accelerators,
         bytes_per_s=port_bytes_per_s,
         ring_bytes_per_s=ring.value * port.value * GBIT_PER_S if ring and port else math.inf,
-        kubernetes_resource=fabric.kubernetes_resource,
     )
     levels: list[LevelSpec] = []
     for section in fabric.levels:
         inside = min(section.num_nodes.value if section.num_nodes else num_nodes, num_nodes)
         if inside * node.num_accelerators < node.scale_up.num_accelerators and inside < num_nodes:
             continue
-        level = replace(
-            spanning,
-            name=section.name,
-            num_accelerators=inside * node.num_accelerators,
-            **_in_base_units(section, LevelSpec),
-        )
-        levels.append(level)
+        own = _in_base_units(section, LevelSpec)
+        levels.append(replace(spanning, num_accelerators=inside * node.num_accelerators, **own))
         if inside == num_nodes:
             break
     return tuple(levels) or (spanning,)

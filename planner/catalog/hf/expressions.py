@@ -49,14 +49,9 @@ def leading_dense(mixed: Sequence[int], num_layers: int) -> int | None:
     return leading if leading >= 0 and is_regular else None
 
 
-def height(side: int | Sequence[int]) -> int:
-    """Return the first of two sides, or that of a square."""
-    return side if isinstance(side, int) else side[0]
-
-
-def width(side: int | Sequence[int]) -> int:
-    """Return the second of two sides, or that of a square."""
-    return side if isinstance(side, int) else side[1]
+def side(size: int | Sequence[int], index: int) -> int:
+    """Return one of two sides, or that of a square."""
+    return size if isinstance(size, int) else size[index]
 
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -83,14 +78,9 @@ def part_letters(kinds: Sequence[str]) -> str:
     return "".join(_PARTS.get(kind, "*") for kind in kinds)
 
 
-def full_before(first: int, kinds: Kinds) -> Kinds:
-    """Return the kinds where layers before ``first`` see the whole sequence."""
-    return tuple(FULL if index < first else kind for index, kind in enumerate(kinds))
-
-
-def full_from(first: int, kinds: Kinds) -> Kinds:
-    """Return the kinds where layers from ``first`` on see the whole sequence."""
-    return tuple(FULL if index >= first else kind for index, kind in enumerate(kinds))
+def full_within(first: int, end: int, kinds: Kinds) -> Kinds:
+    """Return the kinds where layers from ``first`` to before ``end`` see the whole sequence."""
+    return tuple(FULL if first <= index < end else kind for index, kind in enumerate(kinds))
 
 
 # Larger numbers of heads are a mistake; looking for their divisors takes long.
@@ -105,21 +95,17 @@ def divisors(number: int) -> str:
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        activation,
-        every_nth_full,
-        full_before,
-        full_from,
-        height,
-        layer_step,
-        leading_dense,
-        len,
-        mixed_layers,
-        pair_letters,
-        part_letters,
-        width,
-    )
+    "activation": activation,
+    "divisors": divisors,
+    "every_nth_full": every_nth_full,
+    "full_within": full_within,
+    "layer_step": layer_step,
+    "leading_dense": leading_dense,
+    "len": len,
+    "mixed_layers": mixed_layers,
+    "pair_letters": pair_letters,
+    "part_letters": part_letters,
+    "side": side,
 }
 
 
@@ -152,7 +138,7 @@ LANGUAGE = Language(
         ast.In: lambda part, whole: part in whole,
     },
     forms=(ast.IfExp,),
-    functions={**FUNCTIONS, divisors.__name__: divisors},
+    functions=FUNCTIONS,
     allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
 )
 _parsed = cache(parsed)
