@@ -16,9 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.figures import validate
-from planner.catalog.model_file import ModelFile
-from planner.catalog.model_rules import broken_rules
+from planner.catalog.model_file import ModelFile, read_model
 from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_trusted, load_yaml
@@ -106,7 +104,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
 
         return read_config(path)
     raw = load_trusted(path) if name else load_yaml(path)
-    file = validate(ModelFile, raw, str(path), broken_rules(raw, str(path)))
+    file = read_model(raw, str(path))
     read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
     spec = to_spec(file, file.name or name_of(path.stem))
     return ModelDetails(spec=spec, path=path, file=file, notes=read_as)

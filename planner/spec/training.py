@@ -140,12 +140,8 @@ class OptimizerSpec:
 
     def states(self, kind: TensorKind) -> TensorStates:
         """Return what is kept of a kind of tensor."""
-        return {
-            "matrix": self.matrix,
-            "vector": self.vector,
-            "embedding": self.embedding,
-            "head": self.head,
-        }[kind]
+        kept: TensorStates = getattr(self, kind)
+        return kept
 
 
 def state_bytes(optimizer: OptimizerSpec, kind: TensorKind, rows: int, columns: int = 1) -> float:

@@ -20,7 +20,7 @@ from planner.catalog.hf.expressions import (
     plain_names,
     value_of,
 )
-from planner.catalog.model_rules import refused
+from planner.catalog.model_file import refused
 from planner.documents.tree import load_yaml
 from planner.errors import Problem
 from planner.spec.model import Layers, Width

@@ -9,10 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.catalog.figures import Source, validate, validation_problems
+from planner.catalog.figures import Source, validation_problems
 from planner.catalog.hf.family import Family, Raw, families
-from planner.catalog.model_file import ModelFile, Provenance
-from planner.catalog.model_rules import broken_rules
+from planner.catalog.model_file import ModelFile, Provenance, broken_rules, read_model
 from planner.catalog.models import ModelDetails, to_spec
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_json
@@ -153,7 +152,7 @@ def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
         raise InputError(refused)
     raw = family.raw(names)
     try:
-        return validate(ModelFile, raw, where, broken_rules(raw, where)), names
+        return read_model(raw, where), names
     except InputError as error:
         raise InputError(map(given.in_their_words, error.problems)) from None
 
