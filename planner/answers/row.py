@@ -7,17 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
-from typing import (
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
 
-from planner.spec.strategy import FieldSpec
+from planner.spec.strategy import FIELDS, LayoutFields
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -46,17 +38,17 @@ def row_of(
 
     Decisions of a layout have their words, other fields what ``about`` says of them.
     """
-    hints = get_type_hints(like, include_extras=True)
+    hints = get_type_hints(like)
     made = [_property(like, each) for each in derived]
     left_out = {*leave_out, *more, *(each for each in hints if each.startswith("_"))}
     for each in (each for each in fields(like) if each.name not in left_out):
         hint, words = hints[each.name], about.get(each.name, "")
-        for decision in getattr(hint, "__metadata__", ()):
-            if isinstance(decision, FieldSpec):
-                hint, words = get_args(hint)[0], decision.about
-                hint = decision.value_type if isinstance(hint, TypeVar) else hint
-                # Literal of values known at run time only.
-                hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
+        if issubclass(like, LayoutFields):
+            decision = FIELDS[each.name]
+            words = decision.about
+            hint = decision.value_type if isinstance(hint, TypeVar) else hint
+            # Literal of values known at run time only.
+            hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
         made.append((each.name, hint, field(metadata={"description": words} if words else {})))
     made += [(key, hint, field()) for key, hint in more.items()]
     return _made(name, Row, made)

@@ -3,10 +3,9 @@
 Its parts are sections of a model file, too, which is checked for their types and bounds.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import ConfigDict, Field
+from typing import Annotated, Any, ClassVar, Literal
 
 from planner.limits import MAX_EXPERTS, MAX_LAYERS, MAX_SEQ_LEN, MAX_WIDTH
 
@@ -14,21 +13,39 @@ Architecture = Literal["decoder", "encoder", "encoder-decoder", "vision-encoder"
 Norm = Literal["layernorm", "rmsnorm"]
 MixerKind = Literal["mamba2", "gated_delta_net", "kimi_delta", "lightning"]
 Position = Literal["learned", "rope", "alibi", "relative", "none"]
-Layers = Annotated[int, Field(strict=True, gt=0, le=MAX_LAYERS)]
-LayersOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_LAYERS)]
-Width = Annotated[int, Field(strict=True, gt=0, le=MAX_WIDTH)]
-WidthOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_WIDTH)]
-Experts = Annotated[int, Field(strict=True, gt=0, le=MAX_EXPERTS)]
-ExpertsOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_EXPERTS)]
-Tokens = Annotated[int, Field(strict=True, gt=0, le=MAX_SEQ_LEN)]
-Flag = Annotated[bool, Field(strict=True)]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Nothing else is taken for the type in a file, as text for a number; numbers have bounds."""
+
+    gt: float | None = None
+    ge: float | None = None
+    le: float | None = None
+
+    def __get_pydantic_core_schema__(
+        self, kind: type, handler: Callable[[type], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the schema of a value of the kind."""
+        bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
+        return {**handler(kind), "strict": True, **bounds}
+
+
+Layers = Annotated[int, Exact(gt=0, le=MAX_LAYERS)]
+LayersOrNone = Annotated[int, Exact(ge=0, le=MAX_LAYERS)]
+Width = Annotated[int, Exact(gt=0, le=MAX_WIDTH)]
+WidthOrNone = Annotated[int, Exact(ge=0, le=MAX_WIDTH)]
+Experts = Annotated[int, Exact(gt=0, le=MAX_EXPERTS)]
+ExpertsOrNone = Annotated[int, Exact(ge=0, le=MAX_EXPERTS)]
+Tokens = Annotated[int, Exact(gt=0, le=MAX_SEQ_LEN)]
+Flag = Annotated[bool, Exact()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """A part of a model that is a section of its file: no other keys."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +67,7 @@ class RouterSpec(Section):
     normalises: Flag = True  # the scores of a token's experts are made to add up to 1
     num_groups: Experts = 1  # groups of experts, of which a token chooses ``top_groups`` first
     top_groups: Experts = 1
-    scaling: Annotated[float, Field(strict=True, gt=0)] = 1.0  # factor on the scores
+    scaling: Annotated[float, Exact(gt=0)] = 1.0  # factor on the scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +126,10 @@ class MixerSpec(Section):
     head_dim: Width
     num_key_heads: Width  # of keys and queries; groups of B and C in Mamba-2
     key_dim: Width  # of one of them; the state's size in Mamba-2
-    conv_kernel: Annotated[int, Field(strict=True, ge=0, le=64)] = (
+    conv_kernel: Annotated[int, Exact(ge=0, le=64)] = (
         4  # tokens of the depthwise convolution before the scan; 0: there is none
     )
-    chunk_size: Annotated[int, Field(strict=True, gt=0, le=4096)] = (
-        64  # tokens that the scan takes at once
-    )
+    chunk_size: Annotated[int, Exact(gt=0, le=4096)] = 64  # tokens that the scan takes at once
 
     @property
     def value_size(self) -> int:

@@ -1,10 +1,10 @@
-"""Description of a decision of a strategy, other than its value."""
+"""Strategy: one layout, and what is known of each of its fields other than its value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from planner.limits import MAX_GPUS
 
@@ -60,12 +60,6 @@ class FieldSpec:
         if self.words:
             return self.words[code]
         return bool(code) if self.is_flag else code
-
-
-def fields_searched(cls: type) -> Mapping[str, FieldSpec]:
-    """Return the FieldSpec of every field of a class, by the field's name."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
 if TYPE_CHECKING:
@@ -160,94 +154,89 @@ Word = TypeVar("Word")
 class LayoutFields(Generic[Number, Flag, Word]):
     """Decisions of a search on a layout before layers are put on stages, as values or columns."""
 
-    dp: Annotated[
-        Number,
-        FieldSpec(
-            "data-parallel degree, replicas times shards",
-            "degrees",
-            word="data",
-            follows="the rest",
-        ),
-    ]
-    tp: Annotated[Number, FieldSpec("tensor-parallel degree", "degrees", word="tensor")]
-    pp: Annotated[Number, FieldSpec("pipeline stages", "degrees", word="pipeline")]
-    vpp: Annotated[
-        Number,
-        FieldSpec(
-            "model chunks per pipeline stage (interleaving)",
-            "virtual stages",
-            word="chunks",
-            follows="1, of V-shaped schedules 2",
-        ),
-    ]
-    schedule: Annotated[
-        Word, FieldSpec("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES)
-    ] = "1f1b"  # type: ignore[assignment]
-    cp: Annotated[Number, FieldSpec("context-parallel degree", "degrees", word="context")]
-    ep: Annotated[Number, FieldSpec("expert-parallel degree", "expert layout", word="expert")]
+    dp: Number
+    tp: Number
+    pp: Number
+    vpp: Number
+    schedule: Word = "1f1b"  # type: ignore[assignment]
+    cp: Number
+    ep: Number
     # Ranks that split every routed expert; tp where experts are split as other layers are, and in
     # dense models. Expert mesh: etp x ep x edp ranks of a stage.
-    etp: Annotated[
-        Number,
-        FieldSpec(
-            "ranks that split an expert",
-            "expert layout",
-            word="expert tensor",
-            follows="the framework's: tp",
-        ),
-    ]
-    zero_stage: Annotated[
-        Number,
-        FieldSpec(
-            "ZeRO stage, 0 to 3 (FSDP: 3)",
-            "ZeRO stage",
-            title="ZeRO",
-            least=0,
-            most=3,
-            follows="highest offered",
-        ),
-    ]
-    micro_batch: Annotated[
-        Number, FieldSpec("sequences per micro-batch", "micro-batch", title="micro-batch")
-    ]
-    num_micro_batches: Annotated[Number, FieldSpec("micro-batches per iteration")]
-    sequence_parallel: Annotated[
-        Flag,
-        FieldSpec(
-            "norms and residuals split over tp",
-            "sequence parallel",
-            title="sequence parallel",
-            is_flag=True,
-            follows="with tp, if offered",
-        ),
-    ]
+    etp: Number
+    zero_stage: Number
+    micro_batch: Number
+    num_micro_batches: Number
+    sequence_parallel: Flag
     # Number of whole replicas along dp; states are sharded over dp / dp_replicate.
-    dp_replicate: Annotated[
-        Number,
-        FieldSpec("replicas of the sharding group", "ZeRO stage", title="shard groups"),
-    ] = 1  # type: ignore[assignment]
-    offload: Annotated[
-        Word, FieldSpec("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES)
-    ]
-    offload_percent: Annotated[
-        Number,
-        FieldSpec(
-            "percent of the optimizer's states that are offloaded", "offload", most=100, usual=100
-        ),
-    ] = 100  # type: ignore[assignment]
-    placement: Annotated[
-        Word,
-        FieldSpec(
-            "order of the axes on the cluster, innermost first",
-            "placement",
-            title="placed",
-            words=PLACEMENT_NAMES,
-        ),
-    ] = PLACEMENT_NAMES[0]  # type: ignore[assignment]
+    dp_replicate: Number = 1  # type: ignore[assignment]
+    offload: Word
+    offload_percent: Number = 100  # type: ignore[assignment]
+    placement: Word = PLACEMENT_NAMES[0]  # type: ignore[assignment]
 
 
-# What is known of every column of strategies.
-STRATEGY_FIELDS: Mapping[str, FieldSpec] = fields_searched(LayoutFields)
+# What is known of every column of strategies, in their order.
+STRATEGY_FIELDS: Mapping[str, FieldSpec] = {
+    "dp": FieldSpec(
+        "data-parallel degree, replicas times shards", "degrees", word="data", follows="the rest"
+    ),
+    "tp": FieldSpec("tensor-parallel degree", "degrees", word="tensor"),
+    "pp": FieldSpec("pipeline stages", "degrees", word="pipeline"),
+    "vpp": FieldSpec(
+        "model chunks per pipeline stage (interleaving)",
+        "virtual stages",
+        word="chunks",
+        follows="1, of V-shaped schedules 2",
+    ),
+    "schedule": FieldSpec("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES),
+    "cp": FieldSpec("context-parallel degree", "degrees", word="context"),
+    "ep": FieldSpec("expert-parallel degree", "expert layout", word="expert"),
+    "etp": FieldSpec(
+        "ranks that split an expert",
+        "expert layout",
+        word="expert tensor",
+        follows="the framework's: tp",
+    ),
+    "zero_stage": FieldSpec(
+        "ZeRO stage, 0 to 3 (FSDP: 3)",
+        "ZeRO stage",
+        title="ZeRO",
+        least=0,
+        most=3,
+        follows="highest offered",
+    ),
+    "micro_batch": FieldSpec("sequences per micro-batch", "micro-batch", title="micro-batch"),
+    "num_micro_batches": FieldSpec("micro-batches per iteration"),
+    "sequence_parallel": FieldSpec(
+        "norms and residuals split over tp",
+        "sequence parallel",
+        title="sequence parallel",
+        is_flag=True,
+        follows="with tp, if offered",
+    ),
+    "dp_replicate": FieldSpec("replicas of the sharding group", "ZeRO stage", title="shard groups"),
+    "offload": FieldSpec("states that are offloaded, and where to", "offload", words=OFFLOAD_CODES),
+    "offload_percent": FieldSpec(
+        "percent of the optimizer's states that are offloaded", "offload", most=100, usual=100
+    ),
+    "placement": FieldSpec(
+        "order of the axes on the cluster, innermost first",
+        "placement",
+        title="placed",
+        words=PLACEMENT_NAMES,
+    ),
+}
+# What is known of every field of a strategy.
+FIELDS: Mapping[str, FieldSpec] = {
+    **STRATEGY_FIELDS,
+    "layers_per_stage": FieldSpec("layers of every pipeline stage", "layers per stage"),
+    "selective_layers_per_stage": FieldSpec("of those, layers recomputed selectively"),
+    "recompute_layers_per_stage": FieldSpec("of those, layers recomputed in full"),
+    "offloaded_layers_per_stage": FieldSpec(
+        "of those, layers whose activations go to the host", "offload"
+    ),
+    "recompute_modules": FieldSpec("what selective recomputation repeats", "recomputation"),
+}
 # The layout of one GPU and one micro-batch, nothing sharded and nothing offloaded.
 FIELD_DEFAULTS: Mapping[str, Any] = {
     name: each.value(each.neutral) for name, each in STRATEGY_FIELDS.items()
@@ -354,23 +343,13 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
 class Strategy(LayoutFields[int, bool, str]):
     """One complete layout: degrees, batch, ZeRO, and per stage the layers and their policies."""
 
-    layers_per_stage: Annotated[
-        tuple[int, ...], FieldSpec("layers of every pipeline stage", "layers per stage")
-    ]
-    selective_layers_per_stage: Annotated[
-        tuple[int, ...], FieldSpec("of those, layers recomputed selectively")
-    ]
-    recompute_layers_per_stage: Annotated[
-        tuple[int, ...], FieldSpec("of those, layers recomputed in full")
-    ]
+    layers_per_stage: tuple[int, ...]
+    selective_layers_per_stage: tuple[int, ...]
+    recompute_layers_per_stage: tuple[int, ...]
     # The strings below fields are their descriptions in JSON Schemas.
-    offloaded_layers_per_stage: Annotated[
-        tuple[int, ...], FieldSpec("of those, layers whose activations go to the host", "offload")
-    ] = ()
+    offloaded_layers_per_stage: tuple[int, ...] = ()
     """Empty: none."""
-    recompute_modules: Annotated[
-        tuple[str, ...] | None, FieldSpec("what selective recomputation repeats", "recomputation")
-    ] = None
+    recompute_modules: tuple[str, ...] | None = None
     """None: what the framework's profile selects."""
 
     @property
@@ -433,10 +412,6 @@ class Strategy(LayoutFields[int, bool, str]):
                 for name, each in STRATEGY_FIELDS.items()
             }
         )
-
-
-# What is known of every field of a strategy.
-FIELDS: Mapping[str, FieldSpec] = fields_searched(Strategy)
 
 
 def policy_counts(
