@@ -1,14 +1,14 @@
 """The algorithms by name: which collectives they do, and how they lie on several levels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from planner.collectives import flat, gradients
-from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
+from planner.collectives.cost import Flat, Steps, alpha_beta
 from planner.spec.cluster import CollectiveKind
+from planner.units import Array
 
-Flat: TypeAlias = Callable[[Number, Number, Link], CollectiveCost]
 # How an algorithm uses several levels; see planner.collectives.hierarchy.
 Placement: TypeAlias = Literal["around", "tree", "shards", "chunks", "whole", "peers", "all_peers"]
 
@@ -22,14 +22,14 @@ class Algorithm:
     flat: Mapping[CollectiveKind, Flat]
 
 
-def leader_all_reduce(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+@alpha_beta
+def leader_all_reduce(n: Array) -> Steps:
     """Chain reduce to a leader, chain broadcast from it: ``2(n-1) α + 2 S/B``.
 
     The inner phases of a hierarchy with one leader per unit; the outermost level is a ring of
     leaders. Source: Jia et al. 2018 (recalled; hierarchical all-reduce with masters).
     """
-    rounds, sent = 2.0 * (num_ranks - 1.0), 2.0 * num_bytes
-    return cost_of(num_bytes, num_ranks, link, rounds=rounds, sent_bytes=sent)
+    return Steps(2.0 * (n - 1.0), 2.0)
 
 
 RING: Mapping[CollectiveKind, Flat] = {
@@ -43,11 +43,7 @@ HALVING: Mapping[CollectiveKind, Flat] = {
     "all_gather": flat.doubling_all_gather,
 }
 ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm(
-        name="ring",
-        placement="around",
-        flat={**RING, "broadcast": flat.chain_broadcast},
-    ),
+    Algorithm(name="ring", placement="around", flat={**RING, "broadcast": flat.chain_broadcast}),
     Algorithm(
         name="tree",
         placement="whole",
@@ -56,25 +52,16 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="double-tree",
         placement="tree",
-        flat={
-            "all_reduce": flat.double_tree_all_reduce,
-            "broadcast": flat.double_tree_broadcast,
-        },
+        flat={"all_reduce": flat.double_tree_all_reduce, "broadcast": flat.double_tree_broadcast},
     ),
     Algorithm(
         name="scatter-gather",
         placement="shards",
         flat={"broadcast": flat.scatter_all_gather_broadcast},
     ),
+    Algorithm(name="halving-doubling", placement="shards", flat=HALVING),
     Algorithm(
-        name="halving-doubling",
-        placement="shards",
-        flat=HALVING,
-    ),
-    Algorithm(
-        name="rabenseifner",
-        placement="shards",
-        flat={"all_reduce": flat.rabenseifner_all_reduce},
+        name="rabenseifner", placement="shards", flat={"all_reduce": flat.rabenseifner_all_reduce}
     ),
     Algorithm(name="butterfly", placement="whole", flat={"all_reduce": flat.butterfly_all_reduce}),
     Algorithm(
@@ -89,17 +76,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ),
     Algorithm(name="pairwise", placement="peers", flat={"all_to_all": flat.pairwise_all_to_all}),
     Algorithm(name="bruck", placement="whole", flat={"all_to_all": flat.bruck_all_to_all}),
-    Algorithm(
-        name="hierarchical",
-        placement="shards",
-        flat=RING,
-    ),
+    Algorithm(name="hierarchical", placement="shards", flat=RING),
     Algorithm(name="leader", placement="whole", flat={"all_reduce": leader_all_reduce}),
-    Algorithm(
-        name="multi-dimensional",
-        placement="chunks",
-        flat=HALVING,
-    ),
+    Algorithm(name="multi-dimensional", placement="chunks", flat=HALVING),
     Algorithm(
         name="in-network",
         placement="chunks",

@@ -8,8 +8,10 @@ round, B bytes per second that one rank sends). Left out everywhere: the time to
 of kernels, contention with other groups.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import wraps
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -49,36 +51,52 @@ def busbw_factor(kind: CollectiveKind, num_ranks: Number) -> Array:
     return 2.0 * share if kind == "all_reduce" else share
 
 
-def cost_of(
-    num_bytes: Number,
-    num_ranks: Number,
-    link: Link,
-    *,
-    rounds: Number,
-    sent_bytes: Number,
-    path_bytes: Number | None = None,
-    messages: Number = 1.0,
-) -> CollectiveCost:
+class Steps(NamedTuple):
+    """Work of one rank of n, bytes as shares of the size."""
+
+    rounds: Number
+    sent: Number  # By the busiest rank
+    path: Number | None = None
+    """Sent one after the other until all are done: by the busiest rank, but where it waits for
+    others to send."""
+    messages: Number = 1.0  # Started in a round, one after the other
+
+
+# Of a size, a number of ranks and a link.
+Flat: TypeAlias = Callable[[Number, Number, Link], CollectiveCost]
+
+
+def cost_of(num_bytes: Number, num_ranks: Number, link: Link, steps: Steps) -> CollectiveCost:
     """α–β time: ``rounds · (α + (m-1) o) + path bytes / B``; nothing for one rank or no bytes.
 
-    Bytes on the path are those sent one after the other until all are done: the busiest rank's, but
-    where it waits for others to send. It starts m messages in a round, one after the other, o
-    apart. Source: Hockney 1994; Thakur, Rabenseifner, Gropp 2005, section 3; o: Alexandrov et al.
-    1995 (LogGP's g; recalled).
+    m messages of a round start o apart. Source: Hockney 1994; Thakur, Rabenseifner, Gropp 2005,
+    section 3; o: Alexandrov et al. 1995 (LogGP's g; recalled).
     """
-    works = (np.asarray(num_bytes) > 0) & (np.asarray(num_ranks) > 1)
-    rounds, sent = np.where(works, rounds, 0.0), np.where(works, sent_bytes, 0.0)
-    path = sent if path_bytes is None else np.where(works, path_bytes, 0.0)
-    waits = link.latency_s + np.maximum(np.asarray(messages) - 1.0, 0.0) * link.issue_s
+    size = np.asarray(num_bytes, dtype=float)
+    works = (size > 0) & (np.asarray(num_ranks) > 1)
+    rounds, sent = np.where(works, steps.rounds, 0.0), np.where(works, steps.sent * size, 0.0)
+    path = sent if steps.path is None else np.where(works, steps.path * size, 0.0)
+    waits = link.latency_s + np.maximum(np.asarray(steps.messages) - 1.0, 0.0) * link.issue_s
     seconds = rounds * waits + path / link.bytes_per_s
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=sent)
 
 
-def log2_up(num_ranks: Number) -> Array:
+def alpha_beta(steps_of: Callable[[Array], Steps]) -> Flat:
+    """Make the cost of an algorithm of the steps that each of n ranks takes."""
+
+    @wraps(steps_of)
+    def flat(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+        steps = steps_of(np.asarray(num_ranks, dtype=float))
+        return cost_of(num_bytes, num_ranks, link, steps)
+
+    return flat
+
+
+def log2_up(num_ranks: Array) -> Array:
     """Return ⌈log2 n⌉, 0 for one rank."""
-    return np.asarray(np.ceil(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0))))
+    return np.asarray(np.ceil(np.log2(np.maximum(num_ranks, 1.0))))
 
 
-def log2_down(num_ranks: Number) -> Array:
+def log2_down(num_ranks: Array) -> Array:
     """Return ⌊log2 n⌋."""
-    return np.asarray(np.floor(np.log2(np.maximum(np.asarray(num_ranks, dtype=float), 1.0))))
+    return np.asarray(np.floor(np.log2(np.maximum(num_ranks, 1.0))))

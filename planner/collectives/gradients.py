@@ -6,7 +6,7 @@ whole reduction of gradients in seconds, W the backward pass beside which it run
 
 import numpy as np
 
-from planner.collectives.cost import CollectiveCost, Link, Number, cost_of
+from planner.collectives.cost import CollectiveCost, Link, Number, Steps, cost_of
 from planner.collectives.flat import ring_all_gather
 from planner.units import Array
 
@@ -20,51 +20,26 @@ def parameter_server_all_reduce(
     limit. It starts the messages to its workers one after the other, o apart. Source: Li et al.
     2014 (parameter server), Jiang et al. 2020 (BytePS), both recalled.
     """
-    sent = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0) * num_bytes
-    return cost_of(
-        num_bytes,
-        num_ranks,
-        link,
-        rounds=2.0,
-        sent_bytes=sent,
-        path_bytes=2.0 * sent,
-        messages=num_ranks - 1.0,
-    )
+    sent = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0)
+    steps = Steps(2.0, sent, path=2.0 * sent, messages=num_ranks - 1.0)
+    return cost_of(num_bytes, num_ranks, link, steps)
 
 
-def asynchronous_iteration_s(compute_s: Number, server_s: Number) -> Array:
-    """``max(compute, push and pull)``: a worker that waits for no other worker.
-
-    ``server_s`` is :func:`parameter_server_all_reduce`. Its gradients meet weights that are n - 1
-    updates younger in the mean. Source: Li et al. 2014; Dean et al. 2012, section 4.1 (recalled).
-    Excludes adding up inside a node first, the servers' own work, and what staleness costs in
-    iterations.
-    """
-    return np.maximum(compute_s, server_s)
-
-
-def exposed_in_order_s(
-    reduce_s: Number, backward_s: Number, last_fraction: Number, interference: float = 0.0
-) -> Array:
-    """``max(f R + i (R - f R), R - (1 - f) W)``: buckets sent as backward fills them.
+def exposed_in_order_s(reduce_s: Number, backward_s: Number, last_fraction: Number) -> Array:
+    """``max(f R, R - (1 - f) W)``: buckets sent as backward fills them.
 
     Wait-free: each bucket of the share f goes as soon as it is full, so the last one shows, and
-    what the network has not sent by then. i is the share of computation that a running collective
-    takes. Source: arXiv 2006.15704, section 3.2.3. Excludes latency, which is part of R.
+    what the network has not sent by then. Source: arXiv 2006.15704, section 3.2.3. Excludes
+    latency, which is part of R, and what a running collective takes of the computation.
     """
     last = np.asarray(last_fraction) * reduce_s
-    shown = last + interference * (reduce_s - last)
-    return np.maximum(shown, reduce_s - (1.0 - np.asarray(last_fraction)) * backward_s)
+    return np.maximum(last, reduce_s - (1.0 - np.asarray(last_fraction)) * backward_s)
 
 
 def exposed_by_priority_s(
-    reduce_s: Number,
-    backward_s: Number,
-    forward_s: Number,
-    first_fraction: Number,
-    interference: float = 0.0,
+    reduce_s: Number, backward_s: Number, forward_s: Number, first_fraction: Number
 ) -> Array:
-    """``max(f R + i (R - f R), R - (1 - f) (W + F))``: exposed at least, by priority.
+    """``max(f R, R - (1 - f) (W + F))``: exposed at least, by priority.
 
     The next forward F needs the gradients of the first layers first and waits for none but them:
     messages are cut, and those of layers nearer to the input overtake the others. Source: Peng et
@@ -72,8 +47,7 @@ def exposed_by_priority_s(
     by F. Excludes the cost of cutting and of crossing from one iteration into the next, for which
     the optimizer must step layer by layer.
     """
-    window = np.asarray(backward_s) + forward_s
-    return exposed_in_order_s(reduce_s, window, first_fraction, interference)
+    return exposed_in_order_s(reduce_s, np.asarray(backward_s) + forward_s, first_fraction)
 
 
 def top_k_all_gather(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.collectives.algorithms import BY_NAME, Flat, Placement
-from planner.collectives.cost import CollectiveCost, Link, Number
+from planner.collectives.algorithms import BY_NAME, Placement
+from planner.collectives.cost import CollectiveCost, Flat, Link, Number
 from planner.collectives.flat import nvls_tree_all_reduce, sharp_all_reduce
 from planner.collectives.grid import exchange_detour, grid_collective
 from planner.spec.cluster import CollectiveKind, Topology

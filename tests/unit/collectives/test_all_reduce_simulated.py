@@ -6,8 +6,7 @@ from dataclasses import replace
 import played_collectives as sim
 import pytest
 
-from planner.collectives.algorithms import Flat
-from planner.collectives.cost import Link
+from planner.collectives.cost import Flat, Link
 from planner.collectives.flat import (
     butterfly_all_reduce,
     direct_all_reduce,

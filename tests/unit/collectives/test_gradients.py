@@ -6,7 +6,6 @@ import pytest
 from planner.collectives.cost import Link
 from planner.collectives.flat import ring_all_reduce
 from planner.collectives.gradients import (
-    asynchronous_iteration_s,
     exposed_by_priority_s,
     exposed_in_order_s,
     int8_all_gather,
@@ -28,11 +27,6 @@ def test_parameter_servers_by_hand() -> None:
     assert parameter_server_all_reduce(MB, 4, LINK, 16).time_s == pytest.approx(30e-6)
 
 
-def test_an_asynchronous_worker_takes_the_longer_of_both() -> None:
-    assert asynchronous_iteration_s(0.3, 0.1) == 0.3
-    assert asynchronous_iteration_s(0.3, 0.4) == 0.4
-
-
 def test_priority_widens_the_window_by_the_next_forward() -> None:
     assert exposed_in_order_s(10.0, 4.0, 0.1) == pytest.approx(10.0 - 0.9 * 4.0)
     assert exposed_by_priority_s(10.0, 4.0, 2.0, 0.1) == pytest.approx(10.0 - 0.9 * 6.0)
@@ -42,8 +36,8 @@ def test_priority_widens_the_window_by_the_next_forward() -> None:
 @pytest.mark.parametrize("reduce_s", [0.1, 1.0, 5.0, 50.0])
 @pytest.mark.parametrize("fraction", [0.01, 0.3, 1.0])
 def test_priority_never_shows_more_than_sending_in_order(reduce_s: float, fraction: float) -> None:
-    in_order = exposed_in_order_s(reduce_s, 2.0, fraction, 0.18)
-    assert exposed_by_priority_s(reduce_s, 2.0, 1.0, fraction, 0.18) <= in_order
+    in_order = exposed_in_order_s(reduce_s, 2.0, fraction)
+    assert exposed_by_priority_s(reduce_s, 2.0, 1.0, fraction) <= in_order
 
 
 def test_top_k_sends_values_and_indices_to_every_rank() -> None:
