@@ -15,8 +15,7 @@ from planner.cost.layer_time import (
     add_items,
     exposed_s,
     layer_passes,
-    op_backward,
-    op_forward,
+    op_items,
     scale_items,
 )
 from planner.layers.block import (
@@ -69,7 +68,7 @@ def mtp_costs(
     num_blocks, blocks = mtp_blocks(model, kinds)
     passes = layer_passes(blocks, setting)
     block = scale_items(add_items(passes.forward, passes.backward), float(num_blocks))
-    around = [price(op, setting) for op in ops for price in (op_forward, op_backward)]
+    around = [op_items(op, setting, backward=back) for op in ops for back in (False, True)]
     num_layers = sum(kind.num_layers for kind in blocks)
     shared = [(kind.num_layers * num_blocks / num_layers, kind.ops) for kind in blocks]
     everything: list[tuple[float, tuple[Op, ...]]] = [(1.0, ops), *shared]
@@ -235,8 +234,8 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
 
     def end_costs(op: Op, timed_op: Op) -> EndCosts:
         return EndCosts(
-            forward=op_forward(timed_op, setting),
-            backward=op_backward(timed_op, setting),
+            forward=op_items(timed_op, setting),
+            backward=op_items(timed_op, setting, backward=True),
             params=ZERO + op.params,
             frozen_bytes=ZERO + op.frozen_bytes,
             saved_bytes=ZERO + op.saved_bytes,

@@ -32,7 +32,7 @@ from planner.cost.topology import group_of
 from planner.layers.attention import core_op, tp_entry_comms, tp_exit_comms
 from planner.layers.block import LayerGroup, embedding_comms, head_comms
 from planner.layers.mlp import exchange_op, expert_split_comms, sorting_traffic
-from planner.layers.op import ZERO, Comm, FlashAttention, Gemm, Op
+from planner.layers.op import ZERO, Comm, Gemm, Op
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec
 from planner.spec.items import FABRIC, SCALE_UP, SHAPE, item
 from planner.spec.job import FULL_PRECISIONS, JobSpec, Precision
@@ -192,14 +192,6 @@ def op_precision(op: Op, job: JobSpec, kernels: KernelTraits) -> Precision:
     return job.precision if in_fp8 or job.precision in ("fp16", *FULL_PRECISIONS) else "bf16"
 
 
-def op_forward(op: Op, setting: Setting) -> TimeItems:
-    """Forward seconds of one op by item."""
-    traffic = op.forward_bytes * setting.traits.kernels.memory_bound_multiplier
-    moving = element_wise_s(traffic, setting.cluster.accelerator)
-    moving = moving + tiny_kernels_s(op.tiny_kernels[0])
-    return _op_items(op, setting, (gemm_s, gemm_s), flash_attention_forward_s, moving, op.comms[0])
-
-
 def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
     """Traffic per weight-gradient element inside its product.
 
@@ -211,56 +203,37 @@ def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
     return 2.0 * traits.states.gradient_bytes
 
 
-def op_backward(op: Op, setting: Setting) -> TimeItems:
-    """Backward seconds of one op by item, weight-gradient accumulation included.
-
-    It is part of the product where it costs no traffic of its own.
-    """
-    kernels = setting.traits.kernels
-    traffic = op.backward_bytes * kernels.memory_bound_multiplier
-    traffic = traffic + op.params * kernels.weight_gradient_bytes
-    moving = element_wise_s(traffic, setting.cluster.accelerator)
-    moving = moving + tiny_kernels_s(op.tiny_kernels[1])
-    gemms_s = partial(gemm_backward_s, weight_gradient_bytes=product_gradient_bytes(setting.traits))
-    return _op_items(
-        op,
-        setting,
-        (gemms_s, gemm_backward_s),
-        flash_attention_backward_s,
-        moving,
-        op.comms[1],
-    )
-
-
 @item(
     "time.compute.attention",
     title="attention",
     inputs=("traits.kernels.attention", *SHAPE, "accelerator.attention"),
     also=(flash_attention_forward_s, flash_attention_backward_s),
 )
-def _op_items(
-    op: Op,
-    setting: Setting,
-    gemm_seconds: tuple[GemmPrice, GemmPrice],
-    attention_seconds: Callable[[FlashAttention, AcceleratorSpec, Precision], Array],
-    moving_s: Array,
-    comms: tuple[Comm, ...],
-) -> TimeItems:
-    """Matrix products, fused attention, memory-bound traffic and collectives of one pass.
+def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
+    """Matrix products, fused attention, memory-bound traffic and collectives of one pass of an op.
 
-    ``gemm_seconds``: of a product, and of a chunk of it, which is added to no kept gradient.
-    ``moving_s``: of element-wise and other memory-bound kernels.
-    Products without weights are unfused attention.
+    Products without weights are unfused attention. Weight gradients are accumulated in backward, as
+    part of the product where that costs no traffic of its own; a chunk of a product is added to no
+    kept gradient.
     """
-    whole_s, chunk_s = gemm_seconds
-    accelerator = setting.cluster.accelerator
+    kernels, accelerator = setting.traits.kernels, setting.cluster.accelerator
+    traffic = op.backward_bytes if backward else op.forward_bytes
+    traffic = traffic * kernels.memory_bound_multiplier
+    whole_s: GemmPrice = gemm_s
+    chunk_s: GemmPrice = gemm_s
+    if backward:
+        traffic = traffic + op.params * kernels.weight_gradient_bytes
+        inside_bytes = product_gradient_bytes(setting.traits)
+        whole_s = partial(gemm_backward_s, weight_gradient_bytes=inside_bytes)
+        chunk_s = gemm_backward_s
+    moving_s = element_wise_s(traffic, accelerator) + tiny_kernels_s(op.tiny_kernels[backward])
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = op_precision(op, setting.job, setting.traits.kernels)
+    precision = op_precision(op, setting.job, kernels)
     gemm_time = ZERO + sum(whole_s(gemm, accelerator, precision) for gemm in op.gemms)
     if kernel == "attention":
-        gemm_time = gemm_time / setting.traits.kernels.attention_rate_fraction
+        gemm_time = gemm_time / kernels.attention_rate_fraction
     if op.is_expert:
-        gemm_time = gemm_time / setting.traits.kernels.grouped_rate_fraction
+        gemm_time = gemm_time / kernels.grouped_rate_fraction
     chunk_time = ZERO
     if setting.traits.overlap.tensor_parallel_overlap == "ring":
         tp = setting.strategy.tp
@@ -268,11 +241,13 @@ def _op_items(
         chunk_time = ZERO + sum(chunk_s(gemm, accelerator, precision) for gemm in chunks)
     items = {kernel: all_exposed(gemm_time), "memory_bound": all_exposed(moving_s)}
     if op.attention:
-        attention = attention_seconds(op.attention, accelerator, setting.job.precision)
+        attention_s = flash_attention_backward_s if backward else flash_attention_forward_s
+        attention = attention_s(op.attention, accelerator, setting.job.precision)
         items = add_items(items, {"attention": all_exposed(attention)})
     is_trained = not any(gemm.is_frozen for gemm in op.gemms)
     other_time = gemm_time * (0.5 * is_trained)
-    return add_items(items, _comm_items(comms, setting, gemm_time, chunk_time, other_time))
+    comms = _comm_items(op.comms[backward], setting, gemm_time, chunk_time, other_time)
+    return add_items(items, comms)
 
 
 @item(
@@ -305,14 +280,16 @@ def _with_expert_overlap(
         overlap.communication_multiprocessors, setting.cluster.accelerator
     )
     computing = [exposed_s(items) - items[item].exposed_s for items in (backward, forward)]
-    passes = zip((forward, backward), (op_forward, op_backward), computing, strict=True)
     hidden = []
-    for items, price, other_s in passes:
+    for is_backward, (items, other_s) in enumerate(
+        zip((forward, backward), computing, strict=True)
+    ):
         busy = items[item].busy_s
         shared_s = ZERO
         if mode == "shared_expert":
             shared = [op for op in group.ops if op.name.startswith("shared_expert")]
-            shared_s = exposed_s(add_items(*(price(op, setting) for op in shared)))
+            own = [op_items(op, setting, backward=bool(is_backward)) for op in shared]
+            shared_s = exposed_s(add_items(*own))
         shown = exposed_all_to_all_s(busy, shared_s, other_s, mode, interference)
         hidden.append(items | {item: Duration(busy_s=busy, exposed_s=shown)})
     return hidden[0], hidden[1]
@@ -383,9 +360,9 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
     """
     passes, total = list[LayerPasses](), sum(kind.num_layers for kind in kinds)
     for kind in kinds:
-        priced = [(op, op_forward(op, setting)) for op in kind.ops]
+        priced = [(op, op_items(op, setting)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))
-        backward = add_items(*(op_backward(op, setting) for op in kind.ops))
+        backward = add_items(*(op_items(op, setting, backward=True) for op in kind.ops))
         forward, backward = _with_expert_overlap(kind, forward, backward, setting)
         spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
         bare = (forward, backward, add_items(forward, *spared))

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from itertools import combinations
 
 import numpy as np
 
 from planner.cost.context import Context, with_modules
 from planner.cost.layer import LayerCosts, distinct_shapes, layer_costs, layer_shape, shape_columns
-from planner.cost.layer_time import Setting, exposed_s, op_forward
+from planner.cost.layer_time import Setting, exposed_s, op_items
 from planner.layers.block import LayerGroup, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.layers.saved import EVERY_SECOND_MATMUL, without_module
@@ -41,25 +42,24 @@ def _groups(context: Context, shape: LayerShape) -> tuple[LayerGroup, ...]:
     return layer_groups(bare.model, shape, bare.traits)
 
 
-def _under_each(op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[str]) -> list[Op]:
-    """The op under every set; the same object for sets that touch it alike."""
-    known: dict[tuple[str, ...], Op] = {}
+def _under_each(
+    op: Op, sets: Sequence[tuple[RecomputeModule, ...]], names: set[str]
+) -> tuple[list[Op], list[int]]:
+    """The op under the sets, once for all that touch it alike, and the place of every set's."""
     # Modules that change what the op repeats or keeps.
     touched = set()
     for module in {module.name: module for modules in sets for module in modules}.values():
         after = without_module(op, module, names)
         if len(after.kept) < len(op.kept) or np.any(after.selective_fraction):
             touched.add(module.name)
-    found = []
+    found: dict[tuple[str, ...], Op] = {}
+    keys = []
     for modules in sets:
-        touching = tuple(module.name for module in modules if module.name in touched)
-        if touching not in known:
-            after = op
-            for module in modules:
-                after = without_module(after, module, names)
-            known[touching] = after
-        found.append(known[touching])
-    return found
+        keys.append(tuple(module.name for module in modules if module.name in touched))
+        if keys[-1] not in found:
+            found[keys[-1]] = reduce(lambda op, one: without_module(op, one, names), modules, op)
+    places = {key: place for place, key in enumerate(found)}
+    return list(found.values()), [places[key] for key in keys]
 
 
 def module_sets(context: Context) -> tuple[ModuleSet, ...]:
@@ -78,12 +78,12 @@ def module_sets(context: Context) -> tuple[ModuleSet, ...]:
     for group in groups:
         names = {op.name for op in group.ops}
         for op in group.ops:
-            under = _under_each(op, sets, names)
-            effect = {
-                key: (float(np.max(one.selective_fraction)), tuple(t.name for t in one.kept))
-                for key, one in {id(one): one for one in under}.items()
-            }
-            columns.append([effect[id(one)] for one in under])
+            under, places = _under_each(op, sets, names)
+            effect = [
+                (float(np.max(one.selective_fraction)), tuple(t.name for t in one.kept))
+                for one in under
+            ]
+            columns.append([effect[place] for place in places])
     effects = list(zip(*columns, strict=True))
     seen = {effects[0]}
     found: list[ModuleSet] = []
@@ -116,15 +116,12 @@ def selective_options(
         repeated, stays = np.zeros(shape), np.zeros(shape)
         names = {op.name for op in group.ops}
         for op in group.ops:
-            forward_s = exposed_s(op_forward(op, setting))
-            under = _under_each(op, chosen, names)
-            costs = {
-                key: (one.selective_fraction * forward_s, one.kept_bytes)
-                for key, one in {id(one): one for one in under}.items()
-            }
-            for position, one in enumerate(under):
-                repeated[position] += costs[id(one)][0]
-                stays[position] += costs[id(one)][1]
+            forward_s = exposed_s(op_items(op, setting))
+            under, places = _under_each(op, chosen, names)
+            for place, one in enumerate(under):
+                alike = np.equal(places, place)
+                repeated[alike] += one.selective_fraction * forward_s
+                stays[alike] += one.kept_bytes
         added += repeated * (group.num_layers / total)
         kept.append(stays)
         largest = np.maximum(largest, stays)

@@ -14,8 +14,7 @@ from planner.cost.layer_time import (
     TimeItems,
     exposed_s,
     layer_passes,
-    op_backward,
-    op_forward,
+    op_items,
     op_precision,
 )
 from planner.cost.overlap import exposed_beside_s, interference_fraction
@@ -133,10 +132,9 @@ def test_a_shared_expert_hides_as_much_as_its_products_last(
     )
     (mixed,) = (kind for kind in kinds if kind.name == "moe")
     share = mixed.num_layers / sum(kind.num_layers for kind in kinds)
-    for items, price in ((passes.forward, op_forward), (passes.backward, op_backward)):
-        beside = sum(
-            exposed_s(price(op, setting)) for op in mixed.ops if op.name.startswith("shared_expert")
-        )
+    shared = [op for op in mixed.ops if op.name.startswith("shared_expert")]
+    for items, backward in ((passes.forward, False), (passes.backward, True)):
+        beside = sum(exposed_s(op_items(op, setting, backward=backward)) for op in shared)
         busy = items[EXPERTS].busy_s / share
         expected = share * exposed_beside_s(beside, busy, interference)
         assert items[EXPERTS].exposed_s == pytest.approx(expected)
@@ -186,7 +184,7 @@ def test_grouped_products_run_at_their_share_of_the_rate(
     _, (group,), whole = priced(mixture, columns)
     half = priced(slow, columns)[2]
     for op in group.ops:
-        taken = [op_forward(op, each)["gemm"].busy_s for each in (whole, half) if op.gemms]
+        taken = [op_items(op, each)["gemm"].busy_s for each in (whole, half) if op.gemms]
         if taken:
             assert taken[1] == pytest.approx(taken[0] * (2.0 if op.is_expert else 1.0))
 
@@ -244,6 +242,6 @@ def test_without_a_product_of_the_weight_s_gradient_nothing_hides_them(
         job=context.job, cluster=context.cluster, traits=context.traits, strategy=columns
     )
     assert context.traits.overlap.overlaps_input_gradients
-    found = op_backward(frozen, setting)["tensor_parallel"]
+    found = op_items(frozen, setting, backward=True)["tensor_parallel"]
     assert found.exposed_s == found.busy_s
-    assert op_backward(op, setting)["tensor_parallel"].exposed_s < 0.5 * found.busy_s
+    assert op_items(op, setting, backward=True)["tensor_parallel"].exposed_s < 0.5 * found.busy_s
