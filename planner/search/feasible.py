@@ -31,10 +31,10 @@ def first_feasible(
 
     Raises SearchTimeoutError after ``deadline``, of time.monotonic().
     """
-    exploration = _explored(context, narrowing, deadline)
-    shapes, gpus = exploration.shapes.columns, gpus_of(exploration.shapes.columns)
-    order = np.lexsort((-shapes["tp"] * shapes["pp"], shapes["micro_batch"], -gpus))
-    return _decided(exploration, _opened(exploration, order, deadline), deadline)
+    walk = _walk(context, narrowing, deadline)
+    shapes = walk.exploration.shapes.columns
+    order = np.lexsort((-shapes["tp"] * shapes["pp"], shapes["micro_batch"], -gpus_of(shapes)))
+    return walk.decided(walk.opened(order))
 
 
 def smallest_feasible(
@@ -45,29 +45,18 @@ def smallest_feasible(
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
     decided any more. Raises SearchTimeoutError where nothing was found by then.
     """
-    exploration = _explored(context, narrowing, deadline)
-    all_shapes = exploration.shapes
-    unsure: list[int] = []
+    walk, unsure = _walk(context, narrowing, deadline), list[int]()
+    all_shapes = walk.exploration.shapes
     for group in range(len(all_shapes.gpus)):
-        shapes = np.flatnonzero(all_shapes.group == group)
-        found = _opened(exploration, shapes, deadline)
+        found = walk.opened(np.flatnonzero(all_shapes.group == group))
         if isinstance(found, Found):
             try:
-                smaller = _decided(exploration, unsure, deadline)
+                return walk.decided(unsure) or found, True
             except SearchTimeoutError:
                 return found, False
-            return smaller or found, True
         unsure += found
-    decided = _decided(exploration, unsure, deadline)
+    decided = walk.decided(unsure)
     return None if decided is None else (decided, True)
-
-
-def _explored(context: Context, narrowing: Narrowing, deadline: float | None) -> Exploration:
-    enumeration = Enumeration(context=context, narrowing=narrowing)
-    exploration, _ = explored(enumeration, deadline=deadline)
-    if enumeration.is_cut:
-        raise SearchTimeoutError
-    return exploration
 
 
 def first_of(
@@ -82,70 +71,78 @@ def first_of(
 
     Without ``solves`` only a layout that bounds come upon.
     """
-    enumeration = Enumeration(context=context, narrowing=narrowing)
-    exploration = of_strategies(enumeration, strategy)
-    found = _refined(exploration, np.arange(len(exploration.candidates.strategy)), deadline)
+    exploration = of_strategies(Enumeration(context=context, narrowing=narrowing), strategy)
+    walk = _Walk(exploration, deadline)
+    found = walk.refined(np.arange(len(exploration.candidates.strategy)))
     if not solves:
         return found if isinstance(found, Found) else None
-    return _decided(exploration, found, deadline)
+    return walk.decided(found)
 
 
-def _opened(exploration: Exploration, shapes: Index, deadline: float | None) -> Found | list[int]:
-    """Open shapes in order, more and more at once: a layout that bounds come upon, or open rows."""
-    unsure: list[int] = []
-    start, number = 0, FIRST_SHAPES
-    candidates = exploration.candidates
-    limits = np.full(len(candidates.gpus), np.inf)
-    while start < len(shapes):
-        _check(deadline)
-        first = len(candidates.lower_s)
-        exploration.open(shapes[start : start + number], limits)
-        found = _refined(exploration, np.arange(first, len(candidates.lower_s)), deadline)
+def _walk(context: Context, narrowing: Narrowing, deadline: float | None) -> "_Walk":
+    """Over all shapes of a space."""
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    exploration, _ = explored(enumeration, deadline=deadline)
+    if enumeration.is_cut:
+        raise SearchTimeoutError
+    return _Walk(exploration, deadline)
+
+
+class _Walk:
+    """Looks for a layout: bounds come upon one, or leave rows open that are then solved."""
+
+    def __init__(self, exploration: Exploration, deadline: float | None) -> None:
+        self.exploration, self.candidates = exploration, exploration.candidates
+        self.deadline = deadline
+
+    def opened(self, shapes: Index) -> Found | list[int]:
+        """Open shapes in order, more and more at once: a layout, or the rows left open."""
+        unsure = list[int]()
+        start, number = 0, FIRST_SHAPES
+        limits = np.full(len(self.candidates.gpus), np.inf)
+        while start < len(shapes):
+            self._check()
+            first = len(self.candidates.lower_s)
+            self.exploration.open(shapes[start : start + number], limits)
+            found = self.refined(np.arange(first, len(self.candidates.lower_s)))
+            if isinstance(found, Found):
+                return found
+            unsure += found
+            start, number = start + number, min(2 * number, MOST_SHAPES)
+        return unsure
+
+    def refined(self, rows: Index) -> Found | list[int]:
+        """The first layout that bounds come upon, else the rows of which they leave it open."""
+        known, unsure = self.candidates, list[int]()
+        for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
+            self._check()
+            self.exploration.solving.refine(part)
+            found = part[np.isfinite(known.upper_s[part])]
+            if len(found):
+                return self._fit(int(found[0]))
+            unsure += part[np.isfinite(known.lower_s[part])].tolist()
+        return unsure
+
+    def decided(self, found: Found | list[int]) -> Found | None:
+        """Solve the rows left open, one after the other, until one has a layout."""
         if isinstance(found, Found):
             return found
-        unsure += found
-        start, number = start + number, min(2 * number, MOST_SHAPES)
-    return unsure
+        splits, num_layers = self.candidates.splits, self.exploration.context.model.num_blocks
+        for row in found:
+            for way in self.exploration.solving.ways(row):
+                self._check()
+                split = way.solve(num_layers)
+                if split is not None and np.isfinite(split.iteration_s):
+                    splits[row] = split
+                    break
+            if row in splits:
+                return self._fit(row)
+        return None
 
+    def _check(self) -> None:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise SearchTimeoutError
 
-def _refined(exploration: Exploration, rows: Index, deadline: float | None) -> Found | list[int]:
-    """The first layout that bounds come upon, else the rows of which they leave it open."""
-    candidates, unsure = exploration.candidates, list[int]()
-    for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
-        _check(deadline)
-        exploration.solving.refine(part)
-        known = part[np.isfinite(candidates.upper_s[part])]
-        if len(known):
-            return _fit(exploration, int(known[0]))
-        unsure += part[np.isfinite(candidates.lower_s[part])].tolist()
-    return unsure
-
-
-def _decided(
-    exploration: Exploration, found: Found | list[int], deadline: float | None
-) -> Found | None:
-    """Solve the rows left open, one after the other, until one has a layout."""
-    if isinstance(found, Found):
-        return found
-    splits = exploration.candidates.splits
-    for row in found:
-        for way in exploration.solving.ways(row):
-            _check(deadline)
-            num_layers = exploration.context.model.num_blocks
-            split = way.solve(num_layers)
-            if split is not None and np.isfinite(split.iteration_s):
-                splits[row] = split
-                return _fit(exploration, row)
-        if row in splits:
-            return _fit(exploration, row)
-    return None
-
-
-def _check(deadline: float | None) -> None:
-    if deadline is not None and time.monotonic() > deadline:
-        raise SearchTimeoutError
-
-
-def _fit(exploration: Exploration, row: int) -> Found:
-    candidates = exploration.candidates
-    return found_of(candidates.strategy, Ranked(row=row, split=candidates.splits[row]))
+    def _fit(self, row: int) -> Found:
+        ranked = Ranked(row=row, split=self.candidates.splits[row])
+        return found_of(self.candidates.strategy, ranked)

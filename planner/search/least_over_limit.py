@@ -5,8 +5,9 @@ in columns; then strategies in the order of their bounds, each decided exactly.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -56,9 +57,7 @@ def least_over_limit(
     shapes = joined(list(enumeration.listed(deadline)))
     order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
 
-    def ascending(strategy: StrategyColumns, factors: Array) -> _Ascending:
-        return _Ascending(narrowing=narrowing, widened=widened, strategy=strategy, factors=factors)
-
+    first = partial(_first, narrowing, widened)
     # Layouts of the first shapes bound the factor from above.
     sample = _least(enumeration, limited, take(shapes, order[:128]))
     upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
@@ -70,9 +69,12 @@ def least_over_limit(
         try:
             strategy, factors = _least(enumeration, limited, possible, deadline)
         except SearchTimeoutError:
-            found = ascending(*sample).first(MOST_FACTOR, solves=False)
+            found = first(*sample, MOST_FACTOR, solves=False)
             return found and replace(found, is_least=False)
-        found = ascending(strategy, factors).exact(upper, deadline)
+        try:
+            found = first(strategy, factors, upper, deadline=deadline)
+        except SearchTimeoutError:
+            found = first(strategy, factors, upper, solves=False)
         if found is not None:
             return found
         upper = 1.0 + 2.0 * (upper - 1.0)
@@ -111,58 +113,32 @@ def _least(
     return strategy, factors
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ascending:
-    """Strategies with the least factors that bounds leave them, tried at growing factors."""
+def _first(
+    narrowing: Narrowing,
+    widened: Widened,
+    strategy: StrategyColumns,
+    factors: Array,
+    upper: float,
+    *,
+    solves: bool = True,
+    deadline: float | None = None,
+) -> LeastOverLimit | None:
+    """The first layout as the factor grows up to ``upper``; only as bounds find them, or decided.
 
-    narrowing: Narrowing
-    widened: Widened
-    strategy: StrategyColumns
-    factors: Array
-
-    @property
-    def lowest(self) -> float:
-        """Below it bounds leave nothing."""
-        return float(self.factors.min(initial=np.inf))
-
-    def tried(self, upper: float) -> Iterator[float]:
-        """Factors to try, the gap in steps that double, the last one no less than ``upper``."""
-        step = CLOSE / 2
-        while True:
-            factor = 1.0 + (self.lowest - 1.0) * (1.0 + step)
-            yield factor
-            if factor >= upper:
-                return
-            step *= 2.0
-
-    def first(
-        self, upper: float, *, solves: bool, deadline: float | None = None
-    ) -> LeastOverLimit | None:
-        """The first layout up to ``upper``; only as bounds find them, or every strategy decided."""
-        proved = self.lowest
-        for factor in self.tried(upper):
-            rows = np.flatnonzero(self.factors <= factor)
-            order = rows[np.argsort(self.factors[rows], kind="stable")]
-            fit = first_of(
-                self.widened(factor),
-                self.narrowing,
-                self.strategy.take(order),
-                solves=solves,
-                deadline=deadline,
-            )
-            if fit is not None:
-                is_least = factor - proved <= CLOSE * (factor - 1.0)
-                return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
-            proved = factor if solves else proved
-        return None
-
-    def exact(self, upper: float, deadline: float | None) -> LeastOverLimit | None:
-        """The first layout there is; that of bounds where it is as near, or time runs out."""
-        bounded = self.first(upper, solves=False)
-        if bounded is not None and bounded.is_least:
-            return bounded
-        limit = bounded.factor if bounded else upper
-        try:
-            return self.first(limit, solves=True, deadline=deadline) or bounded
-        except SearchTimeoutError:
-            return bounded
+    ``factors`` are the least that bounds leave each strategy. The gap grows in steps that double;
+    the last factor is no less than ``upper``.
+    """
+    lowest = proved = float(factors.min(initial=np.inf))
+    step = CLOSE / 2
+    while True:
+        factor = 1.0 + (lowest - 1.0) * (1.0 + step)
+        rows = np.flatnonzero(factors <= factor)
+        tried = strategy.take(rows[np.argsort(factors[rows], kind="stable")])
+        fit = first_of(widened(factor), narrowing, tried, solves=solves, deadline=deadline)
+        if fit is not None:
+            is_least = factor - proved <= CLOSE * (factor - 1.0)
+            return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
+        if factor >= upper:
+            return None
+        proved = factor if solves else proved
+        step *= 2.0

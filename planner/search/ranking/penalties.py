@@ -42,7 +42,7 @@ class EvidencePenalty:
 
     factor: float
     """Factor on the iteration time, at least 1; per doubling where the mechanism is a degree."""
-    basis: Literal["pairs", "drift", "prior"]
+    basis: Literal["pairs", "drift", "prior"] = "prior"
     kind: str = ""  # Key of ratio_errors.yaml, for ``pairs`` and ``drift``
     reason: str
 
@@ -52,7 +52,6 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
     {
         "optimizer_offload": EvidencePenalty(
             factor=1.3,
-            basis="prior",
             reason="its constants are fitted on 16 published pairs with and without, whose ratio "
             "is 7 % off on average and 17 % at worst beside the measured time without, 40 % off of "
             "two modelled times (two pairs held out: 13 %, taken as not pinned); a host was seen "
@@ -61,36 +60,30 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
         ),
         "parameter_offload": EvidencePenalty(
             factor=1.4,
-            basis="prior",
             reason="beside the optimizer's: Falcon-7B on 8 A100 took 13.7 s with both, 1.1 times "
             "the modelled time, taken as not pinned (DeepSpeed issue 3901); one pair, fitted on",
         ),
         "nvme": EvidencePenalty(
             factor=1.5,
-            basis="prior",
             reason="beside what is offloaded: no published training run states its NVMe rates",
         ),
         "activation_offload": EvidencePenalty(
             factor=1.20,
-            basis="prior",
             reason="over PCIe, shared with gradients and data: two of 203 tuned recipes use it "
             "there, on B300; published pairs, 0 to 5 %, send inputs of recomputed layers only",
         ),
         "activation_offload_fast_link": EvidencePenalty(
             factor=1.02,
-            basis="prior",
             reason="over NVLink-C2C: NVIDIA's tuned choice for 70B and 405B on GB200 and GB300; "
             "published pairs cost 0 to 5 %",
         ),
         "split_backward": EvidencePenalty(
             factor=1.05,
-            basis="prior",
             reason="zero-bubble and DualPipe schedules: a fork of Megatron or new code of "
             "torchtitan; no published run with a whole configuration",
         ),
         "virtual_stages": EvidencePenalty(
             factor=1.01,
-            basis="prior",
             reason="per doubling: the smaller bubble is arithmetic, further transfers and launches "
             "are small; 14 published runs drift by -0.1 % a doubling, with an error of 3.7 %",
         ),
@@ -102,7 +95,6 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
         ),
         "tensor_parallel_across_domains": EvidencePenalty(
             factor=1.10,
-            basis="prior",
             reason="no published run leaves the scale-up domain with tp",
         ),
         "context_parallel": EvidencePenalty(
@@ -113,7 +105,6 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
         ),
         "short_context_pieces": EvidencePenalty(
             factor=1.03,
-            basis="prior",
             reason="per halving of the tokens of a sequence on one rank of cp below 4,096: no "
             "published run and one tuned recipe of 203 cut it finer; small products and exchanges "
             "that do not hide",
@@ -127,32 +118,27 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
         ),
         "large_micro_batch": EvidencePenalty(
             factor=1.01,
-            basis="prior",
             reason="per doubling of a micro-batch of several sequences beyond the tokens of any "
             "tuned recipe; below, larger ones gain more in published runs than the model says",
         ),
         "sharded_weights": EvidencePenalty(
             factor=1.02,
-            basis="prior",
             reason="ZeRO stage 3 where the framework offers less: gathers of every layer must "
             "hide behind its products, on every node at once",
         ),
         "weights_across_domains": EvidencePenalty(
             factor=1.08,
-            basis="prior",
             reason="ZeRO stage 3 beyond one scale-up domain where pipelining is offered too: all "
             "but two tuned recipes that shard weights have a domain of 72 or GPUs of 270 GiB; "
             "none on 80 GB, where it was offered as well",
         ),
         "sharded_gradients": EvidencePenalty(
             factor=1.03,
-            basis="prior",
             reason="ZeRO stage 2 where pipelining is offered too: no tuned recipe stops there, "
             "all that shard gradients shard weights",
         ),
         "weights_over_many_ranks": EvidencePenalty(
             factor=1.45,
-            basis="prior",
             reason="there, per doubling of the ranks that share them beyond 192: six published "
             "pairs of ZeRO-3 and tensor with pipeline parallelism on 384 to 2,240 A100 "
             "(arXiv 2104.04473, table 2) have ZeRO-3 1.45 to 4.1 times slower than modelled "
@@ -160,30 +146,25 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
         ),
         "full_sharding_over_many_ranks": EvidencePenalty(
             factor=1.10,
-            basis="prior",
             reason="where the framework shards whole weights always, per doubling beyond 512 "
             "ranks: the model meets published runs up to there, and none is larger",
         ),
         "hybrid_sharding": EvidencePenalty(
             factor=1.01,
-            basis="prior",
             reason="replicated sharding groups: two collectives for one, few published runs",
         ),
         "other_placement": EvidencePenalty(
             factor=1.02,
-            basis="prior",
             reason="an order of axes that is not the framework's first: no published run says so",
         ),
         "many_local_experts": EvidencePenalty(
             factor=1.15,
-            basis="prior",
             reason="per doubling beyond the most whole experts a tuned recipe holds on a rank: "
             "small grouped products, their launches and weight gradients; pairs at 64 on B200 "
             "are 2 % off, nothing is published beyond",
         ),
         "many_expert_ranks": EvidencePenalty(
             factor=1.05,
-            basis="prior",
             reason="per doubling beyond the most expert ranks of a published training run",
         ),
         "selective": EvidencePenalty(
@@ -200,23 +181,19 @@ PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
         ),
         "further_module": EvidencePenalty(
             factor=1.002,
-            basis="prior",
             reason="per module selected beyond the first: of sets that tie the smaller one",
         ),
         "unusual_modules": EvidencePenalty(
             factor=1.005,
-            basis="prior",
             reason="modules that the framework's profile does not select by itself",
         ),
         "part_of_the_layers": EvidencePenalty(
             factor=1.005,
-            basis="prior",
             reason="a policy for some layers only: one policy for all is simpler, and stages stay "
             "alike",
         ),
         "uneven_stages": EvidencePenalty(
             factor=1.008,
-            basis="prior",
             reason="layers that pp does not divide evenly need a layout written out; 23 of 125 "
             "tuned recipes have one",
         ),
