@@ -50,12 +50,11 @@ def partition_layers(
     least_work_s: float,
     limit_s: float,
     deadline: float = np.inf,
-    full: float = 0.0,
 ) -> Partition | None:
     """The best split; None where stages cannot hold the layers, or none is within the limit.
 
     ``least_work_s`` is a bound on the sum of stage times. After ``deadline``, of time.monotonic(),
-    the best split seen is given. ``full``: layers that some stage must hold, where one must.
+    the best split seen is given.
     """
     possible = np.isfinite(table.seconds)
     slowest_s = _ascending(table, num_layers, table.seconds, possible)
@@ -64,10 +63,7 @@ def partition_layers(
         return None
     if pipeline.seconds(slowest_s[0], least_work_s, tails_s[0]) > limit_s:
         return None
-    programme = PartitionDP(table, num_layers, full)
-    if full and programme.least_total(possible)[1] is None:
-        return None
-    sweep = _Sweep(table, programme, pipeline, tails_s.tolist(), deadline)
+    sweep = _Sweep(table, PartitionDP(table, num_layers), pipeline, tails_s.tolist(), deadline)
     return sweep.run(slowest_s.tolist(), least_work_s)
 
 
@@ -110,7 +106,7 @@ class _Sweep:
     def _try(self, slowest_s: float, least_s: float) -> bool:
         """Try all tails under one slowest stage; False when the sweep may go no further."""
         fast = self.possible & (self.table.seconds <= slowest_s)
-        tails = _ascending(self.table, self.programme.width - 2, self.table.tail_s, fast)
+        tails = _ascending(self.table, self.programme.num_layers, self.table.tail_s, fast)
         is_exact = False
         for tail in tails.tolist():
             if self._is_beaten(slowest_s, least_s, tail):
@@ -156,45 +152,33 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
 class PartitionDP:
     """Least sum of stage times over allowed cells of a table, by dynamic programming.
 
-    After stage i, the least time in which stages 0 to i hold n layers, for every n. Where some
-    stage must hold ``full`` layers, once without such a stage and once with one.
+    After stage i, the least time in which stages 0 to i hold n layers, for every n.
     """
 
-    def __init__(self, table: StageTable, num_layers: int, full: float = 0.0) -> None:
-        self.table = table
+    def __init__(self, table: StageTable, num_layers: int) -> None:
+        self.table, self.num_layers = table, num_layers
         numbers = table.layers.astype(int)
-        # A place beyond the last stands for fewer layers than none.
-        self.width = num_layers + 2
-        self.columns = np.arange(len(numbers))
-        left = np.arange(num_layers + 1)[None, :] - numbers[:, None]
-        self.before = np.where(left < 0, num_layers + 1, left)
-        """Places before a stage that takes a column, for every place after it."""
-        self.num_runs = 2 if full else 1
-        if full:
-            # Both runs go on by themselves; a full stage also leads from the first to the second.
-            is_full = numbers == full
-            own, across = self.before, self.before[is_full]
-            never = np.full_like(across, num_layers + 1)
-            self.before = np.block([[own, own + self.width], [never, across]])
-            self.columns = np.concatenate([self.columns, self.columns[is_full]])
+        before = np.arange(num_layers + 1)[None, :] - numbers[:, None]
+        self.before = np.where(before < 0, num_layers + 1, before)
+        """Layers before a stage that takes as many as its column says; a place beyond the last
+        stands for fewer than none."""
+        self.numbers = numbers
 
     def least_total(self, allowed: Mask) -> tuple[float, Array | None]:
         """The least sum, infinite where there is none, and the column of each stage."""
-        best = np.full((self.num_runs, self.width), np.inf)
-        best[0, 0] = 0.0
-        seconds = np.where(allowed, self.table.seconds, np.inf)[:, self.columns]
+        last = self.num_layers
+        best = np.full(last + 2, np.inf)
+        best[0] = 0.0
+        seconds = np.where(allowed, self.table.seconds, np.inf)
         choices = []
-        for own in seconds:
-            reached = best.ravel()[self.before] + own[:, None]
+        for stage in range(len(seconds)):
+            reached = best[self.before] + seconds[stage][:, None]
             choices.append(reached.argmin(axis=0))
-            best[:, :-1] = reached.min(axis=0).reshape(self.num_runs, -1)
-        total_s = float(best[-1, -2])
-        if not np.isfinite(total_s):
+            best[: last + 1] = reached.min(axis=0)
+        if not np.isfinite(best[last]):
             return np.inf, None
-        columns, place = np.zeros(len(seconds), dtype=int), self.before.shape[1] - 1
+        columns, left = np.zeros(len(seconds), dtype=int), last
         for stage in reversed(range(len(seconds))):
-            choice = choices[stage][place]
-            columns[stage] = self.columns[choice]
-            run, left = divmod(int(self.before[choice, place]), self.width)
-            place = run * (self.width - 1) + left
-        return total_s, columns
+            columns[stage] = choices[stage][left]
+            left -= int(self.numbers[columns[stage]])
+        return float(best[last]), columns

@@ -1,8 +1,9 @@
 """The stage problem: how many layers each stage holds, and which of them are under a policy.
 
 What a stage takes for n layers under its best policies is tabulated first (stage_table), in bytes.
-Layers are then dealt out by dynamic programming (partition), first without a look at the chunks of
-interleaved stages; where its answer breaks what they ask, once more, with a stage of full chunks.
+Layers are then dealt out by dynamic programming (deal). It knows nothing of chunks of interleaved
+stages: where its answer breaks what they ask, the problem with that constraint is another one, and
+CP-SAT's (cp_sat).
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 
 from planner.cost.module_sets import SelectiveCosts
 from planner.cost.stage import StageModel, iteration_s
-from planner.search.space.interleaving import fits_chunks, max_chunk_layers
+from planner.search.space.interleaving import fits_chunks
 from planner.search.space.policies import Policy, filled_counts
 from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s, within_whole
 from planner.search.stages.capacity import Limits, capacity_of
@@ -46,9 +47,9 @@ def solve_split(
 ) -> Split | None:
     """Return the optimal split of the one strategy in ``model`` that takes at most ``below_s``.
 
-    None when it is proved that none does. Deterministic without a ``deadline`` (time.monotonic()).
-    ``is_optimal`` is False when a limit struck first; the best split seen by then may take longer
-    than ``below_s``, for ever where none was.
+    None when it is proved that none does. Deterministic without a ``deadline`` (time.monotonic()):
+    one worker, fixed seed. ``is_optimal`` is False when a limit struck first; the best split seen
+    by then may take longer than ``below_s``, for ever where none was.
     """
     assert len(model) == 1
     longest_s = UNLIMITED_S
@@ -61,23 +62,38 @@ def solve_split(
         vpp=float(model.strategy.vpp[0]),
         filled_s=float(model.bubble_filled_s[0]),
     )
-    limit_s = below_s - rest_s
-    dealt = partition_layers(table, num_layers, pipeline, work_s, limit_s, deadline)
-    if dealt is not None and dealt.columns is not None:
-        layers = table.layers[dealt.columns][None]
-        if not fits_chunks(layers, model.strategy.vpp)[0]:
-            # What else chunks ask is in the ranges of the table.
-            full = float(max_chunk_layers(num_layers, model.strategy.pp, model.strategy.vpp)[0])
-            dealt = partition_layers(table, num_layers, pipeline, work_s, limit_s, deadline, full)
-    if dealt is None and table.is_whole:
-        return None
-    if dealt is None or dealt.columns is None:
-        # No split was seen in time, which does not say that there is none.
-        layers, counts = np.zeros(len(table.seconds)), np.zeros(table.counts.shape[:2])
-        return Split(layers=layers, counts=counts, iteration_s=np.inf, is_optimal=False)
+    dealt = partition_layers(table, num_layers, pipeline, work_s, below_s - rest_s, deadline)
+    if dealt is None:
+        return None if table.is_whole else _none_seen(table)
+    if dealt.columns is None:
+        return _none_seen(table)
     split = _split(model, table, dealt.columns)
-    if not (dealt.is_optimal and table.is_whole):
-        return split
+    if fits_chunks(split.layers[None], model.strategy.vpp)[0]:
+        return _proved(split, below_s) if dealt.is_optimal and table.is_whole else split
+    from planner.search.stages.cp_sat import (
+        solve_cells,  # importing it costs more than most searches
+    )
+
+    columns, is_optimal = solve_cells(model, table, num_layers, deadline)
+    if columns is None:
+        return None if is_optimal and table.is_whole else _none_seen(table)
+    split = _split(model, table, columns)
+    return _proved(split, below_s) if is_optimal and table.is_whole else split
+
+
+def _none_seen(table: StageTable) -> Split:
+    """No split was seen in time, which does not say that there is none."""
+    num_policies, num_stages, _ = table.counts.shape
+    return Split(
+        layers=np.zeros(num_stages),
+        counts=np.zeros((num_policies, num_stages)),
+        iteration_s=np.inf,
+        is_optimal=False,
+    )
+
+
+def _proved(split: Split, below_s: float) -> Split | None:
+    """The optimum, where it is within the limit."""
     return replace(split, is_optimal=True) if split.iteration_s <= below_s else None
 
 
