@@ -226,12 +226,8 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
 
 
 def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
-    gone = tuple(key for key, value in found.items() if value is REMOVED)
-    kept = {
-        key: value
-        for key, value in settings.items()
-        if not any(key == name or key.startswith(f"{name}.") for name in gone)
-    }
+    gone = tuple(f"{key}." for key, value in found.items() if value is REMOVED)
+    kept = {key: each for key, each in settings.items() if not f"{key}.".startswith(gone)}
     changed = {k: Located(value=value, key=k) for k, value in found.items() if value is not REMOVED}
     return kept | changed
 
@@ -278,30 +274,23 @@ def unsupported(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
 def uneven_layers(strategy: Strategy) -> Iterator[str]:
     """Say what cannot hold where every layer is treated alike."""
     selective, full, offloaded = (", ".join(map(str, each)) for each in strategy.policy_counts)
-    is_part = 0 < sum(strategy.policy_counts[1]) < sum(strategy.layers_per_stage)
-    return which(
-        {
-            f"selective_layers_per_stage {selective}: whole blocks are recomputed or none": (
-                any(strategy.selective_layers_per_stage)
-            ),
-            f"recompute_layers_per_stage {full}: all layers are recomputed or none": is_part,
-            f"offloaded_layers_per_stage {offloaded}: activations stay on the accelerator": (
-                any(strategy.offloaded_layers_per_stage)
-            ),
-        }
-    )
+    if any(strategy.selective_layers_per_stage):
+        yield f"selective_layers_per_stage {selective}: whole blocks are recomputed or none"
+    if 0 < sum(strategy.recompute_layers_per_stage) < sum(strategy.layers_per_stage):
+        yield f"recompute_layers_per_stage {full}: all layers are recomputed or none"
+    if any(strategy.offloaded_layers_per_stage):
+        yield f"offloaded_layers_per_stage {offloaded}: activations stay on the accelerator"
 
 
 def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]:
     """Say where the precision of a job is none of those allowed."""
     precision = context.job.precision
-    return which(
-        {f"precision {precision}: allowed are {', '.join(allowed)}": precision not in allowed}
-    )
+    if precision not in allowed:
+        yield f"precision {precision}: allowed are {', '.join(allowed)}"
 
 
 def wrong_profile(context: Context, others: tuple[str, ...], program: str) -> Iterator[str]:
     """Say where a plan is priced as another program runs it, whose files these are not."""
-    profile, is_other = context.traits.profile, context.traits.name == "megatron"
-    message = f"profile {profile}: another program than {program}, which runs no such plan"
-    return which({message: is_other and profile in others})
+    profile = context.traits.profile
+    if context.traits.name == "megatron" and profile in others:
+        yield f"profile {profile}: another program than {program}, which runs no such plan"

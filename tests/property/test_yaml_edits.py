@@ -67,10 +67,6 @@ def pruned(value: Any) -> Any:
     return {key: kept for key, item in value.items() if (kept := pruned(item)) not in ({}, None)}
 
 
-def comments(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip() in ("# between",)]
-
-
 @settings(max_examples=100)
 @given(text=texts(), changes=CHANGES)
 def test_changes_do_what_they_say_and_nothing_else(
@@ -84,7 +80,7 @@ def test_changes_do_what_they_say_and_nothing_else(
         return
     after = edited("f", text, changes)
     assert pruned(parsed_yaml("f", after).value or {}) == pruned(expected)
-    assert comments(after) == comments(text)
+    assert after.count("# between") == text.count("# between")
 
 
 @settings(max_examples=60)
