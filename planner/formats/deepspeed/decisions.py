@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from planner.cost.context import Context
 from planner.formats.decision import (
@@ -94,32 +95,27 @@ def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_batch(settings: Settings) -> Decided:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
-    file = DeepspeedView(settings=settings)
-    total, micro, steps, dp = map(file.size, (keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS))
-    total_key, micro_key, steps_key, dp_key = keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS
-    if total and micro and steps and not dp and not file.counts_all_ranks:
-        dp, dp_key = total // (micro * steps) if total % (micro * steps) == 0 else None, keys.TOTAL
-    is_open = keys.AUTO in (file[keys.MICRO], file[keys.STEPS])
-    if bool(micro) != bool(total) and not steps and not is_open:
-        steps, steps_key = 1, keys.MICRO if micro else keys.TOTAL
-    if micro and steps and dp and (not total or file.counts_all_ranks):
-        total, total_key = micro * steps * dp, keys.MICRO
-    elif file.counts_all_ranks:
-        total = None
-    if total and micro and dp and not steps and total % (micro * dp) == 0:
-        steps, steps_key = total // (micro * dp), keys.TOTAL
-    if total and steps and dp and not micro and total % (steps * dp) == 0:
-        micro, micro_key = total // (steps * dp), keys.TOTAL
+    file, total, micro, steps = DeepspeedView(settings=settings), keys.TOTAL, keys.MICRO, keys.STEPS
+    sizes = {key: file.size(key) for key in (total, micro, steps, keys.REPLICAS)}
+    places = {key: key for key in sizes}
+    is_open = keys.AUTO in (file[micro], file[steps])
+    if bool(sizes[micro]) != bool(sizes[total]) and not sizes[steps] and not is_open:
+        sizes[steps], places[steps] = 1, micro if sizes[micro] else total
+    if file.counts_all_ranks:
+        sizes[total] = None
+    missing = [key for key, size in sizes.items() if not size]
+    product = prod(size for key, size in sizes.items() if size and key != total)
+    if missing == [total]:
+        sizes[total], places[total] = product, micro
+    elif len(missing) == 1 and (sizes[total] or 0) % product == 0:
+        sizes[missing[0]], places[missing[0]] = (sizes[total] or 0) // product, total
+    names = ("global_batch", "micro_batch", "num_micro_batches", "dp")
+    for name, (key, size) in zip(names, sizes.items(), strict=True):
+        if size:
+            yield name, places[key], size
     tp = file.autotp if file.autotp > 1 else file.script_tp
-    ranks = dp and dp * tp * file.stages * file.sequence
-    found = {
-        "global_batch": (total_key, total),
-        "micro_batch": (micro_key, micro),
-        "num_micro_batches": (steps_key, steps),
-        "dp": (dp_key, dp),
-        "num_gpus": (dp_key, ranks),
-    }
-    return ((name, key, number) for name, (key, number) in found.items() if number)
+    if dp := sizes[keys.REPLICAS]:
+        yield "num_gpus", places[keys.REPLICAS], dp * tp * file.stages * file.sequence
 
 
 def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:

@@ -17,7 +17,6 @@ from planner.formats.trainer import keys
 from planner.formats.trainer.format import as_number
 from planner.spelling import alike, did_you_mean
 
-FSDP_CONFIG = "fsdp_config"
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
 
 
@@ -93,7 +92,7 @@ def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
 def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
     """A key and its value in the words of TrainingArguments; empty where it is none of theirs."""
     head, _, rest = name.partition(".")
-    if head == FSDP_CONFIG and rest:
+    if head == keys.FSDP_CONFIG and rest:
         name = f"{head}.{rest.removeprefix('fsdp_')}"
     if name in tool.inverse:
         off = as_flag(value)
@@ -105,18 +104,18 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
 def _take_fsdp(made: Translation) -> None:
     """``fsdp`` or ``fsdp_config`` may name a file that holds both, or the second."""
     settings = made.settings
-    for key in (keys.FSDP, FSDP_CONFIG):
+    for key in (keys.FSDP, keys.FSDP_CONFIG):
         place = settings.get(key)
         if place is None or not str(place.value).endswith(".json"):
             continue
         source = made.file_at(place)
         content = parsed_object(source.path, source.text).value if source else {}
-        inner = content.get(FSDP_CONFIG, content)
+        inner = content.get(keys.FSDP_CONFIG, content)
         for name, value in (inner if isinstance(inner, dict) else {}).items():
-            made.take(place, {f"{FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
+            made.take(place, {f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
         made.take(place, {keys.FSDP: content.get(keys.FSDP, True)})
-    if made.tool.fsdp_by_config and given(settings, FSDP_CONFIG):
-        settings.setdefault(keys.FSDP, settings[FSDP_CONFIG])
+    if made.tool.fsdp_by_config and given(settings, keys.FSDP_CONFIG):
+        settings.setdefault(keys.FSDP, settings[keys.FSDP_CONFIG])
     for key, value in made.tool.usual_with_fsdp.items() if given(settings, keys.FSDP) else ():
         settings.setdefault(key, Located(value=value, key=key))
 

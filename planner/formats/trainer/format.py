@@ -137,25 +137,21 @@ def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
 
 def _in_full(path: Path) -> Path:
     """Keys of ``fsdp_config`` may be written as Accelerate's file has them."""
-    prefix = keys.known().get(path[0], {}).get("prefix", "")
-    return (path[0], *(name.removeprefix(prefix) for name in path[1:2]), *path[2:])
+    prefix = "fsdp_" if path[0] == keys.FSDP_CONFIG else ""
+    return (path[0], *(name.removeprefix(prefix) for name in path[1:]))
 
 
 def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     content = {at[0]: place.value for at, place in places.items() if len(at) == 1}
     spelled = {_in_full(at): place for at, place in places.items()}
-    whole = {
-        key: {_in_full((key, name))[1]: each for name, each in value.items()}
-        if isinstance(value, dict)
-        else value
-        for key, value in content.items()
-    }
+    if isinstance(own := content.get(keys.FSDP_CONFIG), dict):
+        content[keys.FSDP_CONFIG] = {name.removeprefix("fsdp_"): own[name] for name in own}
     for key in keys.WHOLE:
         if isinstance(value := content.get(key), float) and value.is_integer():
             message = f"given {value!r}, which stays so; a whole number is allowed"
             yield finding_at("trainer.bad_value", path, places[(key,)], message)
     old, foreign, known = list[str](), list[str](), tuple(keys.known())
-    for wrong in wrongs(keys.schema(), whole):
+    for wrong in wrongs(keys.schema(), content):
         place, name, is_inner = spelled[wrong.path], wrong.path[-1], len(wrong.path) > 1
         if wrong.allowed:
             message = f"given {repr(place.value)[:60]}; {wrong.allowed}"

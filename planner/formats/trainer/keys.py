@@ -14,7 +14,7 @@ LIGER = "use_liger_kernel"
 CHECKPOINTING, OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"
 SYNC_EACH_BATCH = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 MESH = "parallelism_config"
-FSDP, DEEPSPEED = "fsdp", "deepspeed"
+FSDP, FSDP_CONFIG, DEEPSPEED = "fsdp", "fsdp_config", "deepspeed"
 FSDP1_OPTIONS = ("hybrid_shard", "hybrid_shard_zero2", "no_shard")
 FSDP2_OPTIONS = ("full_shard", "shard_grad_op", "offload", "auto_wrap")
 VERSION, RESHARD = "fsdp_config.version", "fsdp_config.reshard_after_forward"
@@ -31,7 +31,7 @@ WHOLE = (
 
 
 def schema() -> Schema:
-    """Return the schema of a file; keys of fsdp_config may be written with ``prefix``."""
+    """Return the schema of a file; keys of fsdp_config may be written with fsdp_ before them."""
     return load_schema(__package__)
 
 
