@@ -38,6 +38,10 @@ class ConfigView:
         """The value of a key, None where it is not there."""
         return given(self.settings, key)
 
+    def is_on(self, key: str) -> bool:
+        """Return True if a key has a value that Python takes for true."""
+        return bool(self[key])
+
     def flag(self, key: str, *, default: bool = False) -> bool:
         """Return True if a flag is on."""
         return values.flag(self.settings, key, default=default)

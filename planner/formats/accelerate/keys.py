@@ -89,18 +89,13 @@ class AccelerateView(ConfigView):
         return self.is_fsdp and self.whole(VERSION) == 2
 
     @property
-    def is_deepspeed(self) -> bool:
-        """DeepSpeed trains."""
-        return self.kind == "DEEPSPEED"
-
-    @property
     def stage(self) -> int:
         """ZeRO stage of DeepSpeed's section."""
         return self.whole(STAGE, 2)
 
     def device(self, key: str) -> str:
         """Device to which DeepSpeed's section moves states; a file that it names says it itself."""
-        is_own = self.is_deepspeed and FILE not in self.settings
+        is_own = self.kind == "DEEPSPEED" and FILE not in self.settings
         return self.word(key, "none").lower() if is_own else "none"
 
     @property

@@ -130,7 +130,7 @@ def of_mesh(settings: Settings) -> Decided:
             yield name, keys.size_key(key), sizes[key]
     if is_ulysses and processes and processes % outside == 0:
         yield "dp", keys.PROCESSES, processes // outside
-    elif is_ulysses or (file.has_mesh and not file.is_deepspeed):
+    elif is_ulysses or (file.has_mesh and file.kind != "DEEPSPEED"):
         dp = sizes["dp_replicate"] * sizes["dp_shard"]
         yield "dp", keys.size_key("dp_shard"), dp
     elif processes:

@@ -271,7 +271,7 @@ def mesh_needs_fsdp2(file: AccelerateView) -> bool:
 )
 def sp_needs_deepspeed(file: AccelerateView) -> bool:
     """Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing."""
-    return file.sizes["sp"] > 1 and file.sizes["cp"] == 1 and not file.is_deepspeed
+    return file.sizes["sp"] > 1 and file.sizes["cp"] == 1 and file.kind != "DEEPSPEED"
 
 
 @rule.unenforced(
@@ -366,7 +366,7 @@ def nothing_obsolete(file: AccelerateView) -> Violations:
 )
 def config_file_stands_alone(file: AccelerateView) -> list[str]:
     """Keys that DeepSpeed's own file decides are not repeated in this one."""
-    has_file = file.is_deepspeed and keys.FILE in file.settings
+    has_file = file.kind == "DEEPSPEED" and keys.FILE in file.settings
     return [name for name in REPEATED if has_file and file[name] is not None]
 
 
@@ -377,7 +377,7 @@ def config_file_stands_alone(file: AccelerateView) -> list[str]:
 )
 def zero_stage_known(file: AccelerateView) -> bool:
     """ZeRO has stages 0 to 3."""
-    return file.is_deepspeed and file.stage not in range(4)
+    return file.kind == "DEEPSPEED" and file.stage not in range(4)
 
 
 @rule.unenforced(

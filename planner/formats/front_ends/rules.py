@@ -90,7 +90,7 @@ def one_way_to_evaluate(file: ConfigView) -> bool:
 @swift(f"{_SFT} _init_fsdp", key=keys.FSDP, says="given beside deepspeed; one of them")
 def one_engine_shards(file: ConfigView) -> bool:
     """FSDP and DeepSpeed both shard."""
-    return keys.is_on(file.settings, keys.FSDP) and keys.is_on(file.settings, keys.DEEPSPEED)
+    return file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED)
 
 
 @swift(
@@ -101,7 +101,7 @@ def one_engine_shards(file: ConfigView) -> bool:
 def tensor_parallelism_has_deepspeed(file: ConfigView) -> bool:
     """DeepSpeed splits the weights."""
     is_split = file.whole("deepspeed_autotp_size") > 1
-    return is_split and not keys.is_on(file.settings, keys.DEEPSPEED)
+    return is_split and not file.is_on(keys.DEEPSPEED)
 
 
 @trl(

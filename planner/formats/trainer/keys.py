@@ -52,11 +52,6 @@ def replaced() -> Mapping[str, str]:
     return found
 
 
-def is_on(settings: Settings, key: str) -> bool:
-    """A key with a value that Python takes for true."""
-    return bool(given(settings, key))
-
-
 def options(settings: Settings) -> list[str]:
     """Words of the old form of ``fsdp``: ``full_shard auto_wrap offload``."""
     value = given(settings, FSDP)

@@ -116,12 +116,12 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
 def _sharding(settings: Settings) -> object:
     """Return the old options that FSDP2 and plans do not have, or else True if FSDP is on."""
     strange = [each for each in keys.options(settings) if each not in keys.FSDP2_OPTIONS]
-    return tuple(strange) or keys.is_on(settings, keys.FSDP)
+    return tuple(strange) or bool(given(settings, keys.FSDP))
 
 
 def _off(key: str) -> KeyMapping:
     """Return the row of a key that would shard otherwise."""
-    of = derived("_other", key, lambda settings: keys.is_on(settings, key))
+    of = derived("_other", key, lambda settings: bool(given(settings, key)))
     return KeyMapping(names=("_other",), keys=(key,), of=of)
 
 
@@ -323,9 +323,9 @@ SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 
 def section_of(settings: Settings) -> rows.Section:
     """Return the section that shards: DeepSpeed if both are given."""
-    if keys.is_on(settings, keys.DEEPSPEED):
+    if given(settings, keys.DEEPSPEED):
         return DEEPSPEED
-    return FSDP if keys.is_on(settings, keys.FSDP) else REPLICATED
+    return FSDP if given(settings, keys.FSDP) else REPLICATED
 
 
 def part(settings: Settings) -> str | None:

@@ -1,7 +1,5 @@
 """Rules of TrainingArguments and Trainer."""
 
-from dataclasses import dataclass
-
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
 from planner.formats.format import FormatRule
@@ -17,38 +15,23 @@ TRAINER = "transformers/trainer.py"
 DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainerView(ConfigView):
-    """Arguments as their rules ask about them."""
-
-    @property
-    def uses_fsdp(self) -> bool:
-        """FSDP shards, unless DeepSpeed does."""
-        return keys.is_on(self.settings, keys.FSDP)
-
-    @property
-    def old_strategies(self) -> list[str]:
-        """Hybrid strategies, or none at all, which FSDP1 alone has by name."""
-        return [each for each in keys.options(self.settings) if each in keys.FSDP1_OPTIONS]
-
-
-rule = Rules(TrainerView)
+rule = Rules(ConfigView)
 
 
 @rule(ARGUMENTS, key="fp16", says="given true beside bf16 true; one of them")
-def one_precision(file: TrainerView) -> bool:
+def one_precision(file: ConfigView) -> bool:
     """Products are in one precision."""
     return file.flag("fp16") and file.flag("bf16")
 
 
 @rule(ARGUMENTS, key="fp16_full_eval", says="given true beside bf16_full_eval true; one of them")
-def one_evaluation_precision(file: TrainerView) -> bool:
+def one_evaluation_precision(file: ConfigView) -> bool:
     """Evaluation is in one precision."""
     return file.flag("fp16_full_eval") and file.flag("bf16_full_eval")
 
 
 @rule(ARGUMENTS, key=keys.OPTIM)
-def optim_known(file: TrainerView) -> Refused:
+def optim_known(file: ConfigView) -> Refused:
     """The optimizer is one transformers has."""
     given, known = file.word(keys.OPTIM, "adamw_torch_fused"), keys.optimizers()
     hint = did_you_mean(given, known) or one_of(known)
@@ -56,7 +39,7 @@ def optim_known(file: TrainerView) -> Refused:
 
 
 @rule(ARGUMENTS, key=keys.FSDP)
-def fsdp_options_known(file: TrainerView) -> Refused:
+def fsdp_options_known(file: ConfigView) -> Refused:
     """The old form of fsdp holds words transformers knows."""
     known = (*keys.FSDP2_OPTIONS, *keys.FSDP1_OPTIONS)
     return {
@@ -65,53 +48,51 @@ def fsdp_options_known(file: TrainerView) -> Refused:
     }
 
 
-@rule(
-    ARGUMENTS,
-    key=keys.FSDP,
-    says="given {file.old_strategies[0]}; true, and a mesh for replicas of the sharding group",
-)
-def fsdp2_shards_fully(file: TrainerView) -> bool:
+@rule(ARGUMENTS, key=keys.FSDP)
+def fsdp2_shards_fully(file: ConfigView) -> Refused:
     """Hybrid strategies by name are FSDP1's."""
-    return bool(file.old_strategies) and file.whole(keys.VERSION, 2) == 2
+    old = [each for each in keys.options(file.settings) if each in keys.FSDP1_OPTIONS]
+    instead = "true, and a mesh for replicas of the sharding group"
+    return {f"given {each}; {instead}": file.whole(keys.VERSION, 2) == 2 for each in old[:1]}
 
 
 @rule(ARGUMENTS, key=keys.WRAP, says=f"given {{given!r}}; {one_of(POLICIES)}")
-def wrap_policy_known(file: TrainerView) -> bool:
+def wrap_policy_known(file: ConfigView) -> bool:
     """The policy is one Accelerate has."""
-    return file.uses_fsdp and file.word(keys.WRAP, POLICIES[0]) not in POLICIES
+    return file.is_on(keys.FSDP) and file.word(keys.WRAP, POLICIES[0]) not in POLICIES
 
 
 @rule.unenforced(
     f"{ARGUMENTS} _process_fsdp_args",
-    key="fsdp_config",
+    key=keys.FSDP_CONFIG,
     says="given without fsdp; fsdp true as well",
     severity="warning",
 )
-def fsdp_config_is_used(file: TrainerView) -> bool:
+def fsdp_config_is_used(file: ConfigView) -> bool:
     """fsdp_config does nothing by itself."""
-    return keys.is_on(file.settings, "fsdp_config") and not file.uses_fsdp
+    return file.is_on(keys.FSDP_CONFIG) and not file.is_on(keys.FSDP)
 
 
 @rule.unenforced("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them")
-def fsdp_or_deepspeed(file: TrainerView) -> bool:
+def fsdp_or_deepspeed(file: ConfigView) -> bool:
     """One of them shards; with both, DeepSpeed does and FSDP is left out."""
-    return file.uses_fsdp and keys.is_on(file.settings, keys.DEEPSPEED)
+    return file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED)
 
 
 @rule.unenforced(
     ARGUMENTS, key=keys.VERSION, says="given 1, which is deprecated; 2", severity="note"
 )
-def fsdp2_is_used(file: TrainerView) -> bool:
+def fsdp2_is_used(file: ConfigView) -> bool:
     """FSDP1 goes with version 5.20 of transformers."""
-    return file.uses_fsdp and file.whole(keys.VERSION, 2) == 1
+    return file.is_on(keys.FSDP) and file.whole(keys.VERSION, 2) == 1
 
 
 @rule.unenforced(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS)
-def one_checkpointing(file: TrainerView) -> Refused:
+def one_checkpointing(file: ConfigView) -> Refused:
     """Blocks are recomputed by FSDP or by the model."""
     names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
     both = [file.spelled(name) for name in names if file.flag(name)]
-    is_on = file.uses_fsdp and file.flag(keys.BLOCKS)
+    is_on = file.is_on(keys.FSDP) and file.flag(keys.BLOCKS)
     return {f"given true beside {name} true; this one alone": is_on for name in both[:1]}
 
 
@@ -121,7 +102,7 @@ def one_checkpointing(file: TrainerView) -> Refused:
     says=f"is deprecated; {keys.CHECKPOINTING}",
     severity="note",
 )
-def checkpointing_by_its_new_name(file: TrainerView) -> bool:
+def checkpointing_by_its_new_name(file: ConfigView) -> bool:
     """gradient_checkpointing goes with version 6 of transformers."""
     return keys.OLD_CHECKPOINTING in file.settings
 
@@ -131,7 +112,7 @@ def checkpointing_by_its_new_name(file: TrainerView) -> bool:
     key=keys.MESH,
     says="given a mapping; PARALLELISM_CONFIG_*_SIZE in the environment, or code",
 )
-def mesh_is_no_mapping(file: TrainerView) -> bool:
+def mesh_is_no_mapping(file: ConfigView) -> bool:
     """The mesh arrives from JSON as a plain mapping, which Accelerator cannot use."""
     return file[keys.MESH] is not None
 
@@ -141,14 +122,14 @@ def mesh_is_no_mapping(file: TrainerView) -> bool:
     key="deepspeed",
     says="lacks zero_optimization; a mapping with stage 0 to 3",
 )
-def deepspeed_has_zero(file: TrainerView) -> bool:
+def deepspeed_has_zero(file: ConfigView) -> bool:
     """DeepSpeed's part says how states are split."""
     given = file[keys.DEEPSPEED]
     return isinstance(given, dict) and bool(given) and "zero_optimization" not in given
 
 
 @rule(DEEPSPEED)
-def deepspeed_agrees(file: TrainerView) -> Violations:
+def deepspeed_agrees(file: ConfigView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
     numbers = {"train_micro_batch_size_per_gpu": (keys.BATCH, 8), keys.STEPS: (keys.STEPS, 1)}
     for name, (key, default) in numbers.items():
@@ -164,13 +145,13 @@ def deepspeed_agrees(file: TrainerView) -> Violations:
 @rule.unenforced(
     "torch/utils/data/sampler.py, when data is loaded", says="given {given}; 1 or more"
 )
-def batch_is_positive(file: TrainerView) -> list[str]:
+def batch_is_positive(file: ConfigView) -> list[str]:
     """A batch and an accumulation of nothing train nothing."""
     return [key for key in (keys.BATCH, keys.STEPS) if file.whole(key, 1) < 1]
 
 
 @rule(ARGUMENTS, key="logging_steps", says="given 0; above 0, or logging_strategy no")
-def logging_steps_not_zero(file: TrainerView) -> bool:
+def logging_steps_not_zero(file: ConfigView) -> bool:
     """Logging by steps needs their number."""
     given = file["logging_steps"]
     by_steps = file.word("logging_strategy", "steps") == "steps"
@@ -178,7 +159,7 @@ def logging_steps_not_zero(file: TrainerView) -> bool:
 
 
 @rule(ARGUMENTS, key="warmup_steps", says="given {given}; 0 or more")
-def warmup_not_negative(file: TrainerView) -> bool:
+def warmup_not_negative(file: ConfigView) -> bool:
     """Warm-up takes steps, or none."""
     given = file["warmup_steps"]
     return isinstance(given, int | float) and given < 0
@@ -189,14 +170,14 @@ def warmup_not_negative(file: TrainerView) -> bool:
     key="dataloader_prefetch_factor",
     says="given without workers; dataloader_num_workers above 0",
 )
-def prefetch_needs_workers(file: TrainerView) -> bool:
+def prefetch_needs_workers(file: ConfigView) -> bool:
     """Batches are loaded ahead by other processes."""
     is_given = file["dataloader_prefetch_factor"] is not None
     return is_given and file.whole("dataloader_num_workers", 0) == 0
 
 
 @rule(ARGUMENTS, key="load_best_model_at_end")
-def best_model_is_saved(file: TrainerView) -> Refused:
+def best_model_is_saved(file: ConfigView) -> Refused:
     """The best model is found when it is evaluated and saved alike."""
     save = file.word("save_strategy", "steps")
     evaluate = file.word("eval_strategy", file.word("evaluation_strategy", "no"))
@@ -209,9 +190,9 @@ def best_model_is_saved(file: TrainerView) -> Refused:
     "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
     key=WRAPPED,
 )
-def wrapped_class_is_the_models(file: TrainerView) -> Refused:
+def wrapped_class_is_the_models(file: ConfigView) -> Refused:
     """FSDP wraps layers by the name of their class."""
-    return of_another_model(file, WRAPPED) if file.uses_fsdp else {}
+    return of_another_model(file, WRAPPED) if file.is_on(keys.FSDP) else {}
 
 
 @rule.unenforced(
@@ -219,7 +200,7 @@ def wrapped_class_is_the_models(file: TrainerView) -> Refused:
     key=keys.ON_PROCESSOR,
     says="given false, the accelerators are processors; true",
 )
-def processors_are_asked_for(file: TrainerView) -> bool:
+def processors_are_asked_for(file: ConfigView) -> bool:
     """Accelerators that are processors each train alone unless use_cpu is set."""
     return file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
 
@@ -228,10 +209,10 @@ def processors_are_asked_for(file: TrainerView) -> bool:
     "accelerate/state.py AcceleratorState",
     says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
 )
-def processors_hold_whole_replicas(file: TrainerView) -> list[str]:
+def processors_hold_whole_replicas(file: ConfigView) -> list[str]:
     """Neither FSDP nor DeepSpeed shards on processors, whatever the file says."""
     both = (keys.FSDP, keys.DEEPSPEED) if file.flag(keys.ON_PROCESSOR) else ()
-    return [key for key in both if keys.is_on(file.settings, key)]
+    return [key for key in both if file.is_on(key)]
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)
