@@ -76,7 +76,8 @@ Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
 class Rules(list[FormatRule], Generic[View]):
     """Rules in the order they are written: called with a source, it takes the function below.
 
-    ``view`` makes what the functions ask; None: the rules say nothing of this file.
+    Where one expression says it, ``when`` is that function, under a ``name``, and ``holds`` what
+    must hold. ``view`` makes what functions ask; None: the rules say nothing of this file.
 
     A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
     the keys that break it; or violations. What is wrong with keys is ``says``, else the function's
@@ -93,6 +94,9 @@ class Rules(list[FormatRule], Generic[View]):
         source: str,
         key: str = "",
         *,
+        name: str = "",
+        holds: str = "",
+        when: Check[View] | None = None,
         on: str = "",
         says: str = "",
         enforced: bool = True,
@@ -113,7 +117,7 @@ class Rules(list[FormatRule], Generic[View]):
                     yield each
 
         def add(rule: Check[View]) -> Check[View]:
-            words = says or _as_clause(rule.__doc__ or "")
+            words = says or _as_clause(holds or rule.__doc__ or "")
 
             @wraps(rule)
             def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
@@ -125,14 +129,20 @@ class Rules(list[FormatRule], Generic[View]):
                 known = () if file.unresolved else found
                 return [Violation(key=file.spelled(at), message=text) for at, text in known]
 
-            name: str = getattr(rule, "__name__", "")
+            check.__doc__ = holds or rule.__doc__
             self.append(
                 FormatRule(
-                    name=name, source=source, check=check, severity=severity, enforced=enforced
+                    name=name or getattr(rule, "__name__", ""),
+                    source=source,
+                    check=check,
+                    severity=severity,
+                    enforced=enforced,
                 )
             )
             return rule
 
+        if when is not None:
+            add(when)
         return add
 
     unenforced = partialmethod(__call__, enforced=False)

@@ -15,7 +15,24 @@ from planner.documents.schema import wrongs
 from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.documents.yaml_edit import edited
 from planner.errors import ExpressError, InputError
-from planner.formats.accelerate import keys, mapping, rows
+from planner.formats.accelerate import keys
+from planner.formats.accelerate.mapping import (
+    FSDP1,
+    OTHER,
+    SECTIONS,
+    engine,
+    part,
+    problems,
+    section_of,
+)
+from planner.formats.accelerate.rows import (
+    DEEPSPEED_SUPPORT,
+    Section,
+    num_machines,
+    others,
+    recomputes_all,
+    section_for,
+)
 from planner.formats.accelerate.rules import RULES
 from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
 from planner.formats.decision import Table, changes, decided_in, explained, lines_of, told
@@ -95,12 +112,12 @@ def read(source: SourceText) -> ParsedConfig:
         rule = "accelerate.exchange_not_modelled"
         findings.append(finding_at(rule, source.path, exchange, message, "note"))
     settings = {key: value for key, value in settings.items() if key not in keys.sections()}
-    own = mapping.section_of(settings)
+    own = section_of(settings)
     return ParsedConfig(
         format="accelerate",
         path=source.path,
         settings=settings,
-        decisions=said | decided_in((own or mapping.OTHER).table, settings),
+        decisions=said | decided_in((own or OTHER).table, settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 
@@ -150,7 +167,7 @@ def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
     return did_you_mean(name, list(known)) or f"{len(known)} keys are known"
 
 
-def comment_of(context: Context, strategy: Strategy, section: rows.Section) -> str:
+def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
     """The comment that says what the training script must do."""
     said: dict[str, object] = {
         "micro_batch": strategy.micro_batch,
@@ -160,7 +177,7 @@ def comment_of(context: Context, strategy: Strategy, section: rows.Section) -> s
     }
     # FSDP's section has a key for checkpointing, the others have none.
     if section.distributed_type != "FSDP":
-        said[_CHECKPOINTING] = str(rows.recomputes_all(strategy)).lower()
+        said[_CHECKPOINTING] = str(recomputes_all(strategy)).lower()
     return COMMENT + " ".join(f"{name}={value}" for name, value in said.items())
 
 
@@ -181,7 +198,7 @@ def said_in(text: str) -> dict[str, Located]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where no section carries the strategy."""
-    section = rows.section_for(context, strategy, mapping.SECTIONS)
+    section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     values = {tuple(line.key.split(".")): line.value for line in lines}
     comment = comment_of(context, strategy, section)
@@ -201,7 +218,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     if "${NVME_PATH}" in environment.values():
         variables["NVME_PATH"] = "folder on a local NVMe drive that DeepSpeed offloads to"
     launcher = ["accelerate", "launch", "--config_file", FILE]
-    if rows.num_machines(context, strategy) > 1:
+    if num_machines(context, strategy) > 1:
         launcher += ["--machine_rank", "${NODE_RANK}", "--main_process_ip", "${MASTER_ADDR}"]
         launcher += ["--main_process_port", "${MASTER_PORT}"]
     return Emitted(
@@ -233,7 +250,7 @@ def _in_script(context: Context, strategy: Strategy, kind: str) -> Mapping[str, 
         why = "gradients are reduced in every micro-batch, and not kept whole"
         plugin = f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)"
         found[plugin] = "pass it to Accelerator", why
-    if kind != "FSDP" and rows.recomputes_all(strategy):
+    if kind != "FSDP" and recomputes_all(strategy):
         call = f"{SCRIPT}: model.gradient_checkpointing_enable()"
         found[call] = "call it", "every block is recomputed in backward"
     if kind != "DEEPSPEED" and strategy.tp > 1:
@@ -252,21 +269,21 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     settings = reading.settings
     named = keys.AccelerateView(settings=settings).word(keys.STRATEGY)
-    own = mapping.section_of(settings)
-    section = rows.section_for(context, strategy, mapping.SECTIONS, own)
-    if section is mapping.FSDP1 and "HYBRID" in named.upper():
+    own = section_of(settings)
+    section = section_for(context, strategy, SECTIONS, own)
+    if section is FSDP1 and "HYBRID" in named.upper():
         raise ExpressError(f"{reading.path}: {named} of FSDP1 is not edited; FSDP2's mesh is")
     if section.distributed_type == "DEEPSPEED" and keys.FILE in settings:
         file, why = keys.FILE.partition(".")[2], "a file, which carries the plan"
         raise ExpressError(f"{reading.path}: {file} names {why}; write into that one")
     lines = lines_of(section.table, context, strategy)
-    table: Table = (*section.table, rows.others((*mapping.SECTIONS, mapping.FSDP1), lines))
+    table: Table = (*section.table, others((*SECTIONS, FSDP1), lines))
     if section is own and keys.TYPE in settings:
         lines, table = [each for each in lines if not each.is_default], section.table
         if context.job.precision == "bf16" and "precision" not in reading.decisions:
             # where a file does not say it, the script's weights do
             table = [row for row in table if row.names != ("precision",)]
-    if section is mapping.FSDP1 and keys.STRATEGY not in settings:
+    if section is FSDP1 and keys.STRATEGY not in settings:
         # FSDP1 also takes its strategy under the name of FSDP2's flag
         settings = {keys.STRATEGY if k == keys.RESHARD else k: v for k, v in settings.items()}
     found = changes(table, settings, lines)
@@ -284,11 +301,11 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    part=mapping.part,
-    engine=mapping.engine,
-    problems=mapping.problems,
+    part=part,
+    engine=engine,
+    problems=problems,
     script_recomputes=True,
-    support={"deepspeed": rows.DEEPSPEED_SUPPORT},
+    support={"deepspeed": DEEPSPEED_SUPPORT},
     trains=MODES,
     takes_adapters=True,
 )

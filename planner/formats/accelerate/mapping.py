@@ -7,8 +7,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.formats.accelerate import keys, rows
+from planner.formats.accelerate import keys
 from planner.formats.accelerate.keys import AccelerateView
+from planner.formats.accelerate.rows import (
+    OFFLOADED,
+    RESHARDING,
+    SPLIT_STAGE,
+    Section,
+    beside,
+    devices_row,
+    no_deepspeed,
+    no_fsdp,
+    no_profile,
+    no_replicas,
+    num_machines,
+    recomputes_all,
+    stage_row,
+    steps_row,
+    wrap_row,
+)
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     Decided,
@@ -44,7 +61,7 @@ def _precision(settings: Settings) -> str | None:
 
 def typed_section(
     title: str, kind: str, *own: KeyMapping, precisions: tuple[str, ...] = PRECISIONS
-) -> rows.Section:
+) -> Section:
     """A way to run a layout by its type: the rows of the top level, and those of its own."""
 
     def to_type(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -54,7 +71,7 @@ def typed_section(
         return told({keys.TYPE: (value, why)})
 
     def to_processes(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-        machines, gpus = rows.num_machines(context, strategy), strategy.num_gpus
+        machines, gpus = num_machines(context, strategy), strategy.num_gpus
         values = {
             keys.MACHINES: (machines, f"{machines} node(s)"),
             keys.PROCESSES: (gpus, f"{gpus} accelerators in all, one process each"),
@@ -62,7 +79,7 @@ def typed_section(
         return told(values)
 
     top: Table = (
-        rows.beside("compute_environment", lambda *_: "LOCAL_MACHINE", "no SageMaker"),
+        beside("compute_environment", lambda *_: "LOCAL_MACHINE", "no SageMaker"),
         KeyMapping(
             names=("_type",),
             keys=(keys.TYPE,),
@@ -90,18 +107,18 @@ def typed_section(
             follows=_precision,
             cannot=lambda context, _: wrong_precision(context, precisions),
         ),
-        rows.beside(
+        beside(
             "fp8_config.fp8_backend",
             lambda c, _: "AO" if c.job.precision == "fp8" else None,
             "torchao, one scale per tensor",
         ),
-        rows.beside(
+        beside(
             "same_network",
-            lambda c, s: rows.num_machines(c, s) > 1 or None,
+            lambda c, s: num_machines(c, s) > 1 or None,
             "ranks meet at the first node's address",
         ),
     )
-    return rows.Section(title=title, distributed_type=kind, table=(*top, *own))
+    return Section(title=title, distributed_type=kind, table=(*top, *own))
 
 
 def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -155,7 +172,7 @@ def _of_strategy(settings: Settings) -> Decided:
 
 def _of_replicas(settings: Settings) -> Decided:
     found = {name: value for name, _, value in of_mesh(settings)}
-    stage = rows.SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
+    stage = SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
     if keys.TYPE in settings:
         yield "zero_stage", keys.TYPE, stage
 
@@ -176,13 +193,13 @@ _STATES = (
             True: "parameters, gradients and states live on the host between uses",
             False: "parameters, gradients and states live on the accelerators",
         },
-        of=switched("offload", keys.OFFLOAD, rows.OFFLOADED),
+        of=switched("offload", keys.OFFLOAD, OFFLOADED),
     ),
-    rows.wrap_row(keys.WRAP),
+    wrap_row(keys.WRAP),
     of_key(
         "recompute_layers_per_stage",
         keys.CHECKPOINTING,
-        lambda _, s: rows.recomputes_all(s),
+        lambda _, s: recomputes_all(s),
         {True: "every block is recomputed in backward", False: "no block is recomputed"},
         of=switched("recompute_layers_per_stage", keys.CHECKPOINTING, ALL),
     ),
@@ -196,13 +213,13 @@ FSDP = typed_section(
         lambda *_: 2,
         "FSDP2 shards parameter by parameter",
         follows=lambda settings: whole(settings, keys.VERSION, 1),
-        cannot=rows.no_fsdp,
+        cannot=no_fsdp,
     ),
     of_key(
         "zero_stage",
         keys.RESHARD,
         lambda _, s: s.zero_stage == 3,
-        rows.RESHARDING,
+        RESHARDING,
         of=several(
             derived(
                 "zero_stage",
@@ -225,7 +242,7 @@ FSDP1 = typed_section(
         lambda _, s: "FULL_SHARD" if s.zero_stage == 3 else "SHARD_GRAD_OP",
         "how FSDP1 says the stage",
         of=_of_strategy,
-        cannot=rows.no_fsdp,
+        cannot=no_fsdp,
     ),
     *_STATES,
     replace(MESH, to=nothing, cannot=lambda _, s: unsupported(s, _NOT_FSDP1)),
@@ -233,30 +250,30 @@ FSDP1 = typed_section(
 REPLICATED = typed_section(
     "no section",
     "MULTI_GPU",
-    KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=rows.no_replicas),
+    KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
     replace(MESH, to=lambda context, s: to_mesh(context, s) if s.tp > 1 else ()),
 )
 DEEPSPEED = typed_section(
     "deepspeed_config",
     "DEEPSPEED",
-    rows.beside(
+    beside(
         keys.MULTINODE,
-        lambda c, s: "standard" if rows.num_machines(c, s) > 1 else None,
+        lambda c, s: "standard" if num_machines(c, s) > 1 else None,
         "every node starts its own processes",
     ),
-    rows.stage_row(
+    stage_row(
         keys.STAGE,
         _of_stage,
-        several(lambda context, _: rows.no_profile(context), rows.no_deepspeed),
+        several(lambda context, _: no_profile(context), no_deepspeed),
     ),
-    rows.steps_row(keys.STEPS, keys.FILE),
-    rows.devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 2),
-    rows.beside(
+    steps_row(keys.STEPS, keys.FILE),
+    devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 2),
+    beside(
         f"{keys.DEEPSPEED}gradient_clipping",
         lambda *_: 1.0,
         "clipping as the planner's time has it",
     ),
-    rows.beside(
+    beside(
         f"{keys.DEEPSPEED}zero3_init_flag",
         lambda _, s: s.zero_stage == 3 or None,
         "weights are split while the model is made",
@@ -270,7 +287,7 @@ OTHER = typed_section("", "")
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 
 
-def section_of(settings: Settings) -> rows.Section | None:
+def section_of(settings: Settings) -> Section | None:
     """The part of the file that holds, by its ``distributed_type``."""
     by_type = {each.distributed_type: each for each in SECTIONS}
     by_type |= dict.fromkeys(("", "NO"), REPLICATED)
@@ -292,5 +309,5 @@ def engine(settings: Settings) -> str | None:
 
 def problems(context: Context) -> Iterator[str]:
     """Yield what no section can express whatever the layout."""
-    yield from rows.no_profile(context)
+    yield from no_profile(context)
     yield from unnamed_targets(context)

@@ -50,26 +50,24 @@ def distributed_type_known(file: AccelerateView) -> Refused:
     return {f"given {given!r}; {one_of(allowed)}": is_given and given not in allowed}
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{CONFIG_ARGS}: false is no type, and a single process starts",
+    name="no_is_quoted",
+    holds="YAML reads a bare NO as false, which is none of the types.",
     key=keys.TYPE,
+    severity="warning",
+    when=lambda file: isinstance(file[keys.TYPE], bool),
     says="reads as {given}; write 'NO' in quotes",
-    severity="warning",
 )
-def no_is_quoted(file: AccelerateView) -> bool:
-    """YAML reads a bare NO as false, which is none of the types."""
-    return isinstance(file[keys.TYPE], bool)
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{LAUNCH} runs simple_launcher",
+    name="no_starts_one_process",
+    holds="NO starts a single process, however many the file asks for.",
     key=keys.PROCESSES,
-    says="given {given} beside distributed_type NO, which starts 1; MULTI_GPU, or 1",
     severity="warning",
+    when=lambda file: file.kind == "NO" and file.processes > 1,
+    says="given {given} beside distributed_type NO, which starts 1; MULTI_GPU, or 1",
 )
-def no_starts_one_process(file: AccelerateView) -> bool:
-    """NO starts a single process, however many the file asks for."""
-    return file.kind == "NO" and file.processes > 1
 
 
 @rule(LAUNCH_ENV, key=keys.PRECISION)
@@ -183,14 +181,14 @@ def sp_attention_known(file: AccelerateView) -> bool:
     return file.sizes["sp"] > 1 and given not in ("None", *ATTENTIONS) and not is_hub
 
 
-@rule(
+rule(
     MESH,
+    name="cp_or_sp",
+    holds="A sequence is split in one way only.",
     key=keys.size_key("cp"),
+    when=lambda file: file.sizes["cp"] > 1 and file.sizes["sp"] > 1,
     says="given cp {file.sizes[cp]} and sp {file.sizes[sp]}; one of them is 1",
 )
-def cp_or_sp(file: AccelerateView) -> bool:
-    """A sequence is split in one way only."""
-    return file.sizes["cp"] > 1 and file.sizes["sp"] > 1
 
 
 @rule(
@@ -264,25 +262,25 @@ def mesh_needs_fsdp2(file: AccelerateView) -> bool:
     return is_fsdp1 and file.has_mesh and file.sizes["cp"] == 1
 
 
-@rule.unenforced(
+rule.unenforced(
     "accelerate/accelerator.py _prepare_deepspeed",
+    name="sp_needs_deepspeed",
+    holds="Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing.",
     key=keys.size_key("sp"),
+    when=lambda file: file.sizes["sp"] > 1 and file.sizes["cp"] == 1 and file.kind != "DEEPSPEED",
     says="given sp {given} under {file[distributed_type]}; distributed_type DEEPSPEED, or cp",
 )
-def sp_needs_deepspeed(file: AccelerateView) -> bool:
-    """Ulysses is started by DeepSpeed's engine; elsewhere the size splits nothing."""
-    return file.sizes["sp"] > 1 and file.sizes["cp"] == 1 and file.kind != "DEEPSPEED"
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{CONFIG_ARGS}: use_cpu, read by the launcher for thread counts only",
+    name="cpu_is_not_asked_for",
+    holds="use_cpu starts plain processes on the CPU whatever the type says.",
     key="use_cpu",
-    says="given true beside accelerators; false",
     severity="warning",
+    when=lambda file: (
+        file.flag("use_cpu") and file[keys.TYPE] in ("FSDP", "DEEPSPEED", "MULTI_GPU")
+    ),
+    says="given true beside accelerators; false",
 )
-def cpu_is_not_asked_for(file: AccelerateView) -> bool:
-    """use_cpu starts plain processes on the CPU whatever the type says."""
-    return file.flag("use_cpu") and file[keys.TYPE] in ("FSDP", "DEEPSPEED", "MULTI_GPU")
 
 
 @rule(PLUGIN, key=keys.VERSION, says="given {given}; 2, or the deprecated 1")
@@ -317,15 +315,15 @@ def wrap_policy_known(file: AccelerateView) -> bool:
     return file.is_fsdp and file.word(keys.WRAP, POLICIES[0]).upper() not in POLICIES
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{PLUGIN}: the default",
+    name="blocks_are_wrapped",
+    holds="The model is one unit, all of whose weights are gathered at once, without a policy.",
     key=keys.WRAP,
-    says="is missing or NO_WRAP; TRANSFORMER_BASED_WRAP",
     severity="warning",
+    when=lambda file: file.is_fsdp and file.word(keys.WRAP, "NO_WRAP").upper() == "NO_WRAP",
+    says="is missing or NO_WRAP; TRANSFORMER_BASED_WRAP",
 )
-def blocks_are_wrapped(file: AccelerateView) -> bool:
-    """The model is one unit, all of whose weights are gathered at once, without a policy."""
-    return file.is_fsdp and file.word(keys.WRAP, "NO_WRAP").upper() == "NO_WRAP"
 
 
 @rule(PLUGIN, key=keys.FSDP + "activation_checkpointing_offload")
@@ -370,14 +368,14 @@ def config_file_stands_alone(file: AccelerateView) -> list[str]:
     return [name for name in REPEATED if has_file and file[name] is not None]
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/config.py, when the engine is made",
+    name="zero_stage_known",
+    holds="ZeRO has stages 0 to 3.",
     key=keys.STAGE,
+    when=lambda file: file.kind == "DEEPSPEED" and file.stage not in range(4),
     says="given {given}; 0, 1, 2 or 3",
 )
-def zero_stage_known(file: AccelerateView) -> bool:
-    """ZeRO has stages 0 to 3."""
-    return file.kind == "DEEPSPEED" and file.stage not in range(4)
 
 
 @rule.unenforced(
@@ -390,25 +388,23 @@ def offload_device_known(file: AccelerateView) -> list[str]:
     return [key for key in both if file.device(key) not in DEVICES]
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/config.py: nothing is offloaded",
+    name="parameter_offload_needs_stage_3",
+    holds="Parameters that are not split do not leave the accelerator.",
     key=keys.PARAM_DEVICE,
-    says="given {given} under zero_stage {file.stage}, which moves none; zero_stage 3, or none",
     severity="warning",
+    when=lambda file: file.device(keys.PARAM_DEVICE) != "none" and file.stage < 3,
+    says="given {given} under zero_stage {file.stage}, which moves none; zero_stage 3, or none",
 )
-def parameter_offload_needs_stage_3(file: AccelerateView) -> bool:
-    """Parameters that are not split do not leave the accelerator."""
-    return file.device(keys.PARAM_DEVICE) != "none" and file.stage < 3
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/engine.py: nothing is offloaded",
+    name="optimizer_offload_needs_sharding",
+    holds="States that are not split do not leave the accelerator.",
     key=keys.OPTIMIZER_DEVICE,
+    when=lambda file: file.device(keys.OPTIMIZER_DEVICE) != "none" and file.stage == 0,
     says="given {given} under zero_stage 0; zero_stage 1 or more, or none",
 )
-def optimizer_offload_needs_sharding(file: AccelerateView) -> bool:
-    """States that are not split do not leave the accelerator."""
-    return file.device(keys.OPTIMIZER_DEVICE) != "none" and file.stage == 0
 
 
 @rule.unenforced(f"{LAUNCH_ENV} prepare_deepspeed_cmd_env")

@@ -7,27 +7,23 @@ from planner.formats.rules import Refused, Rules
 rule = Rules(DeepspeedView)
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/pipe/engine.py asserts it at start",
+    name="pipeline_below_stage_2",
+    holds="A pipeline runs under stage 0 or 1.",
     key=keys.STAGE,
+    when=lambda file: file.stages > 1 and file.stage > 1,
     says="a pipeline runs under stage 0 or 1; given {file.stage}",
 )
-def pipeline_below_stage_2(file: DeepspeedView) -> bool:
-    """A pipeline runs under stage 0 or 1."""
-    return file.stages > 1 and file.stage > 1
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/pipe/module.py raises when it is built",
+    name="pipeline_divides_ranks",
+    holds="Pipeline stages (times tensor-parallel ranks) divide the ranks.",
     key=keys.PP,
-    says=(
-        "{file.stages} stages x {file.script_tp} tensor-parallel ranks must divide the ranks; "
-        "given {file.num_gpus}"
-    ),
+    when=lambda file: file.stages > 1 and file.num_gpus % (file.stages * file.script_tp) > 0,
+    says="{file.stages} stages x {file.script_tp} tensor-parallel ranks must divide the ranks; "
+    "given {file.num_gpus}",
 )
-def pipeline_divides_ranks(file: DeepspeedView) -> bool:
-    """Pipeline stages (times tensor-parallel ranks) divide the ranks."""
-    return file.stages > 1 and file.num_gpus % (file.stages * file.script_tp) > 0
 
 
 @rule.unenforced("our own block, for the script", key=keys.LAYERS)
@@ -44,55 +40,43 @@ def stages_have_layers(file: DeepspeedView) -> Refused:
     }
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/pipe/engine.py asserts equal data-parallel sizes at start",
+    name="autotp_without_pipeline",
+    holds="AutoTP does not go with a pipeline.",
     key=keys.TP,
-    says=(
-        "AutoTP builds groups without stages; layers of a pipeline split themselves; given "
-        "{file.autotp}, allowed is 1"
-    ),
+    when=lambda file: file.autotp > 1 and file.stages > 1,
+    says="AutoTP builds groups without stages; layers of a pipeline split themselves; given "
+    "{file.autotp}, allowed is 1",
 )
-def autotp_without_pipeline(file: DeepspeedView) -> bool:
-    """AutoTP does not go with a pipeline."""
-    return file.autotp > 1 and file.stages > 1
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/utils/groups.py _init_tp_mesh_device",
+    name="autotp_divides_ranks",
+    holds="autotp_size divides the ranks.",
     key=keys.TP,
+    when=lambda file: file.num_gpus % file.autotp > 0,
     says="must divide the ranks; given {file.autotp} of {file.num_gpus}",
 )
-def autotp_divides_ranks(file: DeepspeedView) -> bool:
-    """autotp_size divides the ranks."""
-    return file.num_gpus % file.autotp > 0
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/module_inject/tp_shard.py get_shard_size deals the rest out",
+    name="autotp_divides_kv_heads",
+    holds="autotp_size divides the key-value heads, along which AutoTP splits attention.",
     key=keys.TP,
-    says=(
-        "ranks get unequal shares of the {file.kv_heads} key-value heads; given {file.autotp}, "
-        "allowed are divisors of {file.kv_heads}"
-    ),
     severity="warning",
+    when=lambda file: file.autotp <= file.kv_heads and file.kv_heads % file.autotp > 0,
+    says="ranks get unequal shares of the {file.kv_heads} key-value heads; given {file.autotp}, "
+    "allowed are divisors of {file.kv_heads}",
 )
-def autotp_divides_kv_heads(file: DeepspeedView) -> bool:
-    """autotp_size divides the key-value heads, along which AutoTP splits attention."""
-    return file.autotp <= file.kv_heads and file.kv_heads % file.autotp > 0
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/engine.py only warns",
+    name="autotp_fits_kv_heads",
+    holds="autotp_size is at most the number of key-value heads.",
     key=keys.TP,
-    says=(
-        "ranks beyond the {file.kv_heads} key-value heads do no attention; given {file.autotp}, "
-        "allowed are up to {file.kv_heads}"
-    ),
     severity="warning",
+    when=lambda file: 0 < file.kv_heads < file.autotp,
+    says="ranks beyond the {file.kv_heads} key-value heads do no attention; given {file.autotp}, "
+    "allowed are up to {file.kv_heads}",
 )
-def autotp_fits_kv_heads(file: DeepspeedView) -> bool:
-    """autotp_size is at most the number of key-value heads."""
-    return 0 < file.kv_heads < file.autotp
 
 
 @rule.unenforced(
@@ -107,24 +91,22 @@ def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
     return [key for key in sizes if file.size(key) not in (None, 1, file.autotp)]
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/module_inject/auto_ep_folding.py: mutually exclusive",
+    name="sequence_parallel_without_autotp",
+    holds="Ulysses goes with neither AutoTP nor a pipeline.",
     key=keys.SP,
+    when=lambda file: file.sequence > 1 and file.autotp * file.stages > 1,
     says="Ulysses goes with neither AutoTP nor a pipeline; allowed is 1",
 )
-def sequence_parallel_without_autotp(file: DeepspeedView) -> bool:
-    """Ulysses goes with neither AutoTP nor a pipeline."""
-    return file.sequence > 1 and file.autotp * file.stages > 1
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/sequence_parallel/parallel_state_sp.py raises",
+    name="sequence_parallel_divides_ranks",
+    holds="sequence_parallel_size divides the ranks.",
     key=keys.SP,
+    when=lambda file: file.num_gpus % file.sequence > 0,
     says="must divide the ranks; given {file.sequence} of {file.num_gpus}",
 )
-def sequence_parallel_divides_ranks(file: DeepspeedView) -> bool:
-    """sequence_parallel_size divides the ranks."""
-    return file.num_gpus % file.sequence > 0
 
 
 @rule.unenforced("deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at start", key=keys.SP)
@@ -138,17 +120,15 @@ def sequence_parallel_divides_heads(file: DeepspeedView) -> Refused:
     }
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/sequence_parallel/ulysses_sp.py raises at the first batch",
+    name="sequence_parallel_divides_sequence",
+    holds="sequence_parallel_size divides the sequence.",
     key=keys.SP,
-    says=(
-        "must divide the {file.world.decisions[seq_len]} tokens of a sequence; "
-        "given {file.sequence}"
-    ),
+    when=lambda file: file.decided("seq_len") % file.sequence > 0,
+    says="must divide the {file.world.decisions[seq_len]} tokens of a sequence; "
+    "given {file.sequence}",
 )
-def sequence_parallel_divides_sequence(file: DeepspeedView) -> bool:
-    """sequence_parallel_size divides the sequence."""
-    return file.decided("seq_len") % file.sequence > 0
 
 
 @rule.unenforced(
@@ -177,14 +157,14 @@ def experts_divide(file: DeepspeedView) -> Refused:
     }
 
 
-@rule(
+rule(
     "deepspeed/module_inject/auto_ep_config.py",
+    name="expert_balance_is_not_set",
+    holds="expert_parallel.load_balance_coeff is not set.",
     key="expert_parallel.load_balance_coeff",
+    when=lambda file: file["expert_parallel.load_balance_coeff"] is not None,
     says="AutoEP cannot balance yet and refuses it; allowed is null",
 )
-def expert_balance_is_not_set(file: DeepspeedView) -> bool:
-    """expert_parallel.load_balance_coeff is not set."""
-    return file["expert_parallel.load_balance_coeff"] is not None
 
 
 @rule.unenforced(

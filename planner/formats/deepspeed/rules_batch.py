@@ -37,14 +37,14 @@ def replicas(file: DeepspeedView) -> int:
     return file.num_gpus // (file.autotp * file.sequence)
 
 
-@rule(
+rule(
     _CONFIG,
+    name="batch_size_given",
+    holds="Either train_batch_size or train_micro_batch_size_per_gpu is given.",
     key=keys.TOTAL,
+    when=lambda file: keys.TOTAL not in file.settings and keys.MICRO not in file.settings,
     says=f"no batch size; given none, needed is {keys.TOTAL} or {keys.MICRO}",
 )
-def batch_size_given(file: DeepspeedView) -> bool:
-    """Either train_batch_size or train_micro_batch_size_per_gpu is given."""
-    return keys.TOTAL not in file.settings and keys.MICRO not in file.settings
 
 
 @rule(_CONFIG)
@@ -149,14 +149,14 @@ def checkpoint_tags_known(file: DeepspeedView) -> bool:
     return isinstance(value, str) and value.upper() not in ("WARN", "IGNORE", "FAIL")
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{_ENGINE} raises when it makes the optimizer",
+    name="clipping_is_no_optimizer_parameter",
+    holds="Clipping is set at the top, not under optimizer.params.",
     key="optimizer.params.max_grad_norm",
+    when=lambda file: "optimizer.params.max_grad_norm" in file.settings,
     says="the engine refuses it; allowed is gradient_clipping at the top",
 )
-def clipping_is_no_optimizer_parameter(file: DeepspeedView) -> bool:
-    """Clipping is set at the top, not under optimizer.params."""
-    return "optimizer.params.max_grad_norm" in file.settings
 
 
 @rule.unenforced(f"{_ENGINE} makes it, or PyTorch")

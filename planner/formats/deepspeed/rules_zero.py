@@ -19,25 +19,23 @@ def one_name_for_offload(file: DeepspeedView) -> Violations:
         yield key, f"stands beside {section}; allowed is one of them"
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zenflow",
+    name="zenflow_is_not_modelled",
+    holds="The section zenflow is not given.",
     key=keys.ZENFLOW,
-    says="ZenFlow is not modelled; priced is a step that waits for the host",
     severity="note",
+    when=lambda file: file[keys.ZENFLOW] is not None,
+    says="ZenFlow is not modelled; priced is a step that waits for the host",
 )
-def zenflow_is_not_modelled(file: DeepspeedView) -> bool:
-    """The section zenflow is not given."""
-    return file[keys.ZENFLOW] is not None
-
-
-@rule(
+rule(
     _CONFIG,
+    name="partial_offload_needs_stage_3",
+    holds="offload_optimizer.ratio below 1 needs stage 3.",
     key=keys.RATIO,
+    when=lambda file: file.ratio < 1 and file.stage != 3,
     says="a ratio below 1 needs stage 3; given {file.ratio:g} with stage {file.stage}",
 )
-def partial_offload_needs_stage_3(file: DeepspeedView) -> bool:
-    """offload_optimizer.ratio below 1 needs stage 3."""
-    return file.ratio < 1 and file.stage != 3
 
 
 @rule.unenforced(
@@ -71,14 +69,14 @@ def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
     return {f"ignored below stage 3; given {where} with stage {stage}": is_ignored}
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/stage_1_and_2.py takes any device for the host",
+    name="nvme_needs_stage_3",
+    holds="Optimizer states go to NVMe under stage 3 only.",
     key=f"{keys.ZERO}.offload_optimizer.device",
+    when=lambda file: file.device("offload_optimizer") == "nvme" and file.stage in (1, 2),
     says="below stage 3 the states go to the host; given nvme, allowed are cpu and none",
 )
-def nvme_needs_stage_3(file: DeepspeedView) -> bool:
-    """Optimizer states go to NVMe under stage 3 only."""
-    return file.device("offload_optimizer") == "nvme" and file.stage in (1, 2)
 
 
 @rule.unenforced(
@@ -110,24 +108,22 @@ def norm_left_out_below_stage_3(file: DeepspeedView) -> bool:
     return file[_NORM] is False and file.stage not in (1, 2)
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/stage_1_and_2.py raises at start",
+    name="norm_left_out_without_offload",
+    holds="compute_grad_norm false does not go with offload_optimizer.",
     key=_NORM,
+    when=lambda file: file[_NORM] is False and file.offloads and file.stage in (1, 2),
     says="false does not go with offload_optimizer; allowed is true",
 )
-def norm_left_out_without_offload(file: DeepspeedView) -> bool:
-    """compute_grad_norm false does not go with offload_optimizer."""
-    return file[_NORM] is False and file.offloads and file.stage in (1, 2)
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/engine.py raises at start",
+    name="old_stage_1_is_gone",
+    holds="legacy_stage1 is off.",
     key=f"{keys.ZERO}.legacy_stage1",
+    when=lambda file: file[f"{keys.ZERO}.legacy_stage1"] is True and file.stage > 0,
     says="the engine refuses it since 0.5.9; allowed is false",
 )
-def old_stage_1_is_gone(file: DeepspeedView) -> bool:
-    """legacy_stage1 is off."""
-    return file[f"{keys.ZERO}.legacy_stage1"] is True and file.stage > 0
 
 
 @rule.unenforced(f"{_STAGE_3} asserts it at start")
@@ -143,24 +139,22 @@ def scattered_gradients_scale_after(file: DeepspeedView) -> Violations:
         yield "prescale_gradients", "not there under stage 3; allowed is false"
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{_STAGE_3} raises at start",
+    name="muon_gathers_gradients",
+    holds="Muon under stage 3 runs with reduce_scatter false.",
     key=_SCATTER,
+    when=lambda file: file.optimizer == "muon" and file.stage == 3 and file[_SCATTER] is not False,
     says="Muon under stage 3 needs whole gradients; allowed is false",
 )
-def muon_gathers_gradients(file: DeepspeedView) -> bool:
-    """Muon under stage 3 runs with reduce_scatter false."""
-    return file.optimizer == "muon" and file.stage == 3 and file[_SCATTER] is not False
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{_CONFIG}; nothing tests it",
+    name="secondary_copy_needs_stage_3",
+    holds="zero_hpz_partition_size needs stage 3.",
     key=keys.HPZ,
+    when=lambda file: file.secondary > 1 and file.stage != 3,
     says="ignored below stage 3; given stage {file.stage}",
 )
-def secondary_copy_needs_stage_3(file: DeepspeedView) -> bool:
-    """zero_hpz_partition_size needs stage 3."""
-    return file.secondary > 1 and file.stage != 3
 
 
 @rule.unenforced(
@@ -174,20 +168,18 @@ def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
     return ranks > 1 and file.stage == 3 and file.num_gpus % ranks > 0
 
 
-@rule.unenforced(
+rule.unenforced(
     (
         "deepspeed/utils/groups.py _create_zero_param_parallel_group numbers ranks without regard "
         "to AutoTP"
     ),
+    name="secondary_copy_without_autotp",
+    holds="zero_hpz_partition_size does not go with AutoTP.",
     key=keys.HPZ,
-    says=(
-        "its groups of {file.secondary} neighbours would mix shards of different layers' parts; "
-        "allowed with autotp_size 1; given {file.autotp}"
-    ),
+    when=lambda file: file.secondary > 1 and file.stage == 3 and file.autotp > 1,
+    says="its groups of {file.secondary} neighbours would mix shards of different layers' parts; "
+    "allowed with autotp_size 1; given {file.autotp}",
 )
-def secondary_copy_without_autotp(file: DeepspeedView) -> bool:
-    """zero_hpz_partition_size does not go with AutoTP."""
-    return file.secondary > 1 and file.stage == 3 and file.autotp > 1
 
 
 @rule.unenforced(

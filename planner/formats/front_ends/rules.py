@@ -35,22 +35,22 @@ def galore_and_its_kin_train_all_weights(file: ConfigView) -> list[str]:
     return [key for key in names if file.flag(key) and is_lora]
 
 
-@llamafactory(
+llamafactory(
     f"{_PARSER} get_train_args",
+    name="pure_bf16_without_zero3",
+    holds="ZeRO 3 keeps weights of its own.",
     key="pure_bf16",
+    when=lambda file: file.flag("pure_bf16") and file[keys.STAGE] == 3,
     says="given true with a DeepSpeed file of stage 3; bf16 true",
 )
-def pure_bf16_without_zero3(file: ConfigView) -> bool:
-    """ZeRO 3 keeps weights of its own."""
-    return file.flag("pure_bf16") and file[keys.STAGE] == 3
-
-
-@axolotl(
-    f"{_PEFT} validate_qlora", key="load_in_4bit", says="given {given} with adapter qlora; true"
+axolotl(
+    f"{_PEFT} validate_qlora",
+    name="qlora_loads_4_bits",
+    holds="QLoRA is adapters beside weights in 4 bits.",
+    key="load_in_4bit",
+    when=lambda file: file.word("adapter") == "qlora" and not file.flag("load_in_4bit"),
+    says="given {given} with adapter qlora; true",
 )
-def qlora_loads_4_bits(file: ConfigView) -> bool:
-    """QLoRA is adapters beside weights in 4 bits."""
-    return file.word("adapter") == "qlora" and not file.flag("load_in_4bit")
 
 
 @axolotl(
@@ -63,28 +63,30 @@ def quantised_weights_have_an_adapter(file: ConfigView) -> list[str]:
     return [key for key in names if file.flag(key) and not file["adapter"]]
 
 
-@axolotl(
-    f"{_VALIDATION} check_warmup", key="warmup_ratio", says="given beside warmup_steps; one of them"
+axolotl(
+    f"{_VALIDATION} check_warmup",
+    name="one_warm_up",
+    holds="Warm-up is so many steps, or a share of them.",
+    key="warmup_ratio",
+    when=lambda file: bool(file["warmup_steps"] and file["warmup_ratio"]),
+    says="given beside warmup_steps; one of them",
 )
-def one_warm_up(file: ConfigView) -> bool:
-    """Warm-up is so many steps, or a share of them."""
-    return bool(file["warmup_steps"] and file["warmup_ratio"])
-
-
-@axolotl(
-    f"{_VALIDATION} check_saves", key="saves_per_epoch", says="given beside save_steps; one of them"
+axolotl(
+    f"{_VALIDATION} check_saves",
+    name="one_way_to_save",
+    holds="Checkpoints are written so many times per epoch, or every so many steps.",
+    key="saves_per_epoch",
+    when=lambda file: bool(file["saves_per_epoch"] and file["save_steps"]),
+    says="given beside save_steps; one of them",
 )
-def one_way_to_save(file: ConfigView) -> bool:
-    """Checkpoints are written so many times per epoch, or every so many steps."""
-    return bool(file["saves_per_epoch"] and file["save_steps"])
-
-
-@axolotl(
-    f"{_VALIDATION} check_evals", key="evals_per_epoch", says="given beside eval_steps; one of them"
+axolotl(
+    f"{_VALIDATION} check_evals",
+    name="one_way_to_evaluate",
+    holds="Evaluation is so many times per epoch, or every so many steps.",
+    key="evals_per_epoch",
+    when=lambda file: bool(file["evals_per_epoch"] and file["eval_steps"]),
+    says="given beside eval_steps; one of them",
 )
-def one_way_to_evaluate(file: ConfigView) -> bool:
-    """Evaluation is so many times per epoch, or every so many steps."""
-    return bool(file["evals_per_epoch"] and file["eval_steps"])
 
 
 @swift(f"{_SFT} _init_fsdp", key=keys.FSDP, says="given beside deepspeed; one of them")

@@ -26,7 +26,20 @@ from planner.formats.format import (
 )
 from planner.formats.front_ends.tools import tool_of
 from planner.formats.settings import Settings, finding_at, flag, given, path_of, repeated_keys
-from planner.formats.trainer import keys, mapping
+from planner.formats.trainer import keys
+from planner.formats.trainer.mapping import (
+    DEEPSPEED,
+    GROUPED,
+    MESH,
+    REPLICATED,
+    SECTIONS,
+    SUPPORT,
+    engine,
+    mesh_variables,
+    part,
+    problems,
+    section_of,
+)
 from planner.formats.trainer.rules import RULES
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
@@ -93,12 +106,12 @@ def read(source: SourceText) -> ParsedConfig:
         message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
         findings.append(finding_at("trainer.bad_value", source.path, place, message))
     findings += _wrong(source.path, places)
-    found = decided_in(mapping.section_of(settings).table, settings)
-    is_bare = mapping.section_of(settings) is mapping.REPLICATED
+    found = decided_in(section_of(settings).table, settings)
+    is_bare = section_of(settings) is REPLICATED
     is_shared = not {path[0] for path in places} <= keys.known().keys()
     is_shared &= "recompute_layers_per_stage" not in found
     # Documents of about one length together; else the script's collator decides.
-    is_grouped = given(settings, keys.SAMPLING) == mapping.GROUPED
+    is_grouped = given(settings, keys.SAMPLING) == GROUPED
     models = ("model_name_or_path", "model_name", "model_id", "model")
     # Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
     switches = ("use_peft", "load_in_4bit", "load_in_8bit")
@@ -132,7 +145,7 @@ def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     if not sizes:
         return reading
     mesh = {keys.MESH: Located(value={}, key=keys.MESH), **sizes}
-    return replace(reading, decisions={**reading.decisions, **decided_in((mapping.MESH,), mesh)})
+    return replace(reading, decisions={**reading.decisions, **decided_in((MESH,), mesh)})
 
 
 def _in_full(path: Path) -> Path:
@@ -180,9 +193,9 @@ def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    section = section_for(context, strategy, mapping.SECTIONS)
+    section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
-    environment = mapping.mesh_variables(context, strategy)
+    environment = mesh_variables(context, strategy)
     documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
     no_key, prefix = "TrainingArguments have no key for it", "training script: "
@@ -218,11 +231,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     where the file leaves ZeRO to another one.
     """
     reading = read(source)
-    settings, own = reading.settings, mapping.section_of(reading.settings)
-    section = section_for(context, strategy, mapping.SECTIONS, own)
-    environment = mapping.mesh_variables(context, strategy)
+    settings, own = reading.settings, section_of(reading.settings)
+    section = section_for(context, strategy, SECTIONS, own)
+    environment = mesh_variables(context, strategy)
     mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
-    has_file = section is mapping.DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
+    has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
     reasons = which(
         {
             f"tp, cp, dp_replicate: no key carries them; set {mesh}": environment,
@@ -231,7 +244,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     )
     refuse(reading.path, [*reasons])
     lines = lines_of(section.table, context, strategy)
-    table = section.table if section is own else (*section.table, others(mapping.SECTIONS, lines))
+    table = section.table if section is own else (*section.table, others(SECTIONS, lines))
     found = changes(table, settings, lines)
     if "optimizer" not in reading.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
@@ -248,11 +261,11 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    part=mapping.part,
-    engine=mapping.engine,
+    part=part,
+    engine=engine,
     launched=launched,
-    problems=mapping.problems,
-    support=mapping.SUPPORT,
+    problems=problems,
+    support=SUPPORT,
     trains=MODES,
     takes_adapters=True,
 )

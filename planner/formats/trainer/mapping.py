@@ -3,8 +3,23 @@
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
-from planner.formats.accelerate import rows
 from planner.formats.accelerate.mapping import of_mesh, to_mesh
+from planner.formats.accelerate.rows import (
+    DEEPSPEED_SUPPORT,
+    OFFLOADED,
+    RESHARDING,
+    Section,
+    beside,
+    devices_row,
+    no_deepspeed,
+    no_fsdp,
+    no_profile,
+    no_replicas,
+    recomputes_all,
+    stage_row,
+    steps_row,
+    wrap_row,
+)
 from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     UNCHANGED,
@@ -50,7 +65,7 @@ _NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
 SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
     "accelerate": {"tp": False, "cp": False, "hybrid_sharding": False},
     "deepspeed": {
-        **rows.DEEPSPEED_SUPPORT,
+        **DEEPSPEED_SUPPORT,
         "offload": tuple(code for code in OFFLOAD_CODES if "nvme" not in code),
     },
 }
@@ -58,7 +73,7 @@ SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
 
 def problems(context: Context) -> Iterator[str]:
     """Yield what no argument can express whatever the layout: precision, optimizer, profile."""
-    yield from rows.no_profile(context)
+    yield from no_profile(context)
     yield from unnamed_targets(context)
     yield from wrong_precision(context, ("bf16", "fp16", *FULL_PRECISIONS))
     if context.traits.optimizer.name not in OPTIMIZERS:
@@ -106,7 +121,7 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
     return of_key(
         name,
         key,
-        lambda _, s: rows.recomputes_all(s),
+        lambda _, s: recomputes_all(s),
         "recomputation: {s.recompute}",
         of=several(*(switched(name, each, ALL) for each in reversed(names))),
         more=names[1:],
@@ -153,7 +168,7 @@ COMMON: Table = (
         follows=lambda settings: whole(settings, keys.BATCH, 8),
         cannot=lambda context, _: problems(context),
     ),
-    rows.steps_row(keys.STEPS),
+    steps_row(keys.STEPS),
     KeyMapping(
         names=("precision",),
         keys=("bf16", "fp16", _TF32),
@@ -212,8 +227,8 @@ COMMON: Table = (
 MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
 
 
-def _section(title: str, kind: str, *own: KeyMapping) -> rows.Section:
-    return rows.Section(title=title, distributed_type=kind, table=(*COMMON, *own, MESH))
+def _section(title: str, kind: str, *own: KeyMapping) -> Section:
+    return Section(title=title, distributed_type=kind, table=(*COMMON, *own, MESH))
 
 
 FSDP = _section(
@@ -229,7 +244,7 @@ FSDP = _section(
         "gradients are reduced in every micro-batch, and not kept whole",
         of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
         off=UNCHANGED,
-        cannot=rows.no_fsdp,
+        cannot=no_fsdp,
     ),
     of_key("_part", keys.FSDP, lambda *_: True, "fsdp_config carries the plan", follows=_sharding),
     of_key(
@@ -243,7 +258,7 @@ FSDP = _section(
         "zero_stage",
         keys.RESHARD,
         lambda _, s: s.zero_stage == 3,
-        rows.RESHARDING,
+        RESHARDING,
         follows=_reshards,
     ),
     of_key(
@@ -252,13 +267,13 @@ FSDP = _section(
         lambda _, s: s.offload != "none",
         "offload {s.offload}",
         follows=lambda found: (
-            rows.OFFLOADED
+            OFFLOADED
             if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
             else None
         ),
     ),
     _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
-    rows.wrap_row(keys.WRAP),
+    wrap_row(keys.WRAP),
     _off(keys.DEEPSPEED),
 )
 REPLICATED = _section(
@@ -269,7 +284,7 @@ REPLICATED = _section(
         keys=(),
         of=derived("zero_stage", keys.FSDP, lambda _: 0),
         cannot=several(
-            rows.no_replicas,
+            no_replicas,
             unless(
                 lambda _, s: s.tp > 1,
                 "tp {s.tp}: the arguments shard over every rank, or over none",
@@ -294,19 +309,19 @@ DEEPSPEED = _section(
             "fp16.enabled",
         )
     ),
-    rows.beside("deepspeed.gradient_clipping", lambda *_: "auto", _FILLED),
-    rows.stage_row(
+    beside("deepspeed.gradient_clipping", lambda *_: "auto", _FILLED),
+    stage_row(
         keys.STAGE,
         _of_stage,
         several(
-            rows.no_deepspeed,
+            no_deepspeed,
             unless(
                 lambda _, s: "nvme" in s.offload,
                 "offload {s.offload}: the path is not the plan's to know",
             ),
         ),
     ),
-    rows.devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 0),
+    devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 0),
     KeyMapping(
         names=("tp",),
         keys=(),
@@ -321,7 +336,7 @@ DEEPSPEED = _section(
 SECTIONS = (FSDP, REPLICATED, DEEPSPEED)
 
 
-def section_of(settings: Settings) -> rows.Section:
+def section_of(settings: Settings) -> Section:
     """Return the section that shards: DeepSpeed if both are given."""
     if given(settings, keys.DEEPSPEED):
         return DEEPSPEED

@@ -62,15 +62,15 @@ def wrap_policy_known(file: ConfigView) -> bool:
     return file.is_on(keys.FSDP) and file.word(keys.WRAP, POLICIES[0]) not in POLICIES
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{ARGUMENTS} _process_fsdp_args",
+    name="fsdp_config_is_used",
+    holds="fsdp_config does nothing by itself.",
     key=keys.FSDP_CONFIG,
-    says="given without fsdp; fsdp true as well",
     severity="warning",
+    when=lambda file: file.is_on(keys.FSDP_CONFIG) and not file.is_on(keys.FSDP),
+    says="given without fsdp; fsdp true as well",
 )
-def fsdp_config_is_used(file: ConfigView) -> bool:
-    """fsdp_config does nothing by itself."""
-    return file.is_on(keys.FSDP_CONFIG) and not file.is_on(keys.FSDP)
 
 
 @rule.unenforced("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them")
@@ -79,12 +79,15 @@ def fsdp_or_deepspeed(file: ConfigView) -> bool:
     return file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED)
 
 
-@rule.unenforced(
-    ARGUMENTS, key=keys.VERSION, says="given 1, which is deprecated; 2", severity="note"
+rule.unenforced(
+    ARGUMENTS,
+    name="fsdp2_is_used",
+    holds="FSDP1 goes with version 5.20 of transformers.",
+    key=keys.VERSION,
+    severity="note",
+    when=lambda file: file.is_on(keys.FSDP) and file.whole(keys.VERSION, 2) == 1,
+    says="given 1, which is deprecated; 2",
 )
-def fsdp2_is_used(file: ConfigView) -> bool:
-    """FSDP1 goes with version 5.20 of transformers."""
-    return file.is_on(keys.FSDP) and file.whole(keys.VERSION, 2) == 1
 
 
 @rule.unenforced(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS)
@@ -96,25 +99,23 @@ def one_checkpointing(file: ConfigView) -> Refused:
     return {f"given true beside {name} true; this one alone": is_on for name in both[:1]}
 
 
-@rule.unenforced(
+rule.unenforced(
     ARGUMENTS,
+    name="checkpointing_by_its_new_name",
+    holds="gradient_checkpointing goes with version 6 of transformers.",
     key=keys.OLD_CHECKPOINTING,
-    says=f"is deprecated; {keys.CHECKPOINTING}",
     severity="note",
+    when=lambda file: keys.OLD_CHECKPOINTING in file.settings,
+    says=f"is deprecated; {keys.CHECKPOINTING}",
 )
-def checkpointing_by_its_new_name(file: ConfigView) -> bool:
-    """gradient_checkpointing goes with version 6 of transformers."""
-    return keys.OLD_CHECKPOINTING in file.settings
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{TRAINER}, when a Trainer is made",
+    name="mesh_is_no_mapping",
+    holds="The mesh arrives from JSON as a plain mapping, which Accelerator cannot use.",
     key=keys.MESH,
+    when=lambda file: file[keys.MESH] is not None,
     says="given a mapping; PARALLELISM_CONFIG_*_SIZE in the environment, or code",
 )
-def mesh_is_no_mapping(file: ConfigView) -> bool:
-    """The mesh arrives from JSON as a plain mapping, which Accelerator cannot use."""
-    return file[keys.MESH] is not None
 
 
 @rule(
@@ -142,12 +143,13 @@ def deepspeed_agrees(file: ConfigView) -> Violations:
             yield full, f'given {file[full]}, {name} is not; "auto"'
 
 
-@rule.unenforced(
-    "torch/utils/data/sampler.py, when data is loaded", says="given {given}; 1 or more"
+rule.unenforced(
+    "torch/utils/data/sampler.py, when data is loaded",
+    name="batch_is_positive",
+    holds="A batch and an accumulation of nothing train nothing.",
+    when=lambda file: [key for key in (keys.BATCH, keys.STEPS) if file.whole(key, 1) < 1],
+    says="given {given}; 1 or more",
 )
-def batch_is_positive(file: ConfigView) -> list[str]:
-    """A batch and an accumulation of nothing train nothing."""
-    return [key for key in (keys.BATCH, keys.STEPS) if file.whole(key, 1) < 1]
 
 
 @rule(ARGUMENTS, key="logging_steps", says="given 0; above 0, or logging_strategy no")
@@ -186,23 +188,21 @@ def best_model_is_saved(file: ConfigView) -> Refused:
     return {message: is_loaded and save not in ("best", evaluate)}
 
 
-@rule.unenforced(
+rule.unenforced(
     "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
+    name="wrapped_class_is_the_models",
+    holds="FSDP wraps layers by the name of their class.",
     key=WRAPPED,
+    when=lambda file: of_another_model(file, WRAPPED) if file.is_on(keys.FSDP) else {},
 )
-def wrapped_class_is_the_models(file: ConfigView) -> Refused:
-    """FSDP wraps layers by the name of their class."""
-    return of_another_model(file, WRAPPED) if file.is_on(keys.FSDP) else {}
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{ARGUMENTS} _setup_devices",
+    name="processors_are_asked_for",
+    holds="Accelerators that are processors each train alone unless use_cpu is set.",
     key=keys.ON_PROCESSOR,
+    when=lambda file: file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR),
     says="given false, the accelerators are processors; true",
 )
-def processors_are_asked_for(file: ConfigView) -> bool:
-    """Accelerators that are processors each train alone unless use_cpu is set."""
-    return file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
 
 
 @rule.unenforced(
