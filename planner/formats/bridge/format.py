@@ -16,18 +16,8 @@ from itertools import chain
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
+from planner.formats.bridge import keys
 from planner.formats.bridge.adapters import CHECKPOINT, PEFT, adapter_overrides, packing
-from planner.formats.bridge.keys import (
-    LAYOUT,
-    NAMED,
-    OPTIONS,
-    PRECISION,
-    PRECISIONS,
-    as_options,
-    gradients_apart,
-    spelled,
-    translated,
-)
 from planner.formats.bridge.read import NAME, overrides_in, read, recognise
 from planner.formats.decision import (
     KeyValue,
@@ -49,22 +39,12 @@ from planner.formats.format import (
     SourceText,
     Violation,
 )
-from planner.formats.megatron import decisions
+from planner.formats.megatron import decisions, runtime
 from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_problems
 from planner.formats.megatron.decisions_layout import SCHEDULE, selected_modules
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.model import SIZES, shape_reasons
 from planner.formats.megatron.options import CHUNKS, ETP, load_options, row, words_of
-from planner.formats.megatron.runtime import (
-    CAPACITY,
-    PADS,
-    capacity_choices,
-    environment,
-    exchange_choices,
-    exchanges_beside_batches,
-    gradient_reasons,
-    of_exchange,
-)
 from planner.formats.settings import Settings
 from planner.formats.shell.edit import edited
 from planner.spec.model import ModelSpec
@@ -105,23 +85,22 @@ def unbuilt(context: Context) -> Iterator[str]:
 
 
 TITLE = "Megatron-Bridge"
+_CAPACITY = f"{runtime.CAPACITY} {runtime.PADS}"
 _EXCHANGE = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
 TABLE: Table = (
     *decisions.TABLE,
-    row("expert_exchange", _EXCHANGE, exchange_choices, of_exchange),
-    row("", f"{CAPACITY} {PADS}", capacity_choices, nothing),
+    row("expert_exchange", _EXCHANGE, runtime.exchange_choices, runtime.of_exchange),
+    row("", _CAPACITY, runtime.capacity_choices, nothing),
 )
 # Options that are stated only where a plan needs them.
-_BESIDE = (
-    f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {CAPACITY} {PADS}"
-).split()
+_BESIDE = f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {_CAPACITY}"
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
-    yield from which(gradient_reasons(context, strategy))
+    yield from which(runtime.gradient_reasons(context, strategy))
     states, placement = context.traits.states, strategy.placement
     if strategy.zero_stage > 1:
         if (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
@@ -142,8 +121,8 @@ def problems(context: Context) -> Iterator[str]:
 def _unnamed(context: Context) -> Iterator[str]:
     """Yield what Megatron has an option for, and Bridge no name."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if precision not in PRECISIONS:
-        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
+    if precision not in keys.PRECISIONS:
+        yield f"precision: {precision}; allowed are {', '.join(keys.PRECISIONS)}"
     if optimizer == "adam-bf16":
         yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
 
@@ -164,14 +143,14 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
     found = []
-    for key, option in OPTIONS.items():
+    for key, option in keys.OPTIONS.items():
         line = lines.get(option)
         why = "experts are split as the other layers are" if option == ETP else ""
-        if option not in SIZES.values() and (option not in _BESIDE or line):
+        if option not in SIZES.values() and (option not in _BESIDE.split() or line):
             found.append((key, _text(key, option, line, strategy), line.why if line else why))
     why = f"planned in {context.job.precision}"
-    found.append((PRECISION, PRECISIONS[context.job.precision], why))
-    found += gradients_apart(context.job.precision, context.traits.states.gradient_bytes)
+    found.append((keys.PRECISION, keys.PRECISIONS[context.job.precision], why))
+    found += keys.gradients_apart(context.job.precision, context.traits.states.gradient_bytes)
     found += chain(*_beside(context, strategy).values())
     found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
@@ -180,7 +159,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
     words = [
-        f"{'++' * key.startswith((f'{PRECISION}.', f'{PEFT}.'))}{key}={value}"
+        f"{'++' * key.startswith((f'{keys.PRECISION}.', f'{PEFT}.'))}{key}={value}"
         for key, value, _ in found
     ]
     text = "".join(f"{shlex.quote(word)}\n" for word in words)
@@ -201,7 +180,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     return Emitted(
         files=(OutputFile(name="bridge.overrides", text=text),),
         command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}", *words),
-        environment=environment(context, strategy),
+        environment=runtime.environment(context, strategy),
         variables=variables,
         decided=tuple(
             ExplainedKey(key=key, value=text, why=why) for key, text, why in found if why
@@ -217,7 +196,7 @@ def _beside(
     Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
     and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
     """
-    stage, exchanges = strategy.zero_stage, exchanges_beside_batches(context, strategy)
+    stage, exchanges = strategy.zero_stage, runtime.exchanges_beside_batches(context, strategy)
     selective, full, offloaded = map(any, strategy.policy_counts)
     modules = selected_modules(context, strategy) if selective else ()
     apart = "saved activations go to the host, weights do not"
@@ -255,33 +234,33 @@ def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> s
     _, *words = words_of(option, line.value)
     if known.nargs:
         return f"[{','.join(words)}]"
-    return f"'{words[0]}'" if key == LAYOUT else words[0]
+    return f"'{words[0]}'" if key == keys.LAYOUT else words[0]
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """A file of overrides with the decisions that change; raises ExpressError, InputError."""
     refuse(TITLE, list(unsaid(context, strategy)))
     given, lines = read(source).settings, _lines(context, strategy)
-    stated = translated(given)
+    stated = keys.translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
     rows = [own for own in TABLE if not of_job.issuperset(own.names) or stated.keys() & {*own.keys}]
     found = decisions.edits(rows, stated, lines.values())
     texts = {
         key: _text(key, option, lines.get(option), strategy)
-        for key, option in OPTIONS.items()
+        for key, option in keys.OPTIONS.items()
         if option in found and (found[option] is not REMOVED or key in given)
     }
-    if any(option not in OPTIONS.values() for option in found):
-        texts[PRECISION] = PRECISIONS[context.job.precision]
-    beside = []
+    if any(option not in keys.OPTIONS.values() for option in found):
+        texts[keys.PRECISION] = keys.PRECISIONS[context.job.precision]
+    beside: list[tuple[str, str, str]] = []
     for options, overrides in _beside(context, strategy).items():
         beside += overrides if found.keys() & {*options} else ()
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
         beside += packing(context, strategy)
     texts |= {key: text for key, text, _ in beside}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
-    return edited(source, overrides_in, wanted, strategy.num_gpus, OPTIONS)
+    return edited(source, overrides_in, wanted, strategy.num_gpus, keys.OPTIONS)
 
 
 # Rules of Megatron-LM whose options overrides have.
@@ -304,11 +283,11 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
     """
 
     def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
-        options = as_options(settings)
+        options = keys.as_options(settings)
         for broken in rule.check(options, world):
             asked = set(_OPTION.findall(broken.message))
-            if NAMED not in settings or asked <= options.keys():
-                yield Violation(key=spelled(broken.key), message=spelled(broken.message))
+            if keys.NAMED not in settings or asked <= options.keys():
+                yield Violation(key=keys.spelled(broken.key), message=keys.spelled(broken.message))
 
     return replace(rule, check=check)
 

@@ -5,21 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InputError
+from planner.formats.bridge import keys
 from planner.formats.bridge.adapters import DROPOUT, NULL, PEFT, RANK, adapter_value, read_adapters
-from planner.formats.bridge.keys import (
-    FP32_GRADIENTS,
-    GROUPS,
-    LAYOUT,
-    NAMED,
-    OPTIONS,
-    PRECISION,
-    VIRTUAL,
-    as_options,
-    is_known,
-    option_of,
-    option_value,
-    switch,
-)
 from planner.formats.format import Located, ParsedConfig, Severity, SourceText
 from planner.formats.megatron.decisions import decisions_of, left_open
 from planner.formats.megatron.options import options_by_dest
@@ -47,7 +34,7 @@ def recognise(source: SourceText) -> bool:
         return False
     # A key of the model may be mistyped.
     has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
-    telling = (key for key in OPTIONS if key.startswith(("model.", "train.")))
+    telling = (key for key in keys.OPTIONS if key.startswith(("model.", "train.")))
     runs_recipe = "run_recipe.py" in text and has_keys
     return (runs_recipe or any(f"{key}=" in text for key in telling)) and "\x00" not in text
 
@@ -56,7 +43,7 @@ def overrides_in(source: SourceText) -> Launches:
     """Return the launches in a file, with their overrides; raises InputError."""
     lines = Lines(source.text)
     first = _FIRST.match(source.text)
-    if first and is_known(first[1]):
+    if first and keys.is_known(first[1]):
         arguments = Command(words=read_words(source), is_list=True)
         return (arguments, _overrides(arguments.words, lines)), ()
     script = read_script(source)
@@ -83,7 +70,7 @@ def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
         Entry(word=word, name=match[2], joined=match[3], line=lines.at(word.start))
         for word, match in found
         # These stand without a field: a name, or nothing.
-        if match and ("." in match[2] or match[2] in (PRECISION, PEFT))
+        if match and ("." in match[2] or match[2] in (keys.PRECISION, PEFT))
     ]
 
 
@@ -93,26 +80,26 @@ def read(source: SourceText) -> ParsedConfig:
     reader, lines = WordsReader(format=NAME, path=source.path), Lines(source.text)
     reader.take(found, _value)
     for each in found:
-        if not is_known(each.name):
+        if not keys.is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
         elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
             message = f"is in no recipe that overrides see: ++{each.name} adds it"
             reader.report(each, "unknown_key", message, "error")
-    open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
+    open_ones = [each for each in found if each.unknown and each.name in keys.OPTIONS]
     reader.note_open(open_ones)
     of_recipe = _of_recipe(arguments.launcher, reader.settings)
     reader.settings |= of_recipe
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
-    recipe = parts[parts.index(NAMED) + 1] if NAMED in parts[:-1] else ""
+    recipe = parts[parts.index(keys.NAMED) + 1] if keys.NAMED in parts[:-1] else ""
     training, unpriced = read_adapters(recipe, reader.settings)
     launched = reader.take_launcher(arguments, lines)
-    decisions = decisions_of(as_options(reader.settings), processes(launched))
+    decisions = decisions_of(keys.as_options(reader.settings), processes(launched))
     # These are the recipe's where a file leaves them out, not Megatron's default.
     left = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
     for name, key in left.items():
         if key not in reader.settings:
             decisions.pop(name, None)
-    traits = [*traits_of(as_options(reader.settings))]
+    traits = [*traits_of(keys.as_options(reader.settings))]
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
         dropout = reader.settings.get(DROPOUT)
@@ -128,8 +115,8 @@ def read(source: SourceText) -> ParsedConfig:
         training=training,
         unpriced=unpriced,
         left_open=left_open(
-            {OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}
-            | {OPTIONS[key]: each for key, each in of_recipe.items() if key in OPTIONS}
+            {keys.OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}
+            | {keys.OPTIONS[key]: each for key, each in of_recipe.items() if key in keys.OPTIONS}
         )
         | open_processes(launched),
     )
@@ -137,9 +124,9 @@ def read(source: SourceText) -> ParsedConfig:
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
     """Return an entry for the recipe named, and one per degree it sets and nothing overrides."""
-    if not any(word.text.startswith(NAMED) for word in words):
+    if not any(word.text.startswith(keys.NAMED) for word in words):
         return {}
-    found = {NAMED: Located(value=True, key=NAMED)}
+    found = {keys.NAMED: Located(value=True, key=keys.NAMED)}
     for name in ("tensor_model", "pipeline_model", "context", "expert_model"):
         key = f"model.{name}_parallel_size"
         if key not in settings:
@@ -149,24 +136,24 @@ def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[s
 
 def _unknown(key: str) -> tuple[str, Severity]:
     """Return what is wrong with an unknown key; models of some recipes have further ones."""
-    hint = did_you_mean(key[:100], [*OPTIONS, PRECISION])
-    is_near = alike(key, OPTIONS, 0.85)
+    hint = did_you_mean(key[:100], [*keys.OPTIONS, keys.PRECISION])
+    is_near = alike(key, keys.OPTIONS, 0.85)
     if key.startswith("model.") and not is_near:
         return "is no key of Megatron's models; the recipe's own may have it", "warning"
     # A message lists the first few groups only.
-    groups = ", ".join(GROUPS.split()[:8])
+    groups = ", ".join(keys.GROUPS.split()[:8])
     return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
 
 
 def _value(each: Entry) -> object:
     """Return the value that an override sets; raise ValueError with what is wrong with it."""
     text = each.joined or ""
-    if each.name in OPTIONS:
-        return option_value(each.name, text)
+    if each.name in keys.OPTIONS:
+        return keys.option_value(each.name, text)
     if each.name.startswith(f"{PEFT}."):
         return adapter_value(each.name, text)
-    if each.name == FP32_GRADIENTS:
-        return switch(text.strip("'\""))
+    if each.name == keys.FP32_GRADIENTS:
+        return keys.switch(text.strip("'\""))
     if each.name == "model.num_query_groups":
         is_small = text.isascii() and text.isdigit() and len(text) < 9
         return int(text) if is_small else None
@@ -186,8 +173,8 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
     for key, place in given.items():
         # Fields of these groups have the names of Megatron's arguments.
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
-        option = option_of(key) if is_printed or key == "dataset.seq_length" else ""
-        if option in dests and not (key == VIRTUAL and LAYOUT in given):
+        option = keys.option_of(key) if is_printed or key == "dataset.seq_length" else ""
+        if option in dests and not (key == keys.VIRTUAL and keys.LAYOUT in given):
             text = str(place.value)
             for dtype, short in _DTYPES.items():
                 text = text.replace(f"torch.{dtype}", short)

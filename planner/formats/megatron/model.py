@@ -103,9 +103,9 @@ def described(settings: Settings) -> ModelInFile | None:
     ffn_size = number(settings, "--ffn-hidden-size") or usual
     positions = number(settings, "--max-position-embeddings") or 0
     kind = word(settings, "--position-embedding-type", "learned_absolute")
-    position = next((name for name, spelled in _POSITIONS.items() if spelled == kind), "rope")
-    if flag(settings, "--use-rotary-position-embeddings"):
-        position = "rope"
+    spelled = {theirs: ours for ours, theirs in _POSITIONS.items()}
+    is_rotary = flag(settings, "--use-rotary-position-embeddings")
+    position: Position = "rope" if is_rotary else spelled.get(kind, "rope")
     is_grouped = flag(settings, "--group-query-attention")
     norm = word(settings, "--normalization", "LayerNorm")
     has_biases, latent = not flag(settings, "--disable-bias-linear"), None

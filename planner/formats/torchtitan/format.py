@@ -13,29 +13,9 @@ from planner.errors import ExpressError
 from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, told, which
 from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
 from planner.formats.shell.edit import edited
-from planner.formats.torchtitan.keys import (
-    NAME,
-    OWN_MODULE,
-    POLICY,
-    SELECTORS,
-    Config,
-    config_named,
-    filled,
-    modules,
-    policies,
-    words_of,
-)
+from planner.formats.torchtitan import keys, read
 from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software
 from planner.formats.torchtitan.old import OLD, is_old
-from planner.formats.torchtitan.read import (
-    PROCESSES,
-    SCRIPT_VARIABLES,
-    entries_in,
-    misplaced,
-    read,
-    recognise,
-    refuse_processes,
-)
 from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
@@ -66,7 +46,7 @@ def chosen_config(context: Context) -> Chosen | None:
     """Return torchtitan's own config of the model, else a module for it; None: there is none."""
     named = _named(context)
     if named is not None and context.job.seq_len <= named.max_seq_len:
-        module = next(name for name, own in modules().items() if named.name in own)
+        module = next(name for name, own in keys.modules().items() if named.name in own)
         positions = f"rotary positions of {named.rotary}, norms with an epsilon"
         given = f"{positions} of {named.norm_eps:g}, as the config has them"
         return Chosen(module=module, config=named.name, left_open=LEFT_OPEN | {given: "--config"})
@@ -95,7 +75,7 @@ def chosen_config(context: Context) -> Chosen | None:
         "NORM_EPS": "epsilon of its norms, rms_norm_eps",
         "LEARNING_RATE": "highest learning rate",
     }
-    return Chosen(module=OWN_MODULE, config=name, text=text, variables=variables)
+    return Chosen(module=keys.OWN_MODULE, config=name, text=text, variables=variables)
 
 
 def unlike_configs(context: Context) -> Iterator[str]:
@@ -113,7 +93,7 @@ def unlike_configs(context: Context) -> Iterator[str]:
             yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
 
 
-def _named(context: Context) -> Config | None:
+def _named(context: Context) -> keys.Config | None:
     """The plainest config of the model and precision: the one with the shortest name."""
     model = context.model
     kinds = {
@@ -128,7 +108,7 @@ def _named(context: Context) -> Config | None:
     shape = dict(vars(model))
     for part, values in (("moe", model.moe), ("mla", model.mla)):
         shape |= {f"{part}.{key}": value for key, value in vars(values).items()} if values else {}
-    configs = (config_named(module, name) for name in modules().get(module, ()))
+    configs = (keys.config_named(module, name) for name in keys.modules().get(module, ()))
     fitting = [
         each
         for each in configs
@@ -172,7 +152,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return a plan as words; raises ExpressError with every reason where it is impossible."""
     chosen = chosen_config(context)
     found = reasons(TABLE, context, strategy)
-    refuse(NAME, found if chosen else [*found, *unlike_configs(context)])
+    refuse(keys.NAME, found if chosen else [*found, *unlike_configs(context)])
     assert chosen is not None
     where = "its own" if not chosen.text else "written for this plan, found in the working folder"
     head = {
@@ -183,7 +163,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "training.steps": ("${STEPS}", ""),
     }
     lines = [*told(head), *lines_of(TABLE, context, strategy)]
-    words = [words_of(line.key, line.value) for line in lines]
+    words = [keys.words_of(line.key, line.value) for line in lines]
     # Variables stay open.
     quoted = ((w if w.startswith("${") else shlex.quote(w) for w in own) for own in words)
     text = "".join(f"{' '.join(own)}\n" for own in quoted)
@@ -225,42 +205,42 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     Raises ExpressError where the strategy cannot be expressed or no edit is safe, InputError where
     the file cannot be read.
     """
-    refuse(NAME, reasons(TABLE, context, strategy))
+    refuse(keys.NAME, reasons(TABLE, context, strategy))
     if is_old(source.text):
         raise ExpressError(f"{source.path} {OLD}")
-    refuse_processes(source, strategy.num_gpus)
-    settings, ((_, entries), _) = filled(read(source).settings), entries_in(source)
+    read.refuse_processes(source, strategy.num_gpus)
+    settings, ((_, entries), _) = keys.filled(read.read(source).settings), read.entries_in(source)
     lines = {each.key: each for each in lines_of(TABLE, context, strategy)}
     others = [
         KeyValue(key=key, value=each.value, is_assumed=True)
         for key, each in settings.items()
-        if key not in DECIDING or key in SELECTORS
+        if key not in DECIDING or key in keys.SELECTORS
     ]
     found = changes(TABLE, settings, [*lines.values(), *others])
-    if POLICY in found:
-        own = policies()[found[POLICY]]
-        every = {name for names in policies().values() for name in names}
+    if keys.POLICY in found:
+        own = keys.policies()[found[keys.POLICY]]
+        every = {name for names in keys.policies().values() for name in names}
         found |= dict.fromkeys(every - set(own), REMOVED)
     found |= {
-        each.name: lines[each.name].value for each in misplaced(entries) if each.name in lines
+        each.name: lines[each.name].value for each in read.misplaced(entries) if each.name in lines
     }
     there = {each.name for each in entries}
     wanted = {
-        key: () if value is REMOVED else words_of(key, value)
-        for key, value in sorted(found.items(), key=lambda change: change[0] == POLICY)
+        key: () if value is REMOVED else keys.words_of(key, value)
+        for key, value in sorted(found.items(), key=lambda change: change[0] == keys.POLICY)
         if value is not REMOVED or key in there
     }
-    deciding = DECIDING | SCRIPT_VARIABLES.keys() | {PROCESSES}
-    return edited(source, entries_in, wanted, strategy.num_gpus, deciding, last=POLICY)
+    deciding = DECIDING | read.SCRIPT_VARIABLES.keys() | {read.PROCESSES}
+    return edited(source, read.entries_in, wanted, strategy.num_gpus, deciding, last=keys.POLICY)
 
 
 FORMAT = Format(
-    name=NAME,
+    name=keys.NAME,
     title="torchtitan 0.3 command-line words",
     framework="torchtitan",
     emit=emit,
-    recognise=recognise,
-    read=read,
+    recognise=read.recognise,
+    read=read.read,
     rules=RULES,
     write_into=write_into,
     problems=problems,

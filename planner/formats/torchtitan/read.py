@@ -8,31 +8,11 @@ from itertools import dropwhile, islice
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Located, ParsedConfig, SourceText, first_line
 from planner.formats.settings import word
-from planner.formats.shell.launch import (
-    NPROC_PER_NODE,
-    launcher_settings,
-    launcher_values,
-    number_of,
-    open_processes,
-    processes,
-)
+from planner.formats.shell import launch
 from planner.formats.shell.options import Entry, Launch, Launches, WordsReader, grouped
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command, Lines, Word
-from planner.formats.torchtitan.keys import (
-    NAME,
-    OWN_MODULE,
-    POLICY,
-    SCHEDULE,
-    SCHEDULE_CSV,
-    SELECTORS,
-    config_named,
-    modules,
-    option_of,
-    options,
-    takes_several,
-    value_of,
-)
+from planner.formats.torchtitan import keys
 from planner.formats.torchtitan.layout import SCHEDULE_NAMES, schedule_named
 from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.formats.torchtitan.old import is_old, read_old, refuse_old
@@ -67,7 +47,7 @@ def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
         for at in islice((i for i, word in enumerate(each.words) if _ENTRY.search(word.text)), 1)
     ]
     if starts:
-        launched = (each for each in starts if any(launcher_values(each.launcher)))
+        launched = (each for each in starts if any(launch.launcher_values(each.launcher)))
         return next(launched, starts[0]), starts
     words = max(
         (each.words for each in script.commands),
@@ -100,23 +80,23 @@ def entries_in(source: SourceText) -> Launches:
 
 def misplaced(entries: Sequence[Entry]) -> list[Entry]:
     """Options behind the policy's word, which takes them for its own."""
-    behind = list(dropwhile(lambda each: each.name != POLICY, entries))
-    return [each for each in behind if not each.name.startswith(POLICY)]
+    behind = list(dropwhile(lambda each: each.name != keys.POLICY, entries))
+    return [each for each in behind if not each.name.startswith(keys.POLICY)]
 
 
 def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Word]]:
     def most(name: str) -> int | None:
         if not name.startswith("--"):
             return 0
-        entry = option_of(_key(name)[0])
-        if entry is None or takes_several(entry):
+        entry = keys.option_of(_key(name)[0])
+        if entry is None or keys.takes_several(entry):
             return None
         return int(entry.get("type") != "boolean")
 
     found, strays = grouped(words, lines, _is_option, most)
     for at, each in enumerate(found):
         policy = _POLICY_WORD.fullmatch(each.word.text)
-        key = POLICY if policy else _key(each.name)[0]
+        key = keys.POLICY if policy else _key(each.name)[0]
         found[at] = replace(each, name=key, joined=policy[1] if policy else each.joined)
     return found, strays
 
@@ -126,7 +106,7 @@ def _key(name: str) -> tuple[str, bool]:
     key = name[2:].replace("-", "_")
     section, _, last = key.rpartition(".")
     positive = f"{section}.{last.removeprefix('no_')}"
-    is_off = last.startswith("no_") and (option_of(positive) or {}).get("type") == "boolean"
+    is_off = last.startswith("no_") and (keys.option_of(positive) or {}).get("type") == "boolean"
     return positive if is_off else key, is_off
 
 
@@ -140,7 +120,7 @@ def recognise(source: SourceText) -> bool:
     if source.path.endswith(others) or re.search(r"^\s*[\[{]", text):
         return False
     if not re.search(r"torchtitan[./]train\b|run_train\.sh|--job\.config[-_]file", text):
-        return all(re.search(rf"(?<!\S)--{name}\b", text) for name in SELECTORS) or bool(
+        return all(re.search(rf"(?<!\S)--{name}\b", text) for name in keys.SELECTORS) or bool(
             _OPTIONS.search(text)
         )
     try:
@@ -157,12 +137,12 @@ def read(source: SourceText) -> ParsedConfig:
     (found, _), lines = arguments_in(source), Lines(source.text)
     refuse_old(source.path, found.words, found.environment if _is_wrapped(found) else {})
     entries, strays = _grouped(found.words, lines)
-    reader = WordsReader(format=NAME, path=source.path)
+    reader = WordsReader(format=keys.NAME, path=source.path)
     for entry in entries:
         _take(reader, entry)
     message = "stands behind the activation-checkpoint word; all options stand before it"
     for entry in misplaced(entries):
-        if option_of(entry.name) and not entry.unknown:
+        if keys.option_of(entry.name) and not entry.unknown:
             spelled = entry.word.text.partition("=")[0]
             reader.report_at(spelled, entry.line, "misplaced_option", message)
     for stray in strays:
@@ -171,21 +151,21 @@ def read(source: SourceText) -> ParsedConfig:
     _take_variables(reader, found, lines)
     if entries or found.program:
         _report_config(reader)
-    for key in (SCHEDULE, SCHEDULE_CSV):
+    for key in (keys.SCHEDULE, keys.SCHEDULE_CSV):
         place = reader.settings.get(key, Located(value="", key=key))
-        is_other = key == SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
+        is_other = key == keys.SCHEDULE_CSV or schedule_named(str(place.value)) == "other"
         if place.value and is_other:
             modelled = ", ".join(SCHEDULE_NAMES.values())
             message = f"{place.value} is not modelled; modelled are {modelled}"
             reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")
     launched = reader.take_launcher(found, lines) | _processes(found, lines)
     return ParsedConfig(
-        format=NAME,
+        format=keys.NAME,
         path=source.path,
         settings=reader.settings | launched,
-        decisions=decisions_of(reader.settings, processes(launched)),
+        decisions=decisions_of(reader.settings, launch.processes(launched)),
         findings=tuple(reader.findings),
-        left_open=open_processes(launched),
+        left_open=launch.open_processes(launched),
     )
 
 
@@ -194,41 +174,42 @@ def _processes(found: Command, lines: Lines) -> dict[str, Located]:
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
     number = found.environment[PROCESSES]
-    value, line = number_of(number.text), lines.at(number.start)
-    return {NPROC_PER_NODE: Located(value=value, key=PROCESSES, line=line)}
+    value, line = launch.number_of(number.text), lines.at(number.start)
+    return {launch.NPROC_PER_NODE: Located(value=value, key=PROCESSES, line=line)}
 
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
     """Raise ExpressError where the variable of torchtitan's script starts other processes."""
     (found, _), lines = arguments_in(source), Lines(source.text)
     own = _processes(found, lines)
-    count = processes(launcher_settings(found.launcher, lines) | own)
+    count = launch.processes(launch.launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
-        starts = f"with {PROCESSES} of {own[NPROC_PER_NODE].value} the script starts {count.value}"
+        number = own[launch.NPROC_PER_NODE].value
+        starts = f"with {PROCESSES} of {number} the script starts {count.value}"
         needs = f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
         raise ExpressError(f"{source.path}: {starts} {needs}")
 
 
 def _take(reader: WordsReader, option: Entry) -> None:
     key, spelled, line = option.name, option.word.text.partition("=")[0], option.line
-    entry, settings = option_of(key), reader.settings
+    entry, settings = keys.option_of(key), reader.settings
     if entry is None:
-        known = [f"--{name}" for name in options() if name != POLICY]
+        known = [f"--{name}" for name in keys.options() if name != keys.POLICY]
         hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
-        if key == f"{POLICY}.mode":
+        if key == f"{keys.POLICY}.mode":
             hint = "the policy is a word of its own, such as activation-checkpoint:full"
         reader.report_at(spelled, line, "unknown_key", f"unknown option; {hint}")
         return
     if option.unknown:
-        if key in SELECTORS:
+        if key in keys.SELECTORS:
             settings[key] = Located(value="", key=spelled, line=line)
         if key in DECIDING:
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
             reader.report_at(spelled, line, "open_variable", message, "note")
         return
-    texts = [text.replace("-", "_") if key == POLICY else text for text in option.texts]
+    texts = [text.replace("-", "_") if key == keys.POLICY else text for text in option.texts]
     try:
-        value = value_of(entry, texts, is_negated=_key(spelled)[1])
+        value = keys.value_of(entry, texts, is_negated=_key(spelled)[1])
     except ValueError as error:
         reader.report_at(spelled, line, "bad_value", str(error))
         return
@@ -254,16 +235,17 @@ def _take_variables(reader: WordsReader, found: Command, lines: Lines) -> None:
 
 def _report_config(reader: WordsReader) -> None:
     """A config that torchtitan does not have; one of the user's own is not looked into."""
-    module, name = (word(reader.settings, key) for key in SELECTORS)
-    if not module or not name or config_named(module, name).is_known:
+    module, name = (word(reader.settings, key) for key in keys.SELECTORS)
+    if not module or not name or keys.config_named(module, name).is_known:
         return
-    place, own = reader.settings["config"], modules().get(module.removeprefix("torchtitan.models."))
+    place = reader.settings["config"]
+    own = keys.modules().get(module.removeprefix("torchtitan.models."))
     if own is not None:
         hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
         message = f"torchtitan {module} has no config {name} that is known here; {hint}"
         reader.report_at(place.key, place.line, "unknown_config", message, "warning")
-    elif module != OWN_MODULE:
-        hint = did_you_mean(module, modules())
+    elif module != keys.OWN_MODULE:
+        hint = did_you_mean(module, keys.modules())
         message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
         message += f"; {hint}" if hint else ""
         reader.report_at(place.key, place.line, "own_config", message, "note")

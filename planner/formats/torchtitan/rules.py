@@ -8,17 +8,8 @@ from planner.formats.format import CheckContext, FormatRule, listed
 from planner.formats.rules import ConfigView, Refused, Rules
 from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
+from planner.formats.torchtitan import layout
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, Config, config_of, filled
-from planner.formats.torchtitan.layout import (
-    OTHER_SCHEDULES,
-    SCHEDULE_NAMES,
-    SINGLE,
-    default_counts,
-    layers_in,
-    num_parts,
-    schedule_named,
-    splits_backward,
-)
 from planner.formats.torchtitan.old import RELEASE
 from planner.spec.strategy import V_SHAPED
 
@@ -90,7 +81,7 @@ class TorchtitanView(ConfigView):
     @property
     def schedule(self) -> str:
         """The planner's name of the schedule; empty: torch has none of that name."""
-        return schedule_named(str(self[key.SCHEDULE]))
+        return layout.schedule_named(str(self[key.SCHEDULE]))
 
     @property
     def parts(self) -> int:
@@ -101,7 +92,7 @@ class TorchtitanView(ConfigView):
         if per_part is not None and (per_part < 1 or not layers):
             return 0
         less = self[key.FIRST_LESS], self[key.LAST_LESS]
-        return num_parts(layers, self.pp, self.schedule, per_part, *less)
+        return layout.num_parts(layers, self.pp, self.schedule, per_part, *less)
 
     @property
     def decides_parts(self) -> str:
@@ -289,7 +280,7 @@ def micro_batch_divides_local(file: TorchtitanView) -> Refused:
 @pipelined(_SCHEDULES, key.SCHEDULE)
 def schedule_is_known(file: TorchtitanView) -> Refused:
     """The schedule is one of torch's."""
-    allowed = ", ".join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))
+    allowed = ", ".join((*layout.SCHEDULE_NAMES.values(), *layout.OTHER_SCHEDULES))
     return {f"{file[key.SCHEDULE]!r} given; allowed are {allowed}": not file.schedule}
 
 
@@ -313,7 +304,7 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     """
     each, rest = divmod(file.parts, file.pp)
     is_computed = file[key.PARTS] is None and file[key.LAYERS] and each and not rest
-    is_single, is_known = file.schedule in SINGLE, file.schedule not in ("", "other")
+    is_single, is_known = file.schedule in layout.SINGLE, file.schedule not in ("", "other")
     is_short = is_known and not is_single and each < 2
     return {
         f"{each} model parts per rank; the schedule takes 1": (
@@ -326,7 +317,7 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
 @pipelined.unenforced(f"{_UNCHECKED}{_PARTS} hands on the first part only", key.PARTS)
 def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
     """{file.parts} model parts; the schedule takes one per rank, {file.pp}."""
-    return len(file[key.PARTS] or ()) > file.pp and file.schedule in SINGLE
+    return len(file[key.PARTS] or ()) > file.pp and file.schedule in layout.SINGLE
 
 
 @pipelined(_PIPELINE)
@@ -362,7 +353,7 @@ def micro_batches_make_rounds(file: TorchtitanView) -> Refused:
 )
 def split_backward_is_eager(file: TorchtitanView) -> bool:
     """{given} given with compiled blocks; needs --compile.no-enable."""
-    return file.compiles_blocks and splits_backward(file.schedule)
+    return file.compiles_blocks and layout.splits_backward(file.schedule)
 
 
 @pipelined(_PIPELINE, key.FIRST_LESS)
@@ -372,7 +363,7 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
     first, last = file[key.FIRST_LESS], file[key.LAST_LESS]
     is_computed = layers and parts and file[key.PARTS] is None
     given = f"{parts} model parts of {layers} layers, embedding {first} and head {last}"
-    is_refused = is_computed and default_counts(layers, parts, first, last) is None
+    is_refused = is_computed and layout.default_counts(layers, parts, first, last) is None
     return {f"{given}; a part needs a layer and its weight": is_refused}
 
 
@@ -380,7 +371,7 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
 def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
     layers = file.model("num_layers")
-    counts = Counter(layer for part in file[key.PARTS] or () for layer in layers_in(part))
+    counts = Counter(layer for part in file[key.PARTS] or () for layer in layout.layers_in(part))
     wrong = [layer for layer in range(layers) if counts[layer] != 1]
     wrong += [layer for layer in counts if layer >= layers]
     names = listed([f"layers.{layer}" for layer in wrong])
