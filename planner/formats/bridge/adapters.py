@@ -7,7 +7,9 @@ Source: megatron/bridge/peft/lora.py; data of a recipe of adapters are packed of
 from collections.abc import Iterator, Mapping
 
 from planner.cost.context import Context
+from planner.formats.decision import which
 from planner.formats.format import Located
+from planner.formats.settings import as_whole
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Target, Training
 
@@ -68,10 +70,10 @@ def adapter_value(key: str, text: str) -> object:
     """Return what an override of ``peft`` sets; raise ValueError with what is wrong with it."""
     text = text.strip("'\"")
     if key == RANK:
-        is_whole = text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_RANK
-        if not is_whole:
+        rank = as_whole(text)
+        if rank is None or not 1 <= rank <= MAX_RANK:
             raise ValueError(f"must be a whole number from 1 to {MAX_RANK:,}; given {text[:60]!r}")
-        return int(text)
+        return rank
     if key == MODULES:
         return tuple(word for word in text.strip("[]").replace(" ", "").split(",") if word)
     return text
@@ -85,25 +87,21 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
     if str(given.pop(PEFT, "given")).lower() in NULL or not (given or "_peft_" in recipe):
         return None, ""
-    unpriced = next(_unpriced(given), "")
+    rank, modules = given.get(RANK), given.get(MODULES)
+    named = modules if isinstance(modules, tuple) else ()
+    off, kind = ("false", "[]", *NULL), str(given.get(KIND, CLASS))
+    refused = {f"{KIND} {kind[:80]}: plans price {CLASS}": kind != CLASS}
+    for key, what in UNPRICED.items():
+        switch = str(given.get(key, "false")).lower()
+        refused[f"{key}: {what}, which plans do not price"] = switch not in off
+    for name in named:
+        unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
+        refused[unknown] = name not in NAMES
+    unpriced = next(which(refused), "")
+    if not unpriced and not (isinstance(rank, int) and isinstance(modules, tuple)):
+        lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
+        unpriced = f"adapters are trained, and {lacking} left to the recipe"
     if unpriced:
         return None, unpriced
-    rank, modules = given.get(RANK), given.get(MODULES)
-    if not isinstance(rank, int) or not isinstance(modules, tuple):
-        lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
-        return None, f"adapters are trained, and {lacking} left to the recipe"
-    chosen = {target for name in modules for target in NAMES[name]}
+    chosen = {target for name in named for target in NAMES[name]}
     return Training(mode="lora", rank=rank, targets=tuple(t for t in TARGETS if t in chosen)), ""
-
-
-def _unpriced(given: Mapping[str, object]) -> Iterator[str]:
-    kind, modules = str(given.get(KIND, CLASS)), given.get(MODULES)
-    names = modules if isinstance(modules, tuple) else ()
-    off = ("false", "[]", *NULL)
-    switched = [key for key in UNPRICED if str(given.get(key, "false")).lower() not in off]
-    unknown = [name for name in names if name not in NAMES]
-    if kind != CLASS:
-        yield f"{KIND} {kind[:80]}: plans price {CLASS}"
-    yield from (f"{key}: {UNPRICED[key]}, which plans do not price" for key in switched)
-    for name in unknown:
-        yield f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"

@@ -73,6 +73,12 @@ GROUPS = (
     "tokenizer checkpoint dist ft straggler nvrx_straggler profiling peft comm_overlap "
     "mixed_precision inprocess_restart tensor_inspect"
 )
+# Fields that only Bridge's own models have.
+MODELS = (
+    "share_embeddings_and_output_weights seq_len_interpolation_factor should_pad_vocab "
+    "scatter_embedding_sequence_parallel parallel_output rope_scaling transformer_layer_spec "
+    "hf_model_id"
+)
 
 
 def is_known(key: str) -> bool:
@@ -82,19 +88,8 @@ def is_known(key: str) -> bool:
         return False
     if key in OPTIONS or group != "model" or not attribute:
         return True
-    # Fields that only Bridge's own models have.
-    own = (
-        "share_embeddings_and_output_weights",
-        "seq_len_interpolation_factor",
-        "should_pad_vocab",
-        "scatter_embedding_sequence_parallel",
-        "parallel_output",
-        "rope_scaling",
-        "transformer_layer_spec",
-        "hf_model_id",
-    )
     name = attribute.partition(".")[0]
-    return name in field_names() or name in options_by_dest() or name in own
+    return name in field_names() or name in options_by_dest() or name in MODELS.split()
 
 
 def spelled(text: str) -> str:

@@ -7,8 +7,8 @@ import shlex
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.formats.decision import lines_of, reasons, refuse
-from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
+from planner.formats.decision import explained, lines_of, reasons, refuse
+from planner.formats.format import Emitted, Format, OutputFile, SourceText
 from planner.formats.megatron import rules_layout, rules_model, rules_states
 from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems
 from planner.formats.megatron.decisions_layout import SCHEDULE
@@ -39,9 +39,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         iterations = str(ceil_div(tokens, context.job.tokens_per_iteration))
     else:
         iterations, variables["TRAIN_ITERS"] = "${TRAIN_ITERS}", "iterations to train"
-    own = ["--train-iters", iterations, "--lr", "${LEARNING_RATE}"]
-    own += ["--data-path", "${DATA_PATH}", "--tokenizer-type", "HuggingFaceTokenizer"]
-    own += ["--tokenizer-model", "${TOKENIZER_MODEL}"]
+    own = (
+        f"--train-iters {iterations} --lr ${{LEARNING_RATE}} --data-path ${{DATA_PATH}} "
+        "--tokenizer-type HuggingFaceTokenizer --tokenizer-model ${TOKENIZER_MODEL}"
+    ).split()
     if context.model.position == "rope":
         # The model's, and none of its costs: Megatron would take 10000 without a word.
         own += ["--rotary-base", "${ROTARY_BASE}"]
@@ -68,19 +69,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             model.num_mtp_layers and not context.job.mtp_layers,
         ),
     }
-    decided = (
-        ExplainedKey(
-            key=each.key, value=" ".join(words_of(each.key, each.value)[1:]) or "on", why=each.why
-        )
-        for each in lines
-        if each.why
-    )
     return Emitted(
         files=(OutputFile(name="megatron.args", text=text),),
         command=("${TRAIN_SCRIPT}", *all_words(lines), *own),
         environment=environment(context, strategy),
         variables=variables,
-        decided=tuple(decided),
+        decided=explained(lines, lambda value: " ".join(words_of("", value)[1:]) or "on"),
         left_open={what: options for options, (what, is_open) in open_options.items() if is_open},
     )
 

@@ -20,11 +20,7 @@ from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Positi
 # Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
 _NORMS: Mapping[Norm, str] = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
-_POSITIONS: Mapping[Position, str] = {
-    "learned": "learned_absolute",
-    "rope": "rope",
-    "none": "none",
-}
+_POSITIONS: Mapping[Position, str] = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 # Options that gate the MLP, and the activation of each.
 _GATES: Mapping[str, str] = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
 _ACTIVATIONS: Mapping[tuple[bool, str], Mapping[str, object]] = {

@@ -11,16 +11,7 @@ from functools import cache
 
 from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
-from planner.formats.decision import (
-    Cannot,
-    Decided,
-    KeyMapping,
-    KeyValue,
-    Of,
-    To,
-    nothing,
-    of_key,
-)
+from planner.formats.decision import Cannot, Decided, KeyMapping, KeyValue, Of, To, nothing, of_key
 from planner.formats.megatron.layout import chunks_of, even_chunks, given_ends, parse_layout
 from planner.formats.settings import Settings, flag, given, word
 from planner.spec.strategy import Strategy

@@ -136,12 +136,7 @@ def read(source: SourceText) -> ParsedConfig:
         # Of a file for another Megatron nothing is said but that.
         said = tuple(one for one in reader.findings if one.kind == "made_for")
         return ParsedConfig(
-            format=FORMAT,
-            path=source.path,
-            settings={},
-            decisions={},
-            findings=said,
-            made_for=fork,
+            format=FORMAT, path=source.path, settings={}, decisions={}, findings=said, made_for=fork
         )
     launched = reader.take_launcher(arguments, lines)
     # Variables of a launch script by their own names, and the training script.

@@ -14,11 +14,7 @@ REMOVED = {
 }
 # What has no default, and options that say the same; the first three describe a model.
 REQUIRED = {
-    "--num-layers": (
-        "--encoder-num-layers",
-        "--hybrid-layer-pattern",
-        "--hybrid-override-pattern",
-    ),
+    "--num-layers": ("--encoder-num-layers", "--hybrid-layer-pattern", "--hybrid-override-pattern"),
     "--hidden-size": (),
     "--num-attention-heads": (),
     "--max-position-embeddings": (),

@@ -287,9 +287,7 @@ DECIDING = {*SELECTORS, *(key for row in TABLE for key in row.keys)}
 
 
 def decisions_of(
-    settings: Settings,
-    num_gpus: Located | None = None,
-    shape: Mapping[str, Any] | None = None,
+    settings: Settings, num_gpus: Located | None = None, shape: Mapping[str, Any] | None = None
 ) -> dict[str, Located]:
     """Everything that a file, or a default that is not neutral, decides.
 
