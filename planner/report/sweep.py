@@ -80,7 +80,7 @@ def print_outcome(made: SweepRow, rows: Sequence[Row], size: str, out: Console) 
 
 def print_show(shown: Winners, out: Console) -> None:
     """Print the best cells, or where the best changes along an option."""
-    kept = f" with {' and '.join(each.text for each in shown.conditions)}"
+    kept = f" with {' and '.join(shown.conditions)}"
     per = f", for each {' and '.join(map(_plain, shown.per))}" if shown.per else ""
     among = f"{kept if shown.conditions else ''}{per}"
     if shown.along is not None:
@@ -205,7 +205,7 @@ def render_show_json(shown: Winners) -> str:
         results=results.path,
         cells=len(results.rows),
         axes={name: list(values) for name, values in results.axes.items()},
-        conditions=[each.text for each in shown.conditions],
+        conditions=list(shown.conditions),
         plans=shown.num_plans,
         measure=shown.measure.column,
         rows=show_rows(shown),

@@ -4,19 +4,24 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from planner import __version__
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model_details
+from planner.catalog.paths import hwdb_dir, models_dir
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import brief
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES, Option
 from planner.query.query import Query
-from planner.query.resolve import resolve
+from planner.query.resolve import cluster_for_file, model_for_file, resolve
 from planner.query.words import unknown_options
 from planner.spelling import did_you_mean
 
@@ -67,7 +72,7 @@ class Sweep:
         """Yield all cells, the last axis fastest."""
         return map(self.cell, product(*(range(len(axis.values)) for axis in self.axes)))
 
-    def cell(self, places: tuple[int, ...]) -> Cell:
+    def cell(self, places: Sequence[int]) -> Cell:
         """Return the cell at these positions along the axes."""
         chosen = list(zip(self.axes, places, strict=True))
         model, cluster, *options = [axis.given[place] for axis, place in chosen]
@@ -86,9 +91,6 @@ def axes_by_name() -> dict[str, Option]:
 @cache
 def fingerprint() -> str:
     """Return a hash of this planner: its release, and every file of its code and data."""
-    from planner import __version__
-    from planner.catalog.paths import hwdb_dir, models_dir
-
     digest = hashlib.sha256(__version__.encode())
     package = Path(__file__).resolve().parents[1]
     for folder in (package, hwdb_dir(), models_dir()):
@@ -102,9 +104,6 @@ def fingerprint() -> str:
 @cache
 def _content(model: str, cluster: str) -> str:
     """Return the content of model and cluster, wherever their files lie; raise InputError."""
-    from planner.catalog.clusters import load_cluster
-    from planner.catalog.models import load_model_details
-
     details = load_model_details(model)
     specs = [asdict(details.spec), list(details.notes), asdict(load_cluster(cluster))]
     return json.dumps(specs, sort_keys=True, default=sorted)
@@ -119,8 +118,6 @@ def key_of(query: Query) -> str:
 
 def read_sweep(path: Path) -> Sweep:
     """Read a sweep file; InputError with every unknown key and every value that cannot be read."""
-    from planner.documents.tree import load_yaml
-
     raw, problems = load_yaml(path), Problems(str(path))
     known = (*PLACES, *axes_by_name())
     for name in raw:
@@ -160,10 +157,6 @@ def _axis(problems: Problems, name: str, given: object) -> Axis:
 
 def _place(name: str, given: object) -> tuple[Value, str]:
     """A model or cluster, and its name in the catalog or absolute path; InputError, ValueError."""
-    from planner.catalog.clusters import load_cluster
-    from planner.catalog.models import load_model_details
-    from planner.query.resolve import cluster_for_file, model_for_file
-
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise ValueError(f"must be a name or a file; given {brief(given)}")
     word = str(given)
@@ -216,39 +209,36 @@ def check_values(sweep: Sweep, path: Path) -> None:
 def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
     """Problems of a value's own option; none if some cell with the value does not have them.
 
-    A cell with further problems tells nothing: those may have hidden the value's own.
+    Looked at are the cell with the first values of all other axes, and those that differ from it
+    in one. A cell with further problems tells nothing: those may have hidden the value's own.
     """
-    name, own, others = sweep.axes[number].name, list[Problem](), set[Problem]()
-    option = axes_by_name()[name].name
+    base = [0] * len(sweep.axes)
+    base[number] = place
+    cells = [base]
+    for other, axis in enumerate(sweep.axes):
+        values = range(1, len(axis.values)) if other != number else ()
+        cells += [[*base[:other], value, *base[other + 1 :]] for value in values]
+    flag = f"--{sweep.axes[number].name}"
+    fixed = f"{axes_by_name()[sweep.axes[number].name].name} "
+    own, others = list[Problem](), set[Problem]()
     # So many are read before a value is said to be wrong in all of them.
-    for places in islice(_cells_with(sweep, number, place), 24):
+    for places in cells[:24]:
         found: tuple[Problem, ...] = ()
         try:
             resolve(sweep.cell(places).query)
         except InputError as error:
             found = error.problems
-        here = [each for each in found if _is_of(each, name, option)]
+        here = [
+            each
+            for each in found
+            if each.key.split(" ")[0] == flag
+            or (each.key == "--fix" and each.message.startswith(fixed))
+        ]
         if not own:
             own, others = here, set(found) - set(here)
         if not here and set(found) <= others:
             return []
     return own
-
-
-def _cells_with(sweep: Sweep, number: int, place: int) -> Iterator[tuple[int, ...]]:
-    """Cells with a value: the first of all other axes, then others one at a time."""
-    base = [0] * len(sweep.axes)
-    base[number] = place
-    yield tuple(base)
-    for other, axis in enumerate(sweep.axes):
-        if other != number:
-            for value in range(1, len(axis.values)):
-                yield (*base[:other], value, *base[other + 1 :])
-
-
-def _is_of(problem: Problem, name: str, option: str) -> bool:
-    is_fixed = problem.key == "--fix" and problem.message.startswith(f"{option} ")
-    return is_fixed or problem.key.split(" ")[0] == f"--{name}"
 
 
 def _placed(problem: Problem, where: str, key: str) -> Problem:

@@ -48,23 +48,6 @@ MEASURES: Mapping[str, Measure] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition:
-    """Condition that selects rows."""
-
-    text: str
-    column: str
-    sign: str
-    value: float | str
-
-    def holds(self, row: Row) -> bool:
-        """Return True if a row is selected; one without the figure is not."""
-        given = row.get(self.column)
-        if isinstance(self.value, str):
-            return COMPARE[self.sign](str(given), self.value)
-        return isinstance(given, int | float) and COMPARE[self.sign](given, self.value)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Step:
     """The best at one value of the option that is walked along."""
 
@@ -81,7 +64,7 @@ class Winners:
 
     results: Results
     measure: Measure
-    conditions: tuple[Condition, ...]
+    conditions: tuple[str, ...]  # that its rows keep
     per: tuple[str, ...]  # columns of what does not compete
     along: str | None  # the option that is walked along
     choices: tuple[str, ...]  # columns of the options that are chosen by being best
@@ -91,33 +74,37 @@ class Winners:
     num_unknown: int  # plans without the figure, which cannot be best
 
 
-def _column(name: str, option: str, allowed: Sequence[str]) -> str:
-    """The column of a name, written with hyphens or as the option is called."""
+def _column(name: str, allowed: Sequence[str]) -> str:
+    """The column of a name, written with hyphens or as the option is called; or ValueError."""
     column = name.strip().replace("-", "_")
     for each in (f"{ASKED}{column}", column):
         if each in allowed:
             return each
-    message = f"no such column; given {name!r}; {hint(column, allowed)}"
-    raise InputError.single("command line", option, message)
+    raise ValueError(f"no such column; given {name!r}; {hint(column, allowed)}")
 
 
-def _condition(text: str, columns: Sequence[str]) -> Condition:
+def _condition(text: str, columns: Sequence[str]) -> Callable[[Row], bool]:
+    """Whether a row keeps ``COLUMN<=VALUE``, one without the figure does not; or ValueError."""
     found = CONDITION.fullmatch(text)
     if found is None:
-        message = f"must be COLUMN<=VALUE, such as days<=30 or model=llama3-8b; given {text!r}"
-        raise InputError.single("command line", "--where", message)
+        message = "must be COLUMN<=VALUE, such as days<=30 or model=llama3-8b"
+        raise ValueError(f"{message}; given {text!r}")
     name, sign, word = found.groups()
-    column = _column(name, "--where", columns)
-    value: float | str = word.strip("'\"")
+    column, compare = _column(name, columns), COMPARE[sign]
     try:
         value = float(word)
     except ValueError:
         if sign not in ("=", "!="):
-            message = f"{word!r} is no number, which {sign} needs"
-            raise InputError.single("command line", "--where", message) from None
-    if isinstance(value, float) and math.isnan(value):
-        raise InputError.single("command line", "--where", "nan is not a number to compare with")
-    return Condition(text=text, column=column, sign=sign, value=value)
+            raise ValueError(f"{word!r} is no number, which {sign} needs") from None
+        return lambda row: compare(str(row.get(column)), word.strip("'\""))
+    if math.isnan(value):
+        raise ValueError("nan is not a number to compare with")
+
+    def holds(row: Row) -> bool:
+        given = row.get(column)
+        return isinstance(given, int | float) and compare(given, value)
+
+    return holds
 
 
 def winners(
@@ -137,18 +124,17 @@ def winners(
     if best not in MEASURES:
         problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
     columns = list(dict.fromkeys(name for row in results.rows for name in row))
-    conditions = [problems.read(partial(_condition, text, columns)) for text in where]
+    read = partial(_condition, columns=columns)
+    conditions = [problems.parsed("--where", text, read) for text in where]
     names = [name for name in (per or "").split(",") if name.strip() not in ("", "none")]
-    kept = [problems.read(partial(_column, name, "--per", columns)) for name in names]
-    along = None
-    if changes is not None:
-        walked = results.varying or list(results.axes)
-        along = problems.read(partial(_column, changes, "--changes", walked))
+    column = partial(_column, allowed=columns)
+    kept = [problems.parsed("--per", name, column) for name in names]
+    walked = results.varying or list(results.axes)
+    along = problems.parsed("--changes", changes, partial(_column, allowed=walked))
     problems.finish()
     measure = MEASURES[best]
-    keeping = tuple(each for each in conditions if each)
     plans = [row for row in results.rows if row["status"] == PLAN]
-    rows = [row for row in plans if all(each.holds(row) for each in keeping)]
+    rows = [row for row in plans if all(holds(row) for holds in conditions if holds)]
     if not rows:
         text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
         raise NothingFitsError(text)
@@ -171,7 +157,7 @@ def winners(
     return Winners(
         results=results,
         measure=measure,
-        conditions=keeping,
+        conditions=tuple(where),
         per=apart,
         along=along,
         choices=choices,
@@ -190,11 +176,7 @@ def _ranked(rows: Sequence[Row], measure: Measure) -> list[Row]:
 
 
 def _steps(
-    values: Sequence[Any],
-    along: str,
-    measure: Measure,
-    choices: Sequence[str],
-    rows: Sequence[Row],
+    values: Sequence[Any], along: str, measure: Measure, choices: Sequence[str], rows: Sequence[Row]
 ) -> list[Step]:
     """The best at every value of the option, and where it is another than before."""
     steps: list[Step] = []
