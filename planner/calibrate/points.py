@@ -37,7 +37,6 @@ NOISE = {
     "host Adam": 0.15,
     "run": 0.06,
 }
-FLOPS = (float(TERA), "TFLOP/s")
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
 HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/offload.md)
 # Of the memory's rate that all ranks' fused Adam reach together
@@ -55,10 +54,6 @@ class Place:
     def refuse(self, message: str) -> InputError:
         """An error at this line."""
         return InputError.single(self.path, f"line {self.line}", message)
-
-    def too_fast(self, what: str, given: str, most: str) -> InputError:
-        """An error for what no machine of the kind can do."""
-        return self.refuse(f"{what} of {given} is more than there is: {most}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,79 +94,6 @@ def _another(path: str, key: str, what: str, cluster: ClusterSpec) -> Problem:
     return Problem(where=path, key=key, message=message)
 
 
-def _check_rate(
-    place: Place,
-    what: str,
-    rate: float,
-    limit: str,
-    most: float,
-    unit: tuple[float, str] = (GB, "GB/s"),
-) -> None:
-    if rate > ROUNDING * most:
-        scale, word = unit
-        given = f"{rate / scale:,.4g} {word}"
-        raise place.too_fast(what, given, f"{limit} {most / scale:,.4g} {word}")
-
-
-def collective_point(
-    place: Place,
-    kind: CollectiveKind,
-    num_bytes: float,
-    num_ranks: int,
-    measured_s: float,
-    cluster: ClusterSpec,
-) -> Point:
-    """A collective; raises InputError where its bytes cannot pass the links in that time.
-
-    Every rank takes in ``(n-1)/n`` of a gathered or exchanged vector, one whole message, and of an
-    all-reduce one whole vector at least (switches may add it up); a node takes in ``(k-1)/k`` of
-    it by its ports.
-    """
-    node, most_ranks = cluster.node, most_whole_ranks(cluster)
-    if not 2 <= num_ranks <= most_ranks:
-        raise place.refuse(f"was run on {num_ranks} ranks; {cluster.name} has {most_ranks}")
-    # beyond a domain the ports of the nodes decide, whatever the links inside carry
-    if num_ranks > cluster.domain.num_accelerators:
-        nodes = -(-num_ranks // node.num_accelerators)
-        least_s = num_bytes * (nodes - 1) / nodes / node.nic_bytes_per_s
-    else:
-        is_whole = kind in ("all_reduce", "p2p")
-        entering = num_bytes if is_whole else num_bytes * (num_ranks - 1) / num_ranks
-        least_s = entering / cluster.domain.bytes_per_s
-    if least_s > ROUNDING * measured_s:
-        given = f"{num_bytes:,.0f} bytes in {measured_s / US:,.1f} us"
-        most = f"the links of {node.name} need {least_s / US:,.1f} us at their full rate"
-        raise place.too_fast(f"{kind} over {num_ranks}", given, most)
-
-    def predict(machine: ClusterSpec) -> float:
-        # plans have no such collective: the point then pulls at nothing
-        return planned_s(kind, num_bytes, num_ranks, machine) or measured_s
-
-    return Point(kind="collective", place=place, measured=measured_s, predict=predict)
-
-
-def product_point(
-    place: Place,
-    sides: tuple[int, int, int],
-    precision: Precision,
-    measured_s: float,
-    cluster: ClusterSpec,
-) -> Point:
-    """A GEMM; raises InputError where it is above the peak."""
-    m, n, k = sides
-    peak = cluster.accelerator.peak_flops_per_s.get(cast("Dtype", precision))
-    if peak is None:
-        raise place.refuse(f"{cluster.accelerator.name} has no peak in {precision}")
-    flops = 2.0 * m * n * k
-    _check_rate(place, f"{precision} product", flops / measured_s, "the peak is", peak, FLOPS)
-    gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
-
-    def predict(machine: ClusterSpec) -> float:
-        return float(product_s(gemm, machine.accelerator, precision))
-
-    return Point(kind="product", place=place, measured=measured_s, predict=predict)
-
-
 def attention_work(
     batch: int,
     heads: int,
@@ -198,88 +120,143 @@ def attention_flops(work: FlashAttention, *, is_backward: bool) -> float:
     return float(np.sum(work.flops)) * (2.5 if is_backward else 1.0)
 
 
-def attention_point(
-    place: Place,
-    work: FlashAttention,
-    precision: Precision,
-    measured_s: float,
-    cluster: ClusterSpec,
-    *,
-    is_backward: bool,
-) -> Point:
-    """Fused attention, one pass; raises InputError where it is above the peak."""
-    try:
-        peak = attention_peak_flops_per_s(cluster.accelerator, precision)
-    except ValueError as error:
-        raise place.refuse(str(error)) from None
-    rate = attention_flops(work, is_backward=is_backward) / measured_s
-    _check_rate(place, "attention", rate, "the peak is", peak, FLOPS)
-    seconds = flash_attention_backward_s if is_backward else flash_attention_forward_s
+@dataclass(frozen=True)
+class Reading:
+    """What was measured at a place of a file, to be held against a cluster.
 
-    def predict(machine: ClusterSpec) -> float:
-        return float(np.sum(seconds(work, machine.accelerator, precision)))
-
-    return Point(kind="attention", place=place, measured=measured_s, predict=predict)
-
-
-def memory_point(place: Place, num_bytes: float, measured_s: float, cluster: ClusterSpec) -> Point:
-    """An element-wise kernel; raises InputError where it is faster than the memory."""
-    most = cluster.accelerator.hbm_bytes_per_s
-    _check_rate(place, "memory traffic", num_bytes / measured_s, "memory moves", most)
-
-    def predict(machine: ClusterSpec) -> float:
-        return float(element_wise_s(np.asarray(num_bytes), machine.accelerator))
-
-    return Point(kind="memory-bound", place=place, measured=measured_s, predict=predict)
-
-
-def link_point(place: Place, bytes_per_s: float, cluster: ClusterSpec) -> Point:
-    """The rate of a host link; raises InputError where it is above that of the memory."""
-    most = cluster.accelerator.hbm_bytes_per_s
-    _check_rate(place, "a host link", bytes_per_s, "the memory moves", most)
-
-    def predict(machine: ClusterSpec) -> float:
-        return machine.node.host_link_bytes_per_s
-
-    return Point(kind="host link", place=place, measured=bytes_per_s, predict=predict)
-
-
-def host_adam_point(
-    place: Place, params: float, threads: int, ranks: int, measured_s: float, cluster: ClusterSpec
-) -> Point:
-    """A step of a fused Adam on the host by so many threads of each of the ranks of a node.
-
-    ``28 bytes · params / min(threads · core, 0.45 · memory / ranks)``, as plans have it of one
-    thread or more (planner.cost.offload.host_bytes_per_s). Raises InputError where that is more
-    than the host's memory moves.
+    Its methods make a point of it, and raise InputError for what no machine of the kind can do.
     """
-    moved, most = HOST_ADAM_BYTES * params * ranks, cluster.node.host_memory_bytes_per_s
-    _check_rate(place, "traffic of Adam", moved / measured_s, "the host's memory moves", most)
 
-    def predict(machine: ClusterSpec) -> float:
-        node = machine.node
-        shared = FUSED_HOST_FRACTION * node.host_memory_bytes_per_s / ranks
-        return HOST_ADAM_BYTES * params / min(threads * node.host_core_bytes_per_s, shared)
+    place: Place
+    measured: float  # seconds, or bytes/s of a link
+    cluster: ClusterSpec
 
-    return Point(kind="host Adam", place=place, measured=measured_s, predict=predict)
+    def _point(self, kind: str, predict: Callable[[ClusterSpec], float]) -> Point:
+        return Point(kind=kind, place=self.place, measured=self.measured, predict=predict)
 
+    def _too_fast(self, what: str, given: str, most: str) -> InputError:
+        return self.place.refuse(f"{what} of {given} is more than there is: {most}")
 
-def run_point(place: Place, layout: Layout, measured_s: float, cluster: ClusterSpec) -> Point:
-    """A training run; raises InputError for more GPUs, or FLOPs, than there are."""
-    context, most = replace(layout.context, cluster=cluster), cluster.num_accelerators
-    if layout.strategy.num_gpus > most:
-        raise place.refuse(
-            f"the run had {layout.strategy.num_gpus:,} GPUs, {cluster.name} has {most:,}"
-        )
-    made = estimate(context, layout.strategy)
-    share = made.mfu * made.iter_time_s / measured_s
-    if share > ROUNDING:
-        raise place.too_fast("an MFU", f"{share:.0%}", "100 % is the peak")
+    def _check(
+        self, what: str, rate: float, limit: str, most: float, scale: float = GB, unit: str = "GB/s"
+    ) -> None:
+        if rate > ROUNDING * most:
+            given = f"{rate / scale:,.4g} {unit}"
+            raise self._too_fast(what, given, f"{limit} {most / scale:,.4g} {unit}")
 
-    def predict(machine: ClusterSpec) -> float:
-        return estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
+    def collective(self, kind: CollectiveKind, num_bytes: float, num_ranks: int) -> Point:
+        """A collective, whose bytes have to pass the links in that time.
 
-    return Point(kind="run", place=place, measured=measured_s, predict=predict)
+        Every rank takes in ``(n-1)/n`` of a gathered or exchanged vector, one whole message, and of
+        an all-reduce one whole vector at least (switches may add it up); a node takes in
+        ``(k-1)/k`` of it by its ports.
+        """
+        cluster, node, seconds = self.cluster, self.cluster.node, self.measured
+        most_ranks = most_whole_ranks(cluster)
+        if not 2 <= num_ranks <= most_ranks:
+            text = f"was run on {num_ranks} ranks; {cluster.name} has {most_ranks}"
+            raise self.place.refuse(text)
+        # beyond a domain the ports of the nodes decide, whatever the links inside carry
+        if num_ranks > cluster.domain.num_accelerators:
+            nodes = -(-num_ranks // node.num_accelerators)
+            least_s = num_bytes * (nodes - 1) / nodes / node.nic_bytes_per_s
+        else:
+            is_whole = kind in ("all_reduce", "p2p")
+            entering = num_bytes if is_whole else num_bytes * (num_ranks - 1) / num_ranks
+            least_s = entering / cluster.domain.bytes_per_s
+        if least_s > ROUNDING * seconds:
+            given = f"{num_bytes:,.0f} bytes in {seconds / US:,.1f} us"
+            most = f"the links of {node.name} need {least_s / US:,.1f} us at their full rate"
+            raise self._too_fast(f"{kind} over {num_ranks}", given, most)
+
+        def predict(machine: ClusterSpec) -> float:
+            # plans have no such collective: the point then pulls at nothing
+            return planned_s(kind, num_bytes, num_ranks, machine) or seconds
+
+        return self._point("collective", predict)
+
+    def product(self, m: int, n: int, k: int, precision: Precision) -> Point:
+        """A GEMM, at most at the peak."""
+        accelerator = self.cluster.accelerator
+        peak = accelerator.peak_flops_per_s.get(cast("Dtype", precision))
+        if peak is None:
+            raise self.place.refuse(f"{accelerator.name} has no peak in {precision}")
+        rate = 2.0 * m * n * k / self.measured
+        self._check(f"{precision} product", rate, "the peak is", peak, TERA, "TFLOP/s")
+        gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
+
+        def predict(machine: ClusterSpec) -> float:
+            return float(product_s(gemm, machine.accelerator, precision))
+
+        return self._point("product", predict)
+
+    def attention(self, work: FlashAttention, precision: Precision, *, is_backward: bool) -> Point:
+        """Fused attention, one pass, at most at the peak."""
+        try:
+            peak = attention_peak_flops_per_s(self.cluster.accelerator, precision)
+        except ValueError as error:
+            raise self.place.refuse(str(error)) from None
+        rate = attention_flops(work, is_backward=is_backward) / self.measured
+        self._check("attention", rate, "the peak is", peak, TERA, "TFLOP/s")
+        seconds = flash_attention_backward_s if is_backward else flash_attention_forward_s
+
+        def predict(machine: ClusterSpec) -> float:
+            return float(np.sum(seconds(work, machine.accelerator, precision)))
+
+        return self._point("attention", predict)
+
+    def memory(self, num_bytes: float) -> Point:
+        """An element-wise kernel, no faster than the memory."""
+        most = self.cluster.accelerator.hbm_bytes_per_s
+        self._check("memory traffic", num_bytes / self.measured, "memory moves", most)
+
+        def predict(machine: ClusterSpec) -> float:
+            return float(element_wise_s(np.asarray(num_bytes), machine.accelerator))
+
+        return self._point("memory-bound", predict)
+
+    def link(self) -> Point:
+        """The rate of a host link, at most that of the memory."""
+        most = self.cluster.accelerator.hbm_bytes_per_s
+        self._check("a host link", self.measured, "the memory moves", most)
+
+        def predict(machine: ClusterSpec) -> float:
+            return machine.node.host_link_bytes_per_s
+
+        return self._point("host link", predict)
+
+    def host_adam(self, params: float, threads: int, ranks: int) -> Point:
+        """A step of a fused Adam on the host by so many threads of each of the ranks of a node.
+
+        ``28 bytes · params / min(threads · core, 0.45 · memory / ranks)``, as plans have it of one
+        thread or more (planner.cost.offload.host_bytes_per_s); no faster than the host's memory.
+        """
+        moved, most = HOST_ADAM_BYTES * params * ranks, self.cluster.node.host_memory_bytes_per_s
+        rate = moved / self.measured
+        self._check("traffic of Adam", rate, "the host's memory moves", most)
+
+        def predict(machine: ClusterSpec) -> float:
+            node = machine.node
+            shared = FUSED_HOST_FRACTION * node.host_memory_bytes_per_s / ranks
+            return HOST_ADAM_BYTES * params / min(threads * node.host_core_bytes_per_s, shared)
+
+        return self._point("host Adam", predict)
+
+    def run(self, layout: Layout) -> Point:
+        """A training run, on no more GPUs and of no more FLOPs than there are."""
+        cluster, num_gpus = self.cluster, layout.strategy.num_gpus
+        context, most = replace(layout.context, cluster=cluster), cluster.num_accelerators
+        if num_gpus > most:
+            raise self.place.refuse(f"the run had {num_gpus:,} GPUs, {cluster.name} has {most:,}")
+        made = estimate(context, layout.strategy)
+        share = made.mfu * made.iter_time_s / self.measured
+        if share > ROUNDING:
+            raise self._too_fast("an MFU", f"{share:.0%}", "100 % is the peak")
+
+        def predict(machine: ClusterSpec) -> float:
+            return estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
+
+        return self._point("run", predict)
 
 
 def table_points(path: str, table: Table, cluster: ClusterSpec) -> Iterator[Point]:
@@ -290,7 +267,7 @@ def table_points(path: str, table: Table, cluster: ClusterSpec) -> Iterator[Poin
         message = f"was measured on {machine.per_node} a node; {cluster.node.name} has {inside}"
         raise InputError.single(path, "# per_node", message)
     for line, row in zip(table.lines or range(1, len(table.rows) + 1), table.rows, strict=True):
-        point = _row_point(Place(path=path, line=line), row, machine, cluster)
+        point = _row_point(Reading(Place(path=path, line=line), row.time_s, cluster), row, machine)
         if point is not None:
             yield point
 
@@ -300,24 +277,21 @@ def work_of(row: Measured) -> FlashAttention:
     return attention_work(row.batch, row.heads, row.seq_len, row.head_dim)
 
 
-def _row_point(place: Place, row: Measured, machine: Machine, cluster: ClusterSpec) -> Point | None:
+def _row_point(reading: Reading, row: Measured, machine: Machine) -> Point | None:
     """None of a copy, which says what the memory moves, of a launch, and of emulated precisions."""
-    precision, seconds = cast("Precision", row.dtype), row.time_s
+    precision = cast("Precision", row.dtype)
     match row.what:
-        case "product" if row.dtype in cluster.accelerator.peak_flops_per_s:
-            return product_point(place, (row.m, row.n, row.k), precision, seconds, cluster)
+        case "product" if row.dtype in reading.cluster.accelerator.peak_flops_per_s:
+            return reading.product(row.m, row.n, row.k, precision)
         case "attention_forward" | "attention_backward":
-            is_backward, work = row.what == "attention_backward", work_of(row)
-            return attention_point(
-                place, work, precision, seconds, cluster, is_backward=is_backward
-            )
+            is_backward = row.what == "attention_backward"
+            return reading.attention(work_of(row), precision, is_backward=is_backward)
         case "add" | "norm":
-            return memory_point(place, row.num_bytes, seconds, cluster)
+            return reading.memory(row.num_bytes)
         case "host_to_device" | "device_to_host":
-            return link_point(place, row.bytes_per_s, cluster)
+            return replace(reading, measured=row.bytes_per_s).link()
         case "host_adam":
-            threads, ranks = machine.threads, machine.per_node
-            return host_adam_point(place, row.params, threads, ranks, seconds, cluster)
+            return reading.host_adam(row.params, machine.threads, machine.per_node)
         case "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "p2p":
-            return collective_point(place, row.what, row.num_bytes, row.ranks, seconds, cluster)
+            return reading.collective(row.what, row.num_bytes, row.ranks)
     return None

@@ -16,14 +16,10 @@ import numpy as np
 from planner.calibrate.points import (
     Place,
     Point,
+    Reading,
     attention_flops,
-    attention_point,
     attention_work,
     check_devices,
-    collective_point,
-    host_adam_point,
-    product_point,
-    run_point,
     table_points,
 )
 from planner.calibrate.rows import FIRST_LINE, TRUNCATED, read_table
@@ -103,7 +99,7 @@ def points_of(
         reason = found.unpriced[0] if found.unpriced else "its batch is not known"
         raise InputError.single(path, "layout", f"cannot be priced: {reason}")
     first = Place(path=path, line=found.log.steps[0].line)
-    return (run_point(first, found.predicted.layout, found.measured.median_s, cluster),)
+    return (Reading(first, found.measured.median_s, cluster).run(found.predicted.layout),)
 
 
 def _table_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
@@ -131,18 +127,18 @@ def _csv_points(form: str, path: str, text: str, cluster: ClusterSpec) -> Iterat
             ranks = int(_number(place, "ranks", given.get("ranks") or "1"))
             params, threads = sizes.values()
             seconds = _seconds(place, given, 0.0)
-            yield host_adam_point(place, params, threads, ranks, seconds, cluster)
+            yield Reading(place, seconds, cluster).host_adam(params, threads, ranks)
             continue
         dtype = _word(place, "dtype", given)
         if form == "product":
             m, n, k = sizes.values()
             seconds = _seconds(place, given, 2.0 * m * n * k)
-            yield product_point(place, (m, n, k), dtype, seconds, cluster)
+            yield Reading(place, seconds, cluster).product(m, n, k, dtype)
             continue
         is_backward, is_causal = _word(place, "pass", given), _word(place, "causal", given)
         work = attention_work(**sizes, kernel=_word(place, "kernel", given), is_causal=is_causal)
         seconds = _seconds(place, given, attention_flops(work, is_backward=is_backward))
-        yield attention_point(place, work, dtype, seconds, cluster, is_backward=is_backward)
+        yield Reading(place, seconds, cluster).attention(work, dtype, is_backward=is_backward)
 
 
 def _number(place: Place, name: str, text: str) -> float:
@@ -199,7 +195,7 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
         if kind := _KINDS.get(str(test)):
             num_ranks = max(said) + 1 if said else _ranks_told(path, kind, rows[-1][-1])
             for place, num_bytes, seconds, _ in rows:
-                yield collective_point(place, kind, num_bytes, num_ranks, seconds, cluster)
+                yield Reading(place, seconds, cluster).collective(kind, num_bytes, num_ranks)
     if tests and not any(test in _KINDS for test in tests):
         message = f"is of {brief(tests[0])}; read are {', '.join(_KINDS)}"
         raise InputError.single(path, "collective", message)

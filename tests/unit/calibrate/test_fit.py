@@ -22,11 +22,8 @@ from planner.calibrate.fit import Calibration, calibrate, fit_formula
 from planner.calibrate.points import (
     Place,
     Point,
-    attention_point,
+    Reading,
     attention_work,
-    collective_point,
-    link_point,
-    product_point,
 )
 from planner.calibrate.read import points_of
 from planner.calibrate.write import cluster_text
@@ -56,7 +53,7 @@ def products(machine: ClusterSpec, base: Base, *, each_file: bool = False) -> li
     found = []
     for at, sides in enumerate(PRODUCTS):
         where = place(f"{at}.csv" if each_file else "x.csv", at)
-        point = product_point(where, sides, "bf16", 1.0, base.cluster)
+        point = Reading(where, 1.0, base.cluster).product(*sides, "bf16")
         found.append(replace(point, measured=point.predict(machine)))
     return found
 
@@ -105,7 +102,7 @@ def test_collectives_across_nodes_find_the_network() -> None:
     points: list[Point] = []
     for power in range(26, 34):
         size = 2.0**power
-        point = collective_point(place(power), "all_gather", size, 8, 1e3, base.cluster)
+        point = Reading(place(power), 1e3, base.cluster).collective("all_gather", size, 8)
         points.append(replace(point, measured=point.predict(slower)))
     made = calibrate(base, points)
     share = 8 / 0.10**2 / (8 / 0.10**2 + 1 / BY_BASIS["measured"] ** 2)
@@ -157,7 +154,7 @@ def same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:
-    made = calibrate(base, [link_point(place(at), 60e9, base.cluster) for at in range(20)])
+    made = calibrate(base, [Reading(place(at), 60e9, base.cluster).link() for at in range(20)])
     file = tmp_path / "own.yaml"
     file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
     again = read_base(str(file))
@@ -177,7 +174,7 @@ def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> Non
             attention_work(4, 16, 4096, 128),
             usual_precision(base.cluster.accelerator),
         )
-        point = attention_point(place(), work, precision, 1.0, base.cluster, is_backward=False)
+        point = Reading(place(), 1.0, base.cluster).attention(work, precision, is_backward=False)
         slow = replace(point, measured=1.2 * point.predict(base.cluster))
         made = calibrate(base, [replace(slow, place=place(at)) for at in range(8)])
         assert {each.key for each in made.figures} == {f"{key}_fraction"}
