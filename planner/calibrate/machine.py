@@ -5,7 +5,7 @@ Accelerator and host, messages between ranks, and lines of collectives.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -154,35 +154,32 @@ def _attention(
     """Share of the peak, ramp and factors of head sizes, forward and backward."""
     forward, backward = table.of("attention_forward"), table.of("attention_backward")
     both = {row.head_dim for row in forward} & {row.head_dim for row in backward}
-    dims = tuple(map(float, sorted(both)))
-    if not dims:
+    if not both:
         message = "attention was measured forward and backward at no common head_dim"
         raise InputError.single(path, "rows", message)
-    launched = replace(spec, attention=replace(spec.attention, launch_s=launch_s))
+    dims = tuple(map(float, sorted(both)))
+    launched = replace(spec, attention=replace(spec.attention, launch_s=launch_s, head_dims=dims))
     note = f"{LAUNCHES:g} launches of a small kernel"
     return [
-        *_one_pass("forward", forward, dims, launched, dtype, flash_attention_forward_s),
-        *_one_pass("backward", backward, dims, launched, dtype, flash_attention_backward_s),
+        *_one_pass("forward", forward, launched, dtype),
+        *_one_pass("backward", backward, launched, dtype),
         Figure("accelerator.attention.head_dims", dims[-1], values=dims),
         Figure("accelerator.attention.launch_us", launch_s / US, note=note),
     ]
 
 
 def _one_pass(
-    name: str,
-    rows: Sequence[Measured],
-    dims: Sequence[float],
-    spec: AcceleratorSpec,
-    dtype: Dtype,
-    seconds: Callable[..., Array],
+    name: str, rows: Sequence[Measured], spec: AcceleratorSpec, dtype: Dtype
 ) -> list[Figure]:
+    dims = spec.attention.head_dims
     rows = [row for row in rows if row.head_dim in dims]
     work = [work_of(row) for row in rows]
+    seconds = flash_attention_forward_s if name == "forward" else flash_attention_backward_s
 
     def predict(values: Array) -> Array:
         fraction, ramp, *factors = values
-        own = {f"{name}_fraction": min(fraction, 1.0), f"{name}_s0": ramp}
-        own |= {f"{name}_head_factors": (*factors, 1.0), "head_dims": tuple(dims)}
+        own: dict[str, Any] = {f"{name}_fraction": min(fraction, 1.0), f"{name}_s0": ramp}
+        own[f"{name}_head_factors"] = (*factors, 1.0)
         attention = replace(spec.attention, **own)
         machine = replace(spec, attention=attention, attention_flash2=attention)
         return np.concatenate([np.ravel(seconds(each, machine, dtype)) for each in work])
