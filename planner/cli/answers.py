@@ -62,7 +62,7 @@ def why(
     *options.OF_THE_FASTEST,
     "limits",
     refused="`size` asks for the fewest GPUs, or the fastest plan of every size",
-    cluster=options.NodeOrAccelerator,
+    cluster=options.NODE,
 )
 def size(
     *,
@@ -167,8 +167,8 @@ def _scaling(
 @options.takes(
     *options.OF_THE_FASTEST,
     refused="`sensitivity` asks for the fastest plan",
-    model=options.PlanOrModel,
-    cluster=options.BesideModel,
+    model=options.PLAN_OR_MODEL,
+    cluster=options.BESIDE_MODEL,
 )
 def sensitivity(
     context: typer.Context,

@@ -31,8 +31,8 @@ from planner.spec.strategy import Strategy
     "software",
     "layout",
     refused="one layout is given here, not searched",
-    model=options.PlanOrModel,
-    cluster=options.BesideModel,
+    model=options.PLAN_OR_MODEL,
+    cluster=options.BESIDE_MODEL,
 )
 def explain(
     context: typer.Context,

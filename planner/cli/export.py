@@ -111,7 +111,7 @@ def write(
     return files
 
 
-@options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)
 def export(
     context: typer.Context,
     to: Annotated[

@@ -16,7 +16,7 @@ from planner.report.job import job_document, print_job
 from planner.units import GB, parse_duration
 
 
-@options.takes(model=options.PlanOrModel, cluster=options.BesideModel)
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)
 def job(
     context: typer.Context,
     *,

@@ -98,13 +98,6 @@ OF_THE_FASTEST: tuple[Group, ...] = ("job", "software", "layout", "narrowing")
 
 
 NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
-Model = Annotated[
-    str,
-    typer.Argument(
-        autocompletion=known_models,
-        help="Model name (see `planner show models`), YAML file or config.json.",
-    ),
-]
 Cluster = Annotated[
     str,
     typer.Argument(
@@ -112,27 +105,35 @@ Cluster = Annotated[
         help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.",
     ),
 ]
-BesideModel = Annotated[
-    str | None,
-    typer.Argument(
-        autocompletion=known_clusters,
-        help="Beside a model: the cluster, as `planner plan` takes it.",
-    ),
-]
-NodeOrAccelerator = Annotated[
-    str,
-    typer.Argument(
-        help=f"Node or accelerator such as {EXAMPLE_NODE}, or a YAML file; a count is ignored."
-    ),
-]
-PlanOrModel = Annotated[
-    str,
-    typer.Argument(
-        metavar="PLAN-OR-MODEL",
-        autocompletion=known_models,
-        help="Plan file of --save, folder of --emit; or a model, as `planner plan` takes it.",
-    ),
-]
+
+
+def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:  # noqa: ANN401
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def _place(name: str, text: str, *, kind: Any = str, **more: Any) -> inspect.Parameter:  # noqa: ANN401
+    """The argument that names a model or a cluster; it may be missing where its kind has None."""
+    default = None if kind == str | None else inspect.Parameter.empty
+    complete = known_models if name == "model" else known_clusters
+    said = typer.Argument(autocompletion=complete, help=text, **more)
+    return _keyword(name, Annotated[kind, said], default)
+
+
+MODEL = _place("model", "Model name (see `planner show models`), YAML file or config.json.")
+PLAN_OR_MODEL = _place(
+    "model",
+    "Plan file of --save, folder of --emit; or a model, as `planner plan` takes it.",
+    metavar="PLAN-OR-MODEL",
+)
+CLUSTER = _keyword("cluster", Cluster, inspect.Parameter.empty)
+BESIDE_MODEL = _place(
+    "cluster", "Beside a model: the cluster, as `planner plan` takes it.", kind=str | None
+)
+NODE = _place(
+    "cluster",
+    f"Node or accelerator such as {EXAMPLE_NODE}, or a YAML file; a count is ignored.",
+)
 
 
 class QuestionCommand(TyperCommand):
@@ -165,20 +166,20 @@ def _show_all(context: typer.Context, value: bool) -> None:
 def takes(
     *groups: Group,
     refused: str = "",
-    model: Any = Model,  # noqa: ANN401 - a type
-    cluster: Any = Cluster,  # noqa: ANN401 - a type
+    model: inspect.Parameter = MODEL,
+    cluster: inspect.Parameter = CLUSTER,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command model, cluster and options where it has its parameter ``query``, a Query.
 
     The options are those of ``groups``, without any of all; others are hidden and refused, and
-    ``refused`` says why. ``model`` and ``cluster`` are the annotations of the two arguments.
+    ``refused`` says why. ``model`` and ``cluster`` are the two arguments.
     """
     taken = options_of(groups or GROUPS)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command).parameters
         others = [each for name, each in OPTIONS.items() if name not in own]
-        asked = [_keyword("model", model), _keyword("cluster", cluster)]
+        asked = [model, cluster]
         asked += [_parameter(each, hidden=each not in taken) for each in others]
 
         @wraps(command)
@@ -228,7 +229,7 @@ def _with_parameters(
     *last: inspect.Parameter,
 ) -> Callable[..., None]:
     """``run`` with the parameters of a command, ``asked`` in place of the one of a name."""
-    parameters = [_keyword("context", typer.Context)]
+    parameters = [_keyword("context", typer.Context, inspect.Parameter.empty)]
     for each in inspect.signature(command, eval_str=True).parameters.values():
         if each.name == name:
             parameters += asked
@@ -253,14 +254,6 @@ def refuse_all(flags: Iterable[str], why: str) -> None:
     problems = [Problem(where="command line", key=flag, message=why) for flag in flags]
     if problems:
         raise InputError(problems)
-
-
-def _keyword(name: str, annotation: Any) -> inspect.Parameter:  # noqa: ANN401 - a type
-    """A parameter of a command; options default to None, and the cluster that may be missing."""
-    is_needed = annotation in (Model, Cluster, NodeOrAccelerator, PlanOrModel, typer.Context)
-    default = inspect.Parameter.empty if is_needed else None
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
 def _parameter(option: Option, *, hidden: bool) -> inspect.Parameter:
@@ -301,7 +294,8 @@ _HELP_ALL = _keyword(
             help="Show every option and exit; --help shows the usual ones.",
         ),
     ],
-).replace(default=False)
+    default=False,
+)
 
 
 # What commands of files take of the job, where the file does not say it.
