@@ -8,13 +8,13 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.spec.strategy import STRATEGY_FIELDS
 from planner.sweep.sweep import Sweep, Value, key_of
+from planner.units import DAY_S
 
 Row = Mapping[str, Any]
 PLAN, NOTHING, REFUSED, FAILED, DIFFERS = "plan", "nothing", "refused", "failed", "differs"
@@ -84,14 +85,13 @@ def run(
                     kept.write(json.dumps({"key": task.key, **row}) + "\n")
                     kept.flush()
                 progress(count, len(tasks), num_known)
-    names = [axis.name.replace("-", "_") for axis in sweep.axes]
     taken = {"framework", *STRATEGY_FIELDS}
+    names = [axis.name.replace("-", "_") for axis in sweep.axes]
     columns = [f"{ASKED}{name}" if name in taken else name for name in names]
     rows = []
     for key, cell in cells:
-        figures = {name: value for name, value in found[key].items() if name not in columns}
         asked = dict(zip(columns, cell.values, strict=True))
-        rows.append({**asked, **figures, "command": cell.command, "key": key})
+        rows.append({**asked, **found[key], **asked, "command": cell.command, "key": key})
     axes = {name: axis.values for name, axis in zip(columns, sweep.axes, strict=True)}
     return Results(path=str(target), axes=axes, rows=tuple(rows)), num_known
 
@@ -159,28 +159,27 @@ def answer(task: Task) -> Row:
 def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
     """Columns of a plan; amounts of a billion tokens too, so that different jobs compare."""
     job, made, strategy = plan.context.job, plan.estimate, plan.strategy
-    total_s, hours, amounts = plan.total_s(), plan.gpu_hours(), plan.amounts()
-    has_job = job.total_tokens is not None
+    total_s, hours = plan.total_s(), plan.gpu_hours()
+    amounts = {"gpu_hours": hours, **plan.amounts()}
     span_s = hours * 3600.0 / strategy.num_gpus
     billions = span_s * made.tokens_per_s / 1e9
     per_billion = {
         f"{name}_per_billion_tokens": None if value is None else value / billions
-        for name, value in {"gpu_hours": hours, **amounts}.items()
+        for name, value in amounts.items()
     }
+    if job.total_tokens is None:
+        amounts = dict.fromkeys(amounts)
+    times = ("iter_time_s", "iter_time_s_lower", "iter_time_s_upper", "tokens_per_s", "mfu")
     return {
         "framework": plan.framework,
         "gpus": strategy.num_gpus,
         **{name: getattr(strategy, name) for name in STRATEGY_FIELDS},
-        "iter_time_s": made.iter_time_s,
-        "iter_time_s_lower": made.iter_time_s_lower,
-        "iter_time_s_upper": made.iter_time_s_upper,
-        "tokens_per_s": made.tokens_per_s,
-        "mfu": made.mfu,
+        **{name: getattr(made, name) for name in times},
         "peak_bytes": made.memory.peak_bytes,
         "usable_bytes": made.memory.usable_bytes,
-        "gpu_hours": hours if has_job else None,
-        "days": None if total_s is None else total_s / 86400.0,
-        **{name: value if has_job else None for name, value in amounts.items()},
+        "gpu_hours": amounts.pop("gpu_hours"),
+        "days": None if total_s is None else total_s / DAY_S,
+        **amounts,
         **per_billion,
         "total_tokens": job.total_tokens,
         "is_proved": found.proved_optimal,
@@ -202,13 +201,12 @@ def on_processes(
     A process that ends takes the whole pool with it. The cells at work then are tried again one
     at a time, so that only the cell which ends its process fails, after MAX_TRIES.
     """
-    queue, suspects = iter(tasks), []
-    while batch := list(islice(queue, workers)):
-        lost = yield from _pooled(queue, batch, workers, answer)
-        suspects.extend(lost)
+    queue, suspects = iter(tasks), list[Task]()
+    for task in queue:
+        suspects += yield from _pooled(chain([task], queue), workers, answer)
     for task in suspects:
         for _ in range(MAX_TRIES - 1):
-            lost = yield from _pooled(iter(()), [task], 1, answer)
+            lost = yield from _pooled(iter([task]), 1, answer)
             if not lost:
                 break
         else:
@@ -217,33 +215,33 @@ def on_processes(
 
 
 def _pooled(
-    queue: Iterator[Task], first: list[Task], workers: int, answer: Callable[[Task], Row]
-) -> "Any":  # noqa: ANN401 - a generator of answers that returns the tasks that were lost
+    queue: Iterator[Task], workers: int, answer: Callable[[Task], Row]
+) -> Generator[tuple[Task, Row], None, list[Task]]:
     """Yield answers of a pool until its tasks or a process end; return the tasks lost with it."""
     # ^C is left to the parent, which ends the pool.
     ignored = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(
         workers, get_context("spawn"), initializer=signal.signal, initargs=ignored
     )
-    flying: dict[Future[Row], Task] = {pool.submit(answer, task): task for task in first}
+    flying: dict[Future[Row], Task] = {}
     lost: list[Task] = []
     try:
-        while flying:
+        while True:
+            for task in islice(queue, 0 if lost else workers - len(flying)):
+                try:
+                    flying[pool.submit(answer, task)] = task
+                except BrokenProcessPool:
+                    lost.append(task)
+            if not flying:
+                return lost
             for done in wait(flying, return_when=FIRST_COMPLETED).done:
                 task = flying.pop(done)
                 try:
                     yield task, done.result()
                 except BrokenProcessPool:
                     lost.append(task)
-                    continue
-                if not lost and (following := next(queue, None)) is not None:
-                    try:
-                        flying[pool.submit(answer, following)] = following
-                    except BrokenProcessPool:
-                        lost.append(following)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    return lost
 
 
 def num_cores() -> int:
