@@ -96,7 +96,6 @@ def divisors(number: int) -> str:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "activation": activation,
-    "divisors": divisors,
     "every_nth_full": every_nth_full,
     "full_within": full_within,
     "layer_step": layer_step,
@@ -138,7 +137,7 @@ LANGUAGE = Language(
         ast.In: lambda part, whole: part in whole,
     },
     forms=(ast.IfExp,),
-    functions=FUNCTIONS,
+    functions={**FUNCTIONS, "divisors": divisors},
     allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
 )
 _parsed = cache(parsed)
