@@ -1,6 +1,6 @@
 """Finds optimizers by name and reads what each keeps, in general and under a framework."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, get_args
 
@@ -69,18 +69,12 @@ def load_optimizer(
     weights, gradients and states are of 16 bits.
     """
     sections = optimizer_figures(name, framework)
-    values = _values(sections.pop("figures"), OptimizerSpec)
+    values = figure_values(sections.pop("figures"))
     for kind in KINDS:
-        states = TensorStates(**_values(sections[kind], TensorStates))
+        states = TensorStates(**figure_values(sections[kind]))
         values[kind] = replace(states, element_bytes=states.element_bytes * state_fraction)
     values["step_traffic_bytes"] *= state_fraction
     return OptimizerSpec(name=name, **values)
-
-
-def _values(figures: Figures, cls: type[Any]) -> dict[str, Any]:
-    others = set(figures) - {field.name for field in fields(cls)}
-    assert not others, (cls.__name__, others)
-    return figure_values(figures)
 
 
 def figure_values(figures: Figures) -> dict[str, Any]:

@@ -110,43 +110,35 @@ exec bash {SCRIPT}
             "kubernetes: the files stand inside the TrainJob, in one argument of at most "
             f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
         )
-    limits = {resource: nodes.gpus_per_node}
     # shared memory for collectives and data loaders; for RDMA the right to pin memory
-    container: dict[str, Any] = {
-        "name": _NODE,
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    fabric = context.cluster.fabric.kubernetes_resource
-    if fabric and nodes.num_nodes > 1:
-        limits[fabric] = 1
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    pod = {
-        "containers": [container],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-    }
+    shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    mounts = {"name": _NODE, "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    pinning = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
+    fabric = context.cluster.fabric.kubernetes_resource if nodes.num_nodes > 1 else ""
+    pod = {"containers": [mounts | (pinning if fabric else {})], "volumes": [shared]}
     job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
-    template = {"spec": {"replicatedJobs": [job]}}
+    patch = {"template": {"spec": {"replicatedJobs": [job]}}}
+    environment = [{"name": name, "value": ""} for name in user_variables(emitted.variables)]
     trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
-        "resourcesPerNode": {"limits": limits},
+        "resourcesPerNode": {
+            "limits": {resource: nodes.gpus_per_node} | ({fabric: 1} if fabric else {})
+        },
         "command": ["bash", "-c"],
         "args": [script],
+        **({"env": environment} if environment else {}),
     }
-    variables = user_variables(emitted.variables)
-    if variables:
-        trainer["env"] = [{"name": name, "value": ""} for name in variables]
+    spec = {
+        "runtimeRef": {"name": RUNTIME},
+        "trainer": trainer,
+        "runtimePatches": [{"manager": "planner", "trainingRuntimeSpec": patch}],
+    }
     content = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": job_name(context)},
-        "spec": {
-            "runtimeRef": {"name": RUNTIME},
-            "trainer": trainer,
-            "runtimePatches": [
-                {"manager": "planner", "trainingRuntimeSpec": {"template": template}}
-            ],
-        },
+        "spec": spec,
     }
     return OutputFile(name="trainjob.yaml", text=_yaml_text(content))
 
@@ -181,8 +173,7 @@ def _skypilot_file(
         "num_nodes": nodes.num_nodes,
         "resources": {"accelerators": f"{accelerator}:{nodes.gpus_per_node}"},
     }
-    variables = user_variables(emitted.variables)
-    if variables:
+    if variables := user_variables(emitted.variables):
         content["envs"] = dict.fromkeys(variables)
     content["run"] = f"""\
 export NODE_RANK="${{SKYPILOT_NODE_RANK}}"
