@@ -350,11 +350,7 @@ def node_of_catalog(node: str) -> tuple[NodeSpec, Network]:
 
 
 def _cluster(
-    name: str,
-    num_nodes: int,
-    node: NodeSpec,
-    network: Network,
-    assumptions: tuple[Note, ...] = (),
+    name: str, num_nodes: int, node: NodeSpec, network: Network, assumptions: tuple[Note, ...] = ()
 ) -> ClusterSpec:
     """Join nodes with a fabric; more than one scale-up domain needs a network."""
     num_accelerators = num_nodes * node.num_accelerators

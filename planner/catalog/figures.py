@@ -131,10 +131,7 @@ class Source(Strict):
 
 
 def validate(
-    model_class: type[FileModel],
-    data: Mapping[str, Any],
-    where: str,
-    also: Iterable[Problem] = (),
+    model_class: type[FileModel], data: Mapping[str, Any], where: str, also: Iterable[Problem] = ()
 ) -> FileModel:
     """Return ``data`` as ``model_class``, or raise one InputError with every problem.
 

@@ -123,10 +123,7 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
 
 
 def fix_file(
-    source: SourceText,
-    request: Request,
-    *,
-    progress: Progress = lambda _message, _fraction: None,
+    source: SourceText, request: Request, *, progress: Progress = lambda _message, _fraction: None
 ) -> FixedFile:
     """Find the smallest fix of a configuration file, for the same request as its check.
 

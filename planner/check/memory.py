@@ -75,16 +75,8 @@ ASSUMED = {
         "all layers are recomputed",
         "--assume recompute=full or none",
     ),
-    "optimizer": (
-        "the optimizer is adam",
-        "the optimizer is sgd",
-        "--assume optimizer=NAME",
-    ),
-    "seq_len": (
-        "sequences have {} tokens",
-        f"sequences have {LEAST_SEQ_LEN} tokens",
-        "--seq-len",
-    ),
+    "optimizer": ("the optimizer is adam", "the optimizer is sgd", "--assume optimizer=NAME"),
+    "seq_len": ("sequences have {} tokens", f"sequences have {LEAST_SEQ_LEN} tokens", "--seq-len"),
 }
 
 

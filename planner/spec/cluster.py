@@ -13,13 +13,7 @@ Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 # Collectives, and what is measured beside them.
 CollectiveKind: TypeAlias = Collective | Literal["broadcast", "p2p"]
 Topology = Literal[
-    "switch",
-    "ring",
-    "fully_connected",
-    "mesh_2d",
-    "torus_2d",
-    "torus_3d",
-    "hybrid_cube_mesh",
+    "switch", "ring", "fully_connected", "mesh_2d", "torus_2d", "torus_3d", "hybrid_cube_mesh"
 ]
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 
