@@ -8,10 +8,12 @@ from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
     FigureRow,
-    describe_hardware,
+    figure_rows,
     is_path,
     load_accelerator,
+    load_entry,
     load_node,
+    texts_of,
 )
 from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, load_model_details
@@ -279,19 +281,18 @@ def hardware_entry(name: str) -> HardwareEntry | Cluster:
             levels=_levels(cluster),
             assumed=(*cluster.accelerator.assumptions, *map(str, cluster.assumptions)),
         )
-    details = describe_hardware(name)
-    kind, own = details.kind, details.name
+    kind, own, file = load_entry(name)
     # Of a node the network is shown as that of the largest cluster: every level is in it.
     whole = {"clusters": own, "nodes": f"{MAX_GPUS}x{own}"}.get(kind)
     return HardwareEntry(
         kind=SINGULAR[kind],
         name=own,
-        title=details.title,
-        note=details.note,
+        title=file.title,
+        note=file.note,
         accelerator=_accelerator_row(own) if kind == "accelerators" else None,
         node=_node_row(own) if kind == "nodes" else None,
-        texts=dict(details.texts),
-        figures=details.rows,
+        texts=texts_of(file),
+        figures=tuple(figure_rows(file)),
         levels=_levels(load_cluster(whole)) if whole else (),
     )
 

@@ -243,53 +243,33 @@ class FigureRow:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HardwareDetails:
-    """A file of the catalog: what it is, what it refers to, and its figures."""
-
-    kind: Kind
-    name: str
-    title: str
-    note: str
-    texts: Mapping[str, str]  # keys that are no figures, such as a node's accelerator and fabric
-    rows: tuple[FigureRow, ...]
-
-
-def describe_hardware(name: str) -> HardwareDetails:
-    """Return the figures of whatever catalog entry has this name or alias."""
+def load_entry(name: str) -> tuple[Kind, str, HardwareFile]:
+    """Return kind, name and file of whatever catalog entry has this name or alias."""
     found = None if is_path(name) else find_entry(name)
-    if found:
-        return describe(*found)
-    known = [text for kind in KINDS for text in (*list_names(kind), *aliases()[kind])]
-    raise unknown_name("hardware", name, known, "hardware", name)
+    if found is None:
+        known = [text for kind in KINDS for text in (*list_names(kind), *aliases()[kind])]
+        raise unknown_name("hardware", name, known, "hardware", name)
+    kind, own = found
+    _, file = load_file(_SCHEMAS[KINDS.index(kind)], kind, own)
+    return kind, own, file
 
 
-def describe(kind: Kind, argument: str | Path) -> HardwareDetails:
-    """Return what the catalog says of an entry of a kind."""
-    path, file = load_file(_SCHEMAS[KINDS.index(kind)], kind, argument)
-    texts = {
-        key: str(value)
-        for key, value in file
-        if isinstance(value, str | int) and value and key not in ("title", "note")
+def texts_of(file: HardwareFile) -> dict[str, str]:
+    """Return the keys that are no figures, such as a node's accelerator and fabric."""
+    given = {key: value for key, value in file if key not in ("title", "note")}
+    return {
+        key: str(value) for key, value in given.items() if value and isinstance(value, str | int)
     }
-    rows = []
+
+
+def figure_rows(file: HardwareFile) -> Iterator[FigureRow]:
+    """Yield the figures of a file in its order."""
     for key, figure in figures_of(file):
-        unit = next((unit for end, (unit, _, _) in UNITS.items() if key.endswith(end)), "")
-        rows.append(
-            FigureRow(
-                name=key,
-                value=figure.value,
-                unit=unit,
-                basis=figure.basis,
-                source=file.sources[figure.source].citation(),
-                note=figure.note,
-            )
+        yield FigureRow(
+            name=key,
+            value=figure.value,
+            unit=next((unit for end, (unit, _, _) in UNITS.items() if key.endswith(end)), ""),
+            basis=figure.basis,
+            source=file.sources[figure.source].citation(),
+            note=figure.note,
         )
-    return HardwareDetails(
-        kind=kind,
-        name=path.stem,
-        title=file.title,
-        note=file.note,
-        texts=texts,
-        rows=tuple(rows),
-    )

@@ -8,11 +8,12 @@ from planner.catalog.hardware import (
     KINDS,
     aliases,
     checked,
-    describe,
-    describe_hardware,
+    figure_rows,
     list_names,
     load_accelerator,
+    load_entry,
     load_node,
+    texts_of,
 )
 from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile
@@ -62,7 +63,7 @@ def test_every_fabric_loads(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_figure_has_a_citation_and_no_catalog_figure_is_given_by_a_user(kind: str) -> None:
     for name in list_names(kind):  # type: ignore[arg-type]
-        for row in describe_hardware(name).rows:
+        for row in figure_rows(load_entry(name)[2]):
             assert row.source, (name, row.name)
             assert row.basis in {"read", "recalled", "derived", "assumed", "measured"}
 
@@ -117,7 +118,7 @@ def test_dgx_h100_is_converted_to_base_units() -> None:
 
 def test_omni_path_is_a_fit_on_the_bloom_runs() -> None:
     assert load_fabric("omni-path-100").efficiency_fraction == 0.52
-    row = next(r for r in describe_hardware("omni-path-100").rows if "efficiency" in r.name)
+    row = next(r for r in figure_rows(load_entry("omni-path-100")[2]) if "efficiency" in r.name)
     assert "bigscience" in row.source
 
 
@@ -146,7 +147,7 @@ def test_aliases_ignore_case_and_unknown_names_offer_the_nearest() -> None:
     with pytest.raises(InputError, match=r"unknown accelerator 'h10o'; did you mean h100"):
         load_accelerator("h10o")
     with pytest.raises(InputError, match=r"unknown hardware 'dgxh100'; did you mean dgx-h100"):
-        describe_hardware("dgxh100")
+        load_entry("dgxh100")
 
 
 def test_assumed_figures_are_named_with_their_reason() -> None:
@@ -206,14 +207,14 @@ def test_ports_without_their_rate_are_an_error(tmp_path: Path) -> None:
 
 
 def test_rows_show_vendor_units_and_sources() -> None:
-    rows = {row.name: row for row in describe("accelerators", "h100-sxm").rows}
+    rows = {row.name: row for row in figure_rows(load_entry("h100-sxm")[2])}
     row = rows["hbm_gb_per_s"]
     assert (row.value, row.unit, row.basis) == (3350, "GB/s", "read")
     assert row.source.startswith("stas00/ml-engineering compute/accelerator/README.md @744d01e")
     assert rows["collectives.all_reduce[0].busbw_gb_per_s"].value == (132, 301.4)
-    node = describe_hardware("dgx-h100")
-    assert node.texts["accelerator"] == "h100-sxm"
-    units = {row.name: row.unit for row in node.rows}
+    node = load_entry("dgx-h100")[2]
+    assert texts_of(node)["accelerator"] == "h100-sxm"
+    units = {row.name: row.unit for row in figure_rows(node)}
     assert units["scale_up.gb_per_s_per_direction"] == "GB/s per direction"
     assert units["price.usd_per_hour"] == "USD/h"
 
