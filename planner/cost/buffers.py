@@ -55,11 +55,11 @@ def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
     return np.asarray(groups * context.traits.overheads.communicator_bytes)
 
 
-def _rank_params(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def _rank_params(parts: StageParameters) -> Array:
     """Parameters a rank holds, the mean over stages."""
-    layers = context.model.num_blocks * parts.params
+    layers = parts.context.model.num_blocks * parts.params
     ends = parts.first_params + parts.last_params + parts.all_mtp_params
-    return np.asarray((layers + ends) / strategy.pp)
+    return np.asarray((layers + ends) / parts.strategy.pp)
 
 
 @item(
@@ -79,16 +79,15 @@ def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Ar
     "memory.buckets",
     inputs=("traits.overheads.bucket_elements", "traits.overheads.num_buckets"),
 )
-def bucket_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def bucket_bytes(parts: StageParameters) -> Array:
     """Bytes of communication buckets: ``num_buckets · b · min(bucket_elements, params)``.
 
     ``b``: 2, in 32 bits 4; ``params`` is the mean over stages of what a rank holds. Source:
     framework traits.
     """
-    overheads = context.traits.overheads
-    held = _rank_params(context, strategy, parts)
-    elements = np.minimum(overheads.bucket_elements, held)
-    return overheads.num_buckets * weight_bytes(context) * elements
+    overheads = parts.context.traits.overheads
+    elements = np.minimum(overheads.bucket_elements, _rank_params(parts))
+    return overheads.num_buckets * weight_bytes(parts.context) * elements
 
 
 @item(
@@ -99,14 +98,14 @@ def bucket_bytes(context: Context, strategy: StrategyColumns, parts: StageParame
         "traits.states.zero3_step_elements",
     ),
 )
-def step_group_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def step_group_bytes(parts: StageParameters) -> Array:
     """Bytes of gradients copied at a time while a stage-3 optimizer steps.
 
     fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework
     traits.
     """
-    states = context.traits.states
-    shard = _rank_params(context, strategy, parts) / parts.num_shards
+    states, strategy = parts.context.traits.states, parts.strategy
+    shard = _rank_params(parts) / parts.num_shards
     elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
     held = element_bytes("fp32") * elements
     return np.where(copied_in_groups(strategy, states), held, 0.0)
@@ -121,15 +120,13 @@ def step_group_bytes(context: Context, strategy: StrategyColumns, parts: StagePa
         "traits.states.offload_staging_bytes",
     ),
 )
-def largest_gradient_bytes(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def largest_gradient_bytes(parts: StageParameters) -> Array:
     """Bytes kept for the largest tensor's gradient beside its share: that of the vocabulary.
 
     ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
     optimizer's states are offloaded below stage 3. Source: framework traits.
     """
-    states = context.traits.states
+    states, strategy = parts.context.traits.states, parts.strategy
     whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
     per_element = states.largest_gradient_copy_bytes + np.where(
         strategy.zero_stage == 2, whole, 0.0
@@ -143,37 +140,32 @@ def largest_gradient_bytes(
     "memory.largest_gradient.embedding",
     inputs=("model.vocab_size", "traits.states.embedding_gradient_is_whole"),
 )
-def embedding_gradient_bytes(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def embedding_gradient_bytes(parts: StageParameters) -> Array:
     """Bytes of the embedding's gradient beyond a rank's share: ``vocab_params · (tp - 1) · g``.
 
     Where every tp rank accumulates it whole until the last micro-batch (FSDP2 under pipelining
     with tensor parallelism). Source: framework traits.
     """
-    states = context.traits.states
+    states, strategy = parts.context.traits.states, parts.strategy
     whole = unsharded_until_step(strategy, states) & states.embedding_gradient_is_whole
     others = parts.costs.at(parts.costs.vocab_params) * (strategy.tp - 1.0)
     return np.where(whole, others * states.gradient_bytes, 0.0)
 
 
-def _gathers(context: Context, strategy: StrategyColumns) -> Mask:
+def _gathers(parts: StageParameters) -> Mask:
     """Stage 3 that gathers a layer's weights when it needs them."""
-    return np.asarray(
-        (strategy.zero_stage >= 3) & ~unsharded_until_step(strategy, context.traits.states)
-    )
+    whole = unsharded_until_step(parts.strategy, parts.context.traits.states)
+    return np.asarray((parts.strategy.zero_stage >= 3) & ~whole)
 
 
-def _root_params(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def _root_params(parts: StageParameters) -> Array:
     """Parameters gathered with the head: the embedding too, where they are one unit."""
-    joined = context.traits.states.gathers_embedding_with_head & (strategy.pp == 1)
+    joined = parts.context.traits.states.gathers_embedding_with_head & (parts.strategy.pp == 1)
     first = parts.first_params + parts.first_frozen_elements
     return parts.last_params + parts.last_frozen_elements + np.where(joined, first, 0.0)
 
 
-def gathered_head_bytes(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def gathered_head_bytes(parts: StageParameters) -> Array:
     """Bytes of weights gathered, and of gradients made, while the loss is computed (stage 3).
 
     ``2 · root`` for the unit of the head; where that holds the embedding too, the last layer is
@@ -184,21 +176,21 @@ def gathered_head_bytes(
     the buffer the head arrived in is still there in its forward, when the 16-bit logits' part of
     the backward, a sixth, is not: ``max(2 · head - 2 · logits, 0)``. Source: traced FSDP2 steps.
     """
-    states = context.traits.states
+    context, states = parts.context, parts.context.traits.states
     if 3 not in context.traits.support.zero_stages:
-        return np.zeros(len(strategy))
-    root = weight_bytes(context) * _root_params(context, strategy, parts)
+        return np.zeros(len(parts.strategy))
+    root = weight_bytes(context) * _root_params(parts)
     last_layer = weight_bytes(context) * parts.gathered * states.gathers_embedding_with_head
     gathered = root + last_layer
     if states.zero3_keeps_ends_gathered:
-        gathered = unit_buffer_bytes(context, strategy, parts)
-    held = np.where(_gathers(context, strategy), gathered, 0.0)
+        gathered = unit_buffer_bytes(parts)
+    held = np.where(_gathers(parts), gathered, 0.0)
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
     copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
     inside = weight_bytes(context) * (parts.last_params + parts.last_frozen_elements)
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
-    arrives = _gathers(context, strategy) & states.loss_inside_model
+    arrives = _gathers(parts) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
     return np.asarray(held + gradient + np.where(gradient > 0, copy, 0.0) + arriving)
 
@@ -207,17 +199,18 @@ def gathered_head_bytes(
     "memory.gather_buffers",
     inputs=("traits.states.gathers_in_own_stream", "strategy.zero_stage"),
 )
-def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def gather_pool_bytes(parts: StageParameters) -> Array:
     """Bytes of other streams' buffers, which nothing else may use.
 
     Gathered weights arrive in ``2 · (layer + largest unit)`` (stage 3, or stage 2 under
     pipelining); gradient shards of whole gradients in ``g · params / N``. Source:
     torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
     """
+    context, strategy = parts.context, parts.strategy
     states = context.traits.states
     is_whole = unsharded_until_step(strategy, states)
     gathers = (strategy.zero_stage >= 3) | is_whole & (strategy.zero_stage >= 2)
-    root = _root_params(context, strategy, parts)
+    root = _root_params(parts)
     first = parts.first_params + parts.first_frozen_elements
     largest = np.maximum(np.maximum(first, root), parts.gathered)
     pool = weight_bytes(context) * (parts.gathered + largest)
@@ -227,7 +220,7 @@ def gather_pool_bytes(context: Context, strategy: StrategyColumns, parts: StageP
 
 
 @item("memory.dead_blocks", inputs=("traits.kernels.saved.name",))
-def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def dead_block_bytes(parts: StageParameters) -> Array:
     """Bytes of freed blocks that fit nothing else and stay reserved.
 
     One layer's forward working set with its gathered weights, and the gradient that the root
@@ -235,36 +228,36 @@ def dead_block_bytes(context: Context, strategy: StrategyColumns, parts: StagePa
     replay of traced FSDP2 steps through the caching allocator's rules, which matches published
     reserved memory within 2 %. Zero where the implementation's table has no ``freed`` section.
     """
-    costs, states = parts.costs, context.traits.states
+    costs, context = parts.costs, parts.context
     working_set = costs.at(costs.freed_bytes)
-    weights = np.where(_gathers(context, strategy), weight_bytes(context) * parts.gathered, 0.0)
-    root = _root_params(context, strategy, parts) - parts.last_frozen_elements
-    reduced = states.gradient_reduce_bytes * root
+    weights = np.where(_gathers(parts), weight_bytes(context) * parts.gathered, 0.0)
+    root = _root_params(parts) - parts.last_frozen_elements
+    reduced = context.traits.states.gradient_reduce_bytes * root
     fits = reduced <= costs.at(costs.largest_logits_bytes)
-    kept = np.where(fits | ~_gathers(context, strategy), 0.0, reduced)
+    kept = np.where(fits | ~_gathers(parts), 0.0, reduced)
     leaves_blocks = bool(context.traits.kernels.saved.entries("freed"))
     return np.where(leaves_blocks, working_set + weights + kept, 0.0)
 
 
-def _whole_gradients(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def _whole_gradients(parts: StageParameters) -> Array:
     """Elements of whole gradients that wait for their reduction under stages 2 and 3.
 
     The largest unit and ``units - 1`` layers, under stage 2 at least ``whole_gradient_elements``
     of the rank's. Gradients that leave through a bucket are counted there.
     """
-    states = context.traits.states
-    if context.traits.overheads.num_buckets > 0:
+    states, strategy = parts.context.traits.states, parts.strategy
+    if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
     unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
     units = unit + (states.whole_gradient_units - 1.0) * parts.params
     queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
-    waiting = np.maximum(units, np.minimum(queue, _rank_params(context, strategy, parts)))
+    waiting = np.maximum(units, np.minimum(queue, _rank_params(parts)))
     return np.where(
         (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, states), waiting, 0.0
     )
 
 
-def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def unit_buffer_bytes(parts: StageParameters) -> Array:
     """Gathered weights, and whole gradients, of the units at work under stages 2 and 3.
 
     ``w · min(gathered layers · params, live limit) + g · (max(params, head) + (units - 1) ·
@@ -273,23 +266,22 @@ def unit_buffer_bytes(context: Context, strategy: StrategyColumns, parts: StageP
     torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py; Megatron-Core
     param_and_grad_buffer.py, FixedPoolAllocator).
     """
-    states = context.traits.states
-    layers = np.where(_gathers(context, strategy), states.zero3_gathered_layers, 0.0)
+    context, states = parts.context, parts.context.traits.states
+    layers = np.where(_gathers(parts), states.zero3_gathered_layers, 0.0)
     live = np.minimum(layers * parts.gathered, states.zero3_live_elements)
-    whole = _whole_gradients(context, strategy, parts)
-    return gathered_weight_bytes(context) * live + whole * reduced_gradient_bytes(strategy, states)
+    whole = _whole_gradients(parts)
+    reduced = whole * reduced_gradient_bytes(parts.strategy, states)
+    return gathered_weight_bytes(context) * live + reduced
 
 
-def transient_layer_bytes(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def transient_layer_bytes(parts: StageParameters) -> Array:
     """:func:`unit_buffer_bytes` and ``2 · down``: that projection's 16-bit gradient comes first.
 
     The caller adds the activation gradients of :func:`planner.layers.block.backward_tensors`.
     """
-    made = _whole_gradients(context, strategy, parts) > 0
+    made = _whole_gradients(parts) > 0
     first = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
-    return unit_buffer_bytes(context, strategy, parts) + weight_bytes(context) * first
+    return unit_buffer_bytes(parts) + weight_bytes(parts.context) * first
 
 
 def offload_buffer_bytes(parts: StageParameters) -> Array:
@@ -300,9 +292,10 @@ def offload_buffer_bytes(parts: StageParameters) -> Array:
     return 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
 
 
-def sent_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def sent_bytes(parts: StageParameters) -> Array:
     """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
-    keeps = context.traits.states.keeps_stage_outputs != "no"
+    strategy = parts.strategy
+    keeps = parts.context.traits.states.keeps_stage_outputs != "no"
     share = np.where(strategy.sequence_parallel == 0, strategy.tp, 1)
     boundary = parts.costs.at(parts.costs.boundary_bytes)
     return np.where((strategy.pp > 1) & keeps, boundary / share, 0.0)
@@ -312,13 +305,14 @@ def sent_bytes(context: Context, strategy: StrategyColumns, parts: StageParamete
     "memory.kept_logits",
     inputs=("traits.states.keeps_stage_outputs", "strategy.num_micro_batches"),
 )
-def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def kept_logits_bytes(parts: StageParameters) -> Array:
     """Bytes of all logits that a pipeline keeps to the end of the iteration, and of their join.
 
     ``2 · m · logits``. Source: torch/distributed/pipelining/stage.py (output_chunks,
     merge_chunks). Zero where outputs die with their backward.
     """
-    keeps = context.traits.states.keeps_stage_outputs == "all"
+    strategy = parts.strategy
+    keeps = parts.context.traits.states.keeps_stage_outputs == "all"
     logits = parts.costs.at(parts.costs.logits_bytes) * strategy.num_micro_batches
     return np.where((strategy.pp > 1) & keeps, 2.0 * logits, 0.0)
 
@@ -327,10 +321,8 @@ def kept_logits_bytes(context: Context, strategy: StrategyColumns, parts: StageP
     "memory.receive_buffers",
     inputs=("traits.states.receives_into_own_buffers", "strategy.num_micro_batches"),
 )
-def receive_buffer_bytes(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def receive_buffer_bytes(parts: StageParameters) -> Array:
     """Bytes of one receive buffer: the boundary activation of a micro-batch."""
-    receives = context.traits.states.receives_into_own_buffers
+    receives = parts.context.traits.states.receives_into_own_buffers
     boundary = parts.costs.at(parts.costs.boundary_bytes)
-    return np.where((strategy.pp > 1) & receives, boundary, 0.0)
+    return np.where((parts.strategy.pp > 1) & receives, boundary, 0.0)

@@ -48,9 +48,7 @@ def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:
     ),
     also=(exposed_gradient_offload_s, state_transfer_s, host_link_share, host_transfer_s),
 )
-def gradient_offload_s(
-    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
-) -> tuple[Array, Array, Array]:
+def gradient_offload_s(parts: StageParameters, times: LayerTimes) -> tuple[Array, Array, Array]:
     """Busy and exposed seconds of one layer's gradients to the host, and of one end parameter.
 
     Those of embedding and head have no backward of their own to hide behind. In the last
@@ -58,6 +56,7 @@ def gradient_offload_s(
     is not pinned; in each before it, from stage 2 on, as often as the framework moves them. What
     the host's step runs beside shows there (:func:`optimizer_s_per_param`).
     """
+    context, strategy = parts.context, parts.strategy
     states, traits = context.traits.states, context.traits.offload
     before = strategy.num_micro_batches - 1.0
     wire = reduced_gradient_bytes(strategy, states) * offloaded_fraction(strategy)
@@ -124,13 +123,12 @@ def optimizer_s_per_param(context: Context, strategy: StrategyColumns, owned: Ar
     return device * (1.0 - away) + np.where(away > 0, host, 0.0) * away
 
 
-def overlapped_step_s(
-    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
-) -> Array:
+def overlapped_step_s(parts: StageParameters, times: LayerTimes) -> Array:
     """``min(step, backward)``: what a layer's step on the host hides behind its backward.
 
     Where the framework starts it as gradients arrive; 0 elsewhere.
     """
+    context, strategy = parts.context, parts.strategy
     if context.traits.offload.host_step_beside != "backward":
         return np.zeros(len(strategy))
     host = _host_s_per_param(context, strategy, parts.owned_fraction)

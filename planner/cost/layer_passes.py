@@ -16,7 +16,6 @@ from planner.cost.overlap import exposed_beside_s, interference_fraction, prefet
 from planner.cost.stage_parts import StageParameters
 from planner.cost.states import offloads
 from planner.spec.items import FABRIC, item
-from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES
 from planner.units import Array
 
@@ -66,7 +65,7 @@ class LayerTimes:
         gradient_copy_bytes,
     ),
 )
-def layer_times(context: Context, strategy: StrategyColumns, parts: StageParameters) -> LayerTimes:
+def layer_times(parts: StageParameters) -> LayerTimes:
     """Overlap a layer's compute with its stage-3 gathers, then with traffic to the host.
 
     Copies of weights and gradients beside their exchange compute with the layer, and count with it.
@@ -76,6 +75,7 @@ def layer_times(context: Context, strategy: StrategyColumns, parts: StageParamet
     not pinned transfers are waited for. Offloaded activations
     are a policy of single layers (:func:`policies.policy_costs`).
     """
+    context, strategy = parts.context, parts.strategy
     interference = sm_contention(context)
     dp = parts.layer_dp
     copied = parts.gathered * dp.copy_gather

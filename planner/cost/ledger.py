@@ -179,7 +179,7 @@ def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerIt
     for term in BUFFERS:
         if term.per not in per or not (number := _number(subject, stage, term.per)):
             continue
-        found = np.broadcast_to(term.of(subject.context, subject.columns, subject.parts), (1,))
+        found = np.broadcast_to(term.of(subject.parts), (1,))
         num_bytes = number * float(found[0])
         elements = number * float(term.elements(subject.parts)[0]) if term.elements else 0.0
         old = items.get(term.name)

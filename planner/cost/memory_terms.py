@@ -10,9 +10,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost import buffers
-from planner.cost.context import Context
 from planner.cost.stage_parts import StageParameters
-from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
 from planner.units import Array
 
@@ -30,7 +28,7 @@ Place = Literal["device", "host"]
 # Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
 # backward; while the loss is computed; outside the allocator.
 Per = Literal["stage", "layer", "first", "last", "backward", "loss", "device"]
-Bytes = Callable[[Context, StrategyColumns, StageParameters], Array | float]
+Bytes = Callable[[StageParameters], Array | float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +60,17 @@ def _dummy(elements: Callable[[StageParameters], Array], per: Per) -> MemoryTerm
     return MemoryTerm(
         name="dummy_weight_gradients",
         per=per,
-        of=lambda context, strategy, parts: buffers.dummy_gradient_bytes(
-            context, strategy, elements(parts)
+        of=lambda parts: buffers.dummy_gradient_bytes(
+            parts.context, parts.strategy, elements(parts)
         ),
         elements=elements,
     )
 
 
-def _copy_behind_first(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def _copy_behind_first(parts: StageParameters) -> Array:
     """One stage that holds both ends has the copy of the vocabulary's gradient once."""
-    copy = buffers.largest_gradient_bytes(context, strategy, parts)
-    return copy * (strategy.head_stage > 0)
+    copy = buffers.largest_gradient_bytes(parts)
+    return copy * (parts.strategy.head_stage > 0)
 
 
 def _leading_params(parts: StageParameters) -> Array:
@@ -91,7 +87,7 @@ def _leading_params(parts: StageParameters) -> Array:
 TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     _dummy(lambda parts: parts.costs.at(parts.costs.linear_params), "stage"),
     MemoryTerm(
-        name="workspaces", per="stage", of=lambda context, *_: buffers.workspace_bytes(context)
+        name="workspaces", per="stage", of=lambda parts: buffers.workspace_bytes(parts.context)
     ),
     MemoryTerm(
         name="buckets",
@@ -157,13 +153,13 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     MemoryTerm(
         name="transient.activation_gradients",
         per="backward",
-        of=lambda _context, _strategy, parts: parts.costs.at(parts.costs.backward_bytes),
+        of=lambda parts: parts.costs.at(parts.costs.backward_bytes),
         lifetime="backward of a layer",
     ),
     MemoryTerm(
         name="transient.dequantised_matrix",
         per="backward",
-        of=lambda _context, _strategy, parts: parts.costs.at(parts.costs.dequantised_bytes),
+        of=lambda parts: parts.costs.at(parts.costs.dequantised_bytes),
         lifetime="backward of a layer",
     ),
     MemoryTerm(
@@ -179,13 +175,13 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     MemoryTerm(
         name="overhead.context",
         per="device",
-        of=lambda context, *_: buffers.context_bytes(context),
+        of=lambda parts: buffers.context_bytes(parts.context),
         lifetime=NON_ALLOCATOR,
     ),
     MemoryTerm(
         name="overhead.communicators",
         per="device",
-        of=lambda context, strategy, _: buffers.communicator_bytes(context, strategy),
+        of=lambda parts: buffers.communicator_bytes(parts.context, parts.strategy),
         lifetime=NON_ALLOCATOR,
     ),
 )
@@ -195,20 +191,14 @@ FROZEN = tuple(term for term in TERMS if isinstance(term, StateTerm) and not ter
 BUFFERS = tuple(term for term in TERMS if isinstance(term, MemoryTerm))
 
 
-def bytes_per(
-    per: Per,
-    context: Context,
-    strategy: StrategyColumns,
-    parts: StageParameters,
-    place: Place = "device",
-) -> Array:
+def bytes_per(per: Per, parts: StageParameters, place: Place = "device") -> Array:
     """Sum of the terms that are counted per ``per``; C."""
-    total = np.zeros(len(strategy))
+    total = np.zeros(len(parts.strategy))
     for term in TERMS:
         if term.per != per:
             continue
         if isinstance(term, StateTerm):
             total = total + term.of(parts, place)
-        elif place == "device" and term.when(context.traits):
-            total = total + term.of(context, strategy, parts)
+        elif place == "device" and term.when(parts.context.traits):
+            total = total + term.of(parts)
     return total

@@ -105,7 +105,7 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     """
     stages = chunk_stages(subject)
     shares = chunk_shares(subject, stages)
-    times = layer_times(subject.context, subject.columns, subject.parts)
+    times = layer_times(subject.parts)
     costs = subject.parts.costs
     weight_s = float(layer_weight_gradient_s(subject.context, subject.columns)[0])
     forward = _pass(subject, costs.forward, times.sharded_forward, times.forward)
@@ -114,8 +114,8 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     pace = float(straggler_factor(subject.context, subject.columns)[0])
     policies = subject.model.policies
     policy_s = policies.added_s[:, 0]
-    link_s = p2p_s(subject.context, subject.columns, subject.parts)
-    link = exposed_p2p_s(subject.context, subject.columns, times, link_s)
+    link_s = p2p_s(subject.parts)
+    link = exposed_p2p_s(subject.parts, times, link_s)
     found = []
     for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
         layers = pace * float(subject.layers[0, stage]) * share
@@ -170,7 +170,7 @@ def chunk_times(subject: PricedStrategy) -> ChunkTimes:
         forward_s=forward,
         backward_s=backward,
         weight_s=weight,
-        p2p_s=float(p2p_s(subject.context, subject.columns, subject.parts)[0]) / crossings,
+        p2p_s=float(p2p_s(subject.parts)[0]) / crossings,
     )
 
 

@@ -14,9 +14,7 @@ from planner.layers.op import ZERO
 from planner.schedules import dualpipe, zero_bubble
 from planner.schedules.closed_form import (
     gpipe_in_flight,
-    gpipe_makespan_s,
     interleaved_in_flight,
-    interleaved_makespan_s,
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
@@ -63,7 +61,7 @@ def makespan_s(
     :func:`planner.schedules.closed_form.one_f_one_b_makespan_s`.
     """
     if not filled_s.any():
-        return interleaved_makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
+        return one_f_one_b_makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
     bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
     return num_micro_batches * slowest_s + bubble / vpp
 
@@ -127,13 +125,8 @@ _SPLIT = (bubble_filled_s, layer_weight_gradient_s)
 _ZB_H = (zero_bubble.bubble_h_s, zero_bubble.in_flight, *_SPLIT)
 # What prices every schedule, and no other.
 FORMULAS: Mapping[str, tuple[Callable[..., Any], ...]] = {
-    "1f1b": (
-        one_f_one_b_makespan_s,
-        interleaved_makespan_s,
-        one_f_one_b_in_flight,
-        interleaved_in_flight,
-    ),
-    "gpipe": (gpipe_makespan_s, gpipe_in_flight),
+    "1f1b": (one_f_one_b_makespan_s, one_f_one_b_in_flight, interleaved_in_flight),
+    "gpipe": (one_f_one_b_makespan_s, gpipe_in_flight),
     "zb-h1": _ZB_H,
     "zb-h2": _ZB_H,
     "zb-interleaved": _ZB_H,

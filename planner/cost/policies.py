@@ -33,10 +33,10 @@ def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Ma
     return np.asarray(always | (known & (offered == "without pipelining") & (strategy.pp == 1)))
 
 
-def activation_transfer_s(context: Context, parts: StageParameters) -> Array:
+def activation_transfer_s(parts: StageParameters) -> Array:
     """Seconds of one layer's saved activations on their way to the host, or back."""
     saved = parts.costs.at(parts.costs.body.saved_bytes)
-    return host_transfer_s(saved, context.cluster)
+    return host_transfer_s(saved, parts.context.cluster)
 
 
 @item(
@@ -49,13 +49,7 @@ def activation_transfer_s(context: Context, parts: StageParameters) -> Array:
     ),
     also=(activation_transfer_s, host_transfer_s),
 )
-def offloaded_costs(
-    context: Context,
-    strategy: StrategyColumns,
-    parts: StageParameters,
-    times: LayerTimes,
-    pace: Array,
-) -> PolicyCosts:
+def offloaded_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> PolicyCosts:
     """Costs of a layer whose saved activations are offloaded: none of them is kept.
 
     Everything goes to the host in forward and comes back in backward; per pass
@@ -68,8 +62,8 @@ def offloaded_costs(
     """
     costs = parts.costs
     saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
-    offered = offers_activation_offload(context, strategy)
-    transfer = activation_transfer_s(context, parts)
+    offered = offers_activation_offload(parts.context, parts.strategy)
+    transfer = activation_transfer_s(parts)
     shown, fill = 0.0 * saved, 0.0 * saved
     for compute in (times.sharded_forward, times.sharded_backward):
         both = times.fetch + transfer
@@ -85,18 +79,12 @@ def offloaded_costs(
     )
 
 
-def policy_costs(
-    context: Context,
-    strategy: StrategyColumns,
-    parts: StageParameters,
-    times: LayerTimes,
-    pace: Array,
-) -> PolicyCosts:
+def policy_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> PolicyCosts:
     """Costs under each of POLICIES; K x C.
 
     Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5).
     """
-    costs, none = parts.costs, np.zeros(len(strategy))
+    costs, none = parts.costs, np.zeros(len(parts.strategy))
     saved, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
     largest = costs.at(costs.largest_saved_bytes)
     by_name = {
@@ -118,7 +106,7 @@ def policy_costs(
             workspace_bytes=largest - boundary,
             host_bytes=none,
         ),
-        "offloaded": offloaded_costs(context, strategy, parts, times, pace),
+        "offloaded": offloaded_costs(parts, times, pace),
     }
     rows = [vars(by_name[name]) for name in POLICIES]
     return PolicyCosts(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})

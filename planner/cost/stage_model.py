@@ -36,24 +36,24 @@ def stage_model(
     """Build the affine stage model of every strategy, from its parts where they are at hand."""
     parts = parts or stage_parameters(context, strategy)
     costs = parts.costs
-    times = layer_times(context, strategy, parts)
-    tail = step_end_terms(context, strategy, parts, times).values()
+    times = layer_times(parts)
+    tail = step_end_terms(parts, times).values()
     tail_layer, tail_first, tail_last = (
         ZERO + sum(getattr(term, part).exposed_s for term in tail)
         for part in ("layer", "first", "last")
     )
-    memory = partial(bytes_per, context=context, strategy=strategy, parts=parts)
+    memory = partial(bytes_per, parts=parts)
     saved = costs.at(costs.body.saved_bytes)
     at_loss = costs.at(costs.last.saved_bytes + costs.mtp.saved_bytes)
     pace = straggler_factor(context, strategy)
-    link = exposed_p2p_s(context, strategy, times, p2p_s(context, strategy, parts))
+    link = exposed_p2p_s(parts, times, p2p_s(parts))
     last = costs.exposed_at(costs.last.both) + costs.exposed_at(costs.mtp.time)
     node, on_nvme = context.cluster.node, offloads(strategy, "nvme") > 0
     away = np.where(on_nvme, node.nvme_bytes or 0.0, node.host_memory_bytes or 0.0)
     return StageModel(
         strategy=strategy,
         layer_s=pace * (times.forward + times.backward),
-        policies=policy_costs(context, strategy, parts, times, pace),
+        policies=policy_costs(parts, times, pace),
         first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),
         last_s=pace * (last + parts.end_exchange_s("last")),
         bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
@@ -61,7 +61,7 @@ def stage_model(
         tail_layer_s=tail_layer,
         tail_first_s=tail_first,
         tail_last_s=tail_last,
-        constant_s=ZERO + sum(price(context, strategy, parts) for price in PER_ITERATION.values()),
+        constant_s=ZERO + sum(price(parts) for price in PER_ITERATION.values()),
         stage_static_bytes=memory("stage"),
         layer_static_bytes=memory("layer"),
         first_static_bytes=memory("first"),
@@ -74,9 +74,9 @@ def stage_model(
         first_saved_bytes=costs.at(costs.first.saved_bytes),
         part_saved_bytes=np.zeros(len(strategy)),
         least_chunk_layers=np.zeros(len(strategy)),
-        receive_buffer_bytes=receive_buffer_bytes(context, strategy, parts),
+        receive_buffer_bytes=receive_buffer_bytes(parts),
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
-        sent_saved_bytes=sent_bytes(context, strategy, parts),
+        sent_saved_bytes=sent_bytes(parts),
         layer_transient_bytes=memory("backward"),
         last_transient_bytes=at_loss + memory("loss"),
         overhead_bytes=memory("device"),
@@ -93,13 +93,21 @@ def stage_model(
 class PricedStrategy:
     """A strategy as a column of one, its split as 1 x P matrices, its costs."""
 
-    context: Context
     strategy: Strategy
-    columns: StrategyColumns
     layers: Array
     counts: Array  # Layers under each of POLICIES, K x 1 x P
     parts: StageParameters
     model: StageModel
+
+    @property
+    def context(self) -> Context:
+        """Context under which it is priced: with its own recomputed modules."""
+        return self.parts.context
+
+    @property
+    def columns(self) -> StrategyColumns:
+        """The strategy as columns of one row."""
+        return self.parts.strategy
 
     @property
     def split(self) -> tuple[Array, Array]:
@@ -140,9 +148,7 @@ def price_all(context: Context, strategies: Sequence[Strategy]) -> list[PricedSt
             index = np.array([position])
             strategy = strategies[row]
             subject = PricedStrategy(
-                context=here,
                 strategy=strategy,
-                columns=columns.take(index),
                 layers=np.array([strategy.layers_per_stage], dtype=float),
                 counts=np.array(strategy.policy_counts, dtype=float)[:, None, :],
                 parts=parts.take(index),

@@ -27,6 +27,8 @@ from planner.units import Array
 class StageParameters(Rowed):
     """Intermediate columns shared by the time and memory halves of the builder."""
 
+    context: Context
+    strategy: StrategyColumns
     costs: LayerCosts
     params: Array  # Parameters of one layer on one rank
     first_params: Array
@@ -167,6 +169,8 @@ def stage_parameters(
     layer_states = unlike[means.layer]
     owned = (1.0 - fraction) / shards + fraction / expert_shards
     return StageParameters(
+        context=context,
+        strategy=strategy,
         costs=costs,
         params=params,
         first_params=costs.at(costs.first.params),

@@ -36,11 +36,7 @@ from planner.layers.block import embedding_op, head_op, projection_op
 from planner.layers.op import ZERO
 from planner.layers.saved import without_last_gemm
 from planner.schedules import dualpipe, zero_bubble
-from planner.schedules.closed_form import (
-    gpipe_makespan_s,
-    interleaved_makespan_s,
-    one_f_one_b_makespan_s,
-)
+from planner.schedules.closed_form import one_f_one_b_makespan_s
 from planner.spec.items import FABRIC, HBM, SHAPE, item
 from planner.units import Array
 
@@ -123,7 +119,7 @@ def _layer_items(subject: PricedStrategy, stage: int) -> TimeItems:
 def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """Seconds per micro-batch of one stage, by item; exposed parts sum to the stage's time."""
     context, parts = subject.context, subject.parts
-    times = layer_times(context, subject.columns, parts)
+    times = layer_times(parts)
     layers = subject.layers[0, stage]
     items = _layer_items(subject, stage)
     if stage == 0:
@@ -141,12 +137,12 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
         busy_s=layers * times.offload_busy,
         exposed_s=layers * times.offload_exposed + times.offload_fill,
     )
-    link = p2p_s(context, subject.columns, parts)
-    exposed = exposed_p2p_s(context, subject.columns, times, link)
+    link = p2p_s(parts)
+    exposed = exposed_p2p_s(parts, times, link)
     offloaded, policies = subject.counts[OFFLOADED, 0, stage], subject.model.policies
     shown = offloaded * policies.added_s[OFFLOADED] + (offloaded > 0) * policies.fill_s[OFFLOADED]
     items["offload.activations"] = Duration(
-        busy_s=offloaded * 2.0 * activation_transfer_s(context, parts),
+        busy_s=offloaded * 2.0 * activation_transfer_s(parts),
         exposed_s=shown / straggler_factor(context, subject.columns),
     )
     items["pipeline.p2p"] = Duration(busy_s=link, exposed_s=exposed)
@@ -165,8 +161,7 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
 )
 def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """:func:`time_terms.step_end_terms` of one stage."""
-    context, columns, parts = subject.context, subject.columns, subject.parts
-    terms = step_end_terms(context, columns, parts, layer_times(context, columns, parts))
+    terms = step_end_terms(subject.parts, layer_times(subject.parts))
     layers = subject.layers[0, stage]
     at = {"is_first": stage == 0, "is_last": stage == subject.strategy.head_stage}
     return {name: term.on_stage(layers, **at) for name, term in terms.items()}
@@ -177,7 +172,7 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     text="What pipelining costs the slowest stage. bubble + p2p: waiting for other stages, and "
     "transfers between stages that are not hidden.",
     inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
-    also=(one_f_one_b_makespan_s, interleaved_makespan_s, p2p_s),
+    also=(one_f_one_b_makespan_s, p2p_s),
 )
 @item(
     "time.pipeline.bubble",
@@ -192,8 +187,6 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     also=(
         makespan_s,
         one_f_one_b_makespan_s,
-        interleaved_makespan_s,
-        gpipe_makespan_s,
         zero_bubble.bubble_h_s,
         zero_bubble.bubble_v_s,
         dualpipe.bubble_s,
@@ -223,10 +216,7 @@ def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
 
 def common_step_end_items(subject: PricedStrategy) -> TimeItems:
     """Behind every stage's tail: what an iteration takes however layers are split."""
-    return {
-        name: all_exposed(price(subject.context, subject.columns, subject.parts))
-        for name, price in PER_ITERATION.items()
-    }
+    return {name: all_exposed(price(subject.parts)) for name, price in PER_ITERATION.items()}
 
 
 def time_items(subject: PricedStrategy) -> tuple[TimeItems, int]:

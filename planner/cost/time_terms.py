@@ -47,39 +47,37 @@ def straggler_factor(context: Context, strategy: StrategyColumns) -> Array:
     return straggler_slowdown(strategy.num_gpus, context.traits.overheads.speed_variation_fraction)
 
 
-def boundary_message_bytes(
-    strategy: StrategyColumns, parts: StageParameters
-) -> tuple[Array, Array]:
+def boundary_message_bytes(parts: StageParameters) -> tuple[Array, Array]:
     """Bytes that a rank sends to the next stage, and that are then gathered over tp.
 
     Every tp rank sends its 1/tp of the boundary; without sequence parallelism the receiver
     gathers the whole over tp (scatter/gather, arXiv 2104.04473, section 4.1).
     """
     held = parts.costs.at(parts.costs.boundary_bytes)
-    whole = strategy.sequence_parallel == 0
-    return held / np.where(whole, strategy.tp, 1), held * whole
+    whole = parts.strategy.sequence_parallel == 0
+    return held / np.where(whole, parts.strategy.tp, 1), held * whole
 
 
-def p2p_s(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def p2p_s(parts: StageParameters) -> Array:
     """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
+    strategy = parts.strategy
     others = ("schedule", "virtual stages", "ZeRO stage", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
-    few, machines = strategy.take(rows), context.cluster
-    sent, gathered = boundary_message_bytes(few, parts.take(rows))
+    few, machines = strategy.take(rows), parts.context.cluster
+    sent, gathered = boundary_message_bytes(parts.take(rows))
     seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
     gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
     return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
 
 
-def exposed_p2p_s(
-    context: Context, strategy: StrategyColumns, times: LayerTimes, link_s: Array
-) -> Array:
+def exposed_p2p_s(parts: StageParameters, times: LayerTimes, link_s: Array) -> Array:
     """Exposed part of :func:`p2p_s`: all, or :func:`overlap.exposed_beside_s`.
 
     1F1B sends and receives between a forward and a backward that wait for it, so all shows. An
     interleaved stage has another chunk to compute meanwhile; its computation is taken at the mean
     number of layers. Source: arXiv 2104.04473, section 2.2; Megatron-Core overlap_p2p_comm.
     """
+    context, strategy = parts.context, parts.strategy
     overlap = context.traits.overlap.pipeline_p2p_overlap
     compute = (times.forward + times.backward) * context.model.num_blocks / strategy.pp
     beside = exposed_beside_s(compute, link_s, sm_contention(context))
@@ -92,11 +90,12 @@ def exposed_p2p_s(
     title="tied-embedding reduction",
     inputs=("model.tied_embeddings", "job.mtp_layers", "model.vocab_size", "strategy.pp"),
 )
-def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: StageParameters) -> Array:
+def tied_embedding_s(parts: StageParameters) -> Array:
     """All-reduce of the shared vocabulary gradient between first and last stage.
 
     Tied to the head, or to the embedding of further tokens.
     """
+    context, strategy = parts.context, parts.strategy
     if not (context.model.tied_embeddings or context.job.mtp_layers):
         return np.zeros(len(strategy))
     others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
@@ -107,14 +106,14 @@ def tied_embedding_s(context: Context, strategy: StrategyColumns, parts: StagePa
         members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
         domain=stages.domain,
     )
-    num_bytes = tied_gradient_bytes(context, parts.take(rows))
+    num_bytes = tied_gradient_bytes(parts.take(rows))
     return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
 
 
-def tied_gradient_bytes(context: Context, parts: StageParameters) -> Array:
+def tied_gradient_bytes(parts: StageParameters) -> Array:
     """Bytes of the shared vocabulary gradient."""
     vocab = parts.costs.at(parts.costs.vocab_params)
-    return vocab * context.traits.states.gradient_reduce_bytes
+    return vocab * parts.context.traits.states.gradient_reduce_bytes
 
 
 @item(
@@ -128,13 +127,12 @@ def tied_gradient_bytes(context: Context, parts: StageParameters) -> Array:
     ),
     also=(unpaired_micro_batches,),
 )
-def unoverlapped_all_to_all_s(
-    context: Context, strategy: StrategyColumns, parts: StageParameters
-) -> Array:
+def unoverlapped_all_to_all_s(parts: StageParameters) -> Array:
     """Return the all-to-all seconds exposed where no other micro-batch overlaps them.
 
     ``unpaired · layers / stages · (busy - exposed)`` of a layer's forward and backward.
     """
+    context, strategy = parts.context, parts.strategy
     costs = parts.costs
     passes = (costs.forward, costs.backward)
     hidden = [each["expert_parallel"] for each in passes if "expert_parallel" in each]
@@ -150,14 +148,15 @@ def unoverlapped_all_to_all_s(
     title="per-step overhead",
     inputs=("traits.overheads.step_overhead_s", "traits.overheads.node_step_overhead_s"),
 )
-def _step_overhead_s(context: Context, strategy: StrategyColumns, _parts: StageParameters) -> Array:
+def _step_overhead_s(parts: StageParameters) -> Array:
     """Seconds per iteration that belong to no other item.
 
     Constants of the framework profile: gradient norm and loss-scale checks, data loading,
     logging; and, on several nodes, their small collectives and waiting for the last one.
     """
+    context = parts.context
     overheads = context.traits.overheads
-    beyond = strategy.num_gpus > context.cluster.node.num_accelerators
+    beyond = parts.strategy.num_gpus > context.cluster.node.num_accelerators
     further: Array = np.where(beyond, overheads.node_step_overhead_s, 0.0)
     return overheads.step_overhead_s + further
 
@@ -190,12 +189,12 @@ PER_ITERATION = {
 }
 
 
-def frozen_weight_gathers(context: Context, parts: StageParameters) -> tuple[Array, Array, Array]:
+def frozen_weight_gathers(parts: StageParameters) -> tuple[Array, Array, Array]:
     """Frozen 16-bit elements gathered once an iteration, with updated weights, below stage 3.
 
     Of a layer, the embedding and the head; none where frozen weights are whole there.
     """
-    is_sharded = float(context.traits.states.shards_frozen_below_stage_3)
+    is_sharded = float(parts.context.traits.states.shards_frozen_below_stage_3)
     ends = parts.first_frozen_elements, parts.last_frozen_elements
     return parts.frozen_elements * is_sharded, ends[0] * is_sharded, ends[1] * is_sharded
 
@@ -222,9 +221,7 @@ def frozen_weight_gathers(context: Context, parts: StageParameters) -> tuple[Arr
         *COLLECTIVE_FORMULAS,
     ),
 )
-def grad_sync_pieces(
-    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
-) -> StepEndTerm:
+def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
     """Gradient reduction and weight gather; exposed: two functions, the larger of which counts.
 
     Layers: :func:`overlap.bucketed_overlap_pieces` for the reduction behind the last backward of a
@@ -238,6 +235,7 @@ def grad_sync_pieces(
     (torch/distributed/pipelining/ stage.py, perform_reduce_grad): nothing of the last chunk hides.
     Excludes the same slack for layers.
     """
+    context, strategy = parts.context, parts.strategy
     overlap, dp = context.traits.overlap, parts.layer_dp
     interference = sm_contention(context)
 
@@ -260,7 +258,7 @@ def grad_sync_pieces(
         )
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
-    frozen, first_frozen, last_frozen = frozen_weight_gathers(context, parts)
+    frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
     gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
     window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, times.backward)
     shown = layer(reduce_s, window, overlaps=reduces)
@@ -279,17 +277,16 @@ def grad_sync_pieces(
     )
 
 
-def step_end_terms(
-    context: Context, strategy: StrategyColumns, parts: StageParameters, times: LayerTimes
-) -> dict[str, StepEndTerm]:
+def step_end_terms(parts: StageParameters, times: LayerTimes) -> dict[str, StepEndTerm]:
     """Items of a stage after its micro-batches, once an iteration.
 
     Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
     """
-    busy, exposed, end_s = gradient_offload_s(context, strategy, parts, times)
+    context, strategy = parts.context, parts.strategy
+    busy, exposed, end_s = gradient_offload_s(parts, times)
     mtp_params = parts.all_mtp_params
     terms = {
-        "data_parallel": grad_sync_pieces(context, strategy, parts, times),
+        "data_parallel": grad_sync_pieces(parts, times),
         "offload.gradients": StepEndTerm(
             layer=Duration(busy_s=busy, exposed_s=exposed),
             first=all_exposed(parts.first_params * end_s),
@@ -301,7 +298,7 @@ def step_end_terms(
         end_s = price(context, strategy, 1.0 / parts.num_shards)
         layer = parts.params * own_s
         if name == "optimizer_step":
-            layer = layer - overlapped_step_s(context, strategy, parts, times)
+            layer = layer - overlapped_step_s(parts, times)
         terms[name] = StepEndTerm(
             layer=all_exposed(layer),
             first=all_exposed(parts.first_params * end_s),

@@ -224,7 +224,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
         )
     costs, fractions, tails = parts.costs, list[float](), list[Messages]()
-    per_layer, first, last = (float(each[0]) for each in frozen_weight_gathers(context, parts))
+    per_layer, first, last = (float(each[0]) for each in frozen_weight_gathers(parts))
     head_stage = subject.strategy.head_stage
     for stage in range(subject.strategy.pp):
         is_first, is_last, layers = stage == 0, stage == head_stage, float(subject.layers[0, stage])
@@ -234,7 +234,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             *_once(ends, end_params, is_first * first + is_last * last),
         ]
         if context.model.tied_embeddings and head_stage and (is_first or is_last):
-            num_bytes = float(tied_gradient_bytes(context, parts)[0])
+            num_bytes = float(tied_gradient_bytes(parts)[0])
             tied = Message(item=TIED, collective="all_reduce", axis=ENDS, num_bytes=num_bytes)
             messages.append(tied)
         tails.append(_summed(messages, subject))
@@ -245,7 +245,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             whole_s += number * float(costs.exposed_at(items)[0])
             comms_s += number * float(costs.exposed_at(comm_items(items))[0])
         fractions.append(comms_s / whole_s if whole_s else 0.0)
-    sent, gathered = boundary_message_bytes(columns, parts)
+    sent, gathered = boundary_message_bytes(parts)
     return Traffic(
         chunks=tuple(chunks),
         tails=tuple(tails),

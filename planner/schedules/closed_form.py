@@ -11,17 +11,6 @@ from planner.schedules.operation import Order, alternating, in_groups
 from planner.units import Array
 
 
-def gpipe_makespan_s(slowest_s: Array, sum_s: Array, num_micro_batches: Array) -> Array:
-    """``m · max_i T_i + (Σ_i T_i - max_i T_i)``, with T_i forward plus backward of stage i.
-
-    For equal stages ``(m + p - 1) T``: the bubble is (p-1)/m of the ideal time, as under 1F1B,
-    which holds fewer micro-batches for it (arXiv 2104.04473, section 2.2.1). For unequal stages the
-    event simulation says ``(m - 1)(max_i F_i + max_i B_i) + Σ_i T_i``, with F_i forward and B_i
-    whole backward, which is more where two stages share the two maxima.
-    """
-    return num_micro_batches * slowest_s + (sum_s - slowest_s)
-
-
 def gpipe_in_flight(num_micro_batches: Array) -> Array:
     """Micro-batches whose activations every stage holds at its peak: all m."""
     return num_micro_batches * 1.0
@@ -33,31 +22,28 @@ def gpipe_order(device: int, num_micro_batches: int) -> Order:
     return alternating(work, work, num_warmup=num_micro_batches)
 
 
-def one_f_one_b_makespan_s(slowest_s: Array, sum_s: Array, num_micro_batches: Array) -> Array:
-    """``(m - 1) · max_i T_i + Σ_i T_i``, with T_i forward plus backward of stage i.
+def one_f_one_b_makespan_s(
+    slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array | int = 1
+) -> Array:
+    """``m · max_i T_i + (Σ_i T_i - max_i T_i) / v``, with T_i forward plus backward of stage i.
 
-    For equal stages this is m·T·(1 + (p-1)/m): the bubble is (p-1)/m of the ideal time
-    (arXiv 2104.04473, section 2.2.1). For unequal stages it is the time of the slowest stage's
-    steady phase plus one pass through the others: never less than the event simulation's time
-    (without transfers), exact where the last stage is the slowest, and more where an earlier one
-    is, since part of the pass then runs beside the steady phase. Over random pipelines (p 4 to 16,
-    m from p to 4p, 300 each): stages spread by 5 %, +0.6 % on average, at most +3.3 %; stages and
-    their ratio of forward to backward by 20 %, +2.6 %, at most +15.5 %; both by 50 %, +4.7 %, at
-    most +22.8 %.
+    For equal stages this is m·T·(1 + (p-1)/(m v)): interleaving divides the bubble by v, not the
+    work (arXiv 2104.04473, sections 2.2.1 and 2.2.2). GPipe has the bubble of v = 1, for which it
+    holds more micro-batches. For unequal stages it is the time of the slowest stage's steady phase
+    plus one pass through the others: never less than the event simulation's time (without
+    transfers), exact where the last stage is the slowest, and more where an earlier one is, since
+    part of the pass then runs beside the steady phase. Over random pipelines (p 4 to 16, m from p
+    to 4p, 300 each): stages spread by 5 %, +0.6 % on average, at most +3.3 %; stages and their
+    ratio of forward to backward by 20 %, +2.6 %, at most +15.5 %; both by 50 %, +4.7 %, at most
+    +22.8 %. GPipe's unequal stages take ``(m - 1)(max_i F_i + max_i B_i) + Σ_i T_i``, with F_i
+    forward and B_i whole backward: more where two stages share the two maxima.
     """
-    return (num_micro_batches - 1.0) * slowest_s + sum_s
+    return num_micro_batches * slowest_s + (sum_s - slowest_s) / vpp
 
 
 def one_f_one_b_in_flight(stage: Array, pp: Array | float, num_micro_batches: Array) -> Array:
     """Micro-batches whose activations stage i holds at its peak: min(p - i, m)."""
     return np.minimum(pp - stage, num_micro_batches) * 1.0
-
-
-def interleaved_makespan_s(
-    slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array
-) -> Array:
-    """``m · max_i T_i + (Σ_i T_i - max_i T_i) / v``: the bubble shrinks by v, the work does not."""
-    return num_micro_batches * slowest_s + (sum_s - slowest_s) / vpp
 
 
 def interleaved_in_flight(

@@ -16,20 +16,14 @@ from planner.schedules.operation import Order, OrderBuilder
 from planner.units import Array
 
 
-def bubble_s(
-    forward_s: Array,
-    backward_s: Array,
-    weight_s: Array,
-    pp: Array,
-    together_fraction: Array | float = 1.0,
-) -> Array:
-    """``(p/2 - 1)(F&B + (B + W) - 3W)`` with ``F&B = fraction · (F + B + W)``.
+def bubble_s(forward_s: Array, backward_s: Array, weight_s: Array, pp: Array) -> Array:
+    """``(p/2 - 1)(F&B + (B + W) - 3W)`` with ``F&B = F + B + W``.
 
     Idle seconds of the middle devices, in p stages' terms; a DualPipe-V of P devices is p = 2P.
     Source: table 2. The event simulation agrees for F = B and W <= F; elsewhere it is below where
     B > F and above where F > B or W > F. Raises nothing; p must be even.
     """
-    together = together_fraction * (forward_s + backward_s + weight_s)
+    together = forward_s + backward_s + weight_s
     return np.asarray((pp / 2.0 - 1.0) * (together + backward_s - 2.0 * weight_s))
 
 

@@ -55,15 +55,11 @@ class ChunkTimes:
     weight_s: Sequence[float]  # Gradient of the weights
     p2p_s: float = 0.0
     """Between devices, either way; it delays who waits for it and occupies nobody."""
-    together_fraction: float = 1.0
-    """Time of a forward and another micro-batch's backward run together over their sum."""
 
     def of(self, slot: Slot) -> float:
         """Seconds of a slot."""
         by_kind = {"F": self.forward_s, "B": self.backward_s, "W": self.weight_s}
-        seconds = sum(by_kind[kind][chunk] for kind, chunk, _ in slot)
-        is_overlapped = slot[0].kind == "F" and len(slot) > 1
-        return seconds * self.together_fraction if is_overlapped else seconds
+        return sum(by_kind[kind][chunk] for kind, chunk, _ in slot)
 
 
 @dataclass(frozen=True, kw_only=True)

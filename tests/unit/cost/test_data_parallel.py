@@ -225,7 +225,7 @@ def test_copies_take_a_pass_longer_by_what_they_move(
     times = []
     for copies in ("none", "split"):
         context = with_copies(plain, copies, 6.0)  # type: ignore[arg-type]
-        times.append((layer_times(context, columns, stage_parameters(context, columns)), context))
+        times.append((layer_times(stage_parameters(context, columns)), context))
     (none, context), (split, _) = times
     params = stage_parameters(context, columns).params
     copied = memory_bound_s(4.0 * params, context.cluster.accelerator)

@@ -56,29 +56,27 @@ def test_ends_are_gathered_once_an_iteration_layers_twice_a_micro_batch(
 def test_two_units_of_weights_and_gradients_are_whole_at_a_time(
     priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
-    context, columns, parts = priced
+    context, _, parts = priced
     layer, head = float(parts.params[0]), float(parts.last_params[0])
     everything = 4 * layer + float(parts.first_params[0]) + head
     assert everything < context.traits.states.whole_gradient_elements
     waiting = max(layer, head) + layer
-    assert unit_buffer_bytes(context, columns, parts).tolist() == pytest.approx(
+    assert unit_buffer_bytes(parts).tolist() == pytest.approx(
         [0.0, 2 * everything, 2 * 2 * layer + 2 * waiting]
     )
     down = parts.costs.at(parts.costs.largest_weight_params)[0]
-    assert transient_layer_bytes(context, columns, parts)[2] == pytest.approx(
-        2 * 2 * layer + 2 * waiting + 2 * down
-    )
+    assert transient_layer_bytes(parts)[2] == pytest.approx(2 * 2 * layer + 2 * waiting + 2 * down)
 
 
 def test_a_long_queue_ends_where_the_trait_says(
     priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
-    context, columns, parts = priced
+    context, _, parts = priced
     states = replace(context.traits.states, whole_gradient_elements=3 * float(parts.params[0]))
     short = replace(context, traits=replace(context.traits, states=states))
     units = max(float(parts.last_params[0]), float(parts.params[0])) + float(parts.params[0])
     longer = max(units, 3 * float(parts.params[0]))
-    assert unit_buffer_bytes(short, columns, parts)[1] == pytest.approx(2 * longer)
+    assert unit_buffer_bytes(replace(parts, context=short))[1] == pytest.approx(2 * longer)
 
 
 def test_nothing_is_kept_for_fused_accumulation_that_is_off(

@@ -163,8 +163,8 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes(
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
     columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
     parts = stage_parameters(context, columns)
-    times = layer_times(context, columns, parts)
-    term = grad_sync_pieces(context, columns, parts, times)
+    times = layer_times(parts)
+    term = grad_sync_pieces(parts, times)
     assert (term.first.exposed_s > 0).all()
     assert (term.last.exposed_s[:, 0] > 0).all()
     assert (term.last.exposed_s[:, 1] == 0).all()
@@ -178,8 +178,8 @@ def test_without_overlap_all_of_the_reduction_shows(
     context = replace(context, traits=replace(context.traits, overlap=overlap))
     columns = columns_of(dp=16)
     parts = stage_parameters(context, columns)
-    times = layer_times(context, columns, parts)
-    layer = grad_sync_pieces(context, columns, parts, times).layer.exposed_s
+    times = layer_times(parts)
+    layer = grad_sync_pieces(parts, times).layer.exposed_s
     assert layer[0] == pytest.approx(parts.params * parts.layer_dp.reduce)
     assert layer[1] == pytest.approx(layer[0])
 
@@ -202,8 +202,8 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
         traits = replace(context.traits, overlap=overlap, states=states)
         changed = replace(context, traits=traits)
         parts = stage_parameters(changed, columns)
-        times = layer_times(changed, columns, parts)
-        layer = grad_sync_pieces(changed, columns, parts, times).layer.exposed_s
+        times = layer_times(parts)
+        layer = grad_sync_pieces(parts, times).layer.exposed_s
         gather = parts.params * parts.layer_dp.gather
         return layer.max(axis=0) - gather, parts.params * parts.layer_dp.reduce
 
@@ -227,9 +227,9 @@ def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
     context = replace(context, traits=replace(context.traits, overlap=overlap))
     columns = columns_of(pp=2, vpp=vpp, num_micro_batches=8)
     parts = stage_parameters(context, columns)
-    times = layer_times(context, columns, parts)
-    link = p2p_s(context, columns, parts)
-    shown = exposed_p2p_s(context, columns, times, link)
+    times = layer_times(parts)
+    link = p2p_s(parts)
+    shown = exposed_p2p_s(parts, times, link)
     assert (link > 0).all()
     assert (shown < 0.5 * link).all() if hides else (shown == link).all()
 
@@ -329,11 +329,11 @@ def test_an_only_micro_batch_hides_no_exchange(context_of: Contexts, columns_of:
         )
         for each in (stage_parameters(one, layout).costs for one in (context, beside))
     ]
-    alone = float(unoverlapped_all_to_all_s(beside, layout, stage_parameters(beside, layout))[0])
+    alone = float(unoverlapped_all_to_all_s(stage_parameters(beside, layout))[0])
     layers = context.model.num_blocks
     assert shown[1] < shown[0]
     assert alone == pytest.approx(layers * (shown[0] - shown[1]))
-    assert not unoverlapped_all_to_all_s(context, layout, stage_parameters(context, layout)).any()
+    assert not unoverlapped_all_to_all_s(stage_parameters(context, layout)).any()
 
 
 def test_gradient_passes_move_what_is_held_and_what_is_owned(

@@ -51,7 +51,7 @@ def context(context_of: Contexts) -> Context:
 def test_weight_gradients_are_part_of_backward(context: Context) -> None:
     _, strategy = laid_out(context, "zb-h1", 1)
     columns = strategy.columns()
-    times = layer_times(context, columns, stage_parameters(context, columns))
+    times = layer_times(stage_parameters(context, columns))
     weight = layer_weight_gradient_s(context, columns)
     # Products with weights are most of a layer; their backward is half for inputs.
     assert 0.3 * times.backward < weight < 0.5 * times.backward
@@ -143,8 +143,8 @@ def test_tied_embeddings_need_no_reduction_in_a_v(context_of: Contexts) -> None:
     context = context_of(model="llama3-8b", cluster="4xh100-sxm", global_batch=16)
     context = replace(context, model=replace(context.model, tied_embeddings=True))
     straight, folded = (subject(context, *which) for which in (("zb-h1", 1), ("zb-v", 2)))
-    assert tied_embedding_s(context, straight.columns, straight.parts)[0] > 0.0
-    assert tied_embedding_s(context, folded.columns, folded.parts)[0] == 0.0
+    assert tied_embedding_s(straight.parts)[0] > 0.0
+    assert tied_embedding_s(folded.parts)[0] == 0.0
     assert folded.parts.last_params[0] < straight.parts.last_params[0]
 
 

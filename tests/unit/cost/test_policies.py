@@ -87,7 +87,7 @@ def test_activations_move_behind_the_parameters_on_the_same_link(
     for bytes_per_s in (1e9, 5e10, 1e13):
         context = with_link(plain, bytes_per_s)
         stage, parts = stage_model(context, columns), stage_parameters(context, columns)
-        times = layer_times(context, columns, parts)
+        times = layer_times(parts)
         moved = host_transfer_s(parts.costs.at(parts.costs.body.saved_bytes), context.cluster)
         both = times.fetch + moved
         expected = np.maximum(times.sharded_forward, both)
@@ -197,7 +197,7 @@ def test_the_step_of_partly_offloaded_states_is_the_weighted_sum(
     context = context_of()
     columns = columns_of(dp=8, zero_stage=1, offload=HOST, offload_percent=PERCENTS)
     parts = stage_parameters(context, columns)
-    times = layer_times(context, columns, parts)
+    times = layer_times(parts)
     owned = np.full(5, 1 / 8)
     bare = columns_of(dp=8, zero_stage=1)
     on_device = optimizer_s_per_param(context, bare, owned[:1])[0]
@@ -206,7 +206,7 @@ def test_the_step_of_partly_offloaded_states_is_the_weighted_sum(
     assert found == pytest.approx((1 - share) * on_device + share * found[-1], rel=1e-12)
     assert found[-1] > on_device
     # Gradients of the offloaded part alone travel.
-    busy, _, ends = gradient_offload_s(context, columns, parts, times)
+    busy, _, ends = gradient_offload_s(parts, times)
     assert busy == pytest.approx(share * busy[-1], rel=1e-12)
     assert ends == pytest.approx(share * ends[-1], rel=1e-12)
 

@@ -166,5 +166,6 @@ def test_what_sends_messages_of_its_own_is_named(subject: Any) -> None:
     found = subject(tp=2, pp=2)
     assert why_no_traffic(found) == ""
     job = replace(found.context.job, mtp_layers=1)
-    further = replace(found, context=replace(found.context, job=job))
+    parts = replace(found.parts, context=replace(found.context, job=job))
+    further = replace(found, parts=parts)
     assert "multi-token" in why_no_traffic(further)

@@ -4,7 +4,6 @@ import pytest
 from planner.cost.pipeline import in_flight, makespan_s
 from planner.schedules.closed_form import (
     interleaved_in_flight,
-    interleaved_makespan_s,
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
@@ -21,7 +20,7 @@ def test_equal_stages_idle_for_p_minus_1_over_m(p: int, m: int) -> None:
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 2), (8, 16, 4), (2, 2, 3)])
 def test_interleaving_divides_the_bubble_by_v(p: int, m: int, v: int) -> None:
     # arXiv 2104.04473, 2.2.2: bubble (1/v) (p - 1)/m.
-    total = interleaved_makespan_s(np.array(1.0), np.array(float(p)), np.array(m), np.array(v))
+    total = one_f_one_b_makespan_s(np.array(1.0), np.array(float(p)), np.array(m), np.array(v))
     assert (total - m) / m == pytest.approx((p - 1) / m / v)
 
 
@@ -29,12 +28,11 @@ def test_unequal_stages_wait_for_the_slowest() -> None:
     # Stages 1, 3, 2 s, 5 micro-batches: 4 * 3 + (1 + 3 + 2) = 18 s.
     assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5)) == 18.0
     # Interleaved with v = 3: 5 * 3 + (6 - 3)/3 = 16 s.
-    assert interleaved_makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
+    assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
 
 
-def test_the_two_schedules_agree_without_interleaving() -> None:
+def test_nothing_is_filled_under_1f1b() -> None:
     args = (np.array([3.0, 1.0]), np.array([6.0, 4.0]), np.array([5, 2]))
-    assert (interleaved_makespan_s(*args, 1) == one_f_one_b_makespan_s(*args)).all()
     assert (makespan_s(*args, np.array([1, 1]), np.zeros(2)) == one_f_one_b_makespan_s(*args)).all()
 
 

@@ -19,7 +19,6 @@ def simulated(
     times: tuple[float, float, float] = (1.0, 1.0, 1.0),
     vpp: int = 1,
     p2p_s: float = 0.0,
-    together_fraction: float = 1.0,
 ) -> Simulation:
     """Equal stages, whose chunks take an equal part of (F, B, W) each."""
     chunks = num_chunks(schedule, p, vpp)
@@ -31,7 +30,6 @@ def simulated(
             backward_s=[backward] * chunks,
             weight_s=[weight] * chunks,
             p2p_s=p2p_s,
-            together_fraction=together_fraction,
         ),
     )
 
@@ -81,12 +79,6 @@ def test_dualpipe_v_is_dualpipe_cut_in_half() -> None:
     whole = simulated("dualpipe", 8, 20, times=(1.0, 1.2, 0.8))
     half = simulated("dualpipe-v", 4, 10, times=(2.0, 2.4, 1.6))
     assert half.makespan_s == pytest.approx(whole.makespan_s)
-
-
-def test_overlap_shortens_what_runs_together() -> None:
-    # F&B = 0.8 (F + B + W) = 2.4: middle devices idle 3 (2.4 + 2 - 3) = 4.2 s.
-    run = simulated("dualpipe", 8, 20, together_fraction=0.8)
-    assert idle_s(run)[3] == pytest.approx(4.2)
 
 
 def held(schedule: str, p: int, m: int, *, until_weight: bool = True, vpp: int = 1) -> list[int]:
