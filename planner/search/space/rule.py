@@ -90,6 +90,20 @@ def rule(
     return made
 
 
+def supported(degree: str, what: str, article: str = "") -> Rule:
+    """The rule that a framework offers a degree above one; its trait is called as the degree."""
+    return Rule(
+        name=f"{degree}_supported",
+        needs=(degree,),
+        message=f"The framework offers {article}{what}.",
+        is_legal=lambda context, columns: np.asarray(
+            (columns[degree] == 1) | getattr(context.traits.support, degree)
+        ),
+        says=f"{degree} {{{degree}}}: {{software}} has no {what}",
+        offered_by="framework",
+    )
+
+
 def is_schedule(columns: Columns, *names: str) -> Mask:
     """Rows whose schedule is one of these."""
     table = np.array([schedule in names for schedule in SCHEDULES])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.space.rule import GPUS, OFF_THE_MESH, Columns, Row, is_schedule, rule
+from planner.search.space.rule import GPUS, OFF_THE_MESH, Columns, Row, is_schedule, rule, supported
 from planner.spec.strategy import SCHEDULES, STAGE_DEGREES, V_SHAPED, gpus_of, ranks_of_stage
 from planner.units import Array, Mask
 
@@ -43,10 +43,7 @@ def whole_nodes(context: Context, columns: Columns) -> Mask:
     return np.asarray((number % per_node == 0) | (number < per_node))
 
 
-@rule("ep", says="ep {ep}: {software} has no expert parallelism", offered_by="framework")
-def ep_supported(context: Context, columns: Columns) -> Mask:
-    """The framework offers expert parallelism."""
-    return np.asarray((columns["ep"] == 1) | context.traits.support.ep)
+ep_supported = supported("ep", "expert parallelism")
 
 
 def _uneven_experts(context: Context, _: Row) -> str:

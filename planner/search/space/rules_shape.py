@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.search.space.interleaving import chunk_size, chunks_fit
-from planner.search.space.rule import Columns, Row, is_schedule, rule
+from planner.search.space.rule import Columns, Row, is_schedule, rule, supported
 from planner.spec.model import has_sinks
 from planner.spec.strategy import SCHEDULES, V_SHAPED
 from planner.spec.traits import ANY_FAMILY
@@ -14,10 +14,7 @@ LAYERS = "{model.name} has {model.num_blocks} layers"
 _HEADS = "{model.name} has {model.num_heads} heads, {model.num_kv_heads} of keys and values"
 
 
-@rule("tp", says="tp {tp}: {software} has no tensor parallelism", offered_by="framework")
-def tp_supported(context: Context, columns: Columns) -> Mask:
-    """The framework offers tensor parallelism."""
-    return np.asarray((columns["tp"] == 1) | context.traits.support.tp)
+tp_supported = supported("tp", "tensor parallelism")
 
 
 def _split_adapters(context: Context, _: Row) -> str:
@@ -128,10 +125,7 @@ def tp_within_scale_up_domain(context: Context, columns: Columns) -> Mask:
     return np.asarray(columns["tp"] <= context.cluster.node.scale_up.num_accelerators)
 
 
-@rule("cp", says="cp {cp}: {software} has no context parallelism", offered_by="framework")
-def cp_supported(context: Context, columns: Columns) -> Mask:
-    """The framework offers context parallelism."""
-    return np.asarray((columns["cp"] == 1) | context.traits.support.cp)
+cp_supported = supported("cp", "context parallelism")
 
 
 @rule(
@@ -198,10 +192,7 @@ def cp_fits_attention(context: Context, columns: Columns) -> Mask:
     return np.asarray((columns["cp"] == 1) | (runs and model.position not in _BIASED))
 
 
-@rule("pp", says="pp {pp}: {software} has no pipeline parallelism", offered_by="framework")
-def pp_supported(context: Context, columns: Columns) -> Mask:
-    """The framework offers pipeline parallelism."""
-    return np.asarray((columns["pp"] == 1) | context.traits.support.pp)
+pp_supported = supported("pp", "pipeline parallelism")
 
 
 @rule("pp", says="pp {pp} is more than the {model.num_blocks} layers", allowed=LAYERS)
@@ -248,10 +239,7 @@ def schedule_pays(context: Context, columns: Columns) -> Mask:
     return np.asarray(~is_schedule(columns, "gpipe") | ("1f1b" not in context.schedules))
 
 
-@rule("vpp", says="vpp {vpp}: {software} has no interleaved schedule", offered_by="framework")
-def vpp_supported(context: Context, columns: Columns) -> Mask:
-    """The framework offers an interleaved schedule."""
-    return np.asarray((columns["vpp"] == 1) | context.traits.support.vpp)
+vpp_supported = supported("vpp", "interleaved schedule", "an ")
 
 
 def _chunks_it_takes(_: Context, row: Row) -> str:

@@ -63,7 +63,8 @@ def test_every_rule_of_a_theme_is_asked_once_with_a_sentence_and_words() -> None
 
 
 def test_rules_are_asked_in_the_order_of_themes_and_of_their_lines() -> None:
-    lines = [(THEMES.index(inspect.getmodule(rule.is_legal)), line(rule)) for rule in RULES]
+    made = [rule for rule in RULES if not rule.name.endswith("_supported")]
+    lines = [(THEMES.index(inspect.getmodule(rule.is_legal)), line(rule)) for rule in made]
     assert lines == sorted(lines)
     assert {theme for theme, _ in lines} == set(range(len(THEMES)))
 
