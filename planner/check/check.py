@@ -197,11 +197,10 @@ def _as_likely(findings: Sequence[Finding], reading: ParsedConfig) -> tuple[Find
 
 def _check_beside(source: SourceText, request: Request) -> FileResult | None:
     """Check a file that a launcher takes beside a configuration; None where it is none."""
-    found = formats.recognised_beside(source)
+    found = formats.hosts_in(source)
     if found is None or request.framework not in (AUTO, found[0].name):
         return None
-    kind, beside = found
-    slots, findings = beside.read(source)
+    kind, (slots, findings) = found
     num_gpus = sum(slots.values())
     _, cluster = named(request)
     wrong = ""
@@ -214,7 +213,7 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
         findings += (finding,)
     return FileResult(
         path=source.path,
-        format=f"{kind.name} {beside.name}",
+        format=f"{kind.name} hostfile",
         framework=kind.framework,
         cluster=request.cluster or "",
         num_gpus=num_gpus,

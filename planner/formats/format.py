@@ -238,14 +238,8 @@ class Emitted:
     ``${MASTER_ADDR}`` and ``${MASTER_PORT}``, which launchers set."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompanionFile:
-    """A file that a framework's launcher takes beside the configuration; it decides no plan."""
-
-    name: str
-    recognise: Callable[[SourceText], bool]
-    read: Callable[[SourceText], tuple[Mapping[str, int], tuple[Finding, ...]]]
-    """Accelerators by host, and what is wrong with it."""
+# Of a file that a launcher takes beside a configuration: accelerators by host, and what is wrong.
+Hosts = tuple[Mapping[str, int], tuple[Finding, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +264,8 @@ class Format:
     """Rules of other formats that hold too, by the format's name."""
     is_written: bool = True
     """False: it is read, checked and repaired, and no plan is written as a new file."""
-    beside: tuple[CompanionFile, ...] = ()  # Files of its launcher
+    hosts: Callable[[SourceText], Hosts | None] = lambda _source: None
+    """What a hostfile of its launcher says; None of other files."""
     versions: str = ""  # Releases of the framework that the format was checked against
     part: Callable[[Mapping[str, Located]], str | None] = lambda _settings: None
     """Engine, of several, that a file of these settings starts; a repair does not change it."""

@@ -10,7 +10,7 @@ from importlib import import_module, resources
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
-from planner.formats.format import CompanionFile, Format, SourceText
+from planner.formats.format import Format, Hosts, SourceText
 from planner.formats.front_ends.tools import tool_names
 from planner.spec.traits import FrameworkTraits
 
@@ -57,10 +57,10 @@ def recognised(source: SourceText) -> list[Format]:
     return [each for each in map(load_format, format_names()) if each.recognise(source)]
 
 
-def recognised_beside(source: SourceText) -> tuple[Format, CompanionFile] | None:
-    """The file that a launcher takes beside a configuration, and whose it is."""
-    found = ((kind, each) for kind in map(load_format, format_names()) for each in kind.beside)
-    return next(((kind, each) for kind, each in found if each.recognise(source)), None)
+def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
+    """Whose hostfile a file is, and what it says; None where it is none."""
+    found = ((kind, kind.hosts(source)) for kind in map(load_format, format_names()))
+    return next(((kind, hosts) for kind, hosts in found if hosts), None)
 
 
 # A program, and what its files alone hold, by how the names of these end.

@@ -20,11 +20,11 @@ from planner.formats.deepspeed import keys, rules_axes, rules_batch, rules_zero
 from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
 from planner.formats.format import (
-    CompanionFile,
     Emitted,
     ExplainedKey,
     Finding,
     Format,
+    Hosts,
     Located,
     OutputFile,
     ParsedConfig,
@@ -39,6 +39,7 @@ from planner.limits import brief
 from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean
 
+HOSTFILE = "hostfile"
 _COMPILE = "engine.compile() in the script"
 # Keys of older releases, and keys that other programs have, with what stands for them.
 _REPLACED = {
@@ -169,7 +170,7 @@ def _sections(entry: Schema, above: str = "") -> Iterator[tuple[str, Schema]]:
 _ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
 
 
-def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding, ...]]:
+def read_hostfile(source: SourceText) -> Hosts:
     """Hosts in the order of the file, each with its slots, and what is wrong."""
     slots: dict[str, int] = {}
     findings: list[Finding] = []
@@ -202,12 +203,9 @@ def read_hostfile(source: SourceText) -> tuple[Mapping[str, int], tuple[Finding,
     return slots, tuple(findings)
 
 
-def is_hostfile(source: SourceText) -> bool:
-    """Return True if the first line that is no comment is a host with slots."""
-    return re.match(r"\S+\s+slots=", first_line(source.text)) is not None
-
-
-HOSTFILE = CompanionFile(name="hostfile", recognise=is_hostfile, read=read_hostfile)
+def hosts(source: SourceText) -> Hosts | None:
+    """Read a hostfile: the first line that is no comment is a host with slots."""
+    return read_hostfile(source) if re.match(r"\S+\s+slots=", first_line(source.text)) else None
 
 
 FILE = "ds_config.json"
@@ -224,12 +222,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     count, rest = divmod(strategy.num_gpus, slots)
     if count > 1 and not rest:
         text = "".join(f"worker-{node} slots={slots}\n" for node in range(count))
-        files.append(OutputFile(name=HOSTFILE.name, text=text))
+        files.append(OutputFile(name=HOSTFILE, text=text))
         why = (
             "only for DeepSpeed's own launcher, in place of launch.sh: put your hosts' names here, "
             "then `deepspeed --hostfile hostfile` starts your script from one of them"
         )
-        decided.append(ExplainedKey(key=HOSTFILE.name, value=f"{count} hosts", why=why))
+        decided.append(ExplainedKey(key=HOSTFILE, value=f"{count} hosts", why=why))
     # What the user's script must do beside calling DeepSpeed.
     tp, pp = strategy.tp, strategy.pp
     tasks = {
@@ -317,7 +315,7 @@ FORMAT = Format(
     read=read,
     rules=RULES,
     write_into=write_into,
-    beside=(HOSTFILE,),
+    hosts=hosts,
     problems=problems,
     script_recomputes=True,
 )
