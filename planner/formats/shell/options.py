@@ -96,20 +96,17 @@ class WordsReader:
         One that is not resolved is None. ``branches`` are the places where a script goes on with
         another branch.
         """
-        starts: dict[str, int] = {}
+        before: dict[str, Entry] = {}
         for entry in entries:
-            if entry.name in starts:
-                first, last = sorted((starts[entry.name], entry.word.start))
-                line = self.settings[entry.name].line
-                message = f"given again; the last one counts, another is in line {line}"
-                severity: Severity = "warning"
-                if any(first < place < last for place in branches):
-                    message = (
-                        f"given in two branches; this one is checked, the other is in line {line}"
-                    )
-                    severity = "note"
-                self.report(entry, "duplicate_key", message, severity)
-            starts[entry.name] = entry.word.start
+            if other := before.get(entry.name):
+                first, last = sorted((other.word.start, entry.word.start))
+                is_in_turn = any(first < place < last for place in branches)
+                severity: Severity = "note" if is_in_turn else "warning"
+                says = "given again; the last one counts, another"
+                if is_in_turn:
+                    says = "given in two branches; this one is checked, the other"
+                self.report(entry, "duplicate_key", f"{says} is in line {other.line}", severity)
+            before[entry.name] = entry
             found = None
             try:
                 found = None if entry.unknown else value(entry)

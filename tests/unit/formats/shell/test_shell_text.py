@@ -186,22 +186,3 @@ def test_a_script_of_more_words_or_signs_than_any_is_refused(part: str) -> None:
 )
 def test_a_command_gets_what_the_script_did_before_it(text: str, words: list[str]) -> None:
     assert last_words(text) == words
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "bash -c 'run --x \"1 2\" && echo'",
-        "export X='1 2'; srun sh -c \"run --x '$X'\"",
-        "C=\"run --x '1 2'\"\neval $C",
-        "sbatch <<'E'\nrun --x \"1 2\"\nE",
-        "cat > job.sbatch <<E\nrun --x '1 2'\nE\nsbatch job.sbatch",
-    ],
-)
-def test_what_another_shell_reads_is_a_script_whose_words_know_their_places(text: str) -> None:
-    commands = read_script(source(text)).commands
-    run = next(each for each in commands if each.words[0].text == "run")
-    assert [word.text for word in run.words] == ["run", "--x", "1 2"]
-    place = run.words[2].place
-    assert place is not None
-    assert text[slice(*place)].strip("'\"") == "1 2"
