@@ -38,19 +38,10 @@ class Duplicate:
 class Tree:
     """A text that was read."""
 
-    top: Entry
+    value: Any  # as ``safe_load`` or json returns it, every key a string; None of an empty text
+    entries: Mapping[Path, Entry]  # every value by its path, mappings and sequences too
     duplicates: tuple[Duplicate, ...]
     root: Node | None
-
-    @property
-    def value(self) -> Any:  # noqa: ANN401
-        """Value as ``safe_load`` or json returns it, every key a string; None of an empty text."""
-        return self.top.value
-
-    @cached_property
-    def entries(self) -> Mapping[Path, Entry]:
-        """Every value by its path; mappings and sequences beside what they hold."""
-        return dict(_entries(self.top, ()))
 
     @cached_property
     def members(self) -> Mapping[tuple[str, ...], Entry]:
@@ -97,9 +88,8 @@ class _Walk:
             return Entry(value={k: each.value for k, each in inner.items()}, line=line, inner=inner)
         if target.kind == "sequence":
             items = [self.visit(item, (*path, i), item.line) for i, item in enumerate(target.items)]
-            return Entry(
-                value=[each.value for each in items], line=line, inner=dict(enumerate(items))
-            )
+            values = [each.value for each in items]
+            return Entry(value=values, line=line, inner=dict(enumerate(items)))
         return Entry(value=target.value, line=line)
 
     def _mapping(self, node: Node, path: Path) -> dict[str | int, Entry]:
@@ -111,14 +101,15 @@ class _Walk:
         for key, item in node.pairs:
             if key.is_merge:
                 continue
-            name = self._name(key)
+            if key.resolved.kind != "scalar":
+                raise self.refuse(key, "a mapping or a list as key; allowed are plain words")
+            name, line = key.resolved.text, key.line
             if name in own:
-                self.duplicates.append(
-                    Duplicate(path=(*path, name), line=key.line, first_line=own[name])
-                )
-            own.setdefault(name, key.line)
+                twice = Duplicate(path=(*path, name), line=line, first_line=own[name])
+                self.duplicates.append(twice)
+            own.setdefault(name, line)
             found.pop(name, None)
-            found[name] = self.visit(item, (*path, name), key.line)
+            found[name] = self.visit(item, (*path, name), line)
         return found
 
     def _merged(self, node: Node, path: Path) -> dict[str | int, Entry]:
@@ -133,11 +124,6 @@ class _Walk:
             found |= self._mapping(source.resolved, path)
         self.num_merging -= 1
         return found
-
-    def _name(self, key: Node) -> str:
-        if key.resolved.kind != "scalar":
-            raise self.refuse(key, "a mapping or a list as key; allowed are plain words")
-        return key.resolved.text
 
 
 def parsed_yaml(where: str, text: str) -> Tree:
@@ -156,7 +142,8 @@ def parsed_json(where: str, text: str, *, is_plain: bool = False) -> Tree:
 def _tree(where: str, root: Node | None) -> Tree:
     walk = _Walk(where=where)
     top = walk.visit(root, (), root.line) if root else Entry(value=None, line=1)
-    return Tree(top=top, duplicates=tuple(walk.duplicates), root=root)
+    entries, duplicates = dict(_entries(top, ())), tuple(walk.duplicates)
+    return Tree(value=top.value, entries=entries, duplicates=duplicates, root=root)
 
 
 def parsed_object(where: str, text: str) -> Tree:
