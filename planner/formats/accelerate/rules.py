@@ -110,15 +110,16 @@ def main_process_port_is_a_number(file: AccelerateView) -> bool:
     return file.kind != "NO" and isinstance(given, str) and as_whole(given) is not None
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{LAUNCH_ENV}: num_processes // num_machines",
+    name="num_machines_divides",
+    holds="Every node starts num_processes // num_machines; the rest is dropped.",
     key=keys.MACHINES,
+    when=lambda file: (
+        file.processes > 0 and file.processes % max(1, file.whole(keys.MACHINES)) != 0
+    ),
     says="given {given} for {file.processes} processes; a divisor of {file.processes}",
 )
-def num_machines_divides(file: AccelerateView) -> bool:
-    """Every node starts num_processes // num_machines; the rest is dropped."""
-    machines = file.whole(keys.MACHINES)
-    return machines > 1 and file.processes > 0 and file.processes % machines != 0
 
 
 @rule(LAUNCH, key="gpu_ids", says="given {given!r}; 'all', or two or more separated by commas")
@@ -240,28 +241,26 @@ def tp_divides_heads(file: AccelerateView) -> Refused:
     }
 
 
-@rule(
+rule(
     "accelerate/state.py",
+    name="cp_needs_fsdp2",
+    holds="Context parallelism runs under FSDP2 only.",
     key=keys.size_key("cp"),
+    when=lambda file: (
+        file.sizes["cp"] > 1 and file.kind in ("MULTI_GPU", "FSDP") and not file.is_fsdp2
+    ),
     says="given cp {given} under {file[distributed_type]}; FSDP with fsdp_version 2",
 )
-def cp_needs_fsdp2(file: AccelerateView) -> bool:
-    """Context parallelism runs under FSDP2 only."""
-    is_other = file.kind in ("MULTI_GPU", "FSDP") and not file.is_fsdp2
-    return is_other and file.sizes["cp"] > 1
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{LAUNCH} checks it for flags, before the file is read",
+    name="mesh_needs_fsdp2",
+    holds="A mesh does not go with FSDP1; only the launcher's flags are checked for it.",
     key=keys.VERSION,
+    when=lambda file: (
+        file.is_fsdp and file.whole(keys.VERSION) == 1 and file.has_mesh and file.sizes["cp"] == 1
+    ),
     says="parallelism_config beside FSDP1, which does not use it; fsdp_version 2",
 )
-def mesh_needs_fsdp2(file: AccelerateView) -> bool:
-    """A mesh does not go with FSDP1; only the launcher's flags are checked for it."""
-    is_fsdp1 = file.is_fsdp and file.whole(keys.VERSION) == 1
-    return is_fsdp1 and file.has_mesh and file.sizes["cp"] == 1
-
-
 rule.unenforced(
     "accelerate/accelerator.py _prepare_deepspeed",
     name="sp_needs_deepspeed",
@@ -289,15 +288,16 @@ def fsdp_version_known(file: AccelerateView) -> bool:
     return file.is_fsdp and file.whole(keys.VERSION) not in (1, 2)
 
 
-@rule(
+rule(
     PLUGIN,
+    name="reshard_is_a_flag",
+    holds="FSDP2 frees weights after forward or keeps them; the names of strategies are FSDP1's.",
     key=keys.RESHARD,
+    when=lambda file: (
+        file.is_fsdp2 and keys.RESHARD in file.settings and as_flag(file[keys.RESHARD]) is None
+    ),
     says="given {given!r}; true (as FULL_SHARD) or false (as SHARD_GRAD_OP)",
 )
-def reshard_is_a_flag(file: AccelerateView) -> bool:
-    """FSDP2 frees weights after forward or keeps them; the names of strategies are FSDP1's."""
-    is_given = file.is_fsdp2 and keys.RESHARD in file.settings
-    return is_given and as_flag(file[keys.RESHARD]) is None
 
 
 @rule(PLUGIN, key=keys.FSDP + "state_dict_type")
@@ -376,18 +376,15 @@ rule.unenforced(
     when=lambda file: file.kind == "DEEPSPEED" and file.stage not in range(4),
     says="given {given}; 0, 1, 2 or 3",
 )
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/offload_config.py, when the engine is made",
+    name="offload_device_known",
+    holds="States go to the host or to NVMe.",
+    when=lambda file: [
+        key for key in (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE) if file.device(key) not in DEVICES
+    ],
     says=f"given {{given}}; {one_of(DEVICES)}",
 )
-def offload_device_known(file: AccelerateView) -> list[str]:
-    """States go to the host or to NVMe."""
-    both = (keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE)
-    return [key for key in both if file.device(key) not in DEVICES]
-
-
 rule.unenforced(
     "deepspeed/runtime/zero/config.py: nothing is offloaded",
     name="parameter_offload_needs_stage_3",

@@ -129,20 +129,19 @@ rule.unenforced(
     says="must divide the {file.world.decisions[seq_len]} tokens of a sequence; "
     "given {file.sequence}",
 )
-
-
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/__init__.py: the mesh of the ranks",
+    name="mesh_fills_ranks",
+    holds="data_parallel_size times sequence_parallel_size is the number of ranks.",
     key=keys.REPLICAS,
+    when=lambda file: (
+        (file.size(keys.REPLICAS) or 0) * (file.size(keys.SP) or 0) not in (0, file.num_gpus)
+    ),
     says=(
         f"{keys.REPLICAS} x {keys.SP} must be {{file.num_gpus}} ranks; "
         "given {given} x {file.sequence}"
     ),
 )
-def mesh_fills_ranks(file: DeepspeedView) -> bool:
-    """data_parallel_size times sequence_parallel_size is the number of ranks."""
-    ranks = (file.size(keys.REPLICAS) or 0) * (file.size(keys.SP) or 0)
-    return ranks not in (0, file.num_gpus)
 
 
 @rule.unenforced(

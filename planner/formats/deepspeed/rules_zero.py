@@ -10,6 +10,7 @@ _CONFIG = "deepspeed/runtime/zero/config.py"
 _STAGE_3 = "deepspeed/runtime/zero/stage3.py"
 _NORM = f"{keys.ZERO}.compute_grad_norm"
 _SCATTER = f"{keys.ZERO}.reduce_scatter"
+_QUANTISED = (f"{keys.ZERO}.zero_quantized_weights", f"{keys.ZERO}.zero_quantized_gradients")
 
 
 @rule("deepspeed/runtime/config_utils.py")
@@ -180,14 +181,11 @@ rule.unenforced(
     says="its groups of {file.secondary} neighbours would mix shards of different layers' parts; "
     "allowed with autotp_size 1; given {file.autotp}",
 )
-
-
-@rule.unenforced(
+rule.unenforced(
     f"{_STAGE_3}; nothing tests it",
-    says="ignored below stage 3; given {file.stage}",
+    name="quantised_transfers_need_stage_3",
+    holds="Quantised weights and gradients of ZeRO++ need stage 3.",
     severity="warning",
+    when=lambda file: [key for key in _QUANTISED if file[key] is True and file.stage != 3],
+    says="ignored below stage 3; given {file.stage}",
 )
-def quantised_transfers_need_stage_3(file: DeepspeedView) -> list[str]:
-    """Quantised weights and gradients of ZeRO++ need stage 3."""
-    names = (f"{keys.ZERO}.zero_quantized_weights", f"{keys.ZERO}.zero_quantized_gradients")
-    return [key for key in names if file[key] is True and file.stage != 3]

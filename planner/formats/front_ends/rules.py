@@ -13,15 +13,17 @@ _PEFT = "axolotl src/axolotl/utils/schemas/peft.py"
 _SFT = "ms-swift swift/arguments/sft_args.py"
 
 
-@llamafactory(
+llamafactory(
     f"{_PARSER} _verify_model_args",
+    name="quantised_weights_have_adapters",
+    holds="Weights in 4 or 8 bits are not trained themselves.",
     key="quantization_bit",
+    when=lambda file: (
+        file["quantization_bit"] is not None
+        and file.word("finetuning_type", "lora") not in ("lora", "oft")
+    ),
     says="given {given} with finetuning_type {file[finetuning_type]}; lora or oft",
 )
-def quantised_weights_have_adapters(file: ConfigView) -> bool:
-    """Weights in 4 or 8 bits are not trained themselves."""
-    is_whole = file.word("finetuning_type", "lora") not in ("lora", "oft")
-    return is_whole and file["quantization_bit"] is not None
 
 
 @llamafactory(
@@ -51,18 +53,15 @@ axolotl(
     when=lambda file: file.word("adapter") == "qlora" and not file.flag("load_in_4bit"),
     says="given {given} with adapter qlora; true",
 )
-
-
-@axolotl(
+axolotl(
     f"{_PEFT} validate_adapter",
+    name="quantised_weights_have_an_adapter",
+    holds="Weights in 4 or 8 bits are not trained themselves.",
+    when=lambda file: [
+        key for key in ("load_in_4bit", "load_in_8bit") if file.flag(key) and not file["adapter"]
+    ],
     says="given true without an adapter; adapter qlora or lora, or false",
 )
-def quantised_weights_have_an_adapter(file: ConfigView) -> list[str]:
-    """Weights in 4 or 8 bits are not trained themselves."""
-    names = ("load_in_4bit", "load_in_8bit")
-    return [key for key in names if file.flag(key) and not file["adapter"]]
-
-
 axolotl(
     f"{_VALIDATION} check_warmup",
     name="one_warm_up",
@@ -95,15 +94,14 @@ def one_engine_shards(file: ConfigView) -> bool:
     return file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED)
 
 
-@swift(
+swift(
     f"{_SFT} _init_deepspeed",
+    name="tensor_parallelism_has_deepspeed",
+    holds="DeepSpeed splits the weights.",
     key="deepspeed_autotp_size",
+    when=lambda file: file.whole("deepspeed_autotp_size") > 1 and not file.is_on(keys.DEEPSPEED),
     says="given {given} without deepspeed; deepspeed as well",
 )
-def tensor_parallelism_has_deepspeed(file: ConfigView) -> bool:
-    """DeepSpeed splits the weights."""
-    is_split = file.whole("deepspeed_autotp_size") > 1
-    return is_split and not file.is_on(keys.DEEPSPEED)
 
 
 @trl(

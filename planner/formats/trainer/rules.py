@@ -167,15 +167,17 @@ def warmup_not_negative(file: ConfigView) -> bool:
     return isinstance(given, int | float) and given < 0
 
 
-@rule(
+rule(
     ARGUMENTS,
+    name="prefetch_needs_workers",
+    holds="Batches are loaded ahead by other processes.",
     key="dataloader_prefetch_factor",
+    when=lambda file: (
+        file["dataloader_prefetch_factor"] is not None
+        and file.whole("dataloader_num_workers", 0) == 0
+    ),
     says="given without workers; dataloader_num_workers above 0",
 )
-def prefetch_needs_workers(file: ConfigView) -> bool:
-    """Batches are loaded ahead by other processes."""
-    is_given = file["dataloader_prefetch_factor"] is not None
-    return is_given and file.whole("dataloader_num_workers", 0) == 0
 
 
 @rule(ARGUMENTS, key="load_best_model_at_end")
@@ -203,16 +205,17 @@ rule.unenforced(
     when=lambda file: file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR),
     says="given false, the accelerators are processors; true",
 )
-
-
-@rule.unenforced(
+rule.unenforced(
     "accelerate/state.py AcceleratorState",
+    name="processors_hold_whole_replicas",
+    holds="Neither FSDP nor DeepSpeed shards on processors, whatever the file says.",
+    when=lambda file: [
+        key
+        for key in (keys.FSDP, keys.DEEPSPEED)
+        if file.flag(keys.ON_PROCESSOR) and file.is_on(key)
+    ],
     says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
 )
-def processors_hold_whole_replicas(file: ConfigView) -> list[str]:
-    """Neither FSDP nor DeepSpeed shards on processors, whatever the file says."""
-    both = (keys.FSDP, keys.DEEPSPEED) if file.flag(keys.ON_PROCESSOR) else ()
-    return [key for key in both if file.is_on(key)]
 
 
 RULES: tuple[FormatRule, ...] = tuple(rule)
