@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -9,7 +10,6 @@ from typing import Any, NoReturn
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.json_edit import edited as edited_json
-from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.documents.yaml_edit import edited as edited_yaml
 from planner.errors import ExpressError, InputError
 from planner.formats.adapters import LIGER, SUFFIX
@@ -21,7 +21,7 @@ from planner.formats.front_ends.tools import FrontEnd, is_of, load_tool
 from planner.formats.front_ends.words import translated
 from planner.formats.settings import Settings, as_flag, as_whole, decided, given, whole
 from planner.formats.trainer import keys
-from planner.formats.trainer.format import is_json
+from planner.formats.trainer.format import is_json, names_in
 from planner.formats.trainer.mapping import DEEPSPEED, REPLICATED, SUPPORT, engine, part, section_of
 from planner.formats.trainer.rules import RULES as OF_TRAINER
 from planner.frameworks.optimizers import optimizer_names
@@ -157,16 +157,12 @@ def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
 
 def recognise(source: SourceText, tool: FrontEnd) -> bool:
     """Return True if a file, from its keys, or a command in it, is the program's."""
-    if is_json(source):
-        return is_of(tool, keys_at_top(source.path, source.text))
-    is_likely = any(all(key in source.text for key in group) for group in tool.tells)
-    try:
-        if is_script(source, tool):
+    if is_script(source, tool):
+        with suppress(InputError):
             return bool(content_of(source, tool).names)
-        value = parsed_yaml(source.path, source.text).value if is_likely else None
-    except InputError:
         return False
-    return isinstance(value, dict) and is_of(tool, {*map(str, value)})
+    is_likely = any(all(key in source.text for key in group) for group in tool.tells)
+    return is_likely and is_of(tool, names_in(source))
 
 
 def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:

@@ -55,6 +55,11 @@ def is_json(source: SourceText) -> bool:
     return source.text.lstrip().startswith("{")
 
 
+def names_in(source: SourceText) -> set[str]:
+    """Keys at the top of JSON or YAML; none where it cannot be read."""
+    return keys_at_top(source.path, source.text, parsed_json if is_json(source) else parsed_yaml)
+
+
 def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
     """A file of JSON or YAML, and its values by path; InputError where it is no mapping of keys."""
     if is_json(source):
@@ -83,7 +88,7 @@ def recognise(source: SourceText) -> bool:
     """JSON or YAML with a batch size per device, or JSON with several of the arguments."""
     if not (is_json(source) or _TELLING.search(source.text)):
         return False
-    names = keys_at_top(source.path, source.text, parsed_json if is_json(source) else parsed_yaml)
+    names = names_in(source)
     has_several = is_json(source) and len(names & {*keys.known()}) > 1
     is_likely = keys.BATCH in names or ("output_dir" in names and has_several)
     return is_likely and tool_of(names) is None

@@ -1,7 +1,6 @@
 """The keys of TrainingArguments, by schema.json, and what settings say of them."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.formats.settings import Settings, given
@@ -37,8 +36,7 @@ def schema() -> Schema:
 
 def known() -> Mapping[str, Schema]:
     """Schemas of the keys at the top."""
-    found: Mapping[str, Schema] = schema()["properties"]
-    return found
+    return dict(schema()["properties"])
 
 
 def optimizers() -> tuple[str, ...]:
@@ -48,8 +46,7 @@ def optimizers() -> tuple[str, ...]:
 
 def replaced() -> Mapping[str, str]:
     """Keys that TrainingArguments had once, each with what stands in for it, if anything does."""
-    found: Mapping[str, Any] = schema()["$defs"]["replaced"]["const"]
-    return found
+    return dict(schema()["$defs"]["replaced"]["const"])
 
 
 def options(settings: Settings) -> list[str]:
