@@ -39,8 +39,7 @@ class Content:
     findings: tuple[Finding, ...] = ()
     num_gpus: Located | None = None
     accelerate: Located | None = None  # the file of Accelerate's that the launcher names
-    open_keys: Mapping[str, Located] = field(default_factory=dict)
-    """Options whose values the shell decides."""
+    open_keys: Mapping[str, Located] = field(default_factory=dict)  # Whose values the shell decides
     is_command: bool = False
 
 

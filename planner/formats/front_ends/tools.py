@@ -20,15 +20,13 @@ class FrontEnd:
     program: str
     title: str
     versions: str
-    tells: Sequence[Sequence[str]]
-    """A file is the program's where it has all keys of one of these."""
+    tells: Sequence[Sequence[str]]  # A file is the program's where it has all keys of one of these
     commands: Sequence[Sequence[str]]
     """Words that stand together in a command that starts training; its options follow."""
     model: Sequence[str]
     length: Mapping[str, Any]
     """The key of the tokens that a sequence has at most, and its default; 0: the model's."""
-    packing: Mapping[str, list[Any]]
-    """Values of keys after which every sequence has as many tokens as it may."""
+    packing: Mapping[str, list[Any]]  # Values after which every sequence is as long as it may be
     batching: Sequence[Mapping[str, Any]]
     """Values of keys by how a batch then puts documents together, the first that holds (with the
     flag ``beside`` it); empty: as no kind of --documents does. Else they are padded."""
@@ -45,15 +43,12 @@ class FrontEnd:
     lengths: Sequence[str] = ()  # Other names of the key of the length
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Name of a key in TrainingArguments; empty: it is none of them there."""
-    inverse: Mapping[str, str] = field(default_factory=dict)
-    """The same, for flags that say the opposite."""
+    inverse: Mapping[str, str] = field(default_factory=dict)  # The same, for flags of the opposite
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Values by their words, for keys of TrainingArguments."""
-    usual: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults that are not those of TrainingArguments."""
+    usual: Mapping[str, Any] = field(default_factory=dict)  # Defaults, unlike TrainingArguments'
     usual_with_fsdp: Mapping[str, Any] = field(default_factory=dict)
-    refuses_doubles: bool = False
-    """A key that YAML gives twice is an error to its loader; else the last one counts."""
+    refuses_doubles: bool = False  # A key given twice is an error to its loader of YAML
     fsdp_by_config: bool = False  # ``fsdp_config`` alone turns FSDP on
     degrees: Mapping[str, list[str]] = field(default_factory=dict)
     """Keys by the degree they say; ``dp_shard``: the ranks over which states are split."""

@@ -29,8 +29,7 @@ class Translation:
     settings: dict[str, Located]
     findings: list[Finding]
     named: list[ParsedConfig] = field(default_factory=list)  # Files that the file names
-    launched: dict[str, Located] = field(default_factory=dict)
-    """Decisions of the launcher's own file."""
+    launched: dict[str, Located] = field(default_factory=dict)  # Decisions of the launcher's file
 
     def report(self, rule: str, place: Located, message: str, severity: Severity = "error") -> None:
         """Note what is wrong at a key."""
