@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from planner.formats.format import Located
 from planner.formats.megatron.decisions import PRECISIONS as WORDS
-from planner.formats.megatron.options import MTP, field_names, load_options, options_by_dest, typed
+from planner.formats.megatron.options import MTP, attributes, load_options, typed
 from planner.formats.megatron.runtime import BF16_GRADIENTS
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 
@@ -89,7 +89,7 @@ def is_known(key: str) -> bool:
     if key in OPTIONS or group != "model" or not attribute:
         return True
     name = attribute.partition(".")[0]
-    return name in field_names() or name in options_by_dest() or name in MODELS.split()
+    return name in attributes() or name in MODELS.split()
 
 
 def spelled(text: str) -> str:

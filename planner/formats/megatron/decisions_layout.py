@@ -25,25 +25,20 @@ from planner.formats.megatron.layout import (
     uniform_block,
 )
 from planner.formats.megatron.options import (
-    CHUNK,
     CHUNKS,
     ETP,
-    FIRST,
-    HOST_LAYERS,
-    LAST,
     LAYOUT,
     MTP,
     PP,
     SP,
     SPLITS,
     TP,
-    accounted,
+    UNEVEN,
     alike,
     choices,
     chunks_in,
     degree,
     names,
-    number,
     row,
     whole,
 )
@@ -87,7 +82,7 @@ def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield from alike({LAYOUT: layout_text(chunks, context.job.mtp_layers)}, why)
     elif pp > 1 and vpp > 1:
         why = f"interleaved 1F1B: each stage holds {vpp} chunks of {chunks[0]} layers"
-        yield from alike({CHUNK: chunks[0]}, why)
+        yield from alike({"--num-layers-per-virtual-pipeline-stage": chunks[0]}, why)
 
 
 def _of_chunks(settings: Settings) -> Decided:
@@ -134,14 +129,13 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
             "--recompute-modules": (selected_modules(context, strategy), cheap),
         }
     where = "layers whose saved activations go to the host"
-    return choices({**options, HOST_LAYERS: (offloaded[0] or None, where)})
+    return choices({**options, "--cpu-offloading-num-layers": (offloaded[0] or None, where)})
 
 
 def _of_policies(settings: Settings) -> Decided:
     """Yield the policies in the chunks; in equal ones whose number is the recipe's, in each one."""
     chunks, pp = chunks_in(settings), whole(settings, PP)
-    has_ends = any(number(settings, option) is not None for option in (FIRST, LAST))
-    is_uneven = bool(word(settings, LAYOUT)) or has_ends or any(accounted(settings))
+    is_uneven = any(given(settings, each) not in (None, "") for each in UNEVEN)
     if chunks is not None:
         yield from _policies(settings, chunks, per_stage(chunks, pp))
     elif "--num-layers" not in settings and not is_uneven:
@@ -166,10 +160,10 @@ def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
         yield "recompute_layers_per_stage", unit, full
         # Whether a unit of recomputation is given: Megatron has no default.
         yield "_recompute_unit", unit, unit in settings
-    offloaded = whole(settings, HOST_LAYERS, 0)
+    offloaded = whole(settings, "--cpu-offloading-num-layers", 0)
     if offloaded > 0 and len(layers) == 1:
         counts = (min(offloaded, layers[0]),)
-        yield "offloaded_layers_per_stage", HOST_LAYERS, counts
+        yield "offloaded_layers_per_stage", "--cpu-offloading-num-layers", counts
 
 
 def _no_policies(context: Context, strategy: Strategy) -> Refused:

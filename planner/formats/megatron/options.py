@@ -42,7 +42,8 @@ class Option:
         return self.kind not in ("flag", "off", "bool")
 
 
-def _settings() -> Mapping[str, Schema]:
+def attributes() -> Mapping[str, Schema]:
+    """Attributes of Megatron's arguments and configuration, by name."""
     found: Mapping[str, Schema] = load_schema(__package__)["properties"]
     return found
 
@@ -52,7 +53,7 @@ def load_options() -> dict[str, Option]:
     """All options by name, with the dashes, in order of the names."""
     found = {
         name: _option(name, attribute, entry)
-        for attribute, entry in _settings().items()
+        for attribute, entry in attributes().items()
         for name in entry.get("options", ())
     }
     return dict(sorted(found.items()))
@@ -80,12 +81,6 @@ def _option(name: str, attribute: str, entry: Schema) -> Option:
 def options_by_dest() -> dict[str, Option]:
     """Options by the attribute they set; of several the first by name."""
     return {option.dest: option for option in reversed(load_options().values())}
-
-
-@cache
-def field_names() -> frozenset[str]:
-    """Attributes of the model's configuration that no option sets."""
-    return frozenset(name for name, entry in _settings().items() if "options" not in entry)
 
 
 def is_own_script(path: str) -> bool:
@@ -151,6 +146,8 @@ INNER = "--use-tp-pp-dp-mapping"
 ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
+# Options that make stages unequal.
+UNEVEN = (LAYOUT, FIRST, LAST, EMBEDDING, LOSS)
 # Options that cut layers into stages and chunks.
 SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
 HOST_LAYERS = "--cpu-offloading-num-layers"

@@ -31,7 +31,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
 from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Entry, Launch, Launches, WordsReader, grouped
+from planner.formats.shell.options import Entry, Launches, WordsReader, grouped
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.syntax import branch_places
 from planner.formats.shell.word import Command, Lines, Word, split_words
@@ -60,11 +60,8 @@ def recognise(source: SourceText) -> bool:
 def options_in(source: SourceText) -> Launches:
     """Return the launches of Megatron in a file, with their options; raises InputError."""
     (chosen, found), lines = _arguments(source), Lines(source.text)
-
-    def launch(each: Command) -> Launch:
-        return each, _grouped(each.words, lines)[0]
-
-    return launch(chosen), [launch(each) for each in found]
+    first, *others = [(each, _grouped(each.words, lines)[0]) for each in (chosen, *found)]
+    return first, others
 
 
 def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:

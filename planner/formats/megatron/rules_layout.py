@@ -4,14 +4,11 @@ from math import prod
 
 from planner.formats.megatron.layout import layout_problem, parse_layout
 from planner.formats.megatron.options import (
-    BATCH,
     CHUNK,
     CHUNKS,
     CP,
     EMBEDDING,
-    EP,
     FIRST,
-    INNER,
     LAST,
     LAYOUT,
     LOSS,
@@ -43,7 +40,7 @@ def degrees_divide_processes(file: MegatronView) -> list[str]:
     return [max(degrees, key=degrees.__getitem__)] if file.num_gpus % file.model_ranks else []
 
 
-@rule(_STATE, EP)
+@rule(_STATE, "--expert-model-parallel-size")
 def expert_degrees_divide_processes(file: MegatronView) -> Refused:
     """Expert tensor parallelism x ep x pp divides the number of processes."""
     degrees = f"expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp}"
@@ -194,7 +191,7 @@ def chunks_need_stages(file: MegatronView) -> Refused:
     return {f"{file.vpp} chunks per stage need {least} stages; given {file.pp}": is_short}
 
 
-@rule("megatron/core/pipeline_parallel/schedules.py", BATCH)
+@rule("megatron/core/pipeline_parallel/schedules.py", "--global-batch-size")
 def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     """Interleaved stages take micro-batches in groups of at least pp."""
     count, rest = divmod(file.global_batch, file.micro_batch * file.dp or 1)
@@ -210,7 +207,7 @@ def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     }
 
 
-@rule(ARGUMENTS, BATCH)
+@rule(ARGUMENTS, "--global-batch-size")
 def batch_divides(file: MegatronView) -> Refused:
     """Micro-batches of equal size make up the batch on every replica."""
     each = file.micro_batch * file.dp
@@ -278,7 +275,7 @@ def exchange_fits_layers(file: MegatronView) -> Refused:
     return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
 
 
-@rule(ARGUMENTS, EP)
+@rule(ARGUMENTS, "--expert-model-parallel-size")
 def ep_divides_experts(file: MegatronView) -> Refused:
     """Experts are shared out evenly."""
     ep, experts = file.ep, file.num_experts
@@ -291,11 +288,11 @@ def ep_divides_experts(file: MegatronView) -> Refused:
     }
 
 
-@rule(_STATE, INNER)
+@rule(_STATE, "--use-tp-pp-dp-mapping")
 def inner_stages_keep_dp(file: MegatronView) -> Refused:
     """Experts have the same data parallelism as the rest if stages lie inside data parallelism."""
     sizes = file.expert_dp, file.dp
-    is_other = file.flag(INNER) and file.pp > 1 and len({*sizes}) > 1
+    is_other = file.flag("--use-tp-pp-dp-mapping") and file.pp > 1 and len({*sizes}) > 1
     needed = "needs equal data parallelism of experts and the rest"
     return {f"{needed}; given {sizes[0]} and {sizes[1]}": is_other}
 

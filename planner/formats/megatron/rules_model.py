@@ -113,8 +113,8 @@ def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
 @rule(CONFIG, "--moe-shared-expert-overlap", on="--moe-shared-expert-overlap")
 def shared_expert_overlap_needs_exchange(file: MegatronView) -> bool:
     """Needs --moe-token-dispatcher-type alltoall or flex; given allgather."""
-    has_shared = file.has("--moe-shared-expert-intermediate-size")
-    return has_shared and file.dispatcher == "allgather"
+    dispatcher = file.word("--moe-token-dispatcher-type", "allgather")
+    return file.has("--moe-shared-expert-intermediate-size") and dispatcher == "allgather"
 
 
 @rule(ARGUMENTS, "--group-query-attention", on="--group-query-attention")

@@ -250,9 +250,10 @@ def connections_are_set(file: MegatronView) -> Refused:
 @rule(CONFIG, EXCHANGE, on=EXCHANGE)
 def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
+    dispatcher = file.word("--moe-token-dispatcher-type", "allgather")
     missing = {
         "--expert-model-parallel-size above 1": file.ep == 1,
-        "--moe-token-dispatcher-type alltoall or flex": file.dispatcher == "allgather",
+        "--moe-token-dispatcher-type alltoall or flex": dispatcher == "allgather",
         "several chunks per stage": file.pp > 1 and file.vpp == 1,
         "no full recomputation": file.granularity == "full",
         f"no moe among {MODULES}": "moe" in file.words(MODULES),

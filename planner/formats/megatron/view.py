@@ -134,11 +134,6 @@ class MegatronView(ConfigView):
         return self.word("--optimizer", "adam")
 
     @property
-    def dispatcher(self) -> str:
-        """Dispatcher that sends tokens to their experts."""
-        return self.word("--moe-token-dispatcher-type", "allgather")
-
-    @property
     def is_script(self) -> bool:
         """True if the file sets the environment too."""
         return "script" in self.settings or bool(self.world.environment)

@@ -7,6 +7,7 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -138,7 +139,13 @@ def value_of(entry: Schema, texts: list[str], *, is_negated: bool) -> Any:  # no
         raise ValueError("needs a value; none given")
     if "null" in kinds and texts == ["None"]:
         return None
-    value = _converted(entry, texts)
+    value: Any = texts[0]
+    if "array" in kinds:
+        lists = [text.split(",") for text in texts]
+        value = lists if takes_several(entry) else lists[0]
+    elif "integer" in kinds or "number" in kinds:
+        with suppress(ValueError):
+            value = int(value) if "integer" in kinds else float(value)
     for wrong in wrongs(entry, value):
         raise ValueError(f"{texts[0][:80]!r} given; {wrong.allowed}")
     return value
@@ -147,18 +154,6 @@ def value_of(entry: Schema, texts: list[str], *, is_negated: bool) -> Any:  # no
 def takes_several(entry: Schema) -> bool:
     """Return True if an option takes all words up to the next one."""
     return "array" in entry.get("type", ()) and "items" in entry["items"]
-
-
-def _converted(entry: Schema, texts: list[str]) -> Any:  # noqa: ANN401
-    kinds = entry.get("type", ())
-    if "array" in kinds:
-        lists = [text.split(",") for text in texts]
-        return lists if takes_several(entry) else lists[0]
-    number = int if "integer" in kinds else float if "number" in kinds else str
-    try:
-        return number(texts[0])
-    except ValueError:
-        return texts[0]
 
 
 def words_of(key: str, value: Any) -> tuple[str, ...]:  # noqa: ANN401

@@ -9,7 +9,7 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import Located, ParsedConfig, SourceText, first_line
 from planner.formats.settings import word
 from planner.formats.shell import launch
-from planner.formats.shell.options import Entry, Launch, Launches, WordsReader, grouped
+from planner.formats.shell.options import Entry, Launches, WordsReader, grouped
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command, Lines, Word
 from planner.formats.torchtitan import keys
@@ -71,11 +71,8 @@ def _is_wrapped(found: Command) -> bool:
 def entries_in(source: SourceText) -> Launches:
     """Return the launches in a file, with options by torchtitan's names; raises InputError."""
     (chosen, found), lines = arguments_in(source), Lines(source.text)
-
-    def launch(each: Command) -> Launch:
-        return each, _grouped(each.words, lines)[0]
-
-    return launch(chosen), [launch(each) for each in found]
+    first, *others = [(each, _grouped(each.words, lines)[0]) for each in (chosen, *found)]
+    return first, others
 
 
 def misplaced(entries: Sequence[Entry]) -> list[Entry]:
