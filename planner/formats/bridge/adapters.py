@@ -98,10 +98,9 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
         unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
         refused[unknown] = name not in NAMES
     unpriced = next(which(refused), "")
-    if not unpriced and not (isinstance(rank, int) and isinstance(modules, tuple)):
-        lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
-        unpriced = f"adapters are trained, and {lacking} left to the recipe"
-    if unpriced:
-        return None, unpriced
-    chosen = {target for name in named for target in NAMES[name]}
-    return Training(mode="lora", rank=rank, targets=tuple(t for t in TARGETS if t in chosen)), ""
+    if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
+        chosen = {target for name in modules for target in NAMES[name]}
+        targets = tuple(target for target in TARGETS if target in chosen)
+        return Training(mode="lora", rank=rank, targets=targets), ""
+    lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
+    return None, unpriced or f"adapters are trained, and {lacking} left to the recipe"

@@ -132,7 +132,6 @@ def _shown(words: Sequence[str]) -> str:
 TP = "--tensor-model-parallel-size"
 PP = "--pipeline-model-parallel-size"
 CP = "--context-parallel-size"
-EP = "--expert-model-parallel-size"
 LAYOUT = "--pipeline-model-parallel-layout"
 CHUNK = "--num-layers-per-virtual-pipeline-stage"
 CHUNKS = "--num-virtual-stages-per-pipeline-rank"
@@ -142,7 +141,6 @@ EMBEDDING = "--account-for-embedding-in-pipeline-split"
 LOSS = "--account-for-loss-in-pipeline-split"
 MTP = "--mtp-num-layers"
 SP = "--sequence-parallel"
-INNER = "--use-tp-pp-dp-mapping"
 ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
@@ -150,7 +148,6 @@ BATCH = "--global-batch-size"
 UNEVEN = (LAYOUT, FIRST, LAST, EMBEDDING, LOSS)
 # Options that cut layers into stages and chunks.
 SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
-HOST_LAYERS = "--cpu-offloading-num-layers"
 # Of a file's stages times chunks: more are no pipeline, and would take long to write out.
 MAX_CHUNKS = 10_000
 

@@ -1,7 +1,7 @@
 """Rules about recomputation, optimizer, precision, overlap and the environment."""
 
 from planner.formats.megatron.decisions import AWARE, LAYER_WISE
-from planner.formats.megatron.options import HOST_LAYERS, MTP, SP
+from planner.formats.megatron.options import MTP, SP
 from planner.formats.megatron.runtime import CONNECTIONS, keeps_order
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
@@ -91,10 +91,10 @@ def distributed_activations_need_full(file: MegatronView) -> bool:
     return file.tp == 1 or file.flag(SP) or file.granularity != "full"
 
 
-@rule(CONFIG, HOST_LAYERS)
+@rule(CONFIG, "--cpu-offloading-num-layers")
 def host_layers_stand_alone(file: MegatronView) -> Refused:
     """Activations go to the host without stages and without recomputation."""
-    count, layers = file.number(HOST_LAYERS) or 0, file.num_layers
+    count, layers = file.number("--cpu-offloading-num-layers") or 0, file.num_layers
     refused = {
         f"needs --pipeline-model-parallel-size 1; given {file.pp}": file.pp > 1,
         "cannot stand beside recomputation": file.granularity,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
-from planner.formats.megatron.options import CP, EP, ETP, PP, TP, accounted, names, number, whole
+from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
@@ -35,8 +35,8 @@ class MegatronView(ConfigView):
 
     tp = Size(TP, "tp")
     pp = Size(PP, "pp")
-    cp = Size(CP, "cp")
-    ep = Size(EP, "ep")
+    cp = Size("--context-parallel-size", "cp")
+    ep = Size("--expert-model-parallel-size", "ep")
     instances = Size("--num-distributed-optimizer-instances")
     micro_batch = Size("--micro-batch-size", "micro_batch", 0)
     global_batch = Size("--global-batch-size", "global_batch", 0)

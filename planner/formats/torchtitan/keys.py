@@ -43,13 +43,9 @@ LAST_LESS = "parallelism.pipeline_parallel_last_stage_less_layers"
 SPMD_BACKEND = "parallelism.spmd_backend"
 LOCAL_BATCH = "training.local_batch_size"
 GLOBAL_BATCH = "training.global_batch_size"
-SEQ_LEN = "training.seq_len"
 OFFLOAD = "training.enable_cpu_offload"
 PRECISION = "training.mixed_precision_param"
 CUDA_GRAPHS = "training.disable_cuda_graphs"
-OPTIMIZER = "optimizer.implementation"
-COMPILE = "compile.enable"
-COMPONENTS = "compile.components"
 ASYNC_TP = "compile.enable_async_tensor_parallel"
 
 

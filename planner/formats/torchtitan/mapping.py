@@ -129,10 +129,10 @@ def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     async_why = "products in chunks beside the transfers of tensor parallelism"
     mesh_why = "torch 2.13 cannot shard what the default backend makes"
     overlaps = is_on and is_ring and strategy.tp > 1
-    yield KeyValue(key=option.COMPILE, value=is_on, why=profile, is_assumed=not is_split)
+    yield KeyValue(key="compile.enable", value=is_on, why=profile, is_assumed=not is_split)
     if is_on:
         value, why = ["model", "loss"], f"{profile}: blocks and loss"
-        yield KeyValue(key=option.COMPONENTS, value=value, why=why, is_assumed=True)
+        yield KeyValue(key="compile.components", value=value, why=why, is_assumed=True)
     yield KeyValue(key=option.ASYNC_TP, value=overlaps, why=async_why, is_assumed=not is_split)
     yield KeyValue(key=option.SPMD_BACKEND, value="partial_dtensor", why=mesh_why, is_assumed=True)
 
@@ -183,7 +183,7 @@ TABLE: Table = (
         to=_batch_lines,
         of=_of_batch,
     ),
-    of_key("seq_len", option.SEQ_LEN, lambda c, _: c.job.seq_len, "tokens per sequence"),
+    of_key("seq_len", "training.seq_len", lambda c, _: c.job.seq_len, "tokens per sequence"),
     _degree("tp", "tensor parallelism", _unlike_heads),
     _degree("pp", "pipeline stages"),
     _degree("cp", "context parallelism"),
@@ -254,7 +254,7 @@ TABLE: Table = (
     ),
     of_key(
         "optimizer",
-        option.OPTIMIZER,
+        "optimizer.implementation",
         lambda c, _: IMPLEMENTATIONS[c.traits.optimizer.name],
         "optimizer {c.traits.optimizer.name}",
         read=lambda given: next((n for n, own in IMPLEMENTATIONS.items() if own == given), "adam"),
@@ -271,7 +271,7 @@ TABLE: Table = (
     PIPELINE,
     KeyMapping(
         names=(),
-        keys=(option.COMPILE, option.COMPONENTS, option.ASYNC_TP, option.SPMD_BACKEND),
+        keys=("compile.enable", "compile.components", option.ASYNC_TP, option.SPMD_BACKEND),
         to=_software_lines,
     ),
     KeyMapping(

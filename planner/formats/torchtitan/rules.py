@@ -71,7 +71,7 @@ class TorchtitanView(ConfigView):
     @property
     def compiles_blocks(self) -> bool:
         """True if torch.compile compiles the blocks."""
-        return bool(self[key.COMPILE]) and "model" in self[key.COMPONENTS]
+        return bool(self["compile.enable"]) and "model" in self["compile.components"]
 
     @property
     def pp(self) -> int:
@@ -179,19 +179,19 @@ def tp_divides_heads(file: TorchtitanView) -> Refused:
     }
 
 
-@rule(_TRAINER, key.SEQ_LEN)
+@rule(_TRAINER, "training.seq_len")
 def sequence_is_divided(file: TorchtitanView) -> Refused:
     """The sequence is cut into tp pieces under sequence parallelism, 2 x cp under cp."""
-    cp, length = file.degree("cp"), file[key.SEQ_LEN]
+    cp, length = file.degree("cp"), file["training.seq_len"]
     tp = file.degree("tp") if file[key.SEQUENCE_PARALLEL] else 1
     pieces = tp * (2 * cp if cp > 1 else 1)
     return {f"{length} given; needs a multiple of {pieces}": pieces > 1 and length % pieces}
 
 
-@rule(_DECODER, key.SEQ_LEN)
+@rule(_DECODER, "training.seq_len")
 def sequence_fits_rotary(file: TorchtitanView) -> bool:
     """{given} given; the config allows {file.config.max_seq_len}."""
-    return bool(0 < file.config.max_seq_len < file[key.SEQ_LEN])
+    return bool(0 < file.config.max_seq_len < file["training.seq_len"])
 
 
 @rule(_TRAINER, key.GLOBAL_BATCH)
