@@ -7,15 +7,10 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
+from planner.answers.row import Row
+from planner.collectives import gradients
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.cost import CollectiveCost, busbw_factor
-from planner.collectives.gradients import (
-    exposed_by_priority_s,
-    exposed_in_order_s,
-    int8_all_gather,
-    parameter_server_all_reduce,
-    top_k_all_gather,
-)
 from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.hierarchy import GroupLevel, on_levels, unsuitable
 from planner.cost.network import collective_s, link_share, point_to_point_s
@@ -48,8 +43,7 @@ class CollectiveQuestion:
     backward_s: float = math.inf
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShareRow:
+class ShareRow(Row):
     """Cost of an algorithm on one level; rounds are messages one after another."""
 
     name: str
@@ -64,7 +58,6 @@ class ShareRow:
         return cls(name=name, **figures, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AlgorithmRow(ShareRow):
     """An algorithm; bus bandwidth is as nccl-tests defines it, and one level takes longest."""
 
@@ -73,8 +66,7 @@ class AlgorithmRow(ShareRow):
     levels: tuple[ShareRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WayRow:
+class WayRow(Row):
     """Another way to add up gradients, by a textbook formula on the group's slowest level."""
 
     name: str
@@ -85,16 +77,14 @@ class WayRow:
     note: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crossover:
+class Crossover(Row):
     """Size from which an algorithm is the fastest of those compared."""
 
     from_bytes: float
     algorithm: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectiveAnswer:
+class CollectiveAnswer(Row):
     """Algorithms, fastest first, and the time that plans take; null where they have none."""
 
     collective: CollectiveKind
@@ -227,7 +217,7 @@ def _ways(
     size, ranks = question.num_bytes, question.num_ranks
     link = min(levels, key=lambda level: level.bytes_per_s).link
     if question.servers is not None:
-        cost = parameter_server_all_reduce(size, ranks, link, question.servers)
+        cost = gradients.parameter_server_all_reduce(size, ranks, link, question.servers)
         note = "the same sums: all push before any pulls"
         yield _way(f"parameter server, {question.servers} servers", cost, note, changes=False)
         if math.isfinite(question.backward_s):
@@ -238,20 +228,22 @@ def _ways(
             way = _way("the same, asynchronous", cost, note, changes=True)
             yield replace(way, exposed_s=shown_s)
     if question.compress == "topk":
-        cost = top_k_all_gather(size, ranks, link, question.density)
+        cost = gradients.top_k_all_gather(size, ranks, link, question.density)
         note = "changes training: the other gradients wait for a later iteration"
         yield _way(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
     if question.compress == "int8":
         note = "changes training: gradients are rounded to 8 bits"
-        yield _way("int8, all-gather", int8_all_gather(size, ranks, link), note, changes=True)
+        yield _way(
+            "int8, all-gather", gradients.int8_all_gather(size, ranks, link), note, changes=True
+        )
     if question.buckets is not None:
         share, backward_s = 1.0 / question.buckets, question.backward_s
-        exposed_s = float(exposed_in_order_s(reduce_s, backward_s, share))
+        exposed_s = float(gradients.exposed_in_order_s(reduce_s, backward_s, share))
         name, note = f"{question.buckets} buckets as backward fills them", "the same gradients"
         if question.by_priority:
             # A forward pass has half the products of a backward one: no gradients of weights.
-            forward_s = backward_s / 2.0
-            exposed_s = float(exposed_by_priority_s(reduce_s, backward_s, forward_s, share))
+            spans_s = (reduce_s, backward_s, backward_s / 2.0)
+            exposed_s = float(gradients.exposed_by_priority_s(*spans_s, share))
             name = f"{question.buckets} buckets by priority"
             note = "the same gradients; the optimizer steps layer by layer"
         yield WayRow(

@@ -4,24 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from planner.answers import job_formulas as formulas
 from planner.answers.base import Plan
-from planner.answers.job_formulas import (
-    RESTART_S,
-    STORAGE_BYTES_PER_S_PER_GPU,
-    checkpoint_bytes,
-    copy_s,
-    daly_interval_s,
-    first_order_factor,
-    goodput,
-    input_bytes_per_s,
-    job_mtbf_s,
-    learning_rates,
-    node_mtbf_s,
-    time_factor,
-    token_bytes,
-    write_s,
-    young_interval_s,
-)
 from planner.errors import InputError
 from planner.layers.adapters import adapter_params
 from planner.layers.parameters import (
@@ -46,7 +30,7 @@ class JobAssumptions:
     """Bandwidth of the file system, all nodes together."""
     node_mtbf_s: float | None = None
     """Mean seconds between failures of one node."""
-    restart_s: float = RESTART_S
+    restart_s: float = formulas.RESTART_S
     """Seconds from a failure until the checkpoint is loaded."""
     interval_s: float | None = None
     """Seconds of work between checkpoints."""
@@ -78,12 +62,12 @@ class Job:
     @property
     def num_nodes(self) -> int:
         """Nodes that the plan takes, part of one as one."""
-        return math.ceil(self.num_gpus / self.node.num_accelerators)
+        return self.plan.num_nodes
 
     @property
     def num_gpus(self) -> int:
         """GPUs that work."""
-        return self.plan.strategy.num_gpus
+        return self.plan.num_gpus
 
     @property
     def iteration_s(self) -> float:
@@ -139,12 +123,13 @@ class Job:
     @cached_property
     def checkpoint_bytes(self) -> float:
         """Bytes of one checkpoint."""
-        return float(checkpoint_bytes(self.saved_params, *self.bytes_per_param))
+        return float(formulas.checkpoint_bytes(self.saved_params, *self.bytes_per_param))
 
     @property
     def storage_bytes_per_s(self) -> float:
         """Bandwidth of the file system: as given, or Llama 3's per GPU."""
-        return self.terms.storage_bytes_per_s or STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
+        usual = formulas.STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
+        return self.terms.storage_bytes_per_s or usual
 
     @property
     def node_bytes_per_s(self) -> float:
@@ -156,7 +141,7 @@ class Job:
     def write_s(self) -> float:
         """Seconds to write one checkpoint, and to read one back."""
         rates = (self.storage_bytes_per_s, self.num_nodes, self.node_bytes_per_s)
-        return float(write_s(self.checkpoint_bytes, *rates))
+        return float(formulas.write_s(self.checkpoint_bytes, *rates))
 
     @cached_property
     def stop_s(self) -> float:
@@ -164,17 +149,17 @@ class Job:
         if not self.terms.is_async:
             return self.write_s
         link = self.node.host_link_bytes_per_s
-        return min(float(copy_s(self.checkpoint_bytes, self.num_gpus, link)), self.write_s)
+        return min(float(formulas.copy_s(self.checkpoint_bytes, self.num_gpus, link)), self.write_s)
 
     @property
     def node_mtbf_s(self) -> float:
         """Between failures of one node: as given, or Llama 3's by its GPUs."""
-        return self.terms.node_mtbf_s or float(node_mtbf_s(self.node.num_accelerators))
+        return self.terms.node_mtbf_s or float(formulas.node_mtbf_s(self.node.num_accelerators))
 
     @property
     def mtbf_s(self) -> float:
         """Between failures of the job."""
-        return float(job_mtbf_s(self.node_mtbf_s, self.num_nodes))
+        return float(formulas.job_mtbf_s(self.node_mtbf_s, self.num_nodes))
 
     @property
     def lost_s(self) -> float:
@@ -187,12 +172,12 @@ class Job:
     @property
     def young_s(self) -> float:
         """Interval by Young."""
-        return float(young_interval_s(self.stop_s, self.mtbf_s))
+        return float(formulas.young_interval_s(self.stop_s, self.mtbf_s))
 
     @property
     def daly_s(self) -> float:
         """Interval by Daly."""
-        return float(daly_interval_s(self.stop_s, self.mtbf_s))
+        return float(formulas.daly_interval_s(self.stop_s, self.mtbf_s))
 
     @cached_property
     def interval_iterations(self) -> int:
@@ -206,10 +191,14 @@ class Job:
         """Seconds of work between checkpoints, in whole iterations."""
         return self.interval_iterations * self.iteration_s
 
+    @property
+    def _spans_s(self) -> tuple[float, float, float, float]:
+        return self.interval_s, self.stop_s, self.lost_s, self.mtbf_s
+
     @cached_property
     def factor(self) -> float:
         """Elapsed over useful time."""
-        return float(time_factor(self.interval_s, self.stop_s, self.lost_s, self.mtbf_s))
+        return float(formulas.time_factor(*self._spans_s))
 
     def check(self) -> None:
         """Raise InputError where the job is less than an iteration, or never ends."""
@@ -229,12 +218,12 @@ class Job:
     @property
     def first_order_factor(self) -> float:
         """The same to first order."""
-        return float(first_order_factor(self.interval_s, self.stop_s, self.lost_s, self.mtbf_s))
+        return float(formulas.first_order_factor(*self._spans_s))
 
     @property
     def goodput(self) -> float:
         """Useful over elapsed time."""
-        return float(goodput(self.factor))
+        return float(formulas.goodput(self.factor))
 
     @property
     def elapsed_s(self) -> float:
@@ -264,13 +253,13 @@ class Job:
     @property
     def token_bytes(self) -> int:
         """Bytes of a stored token."""
-        return token_bytes(self.plan.context.model.vocab_size)
+        return formulas.token_bytes(self.plan.context.model.vocab_size)
 
     @property
     def input_bytes_per_s(self) -> float:
         """Read of the data set while iterations run."""
         tokens_per_s = self.plan.context.job.tokens_per_iteration / self.iteration_s
-        return float(input_bytes_per_s(tokens_per_s, self.token_bytes))
+        return float(formulas.input_bytes_per_s(tokens_per_s, self.token_bytes))
 
     @property
     def learning_rates(self) -> tuple[float, float] | None:
@@ -281,4 +270,6 @@ class Job:
             return None
         ends = _total(embedding_params(model)) + _total(head_params(model))
         inner_params = count_active_parameters(model) - ends
-        return learning_rates(inner_params, self.total_tokens, context.job.tokens_per_iteration)
+        return formulas.learning_rates(
+            inner_params, self.total_tokens, context.job.tokens_per_iteration
+        )

@@ -36,11 +36,8 @@ def checkpoint_bytes(
     ``weight_bytes`` are weights saved beside the master copy, 0 where that serves. Gradients are
     not saved; the data loader's and random generators' states are small, and left out.
 
-    BLOOM, 176.2 billion parameters in bf16 with Adam and fp32 weights: 2.3 TB (BigScience, "The
-    technology behind BLOOM training"; its units are binary):
-
-    >>> f"{checkpoint_bytes(176.247e9, 2, 4, 8) / 2**40:.2f} TiB"
-    '2.24 TiB'
+    BLOOM, 176.2 billion parameters in bf16 with Adam and fp32 weights: 2.24 TiB, published as 2.3
+    TB (BigScience, "The technology behind BLOOM training"; its units are binary).
     """
     return num_params * (weight_bytes + master_bytes + state_bytes)
 
@@ -56,9 +53,6 @@ def write_s(
     Every rank writes its part of the states, so all nodes write at once; a node is limited by its
     ports or by the links of its GPUs to the host, whichever is slower. Excludes metadata, names
     of many files, and other jobs on the file system. Reading back takes as long.
-
-    >>> f"{write_s(5.68e12, 2e12, 2048, 50e9):.2f} s"
-    '2.84 s'
     """
     rate = np.minimum(storage_bytes_per_s, np.multiply(num_nodes, node_bytes_per_s))
     return np.asarray(num_bytes / rate)
@@ -72,9 +66,6 @@ def copy_s(
     ``bytes / (num_gpus · host_link_bytes_per_s)``: every GPU copies its part of the states, once.
     Writing goes on beside training (CheckFreq, Mohan et al., FAST 2021); what that
     takes of the network and of host memory, which holds a copy, is left out.
-
-    >>> f"{copy_s(5.68e12, 16_384, 52e9) * 1e3:.1f} ms"
-    '6.7 ms'
     """
     return num_bytes / (num_gpus * host_link_bytes_per_s)
 
@@ -123,9 +114,6 @@ def job_mtbf_s(node_s: Array | float, num_nodes: Array | float) -> Array | float
     """Mean seconds between failures of a job: ``node_s / num_nodes``; any node's failure stops it.
 
     Failures are independent and come at one rate all the time.
-
-    >>> f"{job_mtbf_s(node_mtbf_s(8), 2048) / 3600:.1f} h"
-    '3.1 h'
     """
     return node_s / num_nodes
 
@@ -196,11 +184,7 @@ def goodput(factor: Array | float) -> Array | float:
 
 
 def token_bytes(vocab_size: int) -> int:
-    """Bytes of a stored token: 2 of vocabularies below SMALL_VOCABULARY, else 4.
-
-    >>> token_bytes(50_257), token_bytes(128_256)
-    (2, 4)
-    """
+    """Bytes of a stored token: 2 of vocabularies below SMALL_VOCABULARY, else 4."""
     return 2 if vocab_size < SMALL_VOCABULARY else 4
 
 
@@ -209,9 +193,6 @@ def input_bytes_per_s(tokens_per_s: Array | float, bytes_per_token: Array | floa
 
     Text that was tokenised before, every token read once; ranks of tensor, pipeline and context
     parallelism take it from one of them. Excludes images, sound, and reading in whole pages.
-
-    >>> f"{input_bytes_per_s(3.1e6, 4) / 1e6:.1f} MB/s"
-    '12.4 MB/s'
     """
     return tokens_per_s * bytes_per_token
 

@@ -1,9 +1,10 @@
 """Figures of a question that can be scaled: of the hardware, and of the job and model."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from planner.catalog.hardware import usual_ranges
 from planner.cost.context import Context
@@ -11,6 +12,7 @@ from planner.cost.kernels import FALLBACKS
 from planner.units import GB, GIB, TERA, US
 
 NODE, ACCELERATOR = "cluster.node", "cluster.node.accelerator"
+DOMAIN, LEVELS = f"{NODE}.scale_up", ("cluster.fabric", "cluster.inner_fabric.*")
 SUSTAINED = "gemm_sustained_fraction"
 
 
@@ -75,89 +77,126 @@ def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf
     return replace(part, **{name: scaled(getattr(part, name), rest, factor, most)})
 
 
-def _hardware(
-    key: str, title: str, value: float, unit: str, *paths: str, is_cost: bool = False
-) -> Parameter:
-    """A figure of the hardware, with the range in which that of machines is known to lie."""
-    ends = usual_ranges().get(key)
-    return Parameter(
-        key=key, title=title, value=value, unit=unit, paths=paths, ends=ends, is_cost=is_cost
-    )
+class Figure(NamedTuple):
+    """A figure of the hardware, whose value stands at the first of its paths."""
+
+    key: str
+    title: str
+    unit: str
+    scale: float
+    paths: tuple[str, ...]
+    is_cost: bool = False
+
+
+OF_ACCELERATOR = (
+    Figure("hbm_gb_per_s", "HBM bandwidth", "GB/s", GB, (f"{ACCELERATOR}.hbm_bytes_per_s",)),
+    Figure("hbm_gib", "HBM capacity", "GiB", GIB, (f"{ACCELERATOR}.hbm_bytes",)),
+)
+OF_DOMAIN = (
+    Figure(
+        "scale_up_gb_per_s_per_direction",
+        "{domain}",
+        "GB/s",
+        GB,
+        # Measured collectives of the domain are scaled with its rate, as in other nodes.
+        (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*"),
+    ),
+    Figure("scale_up_latency_us", "{domain} latency", "µs", US, (f"{DOMAIN}.latency_s",), True),
+)
+OF_NETWORK = (
+    Figure(
+        "nic_gbit_per_s",
+        "network, each GPU",
+        "GB/s",
+        GB,
+        (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS)),
+    ),
+    Figure(
+        "fabric_latency_us",
+        "network latency",
+        "µs",
+        US,
+        tuple(f"{level}.latency_s" for level in LEVELS),
+        True,
+    ),
+)
+OF_HOST = (
+    Figure(
+        "host_link_gb_per_s_per_direction",
+        "host link",
+        "GB/s",
+        GB,
+        (f"{NODE}.host_link_bytes_per_s",),
+    ),
+    Figure("host_memory_gib", "host memory", "GiB", GIB, (f"{NODE}.host_memory_bytes",)),
+)
 
 
 def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
-    job, model = context.job, context.model
-    counts = [
-        ("job.global_batch", "batch", job.global_batch, "sequences"),
-        ("job.seq_len", "sequence length", job.seq_len, "tokens"),
+    cluster, job, model = context.cluster, context.job, context.model
+    figures = [
+        *OF_ACCELERATOR,
+        *(OF_DOMAIN if cluster.domain.num_accelerators > 1 else ()),
+        *(OF_NETWORK if cluster.num_accelerators > cluster.domain.num_accelerators else ()),
+        *OF_HOST,
+    ]
+    of_job = [
+        _of_job("job.global_batch", "batch", job.global_batch, "sequences"),
+        _of_job("job.seq_len", "sequence length", job.seq_len, "tokens"),
     ]
     # Of models that have one kind of layers.
     if not model.num_decoder_layers:
-        counts.append(("model.num_layers", "layers", model.num_layers, ""))
-    of_job = [
-        Parameter(
-            key=path.partition(".")[2],
-            title=title,
-            value=value,
-            unit=unit,
-            paths=(path,),
-            is_hardware=False,
-        )
-        for path, title, value, unit in counts
-    ]
-    hardware = (_of_accelerator, _of_domain, _of_network, _of_host)
-    return [figure for figures in hardware for figure in figures(context)] + of_job
+        of_job.append(_of_job("model.num_layers", "layers", model.num_layers, ""))
+    hardware = (_of_hardware(context, figure) for figure in figures)
+    known = (figure for figure in hardware if figure is not None)
+    return [_peak(context), _sustained(context), *known, *of_job]
 
 
-def _of_accelerator(context: Context) -> Iterator[Parameter]:
-    accelerator = context.cluster.accelerator
-    gemm, peaks = accelerator.gemm, accelerator.peak_flops_per_s
+def _of_job(path: str, title: str, value: int, unit: str) -> Parameter:
+    key = path.partition(".")[2]
+    return Parameter(key=key, title=title, value=value, unit=unit, paths=(path,), is_hardware=False)
+
+
+def _of_hardware(context: Context, figure: Figure) -> Parameter | None:
+    """The figure with its value here; None where that is not known."""
+    node, own = context.cluster.node, attrgetter(figure.paths[0])(context)
+    if own is None:
+        return None
+    # The network of a node serves all its GPUs.
+    shared = node.num_accelerators if figure.key == "nic_gbit_per_s" else 1
+    return Parameter(
+        key=figure.key,
+        title=figure.title.format(domain=node.scale_up.name),
+        value=own / shared / figure.scale,
+        unit=figure.unit,
+        paths=figure.paths,
+        ends=usual_ranges().get(figure.key),
+        is_cost=figure.is_cost,
+    )
+
+
+def _peak(context: Context) -> Parameter:
+    peaks = context.cluster.accelerator.peak_flops_per_s
     dtype = next(name for name in FALLBACKS[context.job.precision] if peaks.get(name))
-    key = "fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops"
-    path = f"{ACCELERATOR}.peak_flops_per_s.{dtype}"
-    yield _hardware(key, f"{dtype} peak", peaks[dtype] / TERA, "TFLOP/s", path)
-    own, title, path = gemm.sustained_fraction, "products' share of it", f"{ACCELERATOR}.gemm"
-    share = _hardware(SUSTAINED, title, own, "", f"{path}.sustained_fraction")
-    # Of machines with this part, where they are known to differ.
-    ends = (gemm.slowest / own, gemm.fastest / own) if gemm.has_range else share.ends
-    yield replace(share, ends=ends, most=1.0)
-    rate, path = accelerator.hbm_bytes_per_s / GB, f"{ACCELERATOR}.hbm_bytes_per_s"
-    yield _hardware("hbm_gb_per_s", "HBM bandwidth", rate, "GB/s", path)
-    size, path = accelerator.hbm_bytes / GIB, f"{ACCELERATOR}.hbm_bytes"
-    yield _hardware("hbm_gib", "HBM capacity", size, "GiB", path)
+    return Parameter(
+        key="fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops",
+        title=f"{dtype} peak",
+        value=peaks[dtype] / TERA,
+        unit="TFLOP/s",
+        paths=(f"{ACCELERATOR}.peak_flops_per_s.{dtype}",),
+    )
 
 
-def _of_domain(context: Context) -> Iterator[Parameter]:
-    """Yield the figures of the links between accelerators of a domain."""
-    if context.cluster.domain.num_accelerators == 1:
-        return
-    inside, path = context.cluster.node.scale_up, f"{NODE}.scale_up"
-    # Measured collectives of the domain are scaled with its rate, as in other nodes.
-    paths = (f"{path}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*")
-    key, rate = "scale_up_gb_per_s_per_direction", inside.bytes_per_s / GB
-    yield _hardware(key, inside.name, rate, "GB/s", *paths)
-    key, title, path = "scale_up_latency_us", f"{inside.name} latency", f"{path}.latency_s"
-    yield _hardware(key, title, inside.latency_s / US, "µs", path, is_cost=True)
-
-
-def _of_network(context: Context) -> Iterator[Parameter]:
-    """Yield the figures of the network between nodes, with every level of it."""
-    cluster = context.cluster
-    if cluster.num_accelerators <= cluster.domain.num_accelerators:
-        return
-    levels = ("cluster.fabric", "cluster.inner_fabric.*")
-    paths = (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in levels))
-    rate = cluster.node.nic_bytes_per_s / cluster.node.num_accelerators / GB
-    yield _hardware("nic_gbit_per_s", "network, each GPU", rate, "GB/s", *paths)
-    latency, paths = cluster.fabric.latency_s / US, tuple(f"{level}.latency_s" for level in levels)
-    yield _hardware("fabric_latency_us", "network latency", latency, "µs", *paths, is_cost=True)
-
-
-def _of_host(context: Context) -> Iterator[Parameter]:
-    node = context.cluster.node
-    key, rate = "host_link_gb_per_s_per_direction", node.host_link_bytes_per_s / GB
-    yield _hardware(key, "host link", rate, "GB/s", f"{NODE}.host_link_bytes_per_s")
-    if node.host_memory_bytes is not None:
-        size, path = node.host_memory_bytes / GIB, f"{NODE}.host_memory_bytes"
-        yield _hardware("host_memory_gib", "host memory", size, "GiB", path)
+def _sustained(context: Context) -> Parameter:
+    gemm, ends = context.cluster.accelerator.gemm, usual_ranges()[SUSTAINED]
+    own = gemm.sustained_fraction
+    return Parameter(
+        key=SUSTAINED,
+        title="products' share of it",
+        value=own,
+        paths=(f"{ACCELERATOR}.gemm.sustained_fraction",),
+        # Of machines with this part, where they are known to differ.
+        ends=(gemm.slowest / own, gemm.fastest / own) if gemm.has_range else ends,
+        most=1.0,
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, create_model
 
-from planner import __version__
+from planner import __version__, limits
 from planner.answers.base import Plan
 from planner.answers.row import field_values
 from planner.catalog.clusters import load_cluster
@@ -21,14 +21,6 @@ from planner.frameworks.optimizers import ADAM
 from planner.frameworks.registry import FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
 from planner.layers.adapters import training_problem
-from planner.limits import (
-    MAX_BATCH,
-    MAX_BLOCKS,
-    MAX_IMBALANCE,
-    MAX_MTP_LAYERS,
-    MAX_SEQ_LEN,
-    MAX_TOKENS,
-)
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.job import JobSpec, Precision, read_documents
@@ -38,7 +30,7 @@ from planner.spec.training import MAX_RANK, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits, SupportTraits
 
 SCHEMA_VERSION = 1
-Count = Annotated[int, Field(ge=0, le=MAX_BLOCKS)]
+Count = Annotated[int, Field(ge=0, le=limits.MAX_BLOCKS)]
 
 
 class InputsPart(Strict):
@@ -49,19 +41,19 @@ class InputsPart(Strict):
     framework: str
     profile: str
     traits: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    global_batch: Annotated[int, Field(ge=1, le=MAX_BATCH)]
-    seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
+    global_batch: Annotated[int, Field(ge=1, le=limits.MAX_BATCH)]
+    seq_len: Annotated[int, Field(ge=1, le=limits.MAX_SEQ_LEN)]
     precision: Precision
     optimizer: str = ADAM
     train: Mode = "full"
     lora_rank: Annotated[int, Field(ge=0, le=MAX_RANK)] = 0
     lora_targets: tuple[Target, ...] = Field(default=(), strict=False)
     recompute_modules: tuple[str, ...] | None = Field(default=None, strict=False)
-    total_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    total_tokens: Annotated[int, Field(ge=1, le=limits.MAX_TOKENS)] | None = None
     margin_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    imbalance_fraction: Annotated[float, Field(ge=0, le=MAX_IMBALANCE)] = 0.0
+    imbalance_fraction: Annotated[float, Field(ge=0, le=limits.MAX_IMBALANCE)] = 0.0
     documents: Annotated[str, Field(max_length=64)] | None = None
-    mtp_layers: Annotated[int, Field(ge=0, le=MAX_MTP_LAYERS)] = 0
+    mtp_layers: Annotated[int, Field(ge=0, le=limits.MAX_MTP_LAYERS)] = 0
 
 
 def _type_of(name: str, decision: FieldSpec) -> object:
@@ -73,7 +65,7 @@ def _type_of(name: str, decision: FieldSpec) -> object:
         return Annotated[tuple[str, ...] | None, Field(strict=False)]
     least = 0 if name in _DEFAULTS else 1
     return Annotated[
-        tuple[Count, ...], Field(strict=False, min_length=least, max_length=MAX_BLOCKS)
+        tuple[Count, ...], Field(strict=False, min_length=least, max_length=limits.MAX_BLOCKS)
     ]
 
 

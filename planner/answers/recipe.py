@@ -9,10 +9,9 @@ from typing import Any
 
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import default_chunks, layout_chunks
-from planner.catalog.hardware import find_file, load_file
-from planner.catalog.hardware_file import NodeFile
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
+from planner.catalog.words import stated
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.megatron.layout import per_stage
@@ -112,11 +111,6 @@ def _model_of(name: str) -> ModelSpec:
     return _architecture(load_model(name))
 
 
-@cache
-def _accelerator_of(node: str) -> str:
-    return find_file("accelerators", load_file(NodeFile, "nodes", node)[1].accelerator).stem
-
-
 def nearest_recipe(context: Context) -> Recipe | None:
     """The recipe for this architecture and accelerator that is nearest to the question.
 
@@ -142,12 +136,12 @@ def nearest_recipe(context: Context) -> Recipe | None:
     near = [
         recipe
         for recipe in load_recipes()
-        # What costs a file read comes last.
+        # What reads a file comes last.
         if recipe.source.framework == context.traits.name
         and recipe.task == task
         and octaves(recipe_gpus(recipe), gpus) <= NEAR_OCTAVES
+        and stated("nodes", recipe.node)["accelerator"] == accelerator
         and _model_of(recipe.model) == model
-        and _accelerator_of(recipe.node) == accelerator
     ]
     return min(near, key=distance, default=None)
 

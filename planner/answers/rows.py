@@ -121,17 +121,14 @@ class PlanRow(EstimateRow):
     time: dict[str, TimeItem]
     """Time by dotted name, per iteration; busy is more than exposed where a part is overlapped."""
     gpu_hours: float
-    """GPU-hours of the span below (h)."""
     gpu_hours_span: Literal["job", "1000 iterations"]
     """The job where its tokens are given."""
     days: float | None
-    """Days of the job (d)."""
     cost_usd: float | None
     """Null where hwdb has no price."""
     energy_kwh: float | None
     """Accelerators at their rated power; null where hwdb has no power figure."""
     proved_optimal: bool
-    """This plan's split is proved best."""
     evidence: Evidence
 
     @classmethod
@@ -160,7 +157,6 @@ class VariantRow(PlanRow):
     """Another plan of a layout."""
 
     turned: str
-    """Setting that differs."""
     time_change: float
 
 
@@ -172,14 +168,12 @@ class RankedRow(PlanRow):
     penalties: dict[str, float]
     """Confidence penalties: factors of what the plan relies on, by mechanism."""
     variants: list[VariantRow]
-    """The fastest other plans of the layout."""
 
 
 class NearestRow(PlanRow):
     """A plan beside the limits; where none keeps them, one of the nearest."""
 
     misses: list[Limit]
-    """Limits that it does not keep."""
     options: list[str]
     """Limits in their place that it would keep."""
 
@@ -198,15 +192,11 @@ class InputsRow(JobRow):
     """Null, like the next two, where all weights are trained."""
     lora_rank: int | None
     lora_targets: list[str] | None
-    """Projections that have an adapter."""
     margin_fraction: float
     """Share of HBM left free."""
     # Their lengths in words, in place of what a job knows of them.
     documents: str | None  # type: ignore[assignment]
-    """How long documents are and how they are batched, as --documents says it.
-
-    Null where every sequence is one.
-    """
+    """Their length and how they are batched, as --documents; null where every sequence is one."""
     narrowing: list[str]
     """Options that narrow the search, as given: --fix tp=8."""
     assumed: list[str]
@@ -239,7 +229,6 @@ class AimRow(Row):
     """Objective plans are ranked by and limits they must meet."""
 
     objective: str
-    """Objective plans are ranked by, a value of --objective."""
     limits: JobLimits | None
     pareto: list[str]
     headroom_gib: float | None
@@ -293,7 +282,6 @@ class PlanDocument(Row):
     """Ranked plans for a model on a cluster."""
 
     flops_convention: str
-    """Convention by which mfu counts FLOPs."""
     inputs: InputsRow
     aim: AimRow
     assumptions: list[SoftwareRow]
@@ -306,9 +294,7 @@ class PlanDocument(Row):
     recipe: RecipeRow | None
     nearest: list[NearestRow]
     pareto: list[PlanRow]
-    """Asked for with --frontier or --pareto, plans that none beats in aim.pareto, ascending in
-    GPUs, then time.
-    """
+    """Of --frontier or --pareto: plans that none beats in aim.pareto, fewest GPUs first."""
     search: SearchRow
 
 
@@ -335,7 +321,6 @@ class Ratio(Row):
     """Between this and the next lie eight of ten such ratios."""
     upper: float
     basis: str
-    """Source of the range."""
     within_error: bool
     """Either may be the faster one."""
 
@@ -369,10 +354,7 @@ class SpaceRow(Row):
     shapes: int
     strategies: int
     splits: str
-    """Over all strategies, splits into stages with a policy per layer, at most.
-
-    A decimal number.
-    """
+    """Splits into stages with a policy per layer of all strategies, at most: a decimal number."""
     dropped: dict[str, int]
     """Branches cut, by rule or option, most first."""
 
@@ -385,10 +367,7 @@ class SpaceDocument(Row):
 
 
 class LargestRow(Row):
-    """The largest value of a quantity at which some layout fits.
-
-    Of the micro-batch, where no option fixes it, or of the sequence.
-    """
+    """The largest micro-batch, where no option fixes it, or sequence at which some layout fits."""
 
     quantity: Literal["micro-batch", "sequence"]
     value: int
@@ -396,10 +375,7 @@ class LargestRow(Row):
     micro_batch: int
     seq_len: int
     beyond: int | None
-    """The next value looked at, at which nothing fits.
-
-    With the global batch in binds one that another batch allows.
-    """
+    """The next value, at which nothing fits; one that another batch allows, where that binds."""
     binds: list[Literal["device memory", "host memory", "global batch"]]
     """Limits that keep the value from being larger; more of any one would do."""
     complete: bool

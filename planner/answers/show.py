@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from planner.answers.row import row_from, row_of
+from planner.answers.row import Row, row_from, row_of
 from planner.catalog.clusters import is_counted, load_cluster
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
@@ -21,28 +21,17 @@ from planner.catalog.paths import unknown_name
 from planner.catalog.recipes import Recipe
 from planner.catalog.words import SINGULAR, find_hardware, find_models, find_recipes, stated
 from planner.errors import InputError
-from planner.frameworks.registry import (
-    CURRENT,
-    FRAMEWORKS,
-    Profile,
-    load_traits,
-    profile_names,
-    profile_title,
-    trait_figures,
-)
 from planner.layers.parameters import (
     count_active_parameters,
     count_mtp_parameters,
     count_parameters,
 )
 from planner.limits import MAX_GPUS
-from planner.query.traits import RECOMPUTE, profile_problem
 from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.model import ModelSpec
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelRow:
+class ModelRow(Row):
     """A model in a list; one token meets the active parameters."""
 
     name: str
@@ -55,8 +44,7 @@ class ModelRow:
     max_seq_len: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Models:
+class Models(Row):
     """The models that all words apply to; ``found`` counts those left out, too."""
 
     words: tuple[str, ...]
@@ -64,7 +52,6 @@ class Models:
     models: tuple[ModelRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Model(ModelRow):
     """One model: exact counts, published ones, its shape and what its file states."""
 
@@ -122,15 +109,13 @@ def model(name: str) -> Model:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Named:
+class Named(Row):
     """Name and title of a hardware entry."""
 
     name: str
     title: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class AcceleratorRow(Named):
     """An accelerator in a list; rates are dense, by data type, and power is rated."""
 
@@ -142,7 +127,6 @@ class AcceleratorRow(Named):
     power_w: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class NodeRow(Named):
     """A node in a list; rates of its domain are per GPU and direction, of its network in all."""
 
@@ -157,15 +141,13 @@ class NodeRow(Named):
     usd_per_hour: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class NamedRow(Named):
     """A fabric, or a machine and its node, in a list."""
 
     node: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hardware:
+class Hardware(Row):
     """Entries by kind; ``found`` counts those left out, too."""
 
     words: tuple[str, ...]
@@ -183,7 +165,6 @@ else:
 """A level of a network, per GPU and direction."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class HardwareEntry(Named):
     """One entry, every figure in its file's units; levels of a node are those of many nodes."""
 
@@ -196,8 +177,7 @@ class HardwareEntry(Named):
     levels: tuple[Level, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(Row):
     """A number of nodes, or a file's: what it is of, and the levels of its network."""
 
     name: str
@@ -309,8 +289,7 @@ class ListedRecipe(Recipe):
     not_priced: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipes:
+class Recipes(Row):
     """Layouts that vendors tuned and ship."""
 
     words: tuple[str, ...]
@@ -332,22 +311,24 @@ def recipes(words: tuple[str, ...]) -> Recipes:
     return Recipes(words=words, recipes=tuple(rows))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfileRow(Profile):
+class ProfileRow(Row):
     """A profile of a framework, what it stands for, and what it assumes otherwise."""
 
+    framework: str
+    profile: str
+    title: str
+    versions: str
+    """Releases and years of the software."""
     differs_from_current: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frameworks:
+class Frameworks(Row):
     """Software that a plan can assume."""
 
     profiles: tuple[ProfileRow, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trait:
+class Trait(Row):
     """A trait as --set takes it, beside that of the framework's current profile."""
 
     name: str
@@ -356,7 +337,6 @@ class Trait:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class Framework(ProfileRow):
     """A profile with what it assumes in words by topic, and every trait."""
 
@@ -368,6 +348,8 @@ class Framework(ProfileRow):
 
 def frameworks() -> Frameworks:
     """Every profile of every framework."""
+    from planner.frameworks.registry import FRAMEWORKS, profile_names
+
     rows = [
         ProfileRow(**_profile(framework, profile))
         for framework in FRAMEWORKS
@@ -378,8 +360,10 @@ def frameworks() -> Frameworks:
 
 def framework(name: str) -> Framework:
     """The profile that ``FRAMEWORK`` or ``FRAMEWORK/PROFILE`` names; raises InputError."""
-    # Software is described of a whole question, which lists of models and hardware have not.
+    # Lists of models and hardware read no traits.
     from planner.answers.software import phrases
+    from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, trait_figures
+    from planner.query.traits import RECOMPUTE, profile_problem
 
     named, _, profile = name.partition("/")
     profile = profile or CURRENT
@@ -410,6 +394,7 @@ def framework(name: str) -> Framework:
 
 def _profile(framework: str, profile: str) -> dict[str, Any]:
     from planner.answers.software import differences
+    from planner.frameworks.registry import CURRENT, profile_title
 
     return {
         **asdict(profile_title(framework, profile)),

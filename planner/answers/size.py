@@ -3,22 +3,21 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
 from planner.answers.nothing_fits import nothing_fits
+from planner.answers.plan import merged
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, NearestRow
 from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
 from planner.errors import NothingFitsError
 from planner.query.objectives import JobLimits
-from planner.search.ranking.goals import non_dominated
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import OFFLOAD_POLICIES
 
+IN_GPUS_AND_TIME = ("iteration_s", "gpus")  # what none beats in these is a size worth a look
 ClusterOf = Callable[[int], ClusterSpec]  # the cluster of so many GPUs of the node that is sized
 
 
@@ -45,17 +44,6 @@ class Sizing:
     def seconds(self) -> float:
         """Search time, that in clusters of their own left out."""
         return sum(result.seconds for result in self.searches)
-
-
-def useful_sizes(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """Return the sizes that no other beats in GPUs and time, ascending in GPUs.
-
-    A size that is left out is no faster than a smaller one, so it costs and draws more as well.
-    """
-    pairs = [[plan.num_gpus, plan.estimate.iter_time_s] for plan in plans]
-    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    kept = [plans[row] for row in non_dominated(points).tolist()]
-    return tuple(sorted(kept, key=lambda plan: plan.num_gpus))
 
 
 def nearest_sizes(sizes: Sequence[Plan], limits: JobLimits) -> tuple[Plan, ...]:
@@ -92,7 +80,7 @@ class Sizer:
         """The useful sizes up to the question's cluster, over all frameworks."""
         self.deadline.num_left = len(case.contexts) + 1
         found = best(case, self.deadline, with_frontier=True, progress=self.progress)
-        return useful_sizes([*found.frontier, *found.plans]), found.searches
+        return merged([*found.frontier, *found.plans], IN_GPUS_AND_TIME), found.searches
 
     def own_size(self, case: Case, num_gpus: int) -> Plan | None:
         """The fastest plan on so many GPUs, in a cluster of just these."""
@@ -179,7 +167,7 @@ class Sizer:
 
 def unmet(result: Answer) -> Sizing:
     """The sizes of an answer none of whose plans keeps the limits, the nearest among them."""
-    limits, sizes = result.aim.limits, useful_sizes(result.frontier)
+    limits, sizes = result.aim.limits, merged(result.frontier, IN_GPUS_AND_TIME)
     return Sizing(
         case=Case(contexts=result.contexts, narrowing=result.narrowing),
         limits=limits,

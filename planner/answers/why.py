@@ -14,6 +14,7 @@ from planner.answers.rows import PlanRow, Ratio
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
 from planner.notes import Note
+from planner.query.objectives import cost_usd, gpu_hours
 from planner.search.ranking.penalties import PENALTIES
 from planner.search.search import Progress
 from planner.search.space.narrow import narrowing_of
@@ -307,11 +308,8 @@ def speed(asked: Plan, other: Plan) -> Ratio:
 
 def usd_per_token(plan: Plan) -> float | None:
     """Price of a token; None where the node has none."""
-    price = plan.context.cluster.node.usd_per_hour
-    if price is None:
-        return None
-    per_gpu_s = price / plan.context.cluster.node.num_accelerators / 3600.0
-    return per_gpu_s * plan.num_gpus / plan.estimate.tokens_per_s
+    usd_per_s = cost_usd(gpu_hours(plan.num_gpus, 1.0), plan.context.cluster.node)
+    return None if usd_per_s is None else usd_per_s / plan.estimate.tokens_per_s
 
 
 @dataclass(frozen=True, kw_only=True)

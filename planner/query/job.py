@@ -247,11 +247,8 @@ def _count(part: str, text: str) -> int:
 
 def read_clusters(cluster: str, gpus: str, problems: Problems) -> tuple[ClusterSpec, ...]:
     """Return the cluster of every size, or note what is wrong with the first that has none."""
-
-    def read() -> tuple[ClusterSpec, ...]:
-        return tuple(load_cluster_of(cluster, size) for size in read_sizes(gpus))
-
-    return problems.read(read) or ()
+    sizes = problems.read(lambda: [load_cluster_of(cluster, size) for size in read_sizes(gpus)])
+    return tuple(sizes or ())
 
 
 def read_largest(node: str, max_gpus: int, problems: Problems) -> ClusterSpec | None:

@@ -119,32 +119,9 @@ def complete(
     layout = None
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     if strategy and batch and precision and not unpriced and not has_bad_value:
-        imbalance = asked.imbalance_fraction
-        if imbalance is None:
-            imbalance = USUAL_IMBALANCE_FRACTION
-        spec = JobSpec(
-            global_batch=batch["global_batch"],
-            seq_len=seq_len,
-            precision=precision,
-            imbalance_fraction=imbalance if job.model.moe else 0.0,
-            documents=_documents(values, asked.documents, seq_len),
-            mtp_layers=_mtp_layers(values, job, traits),
-        )
-        if strategy.recompute_modules is not None:
-            try:
-                traits = with_recompute_modules(traits, strategy.recompute_modules)
-            except InputError as error:
-                values.add("job.value", error.problems[0].message, "recompute_modules")
-        context = Context(
-            model=job.model,
-            job=spec,
-            cluster=job.cluster,
-            traits=traits,
-            placements=traits.support.placements,
-            schedules=traits.support.schedules,
-        )
+        spec = _job(values, job, traits, batch["global_batch"], seq_len, precision)
         layout = Layout(
-            context=context,
+            context=_context(values, job, spec, traits, strategy.recompute_modules),
             strategy=strategy,
             places=values.places,
             assumes=(*assumes, *(["seq_len"] if is_length_open else [])),
@@ -156,6 +133,50 @@ def complete(
         findings=tuple(values.findings),
         layout=layout,
         assumed=tuple(values.assumed),
+    )
+
+
+def _job(
+    values: Values,
+    job: Job,
+    traits: FrameworkTraits,
+    batch: int,
+    seq_len: int,
+    precision: Precision,
+) -> JobSpec:
+    imbalance = job.request.imbalance_fraction
+    if imbalance is None:
+        imbalance = USUAL_IMBALANCE_FRACTION
+    return JobSpec(
+        global_batch=batch,
+        seq_len=seq_len,
+        precision=precision,
+        imbalance_fraction=imbalance if job.model.moe else 0.0,
+        documents=_documents(values, job.request.documents, seq_len),
+        mtp_layers=_mtp_layers(values, job, traits),
+    )
+
+
+def _context(
+    values: Values,
+    job: Job,
+    spec: JobSpec,
+    traits: FrameworkTraits,
+    modules: tuple[str, ...] | None,
+) -> Context:
+    """The context of a layout; a finding where the framework has no such modules."""
+    if modules is not None:
+        try:
+            traits = with_recompute_modules(traits, modules)
+        except InputError as error:
+            values.add("job.value", error.problems[0].message, "recompute_modules")
+    return Context(
+        model=job.model,
+        job=spec,
+        cluster=job.cluster,
+        traits=traits,
+        placements=traits.support.placements,
+        schedules=traits.support.schedules,
     )
 
 

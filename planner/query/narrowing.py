@@ -65,20 +65,15 @@ def placed(contexts: Sequence[Context], given: str | None) -> tuple[Context, ...
     """Return contexts that search the placement given, or all; those offering none are left."""
     if given is None:
         return tuple(contexts)
-    searched = [
-        replace(
-            context,
-            placements=tuple(
-                name for name in context.traits.support.placements if given in (name, ANY_PLACEMENT)
-            ),
-        )
-        for context in contexts
-    ]
-    kept = tuple(context for context in searched if context.placements)
+    kept = list[Context]()
+    for context in contexts:
+        offered = context.traits.support.placements
+        names = tuple(name for name in offered if given in (name, ANY_PLACEMENT))
+        kept += [replace(context, placements=names)] if names else []
     if not kept:
         message = f"no format asked for can say {given!r}"
         raise InputError.single(COMMAND_LINE, "--placement", message)
-    return kept
+    return tuple(kept)
 
 
 def expressible(
@@ -91,30 +86,25 @@ def expressible(
     """
     if fmt is not None:
         contexts = [fmt.narrowed(context) for context in contexts]
-    reasons = [
-        _unsaid(context, fmt or format_of(context.traits), is_one_of_several=len(contexts) > 1)
-        for context in contexts
-    ]
-    kept = tuple(each for each, found in zip(contexts, reasons, strict=True) if not found)
-    if not kept and fmt is not None:
-        lines = [
-            f"  {context.traits.name}: {reason}"
-            for context, found in zip(contexts, reasons, strict=True)
-            for reason in found
-        ]
-        raise ExpressError("\n".join([f"{fmt.title} cannot express any plan of it:", *lines]))
-    for context, found in zip(contexts, reasons, strict=True):
-        if not found:
-            continue
-        name, title = context.traits.name, (fmt or format_of(context.traits)).title
-        said = "; ".join(found)
-        if kept:
-            text = f"left out, not in {title}: {name} ({said})"
-            problems.note(NoteKind.left_out, text, "framework")
+    several, kept = len(contexts) > 1, list[Context]()
+    left = list[tuple[str, Format, list[str]]]()
+    for context in contexts:
+        written = fmt or format_of(context.traits)
+        if reasons := _unsaid(context, written, is_one_of_several=several):
+            left.append((context.traits.name, written, reasons))
         else:
+            kept.append(context)
+    if not kept and fmt is not None:
+        lines = [f"  {name}: {reason}" for name, _, reasons in left for reason in reasons]
+        raise ExpressError("\n".join([f"{fmt.title} cannot express any plan of it:", *lines]))
+    for name, written, reasons in left:
+        said, kind = "; ".join(reasons), NoteKind.left_out
+        text = f"left out, not in {written.title}: {name} ({said})"
+        if not kept:
+            kind = NoteKind.own_code
             text = f"--emit refuses plans for {name}, which need code of your own: {said}"
-            problems.note(NoteKind.own_code, text, "framework")
-    return kept or tuple(contexts)
+        problems.note(kind, text, "framework")
+    return tuple(kept or contexts)
 
 
 def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[str]:
@@ -184,6 +174,5 @@ def parse_layers(text: str) -> tuple[int, ...]:
 
 def parse_offloaded_layers(text: str) -> int | Literal["all"]:
     """Read layers per stage whose activations are offloaded, from ``12`` or ``all``."""
-    return (
-        "all" if text == "all" else parse_whole(text, "all, or a whole number of layers per stage")
-    )
+    allowed = "all, or a whole number of layers per stage"
+    return "all" if text == "all" else parse_whole(text, allowed)

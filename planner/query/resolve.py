@@ -40,6 +40,7 @@ from planner.query.software import (
 )
 from planner.search.space.narrow import Narrowing
 from planner.spec.cluster import ClusterSpec
+from planner.spec.model import ModelSpec
 from planner.spelling import unknown
 from planner.units import GIB, format_bytes, parse_duration, parse_usd
 
@@ -85,20 +86,10 @@ def resolve(
     hold those of other options, to be reported with these.
     """
     problems = problems or Problems()
-    asked = query
-    query = problems.read(lambda: started(query)) or query
+    asked, query = query, problems.read(partial(started, query)) or query
     problems.found += query.problems
-    details = problems.read(lambda: load_model_details(query.model))
-    model = details.spec if details else None
-    if details:
-        for note in details.notes:
-            problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
-
-    def read_cluster() -> ClusterSpec:
-        place = with_host_memory(query.cluster, query.get("host_memory"), problems)
-        return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
-
-    cluster = problems.read(read_cluster)
+    model = _read_model(query.model, problems)
+    cluster = problems.read(partial(_read_cluster, query, num_gpus, problems))
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
@@ -130,21 +121,7 @@ def resolve(
         )
         for traits, mtp_layers in zip(frameworks, ahead, strict=True)
     )
-    if query.get("recompute_modules") is not None:
-        note_idle_modules(frameworks, model, problems)
-    else:
-        contexts = tuple(replace(each, module_sets=module_sets(each)) for each in contexts)
-    contexts = expressible(contexts, fmt, problems)
-    contexts = offering(contexts, narrowing, problems)
-    contexts = placed(contexts, query.get("placement"))
-    is_given = query.get("margin") is not None
-    why = "--margin"
-    if not is_given:
-        why = "how far peaks were off on published runs; --margin changes it"
-    for context in contexts:
-        if context.margin_fraction:
-            free = f"{context.margin_fraction:.1%} of HBM left free ({why})"
-            problems.note(NoteKind.margin, f"{context.traits.name}: {free}", "margin")
+    contexts = _searched(query, contexts, fmt, narrowing, problems)
     return Resolved(
         query=asked,
         contexts=contexts,
@@ -152,9 +129,47 @@ def resolve(
         aim=aim,
         notes=tuple(dict.fromkeys(problems.notes)),
         time_limit_s=query.get("time_limit"),
-        keeps_margin=is_given,
+        keeps_margin=query.get("margin") is not None,
         fmt=fmt,
     )
+
+
+def _read_model(argument: str, problems: Problems) -> ModelSpec | None:
+    details = problems.read(partial(load_model_details, argument))
+    if details is None:
+        return None
+    for note in details.notes:
+        problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
+    return details.spec
+
+
+def _read_cluster(query: Query, num_gpus: int | None, problems: Problems) -> ClusterSpec:
+    place = with_host_memory(query.cluster, query.get("host_memory"), problems)
+    return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
+
+
+def _searched(
+    query: Query,
+    contexts: tuple[Context, ...],
+    fmt: Format | None,
+    narrowing: Narrowing,
+    problems: Problems,
+) -> tuple[Context, ...]:
+    """Contexts with what a search may choose, less what no framework or format can say."""
+    if query.get("recompute_modules") is not None:
+        note_idle_modules(contexts, problems)
+    else:
+        contexts = tuple(replace(each, module_sets=module_sets(each)) for each in contexts)
+    contexts = expressible(contexts, fmt, problems)
+    contexts = offering(contexts, narrowing, problems)
+    contexts = placed(contexts, query.get("placement"))
+    why = "how far peaks were off on published runs; --margin changes it"
+    why = why if query.get("margin") is None else "--margin"
+    for context in contexts:
+        if context.margin_fraction:
+            free = f"{context.margin_fraction:.1%} of HBM left free ({why})"
+            problems.note(NoteKind.margin, f"{context.traits.name}: {free}", "margin")
+    return contexts
 
 
 def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
@@ -202,13 +217,11 @@ def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> A
     )
     name = _objective("--objective", query.get("objective"), problems) or "iteration_s"
     if OBJECTIVES[name].needs_limit and deadline is rate is budget is None:
-        message = (
-            f"{OBJECTIVES[name].word} needs a limit: --deadline, --min-tokens-per-s or --budget"
-        )
-        problems.add("--objective", message)
-    text = query.get("pareto")
-    if text is None:
-        text = "time,gpus" if query.get("frontier") else ""
+        options = "--deadline, --min-tokens-per-s or --budget"
+        problems.add("--objective", f"{OBJECTIVES[name].word} needs a limit: {options}")
+    text = query.get("pareto") or ""
+    if query.get("pareto") is None and query.get("frontier"):
+        text = "time,gpus"
     words = [word for word in text.split(",") if word.strip()]
     traded = [_objective("--pareto", word, problems) for word in words]
     known = tuple(dict.fromkeys(one for one in traded if one))
@@ -237,7 +250,7 @@ def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:
             "overrides of a cluster file"
         )
         raise InputError.single(COMMAND_LINE, "--budget", message)
-    for option, names in (("--objective", (aim.objective,)), ("--pareto", aim.pareto)):
+    for option, names in {"--objective": (aim.objective,), "--pareto": aim.pareto}.items():
         try:
             check_known(cluster, names)
         except InputError as error:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from planner.cost.context import Context
 from planner.formats.format import Format
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import optimizer_names
@@ -168,8 +169,7 @@ def training_so(
     if not training.is_frozen:
         return tuple(chosen)
     able = [traits for traits in chosen if training.mode in traits.support.train]
-    names = [traits.name for traits in chosen]
-    kept = [traits.name for traits in able]
+    names, kept = ([traits.name for traits in frameworks] for frameworks in (chosen, able))
     _note_left(names, kept, f" for --train {training.mode}", "train", problems)
     refused: dict[tuple[str, str], None] = {}
     for traits in able:
@@ -197,18 +197,17 @@ def mtp_layers_in(
     """Return frameworks that train so many layers of multi-token prediction, and each's number."""
     if model is None:
         return tuple(chosen), [0] * len(chosen)
-    usual = [usual_mtp_layers(model, traits) for traits in chosen]
     if given is None:
-        own = model.num_mtp_layers
+        usual, own = [usual_mtp_layers(model, traits) for traits in chosen], model.num_mtp_layers
         layers = f"{own} layer{'s' * (own > 1)} of multi-token prediction"
-        trained = [each.name for each, number in zip(chosen, usual, strict=True) if number]
-        others = [each.name for each, number in zip(chosen, usual, strict=True) if not number]
-        if own and trained:
-            text = f"trained with its {layers} (default; --mtp-layers 0: without)"
-            problems.note(NoteKind.default, f"{', '.join(trained)}: {text}", "mtp_layers")
-        if own and others:
-            text = f"trained without {model.name}'s {layers}"
-            problems.note(NoteKind.default, f"{', '.join(others)}: {text}", "mtp_layers")
+        texts = {
+            True: f"trained with its {layers} (default; --mtp-layers 0: without)",
+            False: f"trained without {model.name}'s {layers}",
+        }
+        for is_trained, text in texts.items() if own else ():
+            both = zip(chosen, usual, strict=True)
+            if names := [each.name for each, number in both if bool(number) == is_trained]:
+                problems.note(NoteKind.default, f"{', '.join(names)}: {text}", "mtp_layers")
         return tuple(chosen), usual
     kept = tuple(traits for traits in chosen if not given or traits.support.trains_mtp)
     left = ", ".join(f"{one.name} ({one.profile})" for one in chosen if one not in kept)
@@ -277,11 +276,9 @@ def idle_modules(model: ModelSpec, traits: FrameworkTraits) -> Iterator[str]:
             yield module
 
 
-def note_idle_modules(
-    chosen: Sequence[FrameworkTraits], model: ModelSpec, problems: Problems
-) -> None:
+def note_idle_modules(contexts: Sequence[Context], problems: Problems) -> None:
     """Note recompute modules that were asked for and save nothing."""
-    for traits in chosen:
+    for model, traits in ((context.model, context.traits) for context in contexts):
         for name in idle_modules(model, traits):
             text = (
                 f"recompute module {name} saves nothing: the layers of {model.name} keep no "

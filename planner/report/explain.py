@@ -7,8 +7,14 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, TimeTreeRow
-from planner.answers.items import item_of, summary_of
+from planner.answers.explain import (
+    ExplainDocument,
+    ItemRow,
+    MemoryAnswer,
+    TimeTreeRow,
+    item_of,
+    summary_of,
+)
 from planner.answers.layout import short_layout
 from planner.answers.software import assumptions_line
 from planner.answers.variants import PricedChange

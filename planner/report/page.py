@@ -8,7 +8,7 @@ from planner import __version__
 from planner.answers.base import Answer, Plan
 from planner.answers.evidence import PublishedRun
 from planner.answers.execution import Iteration, iteration, too_long
-from planner.answers.items import item_of, item_title, summary_of
+from planner.answers.explain import item_of, item_title, summary_of
 from planner.answers.layout import differences, short_layout, values
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.evidence import MIXED
-from planner.answers.items import item_title
+from planner.answers.explain import item_title
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits, explanation
 from planner.answers.why import ROUNDING, Comparison, ItemDifference, WhyAnswer

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.evidence import Evidence
-from planner.answers.items import item_title
+from planner.answers.explain import item_title
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate

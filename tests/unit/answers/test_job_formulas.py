@@ -160,5 +160,5 @@ def test_tokens_take_two_bytes_below_65500_words() -> None:
 
 def test_examples_of_the_docstrings_hold() -> None:
     found = doctest.testmod(job_formulas)
-    assert found.attempted > 10
+    assert found.attempted > 6
     assert found.failed == 0

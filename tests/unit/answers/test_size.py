@@ -8,15 +8,16 @@ from itertools import pairwise
 import pytest
 
 from planner.answers.base import Deadline, Plan
+from planner.answers.plan import merged
 from planner.answers.scale import fastest_on_all
 from planner.answers.size import (
+    IN_GPUS_AND_TIME,
     ClusterOf,
     Sizer,
     Sizing,
     nearest_sizes,
     nothing_at_any_size,
     on_cluster,
-    useful_sizes,
 )
 from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
@@ -123,8 +124,7 @@ def fake(size: Plan, gpus: int, iteration_s: float) -> Plan:
 
 def test_what_is_no_faster_than_a_smaller_size_is_left_out(all_sizes: tuple[Plan, ...]) -> None:
     sizes = [fake(all_sizes[0], *each) for each in ((16, 5.0), (8, 5.0), (24, 4.0))]
-    assert [size.num_gpus for size in useful_sizes(sizes)] == [8, 24]
-    assert useful_sizes([]) == ()
+    assert [size.num_gpus for size in merged(sizes, IN_GPUS_AND_TIME)] == [8, 24]
 
 
 def test_the_nearest_give_up_one_kind_of_limit(all_sizes: tuple[Plan, ...]) -> None:

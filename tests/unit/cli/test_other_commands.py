@@ -31,7 +31,7 @@ def test_explain_unknown_item_lists_the_known_ones(planner: Any, plan_file: Path
 
 
 def test_every_item_of_a_plan_has_a_term(planner: Any, plan_file: Path) -> None:
-    from planner.answers.items import item_of, item_values
+    from planner.answers.explain import item_of, item_values
     from planner.answers.plan_file import load_plan
     from planner.cost.estimate import estimate
 

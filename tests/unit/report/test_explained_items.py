@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from planner.answers.explain import ItemRow
-from planner.answers.items import formula_of, item_of, item_values, summary_of
+from planner.answers.explain import ItemRow, formula_of, item_of, item_values, summary_of
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import ITEMS, estimate
