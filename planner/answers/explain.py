@@ -44,10 +44,8 @@ def item_of(name: str) -> Item | None:
 def functions_for(item: Item, strategy: Strategy) -> list[Callable[..., Any]]:
     """The functions of an item that price this strategy: those of other schedules left out."""
     own = FORMULAS[strategy.schedule]
-    of_schedules = {function for formulas in FORMULAS.values() for function in formulas}
-    return [
-        function for function in item.functions if function in own or function not in of_schedules
-    ]
+    others = {function for formulas in FORMULAS.values() for function in formulas} - set(own)
+    return [function for function in item.functions if function not in others]
 
 
 def formula_of(function: Callable[..., Any]) -> str:
@@ -238,11 +236,11 @@ class TimeTreeRow(EstimateRow):
         pipeline = None
         if strategy.pp > 1:
             after_pipeline = ("data_parallel", "optimizer_step", "tied_embedding", "step_overhead")
-            exposed_s = (
-                item.exposed_s for name, item in estimate.time.items() if name not in after_pipeline
+            inside = [item for name, item in estimate.time.items() if name not in after_pipeline]
+            pipeline = PipelineRow(
+                formula_s=sum(item.exposed_s for item in inside),
+                simulated_s=simulated_makespan_s(price(context, strategy)),
             )
-            simulated_s = simulated_makespan_s(price(context, strategy))
-            pipeline = PipelineRow(formula_s=sum(exposed_s), simulated_s=simulated_s)
         return cls(
             **field_values(EstimateRow, estimate),
             slowest_stage=estimate.slowest_stage,
@@ -292,6 +290,7 @@ class ItemRow(Row):
         }
         in_memory = full.startswith("memory")
         item, traits = item_of(full), context.traits
+        paths, functions = (item.inputs, functions_for(item, strategy)) if item else ((), ())
         figures = trait_figures(traits.name, traits.profile, traits.settings)
         return cls(
             name=full,
@@ -305,12 +304,9 @@ class ItemRow(Row):
                     value=to_jsonable_python(input_value(path, context, strategy)),
                     source=trait_source(path, figures),
                 )
-                for path in (item.inputs if item else ())
+                for path in paths
             ],
-            formulas={
-                f"{each.__module__}.{each.__name__}": formula_of(each)
-                for each in (functions_for(item, strategy) if item else ())
-            },
+            formulas={f"{each.__module__}.{each.__name__}": formula_of(each) for each in functions},
         )
 
 
@@ -349,7 +345,7 @@ class ExplainDocument(LayoutFigures):
     ) -> "ExplainDocument":
         """Both trees, one of them, or one item; raises InputError where there is none."""
         items = {name: item_of(name) for name in item_values(estimate)}
-        saved = None
+        is_item, saved = what not in ("", "memory", "time"), None
         if file is not None:
             saved = SavedRow(
                 planner_version=file.planner_version,
@@ -361,9 +357,7 @@ class ExplainDocument(LayoutFigures):
             memory=row_from(MemoryRow, estimate.memory) if what in ("", "memory") else None,
             time=TimeTreeRow.of(context, strategy, estimate) if what in ("", "time") else None,
             about={name: summary_of(item) for name, item in items.items() if item},
-            item=ItemRow.of(what, context, strategy, estimate)
-            if what not in ("", "memory", "time")
-            else None,
+            item=ItemRow.of(what, context, strategy, estimate) if is_item else None,
             evidence=evidence(context, strategy),
             saved=saved,
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.units import DAY_S, GB, Array
 
+Numbers = Array | float
 STORAGE_BYTES_PER_S_PER_GPU = 2000.0 * GB / 16_384
 """Of the file system: Tectonic's 2 TB/s over the 16,384 GPUs of Llama 3 (arXiv 2407.21783, section
 3.3.1); NVIDIA asks 0.6 to 1.9 GB/s a node of eight (DGX SuperPOD H100, storage)."""
@@ -26,11 +27,8 @@ megatron/core/datasets/indexed_dataset.py."""
 
 
 def checkpoint_bytes(
-    num_params: Array | float,
-    weight_bytes: Array | float,
-    master_bytes: Array | float,
-    state_bytes: Array | float,
-) -> Array | float:
+    num_params: Numbers, weight_bytes: Numbers, master_bytes: Numbers, state_bytes: Numbers
+) -> Numbers:
     """Bytes: ``parameters · (weights + master weights + optimizer states)``, each per parameter.
 
     ``weight_bytes`` are weights saved beside the master copy, 0 where that serves. Gradients are
@@ -43,10 +41,7 @@ def checkpoint_bytes(
 
 
 def write_s(
-    num_bytes: Array | float,
-    storage_bytes_per_s: Array | float,
-    num_nodes: Array | float,
-    node_bytes_per_s: Array | float,
+    num_bytes: Numbers, storage_bytes_per_s: Numbers, num_nodes: Numbers, node_bytes_per_s: Numbers
 ) -> Array:
     """Seconds: ``bytes / min(storage_bytes_per_s, num_nodes · node_bytes_per_s)``.
 
@@ -58,9 +53,7 @@ def write_s(
     return np.asarray(num_bytes / rate)
 
 
-def copy_s(
-    num_bytes: Array | float, num_gpus: Array | float, host_link_bytes_per_s: Array | float
-) -> Array | float:
+def copy_s(num_bytes: Numbers, num_gpus: Numbers, host_link_bytes_per_s: Numbers) -> Numbers:
     """Seconds that an asynchronous checkpoint stops training: the copy from device to host.
 
     ``bytes / (num_gpus · host_link_bytes_per_s)``: every GPU copies its part of the states, once.
@@ -70,7 +63,7 @@ def copy_s(
     return num_bytes / (num_gpus * host_link_bytes_per_s)
 
 
-def young_interval_s(stop_s: Array | float, mtbf_s: Array | float) -> Array:
+def young_interval_s(stop_s: Numbers, mtbf_s: Numbers) -> Array:
     """Seconds of work between checkpoints: ``sqrt(2 · δ · M)``.
 
     δ is the stop of one, M the mean time between failures of the job. First order: right where δ is
@@ -82,7 +75,7 @@ def young_interval_s(stop_s: Array | float, mtbf_s: Array | float) -> Array:
     return np.sqrt(2.0 * np.multiply(stop_s, mtbf_s))
 
 
-def daly_interval_s(stop_s: Array | float, mtbf_s: Array | float) -> Array:
+def daly_interval_s(stop_s: Numbers, mtbf_s: Numbers) -> Array:
     """Seconds: ``sqrt(2δM) · [1 + (δ/2M)^(1/2) / 3 + (δ/2M) / 9] - δ``; M where δ is 2M or more.
 
     δ is the stop of one checkpoint, M the mean time between failures of the job. Source: Daly,
@@ -98,7 +91,7 @@ def daly_interval_s(stop_s: Array | float, mtbf_s: Array | float) -> Array:
     return np.where(stop < 2.0 * between, series, between)
 
 
-def node_mtbf_s(gpus_per_node: Array | float) -> Array | float:
+def node_mtbf_s(gpus_per_node: Numbers) -> Numbers:
     """Mean seconds between failures of a node: ``54 d · 16,384 / 419 / gpus_per_node``.
 
     Failures in proportion to GPUs: three quarters of those of Llama 3 were of GPUs, their memory,
@@ -110,7 +103,7 @@ def node_mtbf_s(gpus_per_node: Array | float) -> Array | float:
     return GPU_MTBF_S / gpus_per_node
 
 
-def job_mtbf_s(node_s: Array | float, num_nodes: Array | float) -> Array | float:
+def job_mtbf_s(node_s: Numbers, num_nodes: Numbers) -> Numbers:
     """Mean seconds between failures of a job: ``node_s / num_nodes``; any node's failure stops it.
 
     Failures are independent and come at one rate all the time.
@@ -118,12 +111,7 @@ def job_mtbf_s(node_s: Array | float, num_nodes: Array | float) -> Array | float
     return node_s / num_nodes
 
 
-def time_factor(
-    interval_s: Array | float,
-    stop_s: Array | float,
-    restart_s: Array | float,
-    mtbf_s: Array | float,
-) -> Array:
+def time_factor(interval_s: Numbers, stop_s: Numbers, restart_s: Numbers, mtbf_s: Numbers) -> Array:
     """Elapsed over useful time: ``M · e^(R/M) · (e^((τ+δ)/M) - 1) / τ``.
 
     After every τ of work a checkpoint stops the job for δ. A failure, every M in the mean and also
@@ -150,11 +138,8 @@ def time_factor(
 
 
 def first_order_factor(
-    interval_s: Array | float,
-    stop_s: Array | float,
-    restart_s: Array | float,
-    mtbf_s: Array | float,
-) -> Array | float:
+    interval_s: Numbers, stop_s: Numbers, restart_s: Numbers, mtbf_s: Numbers
+) -> Numbers:
     """The same to first order: ``(1 + δ/τ) · (1 + (R + (τ+δ)/2) / M)``.
 
     Checkpoints lengthen the work, and every failure costs a restart and half an interval. Right
@@ -169,7 +154,7 @@ def first_order_factor(
     return (1.0 + stop_s / interval_s) * (1.0 + lost_s / mtbf_s)
 
 
-def goodput(factor: Array | float) -> Array | float:
+def goodput(factor: Numbers) -> Numbers:
     """Useful over elapsed time: ``1 / factor``.
 
     Llama 3 405B: an effective training time of more than 90 % (arXiv 2407.21783, section 3.3.4),
@@ -188,7 +173,7 @@ def token_bytes(vocab_size: int) -> int:
     return 2 if vocab_size < SMALL_VOCABULARY else 4
 
 
-def input_bytes_per_s(tokens_per_s: Array | float, bytes_per_token: Array | float) -> Array | float:
+def input_bytes_per_s(tokens_per_s: Numbers, bytes_per_token: Numbers) -> Numbers:
     """Bytes per second read of the data set: ``tokens_per_s · bytes_per_token``.
 
     Text that was tokenised before, every token read once; ranks of tensor, pipeline and context

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
@@ -202,17 +203,11 @@ def largest(
     need. Where nothing leaves the margin free it is given up, unless the user chose it. Of lengths
     alone where options say what micro-batches are left.
     """
-    time_left = deadline or Deadline()
     is_fixed = "micro_batch" in case.narrowing.values
+    ask = partial(_Quantity, deadline=deadline or Deadline(), progress=progress)
 
     def quantity(name: str, inside: Case) -> _Quantity:
-        return _Quantity(
-            name=name,
-            case=inside,
-            keeps_batch=has_batch and name == SEQUENCE,
-            deadline=time_left,
-            progress=progress,
-        )
+        return ask(name=name, case=inside, keeps_batch=has_batch and name == SEQUENCE)
 
     def with_resident(name: str, asked: Case) -> Largest:
         """The largest value, and with nothing offloaded where offloading allows a larger one."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.answers.base import Plan, plans_of
 from planner.answers.whatif import price as layout_priced
@@ -10,7 +11,6 @@ from planner.cost.context import Context
 from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.cost.stage_model import price
 from planner.search.near import SPLIT, Accepts, Near, Neighborhood, nearest
-from planner.search.search import Progress
 from planner.search.space.legality import LAYERS, Violation, violations
 from planner.spec.strategy import POLICY_COUNT_FIELDS, SEARCHED_FIELDS, Strategy
 from planner.units import format_bytes, format_stage
@@ -34,12 +34,10 @@ class MemoryDeficit:
     @property
     def words(self) -> str:
         """Sentence on what does not fit, with numbers; stages are distinct from ZeRO's."""
-        return (
-            f"{format_stage(self.stage, self.num_stages)} needs "
-            f"{format_bytes(self.needed_bytes)} of {self.limit}, "
-            f"may hold {format_bytes(self.usable_bytes)}: "
-            f"{format_bytes(self.missing_bytes)} missing"
-        )
+        stage, missing = format_stage(self.stage, self.num_stages), self.missing_bytes
+        needed, usable = format_bytes(self.needed_bytes), format_bytes(self.usable_bytes)
+        held = f"needs {needed} of {self.limit}, may hold {usable}"
+        return f"{stage} {held}: {format_bytes(missing)} missing"
 
     @property
     def missing_bytes(self) -> float:
@@ -106,8 +104,7 @@ def repair(
     top: int = 4,
     num_gpus: int | None = None,
     accepts: Accepts | None = None,
-    time_limit_s: float | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    **options: Any,  # noqa: ANN401 - as planner.search.near.nearest has them
 ) -> RepairAnswer:
     """Find the legal plans that fit with the fewest changed fields, the fastest first.
 
@@ -119,15 +116,8 @@ def repair(
     wrong = diagnosis(context, strategy, own=own)
     if wrong.is_sound and accepts is None:
         return wrong
-    near = nearest(
-        context,
-        strategy,
-        accepts=accepts or (lambda _strategy: True),
-        num_gpus=num_gpus,
-        top=top,
-        time_limit_s=time_limit_s,
-        progress=progress,
-    )
+    is_taken = accepts or (lambda _strategy: True)
+    near = nearest(context, strategy, accepts=is_taken, num_gpus=num_gpus, top=top, **options)
     space = Neighborhood(context=context, origin=strategy, num_gpus=num_gpus)
     repaired = tuple(
         Repaired(plan=plan, changes=tuple(_changes(space, plan.strategy)))

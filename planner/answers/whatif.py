@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from planner.answers.base import Deadline, Found, Plan, plans_of
@@ -109,14 +110,9 @@ def best(
 
     Without ``penalised`` plans are ranked by the model alone, whatever is known of what they use.
     """
-    found = search_each(
-        case,
-        deadline,
-        within=lambda context: context if penalised else replace(context, weighs_evidence=False),
-        top=top,
-        with_frontier=with_frontier,
-        **options,
-    )
+    if not penalised:
+        options["within"] = partial(replace, weighs_evidence=False)
+    found = search_each(case, deadline, top=top, with_frontier=with_frontier, **options)
     ranked = sorted(found.plans, key=lambda plan: (plan.ranked_s, plan.num_gpus))
     proved = (replace(plan, is_optimal=plan.is_optimal and found.is_complete) for plan in ranked)
     return replace(found, plans=tuple(proved))
@@ -129,9 +125,9 @@ def first_plan(case: Case, deadline: Deadline, *, keeps_margin: bool = False) ->
     """
     found = best(case, deadline).plan
     has_margin = any(context.margin_fraction for context in case.contexts)
-    if found is not None or keeps_margin or not has_margin:
-        return found
-    return best(without_margin(case), deadline).plan
+    if found is None and has_margin and not keeps_margin:
+        return best(without_margin(case), deadline).plan
+    return found
 
 
 def without_margin(case: Case) -> Case:

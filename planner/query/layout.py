@@ -119,7 +119,8 @@ def complete(
     layout = None
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     if strategy and batch and precision and not unpriced and not has_bad_value:
-        spec = _job(values, job, traits, batch["global_batch"], seq_len, precision)
+        size = batch["global_batch"]
+        spec = JobSpec(global_batch=size, seq_len=seq_len, precision=precision)
         layout = Layout(
             context=_context(values, job, spec, traits, strategy.recompute_modules),
             strategy=strategy,
@@ -136,27 +137,6 @@ def complete(
     )
 
 
-def _job(
-    values: Values,
-    job: Job,
-    traits: FrameworkTraits,
-    batch: int,
-    seq_len: int,
-    precision: Precision,
-) -> JobSpec:
-    imbalance = job.request.imbalance_fraction
-    if imbalance is None:
-        imbalance = USUAL_IMBALANCE_FRACTION
-    return JobSpec(
-        global_batch=batch,
-        seq_len=seq_len,
-        precision=precision,
-        imbalance_fraction=imbalance if job.model.moe else 0.0,
-        documents=_documents(values, job.request.documents, seq_len),
-        mtp_layers=_mtp_layers(values, job, traits),
-    )
-
-
 def _context(
     values: Values,
     job: Job,
@@ -164,7 +144,18 @@ def _context(
     traits: FrameworkTraits,
     modules: tuple[str, ...] | None,
 ) -> Context:
-    """The context of a layout; a finding where the framework has no such modules."""
+    """The context of a layout, with what the command says of the job that no file does.
+
+    A finding where the framework has no such modules.
+    """
+    imbalance = job.request.imbalance_fraction
+    usual = USUAL_IMBALANCE_FRACTION if imbalance is None else imbalance
+    spec = replace(
+        spec,
+        imbalance_fraction=usual if job.model.moe else 0.0,
+        documents=_documents(values, job.request.documents, spec.seq_len),
+        mtp_layers=_mtp_layers(values, job, traits),
+    )
     if modules is not None:
         try:
             traits = with_recompute_modules(traits, modules)
