@@ -165,14 +165,16 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
 
 
 def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
-    cluster, documents, reading = load_cluster(cluster_name), None, "precision"
+    cluster = load_cluster(cluster_name)
     try:
         peak_flops_per_s(cluster.accelerator, inputs.precision)
-        reading = "documents"
-        if inputs.documents is not None:
-            documents = read_documents(inputs.documents, inputs.seq_len)
     except ValueError as error:
-        raise InputError.single(str(path), f"inputs.{reading}", str(error)) from None
+        raise InputError.single(str(path), "inputs.precision", str(error)) from None
+    try:
+        text = inputs.documents
+        documents = None if text is None else read_documents(text, inputs.seq_len)
+    except ValueError as error:
+        raise InputError.single(str(path), "inputs.documents", str(error)) from None
     model, job = load_model(inputs.model), field_values(JobSpec, inputs)
     return Context(
         model=model,

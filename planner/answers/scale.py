@@ -80,8 +80,10 @@ def efficiency(throughput: float, base_throughput: float, scale: float) -> float
 def gpus_for_deadline(total_flops: float, flops_per_s: float, seconds: float) -> float:
     """Accelerators that finish a job in time: ``FLOPs / (FLOP/s per accelerator · seconds)``.
 
-    ``flops_per_s`` is what one achieves in training, so the result holds near the number at which
-    that was found. Source: Narayanan et al. 2021, arXiv 2104.04473, section 5.1.
+    FLOPs of a dense model are about ``6 · parameters · tokens``, attention and recomputation
+    excluded; ``flops_per_s`` is what one accelerator achieves in training, so the result holds near
+    the number of them at which that was found. Source: Narayanan et al. 2021, arXiv 2104.04473,
+    section 5.1.
     """
     return total_flops / (flops_per_s * seconds)
 
@@ -194,7 +196,8 @@ def scaling(
         seconds += sum(result.seconds for result in found.searches)
         is_legal = any(result.num_shapes for result in found.searches)
         why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
-        why = "" if found.plan else why if found.is_complete else TOO_LATE
+        if found.plan or not found.is_complete:
+            why = "" if found.plan else TOO_LATE
         point = ScalePoint(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why)
         points.append(point)
     return Scaling(
