@@ -16,6 +16,8 @@ from planner.report.sizing_words import unmet_limits
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from planner.report.emitted import PlanText
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Planned:
@@ -79,7 +81,7 @@ class Planned:
 
         target = Path(path)
         check_writable(target, force=force)
-        write_atomically(target, self._text(self.best))
+        write_atomically(target, self._text(self.best).text)
         return target
 
     def emit(
@@ -88,14 +90,12 @@ class Planned:
         """Write the best plan that a format carries as its files, as ``--emit``; their paths."""
         from planner.formats.registry import load_format
         from planner.launchers.schedulers import load_launcher
-        from planner.report.emitted import PlanText, output_files
+        from planner.report.emitted import output_files
         from planner.report.files import write_folder
 
-        made, folder = load_format(to), Path(out)
+        made, starter, folder = load_format(to), load_launcher(launcher), Path(out)
         chosen = next((each for each in self.plans if made.carries(each.framework)), self.best)
-        text = PlanText(text=self._text(chosen), model=self.model, cluster=self.cluster)
-        starter = load_launcher(launcher)
-        files = output_files(made, starter, chosen.context, chosen.strategy, text)
+        files = output_files(made, starter, chosen.context, chosen.strategy, self._text(chosen))
         write_folder(folder, files, force=force)
         return [folder / each.name for each in files]
 
@@ -103,23 +103,24 @@ class Planned:
         """Write the best plan as one HTML page, as ``planner export``; InputError as ``save``."""
         from planner.formats.registry import load_format
         from planner.launchers.schedulers import load_launcher
-        from planner.report.emitted import PlanText
         from planner.report.files import check_writable, write_atomically
         from planner.report.page import page_of, render_page
 
         target, best = Path(path), self.best
         check_writable(target, force=force, option="path")
-        text = PlanText(text=self._text(best), model=self.model, cluster=self.cluster)
         made, starter = load_format(best.framework), load_launcher(launcher)
         origin = f"planner.plan({self.model!r}, {self.cluster!r})"
+        text = self._text(best)
         page = page_of(best, text, made, starter, origin=origin, answer=self.answer)
         write_atomically(target, render_page(page), option="path")
         return target
 
-    def _text(self, chosen: Plan) -> str:
+    def _text(self, chosen: Plan) -> "PlanText":
         from planner.answers.plan_file import plan_text
+        from planner.report.emitted import PlanText
 
-        return plan_text(chosen, model=self.model, cluster=self.cluster)
+        text = plan_text(chosen, model=self.model, cluster=self.cluster)
+        return PlanText(text=text, model=self.model, cluster=self.cluster)
 
     def __repr__(self) -> str:
         """Return the layout to run, in one line."""

@@ -36,33 +36,17 @@ US = 1e-6
 HOUR_S = 3600.0
 DAY_S = 86400.0
 
-_COUNT_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_COUNT_SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _COUNT = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbBgGtT]?)\s*$")
-
-
-def parse_count(text: str) -> int:
-    """Read a count such as ``1024``, ``4M`` or ``15T`` (decimal suffixes k, M, B/G, T).
-
-    Raises ValueError when the text is not a positive count.
-    """
-    match = _matched(_COUNT, text, "a count", "numbers such as 1024, 4M or 15T")
-    value = Decimal(match.group(1)) * _COUNT_SUFFIX[match.group(2).lower()]
-    if value < 1 or value != int(value):
-        raise ValueError(f"not a positive whole number: {brief(text)}")
-    return int(_at_most(MAX_TOKENS, value, text))
-
-
-def parse_batch_tokens(text: str) -> int:
-    """Read the tokens of a batch, k and M of which are 1,024 and 1,048,576, as of lengths.
-
-    Sequences have powers of two of tokens, so that a batch of "4M tokens" is 4,194,304 in every
-    paper. Raises ValueError when the text is not a positive count.
-    """
-    parse_count(text)
-    match = _COUNT.match(text)
-    assert match is not None
-    sizes = {**_COUNT_SUFFIX, "k": 2**10, "m": 2**20}
-    return int(Decimal(match.group(1)) * sizes[match.group(2).lower()])
+# A batch of "4M tokens" is 4,194,304 in every paper: sequences have powers of two of tokens.
+_OF_LENGTHS = {"k": (2**10, 10**3), "m": (2**20, 10**6)}
+_BYTES_SIZES = {
+    f"{unit}{binary}": (1024 if binary else 1000) ** power
+    for power, unit in enumerate(("", "k", "m", "g", "t", "p"))
+    for binary in ("", "i")
+}
+_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kKMGTP]i?)?)B?\s*$")
+_USD = re.compile(r"^\s*\$?\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbB]?)\s*(?:USD|usd)?\s*$")
 
 
 def _matched(pattern: re.Pattern[str], text: str, what: str, allowed: str) -> re.Match[str]:
@@ -78,7 +62,25 @@ def _at_most(most: int, value: Decimal, text: str) -> Decimal:
     return value
 
 
-_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKMGTP]?)((?<=[kKMGTP])i|)B?\s*$")
+def parse_count(text: str) -> int:
+    """Read a count such as ``1024``, ``4M`` or ``15T`` (decimal suffixes k, M, B/G, T).
+
+    Raises ValueError when the text is not a positive count.
+    """
+    match = _matched(_COUNT, text, "a count", "numbers such as 1024, 4M or 15T")
+    value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
+    if value < 1 or value != int(value):
+        raise ValueError(f"not a positive whole number: {brief(text)}")
+    return int(_at_most(MAX_TOKENS, value, text))
+
+
+def parse_batch_tokens(text: str) -> int:
+    """Read the tokens of a batch, k and M of which are 1,024 and 1,048,576, as of lengths.
+
+    Raises ValueError when the text is not a positive count.
+    """
+    number, of = _OF_LENGTHS.get(text.rstrip()[-1:].lower(), (1, 1))
+    return parse_count(text) * number // of
 
 
 def parse_bytes(text: str) -> float:
@@ -87,11 +89,22 @@ def parse_bytes(text: str) -> float:
     Raises ValueError when the text is not a positive size.
     """
     match = _matched(_BYTES, text, "a size", "sizes such as 4096, 64MiB or 350GB")
-    base = 1024 if match[3] else 1000
-    value = Decimal(match[1]) * base ** ["", "k", "m", "g", "t", "p"].index(match[2].lower())
+    value = Decimal(match[1]) * _BYTES_SIZES[match[2].lower()]
     if not value >= 1:
         raise ValueError(f"not a size of at least one byte: {brief(text)}")
     return float(_at_most(MAX_BYTES, value, text))
+
+
+def parse_usd(text: str) -> float:
+    """Read an amount such as ``2M``, ``500k``, ``$1.5M`` or ``120000`` (suffixes k, M, B).
+
+    Raises ValueError when the text is not a positive amount.
+    """
+    match = _matched(_USD, text, "an amount", "amounts such as 500k, 2M or $1.5M")
+    value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
+    if not value > 0:
+        raise ValueError(f"not an amount above 0: {brief(text)}")
+    return float(_at_most(MAX_USD, value, text))
 
 
 _DURATION_PART = (
@@ -117,21 +130,6 @@ def parse_duration(text: str) -> float:
     if not seconds > 0:
         raise ValueError(f"not a span above 0: {brief(text)}")
     return float(_at_most(MAX_DURATION_S, Decimal(seconds), text))
-
-
-_USD = re.compile(r"^\s*\$?\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbB]?)\s*(?:USD|usd)?\s*$")
-
-
-def parse_usd(text: str) -> float:
-    """Read an amount such as ``2M``, ``500k``, ``$1.5M`` or ``120000`` (suffixes k, M, B).
-
-    Raises ValueError when the text is not a positive amount.
-    """
-    match = _matched(_USD, text, "an amount", "amounts such as 500k, 2M or $1.5M")
-    value = Decimal(match[1]) * _COUNT_SUFFIX[match[2].lower()]
-    if not value > 0:
-        raise ValueError(f"not an amount above 0: {brief(text)}")
-    return float(_at_most(MAX_USD, value, text))
 
 
 def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:
@@ -161,8 +159,10 @@ def _three_digits(value: float) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format seconds as d, h, min, s, ms, µs or ns with about three digits."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+    """Format seconds as days, h, min, s, ms, µs or ns with about three digits."""
+    if abs(seconds) >= 2 * DAY_S:
+        return f"{format_days(seconds)} days"
+    for unit, size in (("h", HOUR_S), ("min", 60.0)):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     rounded = _three_digits(seconds)
@@ -170,6 +170,12 @@ def format_seconds(seconds: float) -> str:
         if abs(rounded) >= size:
             return f"{_three_digits(rounded / size):g} {unit}"
     return "0 s" if seconds == 0 else f"{_three_digits(rounded / 1e-9):g} ns"
+
+
+def format_days(seconds: float) -> str:
+    """Format a span in days, with a decimal where there are fewer than a hundred."""
+    days = seconds / DAY_S
+    return f"{days:,.1f}" if days < 100.0 else f"{days:,.0f}"
 
 
 def plural(number: int, noun: str) -> str:
@@ -180,7 +186,7 @@ def plural(number: int, noun: str) -> str:
 def format_count(count: float) -> str:
     """Format a count with a decimal suffix: 70.6B, 4.19M, 12.3k; whole below ten thousand."""
     if abs(count) < 1e4:
-        return f"{count:g}"
+        return f"{count:.0f}"
     rounded = _three_digits(count)
     for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if abs(rounded) >= size:

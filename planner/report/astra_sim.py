@@ -186,13 +186,12 @@ iteration ends at {end_us / 1e6:.6f} s, against {estimated_s:.6f} s of the estim
 ## What is carried, and what is not
 
 - A pass of a micro-batch is one node of kernels, and a collective of all its layers for every
-  group and kind: bytes are those of the model, latencies are there once and not layer by layer.
+  group and kind: latencies are there once and not layer by layer.
 - A collective follows its kernels where any of it shows in the plan, and stands beside them where
-  it hides altogether. In between there is nothing: ASTRA-sim shows the whole of it, the plan only
-  what kernels do not hide. Gradient reduction stands behind the pipeline, not beside the last
-  backward. So ASTRA-sim is slower than the plan where the framework overlaps.
-- Traffic to the host, launches and the step's overhead are time of kernels. Fused operations,
-  reduction inside switches, trees and tokens sent once per node are not carried: all are rings.
+  it hides altogether. Gradient reduction stands behind the pipeline, not beside the last backward.
+  So ASTRA-sim is slower than the plan where the framework overlaps.
+- Traffic to the host, launches and the step's overhead are time of kernels. All collectives are
+  rings.
 - `{FLUSH}` is a reduction of {FLUSH_BYTES:.0f} bytes per rank behind which the stages' tails start.
 - ASTRA-sim counts an all-gather by what one rank puts in; the traces do, too.
 """

@@ -23,7 +23,6 @@ from planner.units import GIB, format_seconds
 
 # Of a timeline, of its labels, and a panel of memory, in SVG units.
 WIDTH, LEFT, PANEL = 960.0, 46.0, 170.0
-MAX_TICKS = 9
 # Colours of what passes consist of; kernels have their pass's.
 PIECES = {
     RECOMPUTE: "recompute",
@@ -50,24 +49,14 @@ TIME_TITLES = {
     "tail": "gradient reduction, optimizer, step",
     "wait": "waiting",
 }
-# Colour of every group of memory, from the bottom up.
-MEMORY_COLOURS = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimizer": "optimizer",
-    "buffers and overhead": "buffers",
-    "outputs kept": "outputs",
-    "activations": "activations",
-    "transient": "transient",
-}
-MEMORY_TITLES = {colour: group for group, colour in MEMORY_COLOURS.items()}
+# Groups of memory from the bottom up, by their colours.
+MEMORY_TITLES = {group.partition(" ")[0]: group for group in MEMORY_GROUPS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
     """A drawing or rows of bars, and what is written around it."""
 
-    title: str
     caption: str
     legend: Mapping[str, str]  # what each colour stands for
     svg: str = ""
@@ -92,36 +81,14 @@ class Window:
         return self.left + (inside_s - self.start_s) * self.units_per_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """Panel in which memory is drawn."""
-
-    floor: float  # where nothing is held
-    most: float  # bytes of the device, drawn near the top
-
-    def y(self, num_bytes: float) -> float:
-        """Return the vertical position of a number of bytes."""
-        return self.floor - num_bytes * PANEL / (1.06 * self.most)
-
-
-def _svg(width: float, height: float, parts: Iterable[str], title: str) -> str:
-    attributes = f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}"'
-    return f"<svg {attributes}>{''.join(parts)}</svg>"
-
-
-def _points(points: Iterable[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+def _drawn(tag: str, points: Iterable[tuple[float, float]], style: str) -> str:
+    """A line (``polyline``) or an area (``polygon``)."""
+    places = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+    return f'<{tag} style="{style}" points="{places}"/>'
 
 
 def _line(points: Iterable[tuple[float, float]], style: str) -> str:
-    return f'<polyline style="fill:none;{style}" points="{_points(points)}"/>'
-
-
-def _area(
-    above: Iterable[tuple[float, float]], below: Sequence[tuple[float, float]], style: str
-) -> str:
-    """Return the SVG area between two lines."""
-    return f'<polygon style="{style}" points="{_points((*above, *reversed(below)))}"/>'
+    return _drawn("polyline", points, f"fill:none;{style}")
 
 
 def _text(x: float, y: float, text: str, kind: str = "middle") -> str:
@@ -160,7 +127,8 @@ def peak_groups(curve: MemoryCurve) -> dict[str, float]:
     totals = curve.total_bytes
     fullest = totals.index(max(totals))
     return {
-        MEMORY_COLOURS[group]: curve.bytes_by_group[group][fullest] / GIB for group in MEMORY_GROUPS
+        colour: curve.bytes_by_group[group][fullest] / GIB
+        for colour, group in MEMORY_TITLES.items()
     }
 
 
@@ -172,13 +140,9 @@ def time_bars(found: Iteration) -> Chart:
     """An iteration of every stage by what it does."""
     rows = [stage_seconds(found, stage) for stage in range(len(found.curves))]
     longest = max(sum(row.values()) for row in rows)
-    caption = (
-        "One iteration of every stage. Waiting is for other stages: the pipeline's bubble, stages "
-        "of unequal work and the slowest tail."
-    )
     return Chart(
-        title="Seconds of an iteration by stage",
-        caption=caption if len(rows) > 1 else "One iteration; all ranks do the same.",
+        caption="One iteration of every stage. Waiting is for other stages: the pipeline's bubble, "
+        "stages of unequal work and the slowest tail.",
         legend=_used(TIME_TITLES, rows),
         bars=[
             (f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row)
@@ -192,7 +156,6 @@ def memory_bars(found: Iteration, hbm_bytes: float) -> Chart:
     """Every stage's fullest moment by group."""
     rows, limit = [peak_groups(curve) for curve in found.curves], hbm_bytes / GIB
     return Chart(
-        title="GiB of a rank by stage",
         caption=f"A rank of every stage at its fullest moment; stroke: HBM of {limit:,.1f} GiB.",
         legend=_used(MEMORY_TITLES, rows),
         bars=[
@@ -255,63 +218,99 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
     yield from numbers
 
 
-def _steps(
-    curve: MemoryCurve, values: Sequence[float], panel: Panel, window: Window
-) -> list[tuple[float, float]]:
-    """A curve that holds each value up to the next moment, as points in a window."""
-    first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
-    last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
-    return [
-        (window.x(time_s), panel.y(values[position]))
-        for position in range(first, last)
-        for time_s in curve.times_s[position : position + 2]
-    ]
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """Panel in which memory is drawn."""
+
+    floor: float  # where nothing is held
+    most: float  # bytes of the device, drawn near the top
+
+    def y(self, num_bytes: float) -> float:
+        """Return the vertical position of a number of bytes."""
+        return self.floor - num_bytes * PANEL / (1.06 * self.most)
+
+    def steps(
+        self, curve: MemoryCurve, values: Sequence[float], window: Window
+    ) -> list[tuple[float, float]]:
+        """A curve that holds each value up to the next moment, as points in a window."""
+        first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
+        last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
+        return [
+            (window.x(time_s), self.y(values[position]))
+            for position in range(first, last)
+            for time_s in curve.times_s[position : position + 2]
+        ]
+
+    def groups(self, curve: MemoryCurve, window: Window) -> Iterator[str]:
+        """Areas of a stage's groups, one above the other."""
+        below = [0.0] * (len(curve.times_s) - 1)
+        for colour, group in MEMORY_TITLES.items():
+            held = curve.bytes_by_group[group]
+            above = [low + own for low, own in zip(below, held, strict=True)]
+            if any(held):
+                upper, lower = (self.steps(curve, line, window) for line in (above, below))
+                yield _drawn("polygon", [*upper, *reversed(lower)], f"fill:var(--{colour})")
+            below = above
+
+    def totals(self, curves: Sequence[MemoryCurve], window: Window) -> Iterator[str]:
+        """Lines of all stages, the first darkest."""
+        for each in curves:
+            opacity = 1.0 - 0.75 * each.stage / len(curves)
+            style = f"stroke:var(--accent);opacity:{opacity:.2f}"
+            yield _line(self.steps(each, each.total_bytes, window), style)
+
+    def frame(self, window: Window) -> Iterator[str]:
+        """Lines where nothing is held, and where the device is full."""
+        styles = {0.0: "stroke:var(--rule)", self.most: "stroke:var(--limit);stroke-dasharray:5 4"}
+        ends = (window.x(window.start_s), window.x(window.end_s))
+        for num_bytes, style in styles.items():
+            yield _line([(x, self.y(num_bytes)) for x in ends], style)
 
 
 def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fullest: int) -> Chart:
     """Timeline of every stage; below it HBM of the fullest stage by group, and of all stages."""
-    shown, curves = windows(found, strategy), found.curves
-    stages, drawn = found.timeline.stages, found.timeline
+    stages, curves = found.timeline.stages, found.curves
     row = min(max(320.0 / len(stages), 5.0), 36.0)
-    panels = [
-        Panel(floor=row * len(stages) + (16.0 + PANEL) * number, most=hbm_bytes)
-        for number in range(1, 1 + min(len(stages), 2))
-    ]
-    step = max(1, math.ceil(14.0 / row))
+    floors = [row * len(stages) + (16.0 + PANEL) * number for number in (1, 2)]
+    panels = [_Panel(floor=floor, most=hbm_bytes) for floor in floors[: len(stages)]]
     parts = [
         _text(LEFT - 6.0, (stage + 0.5) * row + 4.0, str(stage), "end")
-        for stage in range(0, len(stages), step)
+        for stage in range(0, len(stages), max(1, math.ceil(14.0 / row)))
     ]
     for panel in panels:
         parts.append(_text(LEFT - 6.0, panel.floor, "0", "end"))
         limit = panel.y(hbm_bytes) + 4.0
         parts.append(_text(LEFT - 6.0, limit, f"{hbm_bytes / GIB:.0f} GiB", "end"))
+    shown = windows(found, strategy)
     for window in _placed(shown):
         parts += _timeline(stages, window, row)
-        # Groups of the fullest stage above each other.
-        curve = curves[fullest]
-        below = [0.0] * (len(curve.times_s) - 1)
-        for group, colour in MEMORY_COLOURS.items():
-            held = curve.bytes_by_group[group]
-            above = [low + own for low, own in zip(below, held, strict=True)]
-            if any(held):
-                upper, lower = (_steps(curve, line, panels[0], window) for line in (above, below))
-                parts.append(_area(upper, lower, f"fill:var(--{colour})"))
-            below = above
-        # The total of every stage, the first darkest.
-        for each in curves if len(stages) > 1 else ():
-            opacity = 1.0 - 0.75 * each.stage / len(curves)
-            style = f"stroke:var(--accent);opacity:{opacity:.2f}"
-            parts.append(_line(_steps(each, each.total_bytes, panels[-1], window), style))
-        left, right = window.x(window.start_s), window.x(window.end_s)
+        parts += panels[0].groups(curves[fullest], window)
+        if len(panels) > 1:
+            parts += panels[1].totals(curves, window)
         for panel in panels:
-            top, dashed = panel.y(hbm_bytes), "stroke:var(--limit);stroke-dasharray:5 4"
-            parts.append(_line([(left, top), (right, top)], dashed))
-            parts.append(_line([(left, panel.floor), (right, panel.floor)], "stroke:var(--rule)"))
-        parts += _time_axis(window, panels[-1].floor + 16.0)
-    title = "What every pipeline stage does during one iteration, and its HBM"
+            parts += panel.frame(window)
+        for time_s, kind in ((window.start_s, "start"), (window.end_s, "end")):
+            text = format_seconds(time_s)
+            parts.append(_text(window.x(time_s), panels[-1].floor + 16.0, text, kind))
     times = [stage_seconds(found, stage) for stage in range(len(stages))]
-    extent = "One iteration"
+    size = f'viewBox="0 0 {WIDTH:g} {panels[-1].floor + 24.0:g}"'
+    label = "What every pipeline stage does during one iteration, and its HBM"
+    others = ", and of all stages" if len(curves) > 1 else ""
+    return Chart(
+        caption=(
+            f"{_extent(found, shown)}: a row per stage, numbers are micro-batches. Below: HBM of "
+            f"stage {fullest}, the fullest{others}; dashed: what the device has. What shows of "
+            "communication is drawn in one piece at the start or end of its pass, though it comes "
+            "layer by layer, and not apart in passes too narrow for it; what hides is not drawn."
+        ),
+        legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
+        svg=f'<svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>',
+    )
+
+
+def _extent(found: Iteration, shown: Sequence[tuple[float, float]]) -> str:
+    """Which part of the iteration is drawn, and how its length differs from the estimate's."""
+    drawn, extent = found.timeline, "One iteration"
     if len(shown) > 1:
         first_s, last_s = (end - start for start, end in shown)
         extent = (
@@ -321,87 +320,20 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
     off = drawn.simulated_s / drawn.modelled_s - 1.0
     how = "stages wait at its end" if off <= 0.0 else "slices are drawn that much shorter"
     against = "" if abs(off) < 5e-4 else f" ({off:+.1%} of the estimate's; {how})"
-    others = ", and of all stages" if len(curves) > 1 else ""
+    return f"{extent}, from an event simulation of the schedule{against}"
+
+
+def size_bars(points: Sequence[Plan], own: Plan) -> Chart:
+    """Seconds of an iteration on every number of GPUs, with the range of runs like it."""
+    bars = []
+    for plan in points:
+        made, gpus = plan.estimate, f"{plan.num_gpus:,} GPUs"
+        low, high = made.iter_time_s_lower, made.iter_time_s_upper
+        label = f"this: {gpus}" if plan.num_gpus == own.num_gpus else gpus
+        bars.append((label, format_seconds(made.iter_time_s), {"accent": low, "wait": high - low}))
     return Chart(
-        title=title,
-        caption=(
-            f"{extent}, from an event simulation of the schedule{against}: a row per stage, "
-            f"numbers are micro-batches. Below: HBM of stage {fullest}, the fullest{others}; "
-            "dashed: what the device has. What shows of communication is drawn in one piece at "
-            "the start or end of its pass, though it comes layer by layer, and not apart in "
-            "passes too narrow for it; what hides is not drawn."
-        ),
-        legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
-        svg=_svg(WIDTH, panels[-1].floor + 24.0, parts, title),
+        caption="The fastest plan of every useful number of GPUs for the same batch.",
+        legend={"accent": "the lower end of eight of ten runs like it", "wait": "to the upper end"},
+        bars=bars,
+        end=max(plan.estimate.iter_time_s_upper for plan in points),
     )
-
-
-def _time_axis(window: Window, y: float) -> Iterator[str]:
-    """Seconds below a window, none so near its edges that it would be cut."""
-    left, right = window.x(window.start_s), window.x(window.end_s)
-    apart_s = (window.end_s - window.start_s) / max(2, round((right - left) / 90.0))
-    # The next of 1, 2, 5, 10, ...
-    power = 10.0 ** math.floor(math.log10(apart_s))
-    step = next(s * power for s in (1.0, 2.0, 5.0, 10.0) if s * power >= apart_s * 0.999)
-    for number in range(math.ceil(window.start_s / step), math.floor(window.end_s / step) + 1):
-        if left + 8.0 <= window.x(step * number) <= right - 8.0:
-            yield _text(window.x(step * number), y, f"{step * number:g} s")
-
-
-def log_ticks(lowest: float, highest: float, digits: Sequence[int] = (1, 2, 5)) -> list[float]:
-    """1, 2, 5, 10, ... among the values, thinned out; both ends where they are closer than that."""
-    powers = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
-    every = [digit * 10.0**power for power in powers for digit in digits]
-    found = [tick for tick in every if lowest <= tick <= highest]
-    return found[:: -(-len(found) // MAX_TICKS)] if len(found) > 1 else sorted({lowest, highest})
-
-
-def frontier_chart(points: Sequence[Plan], own: Plan) -> Chart:
-    """Seconds of an iteration over GPUs, both logarithmic, with the range of runs like it."""
-    points = sorted(points, key=lambda plan: plan.strategy.num_gpus)
-    gpus = [plan.strategy.num_gpus for plan in points]
-    lowest = min(plan.estimate.iter_time_s_lower for plan in points)
-    highest = max(plan.estimate.iter_time_s_upper for plan in points)
-    # Room for labels at the left and below; a tenth of a factor where all is one value.
-    left, right, top, bottom = 44.0, 460.0, 12.0, 220.0
-    width = math.log(max(gpus[-1] / gpus[0], 1.1))
-    height = math.log(max(highest / lowest, 1.1))
-
-    def place(gpus_used: float, seconds: float) -> tuple[float, float]:
-        x = left + (right - left) * math.log(gpus_used / gpus[0]) / width
-        return x, bottom - (bottom - top) * math.log(seconds / lowest) / height
-
-    def curve(bound: str) -> list[tuple[float, float]]:
-        return [
-            place(p.strategy.num_gpus, getattr(p.estimate, f"iter_time_s{bound}")) for p in points
-        ]
-
-    parts = []
-    for tick in log_ticks(lowest, highest):
-        _, y = place(gpus[0], tick)
-        parts.append(_line([(left, y), (right, y)], "stroke:var(--rule)"))
-        parts.append(_text(left - 6.0, y + 4.0, f"{tick:g}", "end"))
-    powers = range(math.ceil(math.log2(gpus[0])), math.floor(math.log2(gpus[-1])) + 1)
-    for power in powers[:: -(-len(powers) // MAX_TICKS) or 1]:
-        x, _ = place(2.0**power, lowest)
-        parts.append(_line([(x, top), (x, bottom)], "stroke:var(--rule)"))
-        parts.append(_text(x, bottom + 16.0, f"{2**power:,}"))
-    title = "Seconds per iteration over the number of GPUs"
-    here = place(own.strategy.num_gpus, own.estimate.iter_time_s)
-    parts += [
-        _area(curve("_upper"), curve("_lower"), "fill:var(--accent);opacity:.15"),
-        _line(curve(""), "stroke:var(--accent);stroke-width:1.5"),
-        *(_dot(*point, 2.5, "accent") for point in curve("")),
-        _dot(*here, 5.0, "recompute"),
-        _text(right, bottom + 32.0, "GPUs", "end"),
-        _text(left + 4.0, top - 2.0, "seconds per iteration", "start"),
-    ]
-    caption = (
-        "The fastest plan of every useful number of GPUs for the same batch; shaded: where eight "
-        "of ten runs like it would lie. The large point is the plan of this page."
-    )
-    return Chart(title=title, caption=caption, legend={}, svg=_svg(480, 258, parts, title))
-
-
-def _dot(x: float, y: float, radius: float, colour: str) -> str:
-    return f'<circle style="fill:var(--{colour})" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'

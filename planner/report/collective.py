@@ -1,6 +1,6 @@
 """A collective in the terminal: what plans count on, levels, algorithms, other ways."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from rich.console import Console
@@ -8,23 +8,15 @@ from rich.text import Text
 
 from planner.answers.collective import AlgorithmRow, CollectiveAnswer, WayRow
 from planner.collectives.hierarchy import GroupLevel
-from planner.report.table import Column, Table, fits, show
+from planner.report.show import LEVEL_NAMES, LEVEL_RATES
+from planner.report.table import Column, Table, show, text_table
 from planner.units import GB, format_bytes, format_seconds
 
 SHOWN_ALGORITHMS = 6
 LEVELS: list[Column[GroupLevel]] = [
-    Column("level", attrgetter("name"), right=False),
-    Column(
-        "topology",
-        lambda level: f"{level.topology} {'x'.join(map(str, level.dims))}".strip(),
-        right=False,
-    ),
+    *LEVEL_NAMES,
     Column("units", lambda level: str(level.members)),
-    Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
-    Column("latency", lambda level: format_seconds(level.latency_s)),
-    Column(
-        "adds in network", lambda level: "yes" if level.reduces_in_network else "no", right=False
-    ),
+    *LEVEL_RATES,
 ]
 ALGORITHMS: list[Column[AlgorithmRow]] = [
     Column("algorithm", attrgetter("name"), right=False),
@@ -70,34 +62,24 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
         Text(in_plans, "bold green") if in_plans else "",
         Table(answer.levels, LEVELS),
         Table(answer.algorithms[: None if verbose else SHOWN_ALGORITHMS], ALGORITHMS),
-        *(_shares_tables(answer, console.width) if verbose and has_levels else ()),
+        _shares(answer) if verbose and has_levels else "",
         Table(answer.ways, WAYS) if answer.ways else "",
         f"fastest by size: {', '.join(steps)}" if has_steps else "",
         Text(more, "dim") if is_cut else "",
     )
 
 
-def _shares_tables(answer: CollectiveAnswer, width: int) -> Iterator[Table[AlgorithmRow]]:
-    """Yield tables with as many levels side by side as fit, the others in tables below."""
-    first, count = 0, len(answer.levels)
-    while first < count:
-        last = first + 1
-        while last < count and fits(_shares(answer, range(first, last + 1)), width):
-            last += 1
-        yield _shares(answer, range(first, last))
-        first = last
-
-
-def _shares(answer: CollectiveAnswer, places: Sequence[int]) -> Table[AlgorithmRow]:
-    columns: list[Column[AlgorithmRow]] = [ALGORITHMS[0]]
-    for place in places:
-        columns += _share_columns(answer.levels[place].name, place)
-    return Table(answer.algorithms, columns)
-
-
-def _share_columns(name: str, place: int) -> list[Column[AlgorithmRow]]:
-    return [
-        Column(f"{name}: time", lambda row: format_seconds(row.levels[place].time_s)),
-        Column("rounds", lambda row: _count(row.levels[place].rounds)),
-        Column("sent", lambda row: format_bytes(row.levels[place].sent_bytes)),
+def _shares(answer: CollectiveAnswer) -> Table[Sequence[str]]:
+    """Every algorithm's time, rounds and bytes on every level."""
+    rows = [
+        (
+            row.name,
+            share.name,
+            format_seconds(share.time_s),
+            _count(share.rounds),
+            format_bytes(share.sent_bytes),
+        )
+        for row in answer.algorithms
+        for share in row.levels
     ]
+    return text_table(("algorithm", "level", "time", "rounds", "sent"), rows, left=("level",))

@@ -150,40 +150,42 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def _figures(context: Context, strategy: Strategy) -> str:
-    result, job = estimate(context, strategy), context.job
-    memory = result.memory
+def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
+    """What is trained where, and the layout decision by decision."""
+    job, training = context.job, context.traits.training
     notes = {"dp": f" (replicas {strategy.dp_replicate})", "pp": f" (chunks {strategy.vpp})"}
     degrees = [
         f"{name} {getattr(strategy, name)}{notes.get(name, '')}"
         for name in (*GPU_DEGREES, "ep", "etp")
         if name != "etp" or strategy.etp != strategy.tp
     ]
-    training = context.traits.training
     joined = context.traits.kernels.joins_adapters
     trained = f"{format_count(adapter_params(context.model, training, joined=joined))} parameters"
-    rows = [
-        ("model", _words(context.model.name)),
-        ("cluster", f"{_words(context.cluster.name)}: {strategy.num_gpus} GPUs used"),
+    sizes = f"{strategy.num_micro_batches}, sequences in each: {strategy.micro_batch}"
+    return [
+        ("model", context.model.name),
+        ("cluster", f"{context.cluster.name}: {strategy.num_gpus} GPUs used"),
         ("batch", f"{job.global_batch} sequences of {job.seq_len} tokens, {job.precision}"),
         *([("documents", job.documents.words)] if job.documents else []),
         *([("training", f"{training.words}: {trained}")] if training.is_frozen else []),
         ("degrees", ", ".join([*degrees, f"ZeRO {strategy.zero_stage}"])),
-        (
-            "micro-batches",
-            f"{strategy.num_micro_batches}, sequences in each: {strategy.micro_batch}",
-        ),
+        ("micro-batches", sizes),
         ("schedule", strategy.schedule),
         ("layers per stage", ", ".join(map(str, strategy.layers_per_stage))),
         ("recomputation", strategy.recompute),
         ("offload", strategy.offload),
+    ]
+
+
+def _figures(context: Context, strategy: Strategy) -> str:
+    result = estimate(context, strategy)
+    peak, usable = format_bytes(result.memory.peak_bytes), format_bytes(result.memory.usable_bytes)
+    rows = [
+        *((what, _words(text)) for what, text in decisions(context, strategy)),
         ("time of an iteration", f"{format_seconds(result.iter_time_s)}, modelled"),
         ("tokens/s", format_count(result.tokens_per_s)),
         ("MFU", f"{100.0 * result.mfu:.1f} %"),
-        (
-            "memory per GPU",
-            f"{format_bytes(memory.peak_bytes)} of {format_bytes(memory.usable_bytes)} usable",
-        ),
+        ("memory per GPU", f"{peak} of {usable} usable"),
     ]
     return _table(("what", "value"), rows) + f"\n{range_line(result)}\n"
 

@@ -1,67 +1,58 @@
 """Screens of `planner explain`: trees of memory and time, an item, the ledger of a layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter
 
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from planner.answers.explain import (
-    ExplainDocument,
-    ItemRow,
-    MemoryAnswer,
-    TimeTreeRow,
-    item_of,
-    summary_of,
-)
+from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, TimeTreeRow
 from planner.answers.layout import short_layout
 from planner.answers.software import assumptions_line
 from planner.answers.variants import PricedChange
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
-from planner.cost.ledger import StageLedger
-from planner.report.table import Column, Table, show, text_table
-from planner.report.words import evidence_line, range_line
+from planner.cost.ledger import LedgerItem, StageLedger
+from planner.report.table import Column, Part, Table, show, text_table
+from planner.report.words import evidence_line, inputs_line, range_line
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
-# From this console width on, leaves say how they are computed, and tables when items live.
-WIDE_COLUMNS = 120
 # Inputs between these are shown to the last digit, with thousands separators.
 WHOLE, LARGEST_WHOLE = 1e5, 1e16
 MOST_PEAKS = 8
+# Of the items of a stage, the states of parameters are one group.
 STATES = ("weights", "gradients", "optimizer")
+GROUPS = ("states", "activations", "transient", "overhead", "other")
+MOST_ITEMS = 12
 # Of each group of items, the largest.
 SHOWN_PARTS = 3
 
 
-def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float, *, wide: bool) -> None:
-    """Add items below ``tree`` by their dotted names, largest first; leaves say what they are."""
+def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float) -> None:
+    """Add items below ``tree`` by their dotted names, largest first."""
     groups: dict[str, dict[str, float]] = {}
     for name, value in items.items():
         head, _, rest = name.partition(".")
         groups.setdefault(head, {})[rest] = value
+    in_words = format_bytes if path == "memory" else format_seconds
     for head, inner in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
-        value, address = sum(inner.values()), f"{path}.{head}"
-        amount = format_bytes(value) if path.startswith("memory") else format_seconds(value)
-        line, is_leaf = Text(f"{head}  {amount}  {value / total:.1%}"), set(inner) == {""}
-        item = item_of(address) if is_leaf and wide else None
-        branch = tree.add(line.append(f"  {summary_of(item)}" if item else "", style="dim"))
-        if not is_leaf:
-            _grow(branch, inner, address, total, wide=wide)
+        value = sum(inner.values())
+        branch = tree.add(Text(f"{head}  {in_words(value)}  {value / total:.1%}"))
+        if set(inner) != {""}:
+            _grow(branch, inner, path, total)
 
 
-def _memory_tree(estimate: Estimate, *, wide: bool) -> list[Tree | str]:
+def _memory_tree(memory: MemoryEstimate) -> list[Tree | str]:
     """The memory tree of the fullest stage, then the peak of every stage."""
-    memory = estimate.memory
     tree = Tree(
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
         f"({_verdict(memory, ':')}, uncertain by "
         f"{format_bytes(memory.uncertainty_bytes)}), "
         f"stage {memory.stage}, {memory.moment}"
     )
-    _grow(tree, memory.items, "memory", memory.peak_bytes, wide=wide)
+    _grow(tree, memory.items, "memory", memory.peak_bytes)
     peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
     by_stage = f"peak by stage: {peaks}" if len(memory.stage_peak_bytes) > 1 else ""
     return [tree, by_stage, _host_line(memory)]
@@ -90,7 +81,7 @@ def _host_line(memory: MemoryEstimate) -> str:
     )
 
 
-def _time_tree(schedule: str, tree: TimeTreeRow, *, wide: bool) -> Iterator[Tree | str]:
+def _time_tree(schedule: str, tree: TimeTreeRow) -> Iterator[Tree | str]:
     """Exposed seconds, how long resources are busy, the pipeline by simulation."""
     root = Tree(
         f"time: {format_seconds(tree.iter_time_s)} per iteration "
@@ -99,7 +90,7 @@ def _time_tree(schedule: str, tree: TimeTreeRow, *, wide: bool) -> Iterator[Tree
         f"{format_seconds(tree.iter_time_s_serial)})"
     )
     exposed_s = {name: item.exposed_s for name, item in tree.items.items()}
-    _grow(root, exposed_s, "time", tree.iter_time_s, wide=wide)
+    _grow(root, exposed_s, "time", tree.iter_time_s)
     yield root
     for name, item in tree.items.items():
         if item.busy_s > item.exposed_s * 1.001:
@@ -124,14 +115,12 @@ def print_explained(
     if document.item is not None:
         print_item(document.item, console)
         return
-
-    wide = console.width >= WIDE_COLUMNS
     if document.memory is not None:
-        show(console, *_memory_tree(result, wide=wide))
+        show(console, *_memory_tree(result.memory))
     if document.time is not None:
         show(
             console,
-            *_time_tree(strategy.schedule, document.time, wide=wide),
+            *_time_tree(strategy.schedule, document.time),
             range_line(result),
             evidence_line(context, document.evidence),
         )
@@ -173,45 +162,40 @@ def print_item(row: ItemRow, console: Console) -> None:
         show(console, Text(f"\n{function}", "bold"), text)
 
 
-def _ledger(
-    ledger: StageLedger, *, show_all: bool, wide: bool
-) -> Iterator[Table[Sequence[str]] | str]:
+def ledger_table(ledger: StageLedger, most: int | None = None) -> Table[LedgerItem]:
     """Items of one stage, largest first, with shape, bytes per element and lifetime."""
-    rows = []
-    shown = len(ledger.items) if show_all else 12
-    for item in ledger.items[:shown]:
+
+    def tensors(item: LedgerItem) -> str:
         shape = " x ".join(f"{size:,}" for size in item.shape)
         copies = f"{item.copies:g} x " if item.copies != 1 else ""
-        tensors = f"{copies}[{shape}] of {item.element_bytes:.4g} B" if shape else ""
-        share = f"{item.num_bytes / ledger.peak_bytes:.1%}"
-        rows.append((item.name, format_bytes(item.num_bytes), share, tensors, item.lifetime))
-    titles = ("item", "bytes", "share", "tensors", "alive")
-    yield text_table(titles if wide else titles[:-1], rows, left=("tensors", "alive"))
-    if hidden := ledger.items[shown:]:
-        total = format_bytes(sum(item.num_bytes for item in hidden))
-        yield f"and {len(hidden)} smaller items, {total} together (--all shows them)"
+        return f"{copies}[{shape}] of {item.element_bytes:.4g} B" if shape else ""
+
+    columns = [
+        Column[LedgerItem]("item", attrgetter("name"), right=False, wraps=True),
+        Column("bytes", lambda item: format_bytes(item.num_bytes)),
+        Column("share", lambda item: f"{item.num_bytes / ledger.peak_bytes:.1%}"),
+        Column("tensors", tensors, right=False, wraps=True),
+        Column("alive", attrgetter("lifetime"), right=False, wraps=True, spare=3),
+    ]
+    return Table(ledger.items[:most], columns)
 
 
-def _stages(answer: MemoryAnswer, *, wide: bool) -> Table[Sequence[str]]:
+def _stages(answer: MemoryAnswer) -> Table[Sequence[str]]:
     memory, layers = answer.estimate.memory, answer.strategy.layers_per_stage
-    states = STATES if wide else ("states",)
-    shown = (*states, "activations", "transient", *(("overhead",) if wide else ()), "other")
     rows = []
     for ledger in answer.ledgers:
-        groups = dict.fromkeys(shown, 0.0)
+        groups = dict.fromkeys(GROUPS, 0.0)
         for item in ledger.items:
             head = item.name.partition(".")[0]
-            head = head if wide or head not in STATES else "states"
+            head = "states" if head in STATES else head
             groups[head if head in groups else "other"] += item.num_bytes
         held = (format_bytes(size) if size else "-" for size in groups.values())
         peak, verdict = format_bytes(ledger.peak_bytes), memory.verdict_at(ledger.peak_bytes)
         rows.append((str(ledger.stage), str(layers[ledger.stage]), *held, peak, verdict))
-    return text_table(("stage", "layers", *shown, "peak", ""), rows, left=("",))
+    return text_table(("stage", "layers", *GROUPS, "peak", ""), rows, left=("",))
 
 
-def _savings(
-    savings: Sequence[PricedChange], memory: MemoryEstimate
-) -> Iterator[Table[Sequence[str]] | Text]:
+def _savings(savings: Sequence[PricedChange], memory: MemoryEstimate) -> Iterator[Part]:
     rows = []
     refused: dict[str, list[PricedChange]] = {}
     for saving in savings:
@@ -253,14 +237,8 @@ def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
         share = f"{size / ledger.peak_bytes:.1%}"
         said = ", ".join(words) if len(parts) > 1 else ""
         rows.append((head.replace("_", " "), format_bytes(size), share, said))
-    return Table[Sequence[str]](
-        rows,
-        [
-            Column("", itemgetter(0), right=False),
-            Column("", itemgetter(1)),
-            Column("", itemgetter(2)),
-            Column("", itemgetter(3), right=False, wraps=True),
-        ],
+    return text_table(
+        ("", "bytes", "share", "largest parts, GiB"), rows, left=("largest parts, GiB",)
     )
 
 
@@ -268,13 +246,8 @@ def print_memory_answer(
     answer: MemoryAnswer, console: Console, *, show_all: bool, verbose: bool
 ) -> None:
     """Print whether it fits, what takes most, what would save; ``verbose``: all of it."""
-    memory, context, job = answer.estimate.memory, answer.context, answer.context.job
-    title = (
-        f"{context.model.name} on {answer.strategy.num_gpus:,} of "
-        f"{context.cluster.num_accelerators:,} {context.cluster.accelerator.name}, "
-        f"{context.traits.name} ({context.traits.profile}), "
-        f"sequences of {job.seq_len}, {job.precision}{context.traits.training.suffix}"
-    )
+    memory, context = answer.estimate.memory, answer.context
+    title = inputs_line([context], batch=f"sequences of {context.job.seq_len} tokens")
     verdict = (
         f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: "
         f"{_verdict(memory, ',')}; published peaks are off by up to "
@@ -283,8 +256,8 @@ def print_memory_answer(
     strategy, fullest = answer.strategy, answer.ledgers[memory.stage]
     sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
     layout = (
-        f"{short_layout(strategy)}, {strategy.num_micro_batches} micro-batches{sequence_parallel}, "
-        f"placed {strategy.placement}"
+        f"{strategy.num_gpus:,} GPUs: {short_layout(strategy)}, {strategy.num_micro_batches} "
+        f"micro-batches{sequence_parallel}"
     )
     peak = f"The peak is in the {fullest.moment}."
     if len(answer.ledgers) > 1:
@@ -295,8 +268,22 @@ def print_memory_answer(
             f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all "
             f"stages: {peaks}{more}."
         )
-    saves = Text("What would save how much", "bold")
     styles = {"fits": "bold green", "tight": "bold yellow"}
+    stages = [Text("\nby stage", "bold"), _stages(answer)] if len(answer.ledgers) > 1 else []
+    most = len(fullest.items) if show_all else MOST_ITEMS
+    hidden = fullest.items[most:]
+    items = [
+        Text(f"\nledger of stage {memory.stage}", "bold"),
+        ledger_table(fullest, most),
+        f"and {len(hidden)} smaller items (--all shows them)" if hidden else "",
+        *stages,
+        Text(),
+    ]
+    savings = answer.savings
+    if not verbose:
+        savings = [saving for saving in savings if saving.peak_bytes is not None][:5]
+    more = "-v adds every item and stage, all changes, assumptions; --all small items too."
+    assumed = assumptions_line(answer.context, [answer.strategy])
     show(
         console,
         Text(title, "dim"),
@@ -304,31 +291,10 @@ def print_memory_answer(
         *(Text(f"note: {note}", "dim") for note in answer.notes if verbose),
         Text(verdict, styles.get(memory.verdict, "bold red")),
         peak,
-    )
-    if not verbose:
-        possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
-        more = "-v adds every item and stage, all changes, assumptions; --all small items too."
-        show(
-            console,
-            _host_line(memory),
-            _groups(fullest),
-            saves,
-            *_savings(possible[:5], memory),
-            Text(more, "dim"),
-        )
-        return
-    wide = console.width >= WIDE_COLUMNS
-    stages = (Text("\nby stage", "bold"), _stages(answer, wide=wide))
-    show(
-        console,
-        Text(),
-        *_memory_tree(answer.estimate, wide=wide),
-        Text(f"\nledger of stage {memory.stage}", "bold"),
-        *_ledger(fullest, show_all=show_all, wide=wide),
-        *(stages if len(answer.ledgers) > 1 else ()),
-        Text(),
-        saves,
-        *_savings(answer.savings, memory),
-        Text(),
-        Text(assumptions_line(answer.context, [answer.strategy]), "dim"),
+        _host_line(memory),
+        _groups(fullest),
+        *(items if verbose else ()),
+        Text("What would save how much", "bold"),
+        *_savings(savings, memory),
+        Text(f"\n{assumed}" if verbose else more, "dim"),
     )

@@ -13,9 +13,9 @@ from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.table import pairs, show
-from planner.report.words import days, layout_words, note_lines
+from planner.report.words import inputs_line, layout_words, note_lines, question_lines
 from planner.search.space.space import EVERYTHING
-from planner.units import DAY_S, GB, TERA, format_count, format_energy, format_seconds
+from planner.units import GB, TERA, format_count, format_days, format_energy, format_seconds, plural
 
 
 def _decimal(num_bytes: float) -> str:
@@ -26,70 +26,41 @@ def _decimal(num_bytes: float) -> str:
     return f"{num_bytes / 1e3:.3g} kB"
 
 
-def _span(seconds: float) -> str:
-    """A span: days where it is two or more, else the nearest unit."""
-    return f"{days(seconds)} days" if seconds >= 2 * DAY_S else format_seconds(seconds)
-
-
-def _rows(job: Job) -> Iterator[tuple[str, str]]:
-    terms, plan = job.terms, job.plan
-    yield (
-        "work",
-        (
-            f"{_span(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
-            f"each, MFU {plan.estimate.mfu:.1%}); checkpoints and failures leave "
-            f"{job.goodput:.1%} of the time for them (goodput)"
-        ),
-    )
+def _rows(job: Job) -> dict[str, str]:
+    terms, accelerator = job.terms, job.node.accelerator
     llama3 = f" (Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs)"
-    number, source = job.num_failures, "" if terms.node_mtbf_s else llama3
+    number, failing = job.num_failures, "" if terms.node_mtbf_s else llama3
     expected = f"{number:,.0f}" if number >= 10.0 else f"{number:.2g}"
-    yield (
-        "failures",
-        (
-            f"{expected} expected, one every {format_seconds(job.mtbf_s)}, "
-            f"of nodes that fail every {days(job.node_mtbf_s)} days{source}"
-        ),
-    )
     taken = "in the background, a stop of" if terms.is_async else "a stop of"
-    source = "as given" if terms.interval_s else "Daly's best"
-    iterations = f"{job.interval_iterations:,} iteration{'s' * (job.interval_iterations > 1)}"
-    yield (
-        "checkpoints",
-        (
-            f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
-            f"every {format_seconds(job.interval_s)} ({iterations}, {source})"
-        ),
-    )
+    chosen = "as given" if terms.interval_s else "Daly's best"
+    iterations = plural(job.interval_iterations, "iteration")
     # A failure also costs the work since the last checkpoint, half an interval in the mean.
     lost_s = job.lost_s + (job.interval_s + job.stop_s) / 2.0
     rate = min(job.storage_bytes_per_s, job.num_nodes * job.node_bytes_per_s)
     given = "" if terms.storage_bytes_per_s else ", Llama 3's per GPU"
     limit = "the nodes" if rate < job.storage_bytes_per_s else f"the file system{given}"
-    yield (
-        "writing",
-        (
-            f"{format_seconds(job.write_s)} at {_decimal(rate)}/s ({limit}); a failure "
-            f"costs {format_seconds(lost_s)}: {format_seconds(job.lost_s)} to restart, and lost "
-            "work"
-        ),
-    )
-    accelerator = job.node.accelerator
     energy = f"unknown: no power figure of {accelerator.name} is known (tdp_w)"
     if job.energy_kwh is not None:
         energy = f"{format_energy(job.energy_kwh)}: {accelerator.tdp_w:g} W a GPU all the time"
-    yield "energy", energy
-    yield (
-        "input",
-        (
-            f"{_decimal(job.input_bytes_per_s)}/s of {job.token_bytes}-byte tokens, "
-            f"{_decimal(job.total_tokens * job.token_bytes)} in all"
-        ),
-    )
+    rows = {
+        "work": f"{format_seconds(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
+        f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
+        f"{job.goodput:.1%} of the time for them (goodput)",
+        "failures": f"{expected} expected, one every {format_seconds(job.mtbf_s)}, of nodes that "
+        f"fail every {format_days(job.node_mtbf_s)} days{failing}",
+        "checkpoints": f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
+        f"every {format_seconds(job.interval_s)} ({iterations}, {chosen})",
+        "writing": f"{format_seconds(job.write_s)} at {_decimal(rate)}/s ({limit}); a failure "
+        f"costs {format_seconds(lost_s)}: {format_seconds(job.lost_s)} to restart, and lost work",
+        "energy": energy,
+        "input": f"{_decimal(job.input_bytes_per_s)}/s of {job.token_bytes}-byte tokens, "
+        f"{_decimal(job.total_tokens * job.token_bytes)} in all",
+    }
     if job.learning_rates is not None:
         low, high = sorted(job.learning_rates)
         hint = "hint: DeepSeek's and Step Law, of AdamW"
-        yield "learning rate", f"try peaks of {low:.1e} to {high:.1e} ({hint})"
+        rows["learning rate"] = f"try peaks of {low:.1e} to {high:.1e} ({hint})"
+    return rows
 
 
 def _grounds(job: Job) -> Iterator[str]:
@@ -116,22 +87,17 @@ def _grounds(job: Job) -> Iterator[str]:
 def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: bool) -> None:
     """The verdict first; ``verbose``: what it rests on."""
     context, cost = job.plan.context, job.cost_usd
-    inputs = (
-        f"{context.model.name} on {context.cluster.name}, {format_count(job.total_tokens)} tokens, "
-        f"batch {context.job.global_batch} x {context.job.seq_len} tokens, "
-        f"{context.job.precision}{context.traits.training.suffix}, {job.plan.framework}"
-    )
-    price = "" if cost is None else f", {format_count(round(cost))} USD"
+    inputs = f"{inputs_line([context], notes)}: {format_count(job.total_tokens)} tokens"
+    price = "" if cost is None else f", {format_count(cost)} USD"
     verdict = (
-        f"{_span(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
-        f"{format_count(round(job.gpu_hours))} GPU-hours{price}."
+        f"{format_seconds(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
+        f"{format_count(job.gpu_hours)} GPU-hours{price}."
     )
     show(
         console,
-        Text(inputs, "dim"),
-        *note_lines(notes, assumed=False),
+        *question_lines(inputs, notes),
         Text(verdict, "bold"),
-        pairs(_rows(job)),
+        pairs(_rows(job).items()),
     )
     if verbose:
         show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))

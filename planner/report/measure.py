@@ -10,32 +10,15 @@ from rich.text import Text
 from planner.answers.layout import short_layout
 from planner.answers.row import Row, field_values, row_from, row_of
 from planner.answers.rows import EstimateRow
+from planner.calibrate.figures import Figure
 from planner.calibrate.fit import Calibration, OwnErrors
-from planner.calibrate.rows import Table
+from planner.calibrate.rows import Table as Measured
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Memory
 from planner.report.document import serialise
-from planner.report.table import pairs, show, text_table
+from planner.report.table import Column, Table, pairs, show
 from planner.units import format_bytes, plural
-
-# Measured figures worth a line, with their units; the file has all.
-SHOWN = {
-    "fp32_tflops": "TFLOP/s",
-    "fp16_dense_tflops": "TFLOP/s",
-    "bf16_dense_tflops": "TFLOP/s",
-    "hbm_gb_per_s": "GB/s",
-    "memory_bound_fraction": "of it",
-    "gemm.sustained_fraction": "of the best product",
-    "gemm.launch_us": "us",
-    "attention.forward_fraction": "of the best product",
-    "attention.backward_fraction": "of the best product",
-    "scale_up.gb_per_s_per_direction": "GB/s",
-    "scale_up.latency_us": "us",
-    "nic_gbit_per_s": "Gbit/s",
-    "host_link_gb_per_s_per_direction": "GB/s",
-    "host_core_gb_per_s": "GB/s",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +153,10 @@ def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
         doubt = ": are cluster, model and batch the run's?" if is_strange else ""
         yield "perhaps", f"none of what is looked for explains the difference{doubt}"
     yield from (("steps", cause.message) for cause in one.steps)
-    yield from (("not priced", reason) for reason in one.unpriced)
-    yield from (("note", note) for note in one.log.notes)
+    said = {"not priced": one.unpriced, "note": one.log.notes}
     if one.predicted is not None:
-        yield from (("assumed", text) for text in one.predicted.assumed)
-        yield from (("unusual", text) for text in one.predicted.unusual)
+        said |= {"assumed": one.predicted.assumed, "unusual": one.predicted.unusual}
+    yield from ((word, text) for word, texts in said.items() for text in texts)
 
 
 def _seconds(seconds: float) -> str:
@@ -246,6 +228,23 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
     return serialise("compare", CompareDocument(logs=logs))
 
 
+FIGURES: list[Column[Figure]] = [
+    Column("figure", lambda each: each.key, right=False, wraps=True),
+    Column("catalog", lambda each: f"{each.catalog:g}" if each.is_known else "-"),
+    Column("basis", lambda each: each.basis, right=False),
+    Column("yours", lambda each: f"{each.value:.4g}"),
+    Column("+-", lambda each: f"{each.value * each.deviation:.2g}"),
+    Column("change", lambda each: f"{each.factor - 1.0:+.1%}" if each.is_known else "-"),
+    Column("points", lambda each: str(each.num_points)),
+]
+ERRORS: list[Column[OwnErrors]] = [
+    Column("mean error of", lambda own: f"{own.path} ({own.kind})", right=False, wraps=True),
+    Column("points", lambda own: str(own.num_points)),
+    Column("before", lambda own: f"{own.before:.1%}"),
+    Column("after", lambda own: f"{own.after:.1%}"),
+]
+
+
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
     name, points = made.base.cluster.name, plural(sum(own.num_points for own in made.own), "point")
@@ -254,60 +253,35 @@ def print_calibration(made: Calibration, console: Console) -> None:
         most = max(made.figures, key=lambda each: abs(each.factor - 1.0) * each.is_known)
         number, change = plural(len(made.figures), "figure"), f"{most.factor - 1.0:+.1%}"
         headline = f"{name}: {number} from {points}; most changes {most.key}, {change}."
-    rows = [
-        (
-            each.key,
-            f"{each.catalog:g}" if each.is_known else "-",
-            each.basis,
-            f"{each.value:.4g}",
-            f"{each.value * each.deviation:.2g}",
-            f"{each.factor - 1.0:+.1%}" if each.is_known else "-",
-            str(each.num_points),
-        )
-        for each in made.figures
-    ]
-    errors, strange = [], []
-    for own in made.own:
-        file = f"{own.path} ({own.kind})"
-        errors.append((file, str(own.num_points), f"{own.before:.1%}", f"{own.after:.1%}"))
-        if own.is_strange:
-            factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
-            # Of links rates are compared, of all else times.
-            side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
-            priced = f"{factor:.1f} times as {side} as {name} is priced"
-            strange.append(f"{file} is {priced}: is it of this machine?")
-    titles = ("figure", "catalog", "basis", "yours", "+-", "change", "points")
+    strange = []
+    for own in (own for own in made.own if own.is_strange):
+        factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
+        # Of links rates are compared, of all else times.
+        side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
+        priced = f"{factor:.1f} times as {side} as {name} is priced"
+        strange.append(f"{own.path} ({own.kind}) is {priced}: is it of this machine?")
     show(
         console,
         Text(headline, style="bold"),
-        text_table(titles, rows, left=("basis",)) if rows else "",
-        text_table(("mean error of", "points", "before", "after"), errors),
+        Table(made.figures, FIGURES) if made.figures else "",
+        Table(made.own, ERRORS),
         *strange,
     )
 
 
-def print_machine(made: Calibration, table: Table, console: Console) -> None:
-    """Print the figures that matter, then how well the model follows what was measured."""
-    machine = table.machine
-    nodes = "" if machine.nodes == 1 else f"{machine.nodes} nodes of "
+def print_machine(made: Calibration, measured: Measured, console: Console) -> None:
+    """Print the figures that points decide, then how well the model follows the points."""
+    nodes = plural(measured.machine.nodes, "node")
     said = (
-        f"{nodes}{machine.per_node} x {made.base.cluster.accelerator.name}: {len(made.figures)} "
-        f"figures from {len(table.rows)} measurements; no catalog stands behind them."
+        f"{nodes} of {measured.machine.per_node} x {made.base.cluster.accelerator.name}: "
+        f"{len(made.figures)} figures from {len(measured.rows)} measurements; no catalog stands "
+        "behind them."
     )
-    rows = []
-    for each in made.figures:
-        # without its part of the file
-        key = each.key.partition(".")[2]
-        if each.num_points and key in SHOWN:
-            spread = f"{100 * each.deviation:.1f} %"
-            rows.append((key, f"{each.value:.4g}", SHOWN[key], spread, str(each.num_points)))
-    errors = [(own.kind, str(own.num_points), f"{own.after:.1%}") for own in made.own]
-    show(
-        console,
-        Text(said, style="bold"),
-        text_table(("figure", "measured", "unit", "+-", "points"), rows, left=("unit",)),
-        text_table(("mean error of the model on", "points", "error"), errors),
-    )
+    decided = [each for each in made.figures if each.num_points and not each.values]
+    # There is nothing that they could differ from.
+    figures = [each for each in FIGURES if each.title not in ("catalog", "basis", "change")]
+    errors = [each for each in ERRORS if each.title != "before"]
+    show(console, Text(said, style="bold"), Table(decided, figures), Table(made.own, errors))
 
 
 def calibrate_document(made: Calibration, text: str) -> CalibrateDocument:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from planner.answers.base import Answer, Plan
@@ -27,24 +27,17 @@ from planner.cost.flops import FLOPS_CONVENTION
 from planner.layers.parameters import describe_size
 from planner.query.like import recipe_gpus
 from planner.query.objectives import OBJECTIVES
-from planner.report.sizing_words import limits_text, option_text
-from planner.report.table import show, whole
+from planner.report.sizing_words import limits_text, missed_options
+from planner.report.table import Part, show, whole
 from planner.report.tables import frontier_table, plans_table, shown_frontier
 from planner.report.words import (
-    costs_line,
-    evidence_line,
+    figure_lines,
+    ground_lines,
     inputs_line,
-    job_line,
-    memory_lines,
-    mfu_line,
     note_lines,
-    placement_line,
-    range_line,
+    question_lines,
     run_line,
-    selects_line,
     software_lines,
-    time_line,
-    utilization_line,
 )
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.units import GIB, format_bytes
@@ -134,13 +127,12 @@ def tight_line(plans: Sequence[Plan]) -> str:
     )
 
 
-def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
+def _best(answer: Answer) -> Iterator[Part]:
     """Yield the plan to run, and the table of other layouts and of fewer GPUs."""
     best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
     aim, gpus, several = answer.aim, best.strategy.num_gpus, len(answer.contexts) > 1
     yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
-    figures = (time_line(best), utilization_line(best), *memory_lines(best), job_line(best))
-    yield from (f"  {text}" for text in figures if text)
+    yield from (f"  {text}" for text in figure_lines(best))
     if gpus < available and aim.objective == "iteration_s":
         what = "is faster" if aim.limits.is_empty else "that keeps the limits is faster"
         yield f"  No layout on more GPUs {what}."
@@ -152,14 +144,11 @@ def _best(answer: Answer, width: int) -> Iterator[RenderableType]:
     fewer = ", then on fewer" if answer.ladder else ""
     proof = _proof(answer, "proved best under the model")
     yield Text(f"{title}{kept}{fewer} ({proof})", "bold")
-    yield plans_table(answer.plans, answer.ladder, width=width)
+    yield plans_table(answer.plans, answer.ladder)
 
 
 def _faster_line(answer: Answer, *, always: bool) -> str:
-    """What the model thinks faster than the first plan, and what that relies on.
-
-    Unless ``always``, where a row below the first is so much faster that its place asks for it.
-    """
+    """What is faster by the model; unless ``always``, where rows below the first are, too."""
     first, *others = answer.plans
     least_s = 0.95 * first.estimate.iter_time_s
     is_puzzling = any(plan.estimate.iter_time_s < least_s for plan in others)
@@ -168,23 +157,15 @@ def _faster_line(answer: Answer, *, always: bool) -> str:
         return ""
     fastest = answer.fastest
     change = fastest.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
-    # What it relies on more than the first, and by how much that may be off, most first.
-    known = first.penalties()
-    more = [
-        (factor / known.get(name, 1.0) - 1.0, name) for name, factor in fastest.penalties().items()
-    ]
-    listed = sorted(((share, name) for share, name in more if share > 1e-9), reverse=True)
-    parts = [f"{name.replace('_', ' ')} {share:.1%}" for share, name in listed[:3]]
-    relied = f" known for {', '.join(parts)}" if parts else ""
     named = f"Fastest by the model: {short_layout(fastest.strategy)}, {change:+.1%}"
-    return f"{named}, inside the error{relied}."
+    return f"{named}, inside the error of what it relies on."
 
 
-def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
+def _frontier(answer: Answer) -> Iterator[Part]:
     """What is traded off, thinned; the output formats for programs have all of it."""
     if not answer.pareto:
         return
-    traded, limits = answer.aim.pareto, answer.aim.limits
+    traded = answer.aim.pareto
     title = "Fastest plan for each useful number of GPUs"
     if set(traded) != {"iteration_s", "gpus"}:
         *first, last = (OBJECTIVES[name].title for name in traded)
@@ -193,36 +174,19 @@ def _frontier(answer: Answer, width: int) -> Iterator[RenderableType]:
     shown = f", {len(points)} of {num} points" if len(points) < num else ""
     extent = "complete" if answer.proved_optimal else "as far as the search got"
     yield Text(f"{title} ({extent}{shown})", "bold")
-    kept = None if limits.is_empty else limits
-    yield frontier_table(points, traded=traded, limits=kept, width=width)
+    yield frontier_table(points, answer.aim.limits, traded=traded)
     if shown:
         yield "--format json or csv has all points."
 
 
-def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
+def _grounds(answer: Answer, beside: Beside) -> Iterator[Part]:
     """Yield the answer's basis: variants, costs, rank order, ranges, evidence, software, search."""
     context = answer.contexts[0]
     machines = f"{context.cluster.num_accelerators:,} x {context.cluster.accelerator.name}"
     yield Text()
     if answer.plans:
-        best, mixed = answer.plans[0], beside.mixed
-        yield selects_line(answer.plans)
-        if answer.aim.objective == "iteration_s" and beside.variants:
-            # What changing one thing, or policies that it cannot have, would gain.
-            gaining = [one for one in beside.variants[0] if one.time_change < 0]
-            simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))[:3]
-            shown = [f"{one.words} {one.time_change:+.1%}" for one in simplest]
-            yield f"Variants of plan 1: {'; '.join(shown)}." if shown else ""
-            if mixed is not None and mixed.time_change < -0.001:
-                yield (
-                    f"Layers under different policies, which {best.framework} has no options for: "
-                    f"{mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
-                )
-        yield costs_line(best)
-        yield f"Rank order {placement_line(best.context, best.strategy)}."
-        yield range_line(best.estimate)
-        yield mfu_line(best)
-        yield evidence_line(best.context, best.evidence)
+        yield from _variants(answer, beside)
+        yield from ground_lines(answer.plans[0])
     model = f"{context.model.name}: {describe_size(context.model)}"
     yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)
@@ -242,6 +206,23 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[RenderableType]:
     yield Text(line, "dim")
 
 
+def _variants(answer: Answer, beside: Beside) -> Iterator[str]:
+    """Yield what changing one thing, or policies that it cannot have, would gain of plan 1."""
+    if answer.aim.objective != "iteration_s" or not beside.variants:
+        return
+    gaining = [one for one in beside.variants[0] if one.time_change < 0]
+    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))[:3]
+    if simplest:
+        shown = "; ".join(f"{one.words} {one.time_change:+.1%}" for one in simplest)
+        yield f"Variants of plan 1: {shown}."
+    mixed = beside.mixed
+    if mixed is not None and mixed.time_change < -0.001:
+        yield (
+            f"Layers under different policies, which {answer.plans[0].framework} has no options "
+            f"for: {mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
+        )
+
+
 def print_answer(
     answer: Answer,
     beside: Beside,
@@ -255,15 +236,14 @@ def print_answer(
 
     ``following``: the command that goes on from here.
     """
-    narrowed, width = ", ".join(answer.narrowing.texts), console.width
     num = sum(note.is_assumed for note in answer.notes)
     counted = f"{num} assumption{'s' * (num > 1)}, " if num else ""
     more = f"-v adds {counted}evidence, search; --all the variants of every layout."
     show(
         console,
-        Text(inputs_line(answer.contexts, answer.notes), "dim"),
-        f"narrowed by {narrowed}" if narrowed else "",
-        *note_lines(answer.notes, assumed=False),
+        *question_lines(
+            inputs_line(answer.contexts, answer.notes), answer.notes, answer.narrowing.texts
+        ),
     )
     if answer.plans:
         tight, resident = tight_line(answer.plans), ""
@@ -272,7 +252,7 @@ def print_answer(
             resident = f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."
         show(
             console,
-            *_best(answer, width),
+            *_best(answer),
             Text(tight, "yellow") if tight else "",
             _faster_line(answer, always=verbose),
             resident,
@@ -282,13 +262,13 @@ def print_answer(
         from planner.answers.size import unmet
 
         title = f"No plan keeps the limits: {limits_text(answer.aim.limits)}. The nearest:"
-        show(console, Text(title, "bold"), plans_table(unmet(answer).nearest, width=width))
+        show(console, Text(title, "bold"), plans_table(unmet(answer).nearest))
     for rank, found in enumerate(beside.variants if show_all else (), start=1):
         variants = (f"  {one.time_change:+6.1%}  {one.words}" for one in found)
         show(console, Text(f"Variants of plan {rank}", "bold"), *variants)
     show(
         console,
-        *_frontier(answer, width),
+        *_frontier(answer),
         *(_grounds(answer, beside) if verbose else ()),
         whole(f"Next: {following}") if following else "",
         "" if verbose else Text(more, "dim"),
@@ -298,15 +278,11 @@ def print_answer(
 def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
     """All of an answer."""
     aim, searches = answer.aim, answer.searches
-    limits, nearest = aim.limits, list[NearestRow]()
+    limits, nearest = aim.limits, tuple[Plan, ...]()
     if not answer.plans and not limits.is_empty:
         from planner.answers.size import unmet
 
-        # What the nearest miss, and options they would keep.
-        for plan in unmet(answer).nearest:
-            missed = limits.missed_by(plan)
-            options = [option_text(plan, limit) for limit in missed]
-            nearest.append(NearestRow.of(plan, misses=list(missed), options=options))
+        nearest = unmet(answer).nearest
     return PlanDocument(
         flops_convention=FLOPS_CONVENTION,
         inputs=InputsRow.of(answer.contexts, answer.narrowing, answer.notes),
@@ -332,7 +308,7 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
         fastest=None if answer.fastest is None else PlanRow.of(answer.fastest),
         ladder=[PlanRow.of(plan) for plan in answer.ladder],
         recipe=recipe_row(beside.recipe) if beside.recipe else None,
-        nearest=nearest,
+        nearest=[NearestRow.of(plan, **missed_options(plan, limits)) for plan in nearest],
         pareto=[PlanRow.of(plan) for plan in answer.pareto],
         search=row_from(
             SearchRow,

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.text import Text
 
 from planner.answers.base import Plan
@@ -25,35 +23,20 @@ from planner.answers.rows import (
 )
 from planner.answers.why import Side, Versus, usd_per_token
 from planner.notes import Note
-from planner.report.table import show, text_table, whole
+from planner.report.table import Part, show, text_table, whole
+from planner.report.tables import plans_table
 from planner.report.words import (
-    days,
-    host_line,
+    figure_lines,
     inputs_line,
     layout_words,
-    memory_line,
     note_lines,
-    over_words,
-    range_text,
+    question_lines,
     software_lines,
 )
 from planner.search.space.count import SpaceCount
 from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import gpus_of_replica
-from planner.units import GIB, TERA, format_count, format_seconds
-
-
-def _runs(values: Sequence[int | str]) -> str:
-    """Values, with runs of three or more neighbouring numbers joined: ``1-16, 20``."""
-    parts = list[str]()
-    # Of neighbours the distance between value and place is the same.
-    for _, run in groupby(
-        enumerate(values),
-        key=lambda pair: pair[1] if isinstance(pair[1], str) else pair[1] - pair[0],
-    ):
-        texts = [str(value) for _, value in run]
-        parts += [f"{texts[0]}-{texts[-1]}"] if len(texts) > 2 else texts
-    return ", ".join(parts) or "none"
+from planner.units import plural
 
 
 def _space_row(space: SpaceCount) -> SpaceRow:
@@ -81,19 +64,14 @@ def _space_row(space: SpaceCount) -> SpaceRow:
 
 def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: Console) -> None:
     """Print the space of every framework."""
-    show(console, *note_lines(notes, assumed=False), *note_lines(notes, assumed=True))
     for space in spaces:
         row, context = _space_row(space), space.context
-        narrowed = ", ".join(space.narrowing.texts)
-        title = (
-            f"Search space of {context.model.name} on {context.cluster.name}, "
-            f"{row.framework} {row.profile}"
-        )
+        title = f"Search space of {inputs_line([context], notes)}"
         titles, number = ("dimension", "values of legal strategies"), len(row.layer_policies)
         modules = ", ".join(sorted({name for chosen in row.module_sets for name in chosen}))
         several = f"{len(row.module_sets)} sets of " if len(row.module_sets) > 1 else ""
         rows = [
-            *((name, _runs(values)) for name, values in row.dimensions.items()),
+            *((name, ", ".join(map(str, values))) for name, values in row.dimensions.items()),
             ("activations", "; ".join(row.layer_policies) or "none"),
             ("selective: modules", f"{several}{modules or 'none'}"),
         ]
@@ -103,8 +81,8 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         cut = [f"{name} {count:,}" for name, count in row.dropped.items()][:6]
         show(
             console,
-            Text(title, "bold"),
-            f"narrowed by {narrowed}" if narrowed else "",
+            *question_lines(title, notes, space.narrowing.texts),
+            *note_lines(notes, assumed=True),
             text_table(titles, rows, left=titles),
             f"{row.shapes:,} legal shapes (degrees, schedule, micro-batch); "
             f"{row.strategies:,} legal strategies (ZeRO, replicas, offload, placement).",
@@ -160,65 +138,23 @@ def _cost_words(asked: Plan, plan: Plan) -> str:
     return f"; a token takes {gpus / tokens_per_s:.2f} times the GPU time"
 
 
-def _title(side: Side) -> str:
-    """A column's: the words said otherwise, and of numbers what they are."""
-    parts = [part.partition("=")[::2] for part in side.label.split(",") if part]
-    words = [
-        value if value and not value[0].isdecimal() else f"{key}={value}" for key, value in parts
-    ]
-    return ", ".join(words) or AS_ASKED
-
-
-def _figures(plan: Plan) -> dict[str, str]:
-    """Return the figures of a side by title; empty where there are none."""
-    made, job, cluster = plan.estimate, plan.context.job, plan.context.cluster
-    total_s, price, memory = plan.total_s(), usd_per_token(plan), made.memory
-    held = f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB"
-    return {
-        "GPUs": f"{plan.strategy.num_gpus:,} {cluster.accelerator.name}",
-        "framework": plan.framework,
-        "batch": f"{job.global_batch:,} x {job.seq_len:,}",
-        "iteration": format_seconds(made.iter_time_s),
-        "80 % interval": range_text(made),
-        "tokens/s": format_count(round(made.tokens_per_s)),
-        "a GPU": format_count(round(made.tokens_per_s_per_gpu)),
-        "MFU": f"{made.mfu:.1%}{over_words(plan)}",
-        "MFU, range": f"{100 * made.mfu_lower:.1f} to {100 * made.mfu_upper:.1f} %",
-        "TFLOP/s": f"{made.model_flops_per_s_per_gpu / TERA:,.3g}",
-        "memory": f"{held}{', tight' if memory.verdict == 'tight' else ''}",
-        "host": host_line(plan).partition(" of a node")[0],
-        "days": "" if total_s is None else days(total_s),
-        "USD": "" if total_s is None else format_count(round(plan.cost_usd() or 0)),
-        "USD/1B tokens": "" if price is None else f"{1e9 * price:,.3g}",
-        "layout": layout_words(plan),
-    }
-
-
 def print_versus(found: Versus, console: Console) -> None:
-    """Print a verdict for every other side, the figures side by side, and how sure they are."""
+    """Print a verdict for every other side, the plans of all, and how sure the verdicts are."""
     first = next(side.answer for side in found.sides if side.answer)
-    reasons = {
-        side.label or AS_ASKED: " ".join(side.why_none.splitlines()[:2])
-        for side in found.sides
-        if side.plan is None
-    }
+    named = {side.label or AS_ASKED: side for side in found.sides}
+    plans = {label: side.plan for label, side in named.items() if side.plan}
     bases = dict.fromkeys(ratio.basis for one in found.others if (ratio := found.ratio(one)))
-    # A column per side: what says something, and where sides could differ, differs.
-    sides = [_figures(side.plan) if side.plan else {} for side in found.sides]
-    rows = []
-    for title in next(filter(None, sides)):
-        cells = [side.get(title, "") for side in sides]
-        said = {side[title] for side in sides if side} - {""}
-        # Where all sides say the same, these say nothing.
-        if said and not (title in ("framework", "batch", "GPUs") and len(said) == 1):
-            rows.append((title, *cells))
-    titles = [_title(side) for side in found.sides]
     show(
         console,
         *(Text(_versus_line(found, other), "bold green") for other in found.others),
-        Text(inputs_line(first.contexts, first.notes), "dim"),
-        text_table(("", *titles), rows, left=titles),
-        *(f"{label}: {reason}" for label, reason in reasons.items()),
+        *question_lines(inputs_line(first.contexts, first.notes), ()),
+        plans_table(list(plans.values()), names=list(plans)),
+        *(f"{label}: {layout_words(plan)}" for label, plan in plans.items()),
+        *(
+            f"{label}: {' '.join(side.why_none.splitlines()[:2])}"
+            for label, side in named.items()
+            if side.plan is None
+        ),
         *(Text(f"Ranges of ratios hold eight of ten: {basis}.", "dim") for basis in bases),
     )
 
@@ -263,11 +199,11 @@ def print_largest(
     answer: LargestAnswer, console: Console, *, verbose: bool = False, following: str = ""
 ) -> None:
     """Print each largest value with what binds it; ``verbose``: what was assumed."""
-    contexts, narrowed = answer.case.contexts, ", ".join(answer.case.narrowing.texts)
+    contexts = answer.case.contexts
     tight = "Tight: nothing leaves the margin free by which published peaks exceeded the model."
     more = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
     found = [one.plan for one in answer.found if one.plan]
-    lines: list[RenderableType] = []
+    lines: list[Part] = []
     longest, model = 0, answer.case.context.model
     for one in answer.found:
         title = f"Largest micro-batch at {one.fixed:,} tokens"
@@ -276,22 +212,15 @@ def print_largest(
             longest = max(longest, one.value)
         lines.append(Text(f"{title}: {_extent(one)}", "bold green" if one.value else "bold"))
         if plan := one.plan:
-            gpus = gpus_of_replica(asdict(plan.strategy))
-            rate = format_count(round(plan.estimate.tokens_per_s))
-            below = [
-                f"With a replica on {gpus:,} GPU{'s' * (gpus > 1)}: {layout_words(plan)}.",
-                f"{rate} tokens/s, MFU {plan.estimate.mfu:.1%}; {memory_line(plan)}",
-                host_line(plan),
-                f"With nothing offloaded: {_extent(one.resident)}" if one.resident else "",
-            ]
-            said = filter(None, below)
-            lines += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in said]
+            gpus = plural(int(gpus_of_replica(asdict(plan.strategy))), "GPU")
+            lines.append(f"  With a replica on {gpus}: {layout_words(plan)}.")
+            lines += [f"  {line}" for line in figure_lines(plan)]
+        if one.resident:
+            lines.append(f"  With nothing offloaded: {_extent(one.resident)}")
     beyond = f"{model.name} was made for sequences of {model.max_seq_len:,} tokens."
     show(
         console,
-        Text(inputs_line(contexts, None), "dim"),
-        f"narrowed by {narrowed}" if narrowed else "",
-        *note_lines(answer.notes, assumed=False),
+        *question_lines(inputs_line(contexts, batch=""), answer.notes, answer.case.narrowing.texts),
         *lines,
         Text(tight, "yellow") if answer.is_tight else "",
         beyond if longest > model.max_seq_len else "",

@@ -23,14 +23,13 @@ from planner.check.plan import PLAN
 from planner.check.result import Figures
 from planner.formats.format import Finding
 from planner.limits import one_line
-from planner.report.table import Column, Table, show, text_table, whole
+from planner.report.table import Column, Part, Table, show, whole
+from planner.report.tables import plans_table
+from planner.report.words import inputs_line
 from planner.search.near import MOST_CHANGES
 from planner.search.space.legality import LAYERS, Violation
 from planner.spec.strategy import POLICIES, Strategy
 from planner.units import format_bytes, format_seconds, plural
-
-# Longer differences are cut short on a terminal.
-MOST_DIFF_LINES = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +125,9 @@ def repair_document(made: FixedFile, command: str) -> Any:  # noqa: ANN401 - a R
 
 def print_repair(made: FixedFile, command: str, console: Console) -> None:
     """Print what is wrong and what repairs it; ``command`` searches from scratch."""
-    context, cluster = made.answer.context, made.answer.context.cluster
-    title = (
-        f"{one_line(made.source.path)}: {context.model.name} on {cluster.name} "
-        f"({cluster.num_accelerators:,} x {cluster.accelerator.name}), {context.traits.name} "
-        f"({context.traits.profile}), batch {context.job.global_batch} x {context.job.seq_len} "
-        f"tokens, {context.margin_fraction:.1%} of HBM left free"
-    )
+    context = made.answer.context
+    free = f"{context.margin_fraction:.1%} of HBM left free"
+    title = f"{one_line(made.source.path)}: {inputs_line([context])}, {free}"
     assumed = f"assumed: {', '.join(made.assumed)}"
     answer = _answer(made)
     if made.is_sound:
@@ -147,7 +142,7 @@ def print_repair(made: FixedFile, command: str, console: Console) -> None:
     )
 
 
-def _answer(made: FixedFile) -> Iterator[str | Text | Table[Any]]:
+def _answer(made: FixedFile) -> Iterator[Part]:
     """The verdict first, then what is wrong, what changes, and what that gives."""
     answer, is_plan = made.answer, made.format == PLAN
     best, *others = answer.repaired
@@ -161,38 +156,23 @@ def _answer(made: FixedFile) -> Iterator[str | Text | Table[Any]]:
     yield from _wrong(made)
     yield from _changes(best.changes, is_plan=is_plan)
     yield _proved(answer)
-    plans = {"after": best.plan}
+    names, plans = ["after"], [best.plan]
     if answer.before is not None:
         at = answer.before.context.cluster.name
-        plans = {"before" if _is_priced_here(answer) else f"on {at}": answer.before} | plans
-    estimates = [plan.estimate for plan in plans.values()]
-    figures = [
-        ("iteration", *(format_seconds(each.iter_time_s) for each in estimates)),
-        ("tokens per second", *(f"{each.tokens_per_s:,.0f}" for each in estimates)),
-        ("peak memory", *map(_memory, plans.values())),
-        ("on pipeline stage", *(str(each.memory.stage) for each in estimates)),
-    ]
-    yield text_table(("", *plans), figures)
-    if others:
-        rows = []
-        for number, other in enumerate(others, start=2):
-            estimate, recomputed = other.plan.estimate, other.plan.strategy.recompute
-            time = format_seconds(estimate.iter_time_s)
-            peak = format_bytes(estimate.memory.peak_bytes)
-            rows.append((str(number), _changed(other), recomputed, time, peak))
-        titles = ("#", "change", "layers recomputed", "iteration", "peak memory")
-        yield Text("Others with as few changes", "bold")
-        yield text_table(titles, rows, left=titles[1:3])
+        names.insert(0, "before" if _is_priced_here(answer) else f"on {at}")
+        plans.insert(0, answer.before)
+    # Others with as few changes stand below.
+    names += ["or"] * len(others)
+    plans += [other.plan for other in others]
+    yield plans_table(plans, names=names)
     if made.errors_left:
         yield Text("Left as it is: no layout fixes it", "bold")
-        yield from (f"  {_finding_line(finding)}" for finding in made.errors_left)
+        yield from (f"  {one_line(str(one))}" for one in made.errors_left)
     if made.diff:
         yield Text("What --apply changes", "bold")
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in made.diff[:MOST_DIFF_LINES]:
+    for line in made.diff:
         yield whole(f"  {one_line(line)}", styles.get(line[:1], ""))
-    if len(made.diff) > MOST_DIFF_LINES:
-        yield f"  ... {len(made.diff) - MOST_DIFF_LINES:,} more lines"
 
 
 def _sound(made: FixedFile) -> str:
@@ -239,12 +219,10 @@ def _shown(value: Value) -> str:
     return ", ".join(f"{length} x {one}" if length > 1 else str(one) for one, length in runs)
 
 
-def _wrong(made: FixedFile) -> Iterator[str | Text]:
-    answer = made.answer
+def _wrong(made: FixedFile) -> Iterator[Part]:
+    answer, lines = made.answer, [one_line(str(one)) for one in made.errors]
     if made.format == PLAN:
         lines = [f"{one.key}: {one.message}" for one in answer.violations]
-    else:
-        lines = [_finding_line(one) for one in made.errors]
     yield Text("What is wrong", "bold")
     yield from (f"  {line}" for line in (*lines, *(one.words for one in answer.deficits)))
     if made.format == PLAN and answer.violations and not _is_priced_here(answer):
@@ -256,16 +234,7 @@ def _is_priced_here(answer: RepairAnswer) -> bool:
     return before is not None and before.context.cluster.name == answer.context.cluster.name
 
 
-def _finding_line(finding: Finding) -> str:
-    key = one_line(finding.key)
-    place = f"{key}:{finding.line}" if finding.line else key
-    text = f"{finding.rule}: {one_line(finding.message)}"
-    return f"{place}: {text}" if place else text
-
-
-def _changes(
-    changes: Sequence[FieldChange], *, is_plan: bool
-) -> Iterator[str | Text | Table[FieldChange]]:
+def _changes(changes: Sequence[FieldChange], *, is_plan: bool) -> Iterator[Part]:
     """A row for every field that counts, or that the file states."""
     yield Text("Smallest repair", "bold")
     rows = [one for one in changes if is_plan or one.counts or one.line or one.new_line]
@@ -286,8 +255,6 @@ def _changes(
     if is_plan:
         del columns[1:3]
     yield Table(rows, columns, style=lambda row: "" if row.counts else "dim")
-    if any(" x " in _shown(value) for row in rows for value in (row.before, row.after)):
-        yield Text("n x k: n stages in a row with k layers each", "dim")
 
 
 def _proved(answer: RepairAnswer) -> str:
@@ -303,12 +270,10 @@ def _proved(answer: RepairAnswer) -> str:
     return f"{head} None with as few is faster{fastest}."
 
 
-def _no_repair(made: FixedFile, command: str) -> Iterator[str | Text | Table[Any]]:
+def _no_repair(made: FixedFile, command: str) -> Iterator[Part]:
     near, most = made.answer.near, made.answer.near.num_changes
-    changed, looked_at = (
-        plural(most, "changed field"),
-        plural(near.num_configurations, "configuration"),
-    )
+    changed = plural(most, "changed field")
+    looked_at = plural(near.num_configurations, "configuration")
     yield Text("No repair was found.", "bold red")
     yield from _wrong(made)
     if near.is_complete:

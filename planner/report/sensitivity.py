@@ -10,7 +10,7 @@ from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import FACTORS, ParameterSweep, Sensitivity, layout_of
 from planner.notes import Note
 from planner.report.table import Column, Table, show, whole
-from planner.report.words import inputs_line, layout_words, note_lines
+from planner.report.words import inputs_line, layout_words, note_lines, question_lines
 from planner.units import format_seconds
 
 NEAR = 1.1  # a factor of figures; who wins within it is the verdict
@@ -39,26 +39,14 @@ def _verdict(result: Sensitivity) -> str:
     return f"{layout} is the best layout; with {named} 10 % off another one wins."
 
 
-def _crossings(result: Sensitivity, *, is_hardware: bool) -> list[str]:
-    """From which values on which layouts win: of the hardware, or of the job; nearest first."""
-    found = [
-        (one.figure, crossing)
-        for one in result.responses
-        for crossing in one.crossings
-        if one.figure.is_hardware == is_hardware
-    ]
-    lines = []
+def _crossings(result: Sensitivity) -> Iterator[str]:
+    """From which values on other layouts win, nearest first."""
+    found = [(one.figure, each) for one in result.responses for each in one.crossings]
     for figure, each in sorted(found, key=lambda pair: max(pair[1].factor, 1.0 / pair[1].factor)):
-        value, now = _value(figure, each.factor), _value(figure)
-        if is_hardware:
-            side = "below" if each.factor < 1.0 else "above"
-            where = f"{side} {value} of {figure.title}"
-        else:
-            side = "less" if each.factor < 1.0 else "more"
-            where = f"with {figure.title} at {value} or {side}"
+        side = "less" if each.factor < 1.0 else "more"
         wins = f"{each.layout} wins" if each.layout else "nothing fits"
-        lines.append(f"- {where} (now {now}): {wins}")
-    return lines
+        value, now = _value(figure, each.factor), _value(figure)
+        yield f"- {figure.title} at {value} or {side} (now {now}): {wins}"
 
 
 def _worth_measuring(result: Sensitivity) -> str:
@@ -112,9 +100,7 @@ def print_sensitivity(
     following: str,
 ) -> None:
     """The verdict first, then where other layouts win, what to measure, and the table."""
-    of_hardware = _crossings(result, is_hardware=True)
-    # JSON has all.
-    shown = of_hardware if verbose else of_hardware[:6]
+    crossings = list(_crossings(result))
     given = ""
     if layout_of(result.plan) != layout_of(result.best):
         slower = result.plan.estimate.iter_time_s / result.best.estimate.iter_time_s - 1.0
@@ -127,12 +113,11 @@ def print_sensitivity(
     still = ", ".join(one.figure.title for one in result.responses if not one.matters)
     show(
         console,
-        Text(inputs_line((result.best.context,), ()), "dim"),
-        *note_lines(notes, assumed=False),
+        *question_lines(inputs_line((result.best.context,)), notes),
         Text(_verdict(result), "bold"),
         given,
-        *shown,
-        *_crossings(result, is_hardware=False),
+        # JSON has all.
+        *(crossings if verbose else crossings[:8]),
         _worth_measuring(result),
         whole(f"Next: {following}") if following else "",
         Text(title, "bold"),
@@ -140,16 +125,11 @@ def print_sensitivity(
         f"No effect: {still}." if still else "",
     )
     if verbose:
-        grounds = (Text(line, "dim") for line in _grounds(result))
-        show(console, *grounds, *note_lines(notes, assumed=True))
-
-
-def _grounds(result: Sensitivity) -> Iterator[str]:
-    yield f"Best plan: {layout_words(result.best)}."
-    proved = "every one proved best" if result.is_proved else "not every one proved best"
-    yield f"{result.num_searches} searches, {proved} under the model; crossings within 1 %."
-    yield (
-        "A crossing is the nearest on its side, between values that were planned: a layout that "
-        "wins only in between is not seen. What is sustained is at most all of the peak. Batch, "
-        "length and layers are changed in whole eighths."
-    )
+        proved = "every one proved best" if result.is_proved else "not every one proved best"
+        searched = f"{result.num_searches} searches, {proved} under the model"
+        show(
+            console,
+            Text(f"Best plan: {layout_words(result.best)}.", "dim"),
+            Text(f"{searched}; crossings within 1 %.", "dim"),
+            *note_lines(notes, assumed=True),
+        )

@@ -3,18 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from planner.answers import show as answers
 from planner.catalog.hardware import FigureRow
+from planner.collectives.hierarchy import GroupLevel
 from planner.layers.parameters import describe_size
-from planner.report.table import Column, Table, pairs, show, text_table, whole
-from planner.units import GB, GIB, TERA, US, format_count
-
-R = TypeVar("R")
+from planner.report.table import Column, Part, Table, pairs, show, text_table, whole
+from planner.spec.cluster import LevelSpec
+from planner.units import GB, GIB, TERA, format_count, format_seconds
 
 # Rows of a list where not all are asked for.
 MOST = 20
@@ -28,13 +28,12 @@ MODELS: list[Column[answers.ModelRow]] = [
     Column("vocab", lambda row: str(row.vocab_size)),
     Column("max seq", lambda row: str(row.max_seq_len)),
 ]
-NAMED: list[Column[answers.NamedRow]] = [
+NAMED: list[Column[Any]] = [
     Column("name", attrgetter("name"), right=False),
     Column("title", attrgetter("title"), right=False, wraps=True),
 ]
 ACCELERATORS: list[Column[answers.AcceleratorRow]] = [
-    Column("name", attrgetter("name"), right=False),
-    Column("title", attrgetter("title"), right=False, wraps=True),
+    *NAMED,
     Column("HBM GiB", lambda row: f"{row.hbm_bytes / GIB:g}"),
     Column("HBM GB/s", lambda row: f"{row.hbm_bytes_per_s / GB:g}"),
     Column("TFLOP/s dense", lambda row: _rate(row.peak_flops_per_s)),
@@ -54,11 +53,25 @@ RECIPES: list[Column[answers.ListedRecipe]] = [
     Column("length", lambda row: str(row.seq_len)),
     Column("layout", attrgetter("summary"), right=False, wraps=True),
 ]
+# Of levels of a network, as a cluster or a group has them.
+LEVEL_NAMES: list[Column[Any]] = [
+    Column("level", attrgetter("name"), right=False, wraps=True),
+    Column("topology", lambda level: _topology(level), right=False, wraps=True),
+]
+LEVEL_RATES: list[Column[Any]] = [
+    Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
+    Column("latency", lambda level: format_seconds(level.latency_s)),
+    Column("reduces", lambda level: "yes" if level.reduces_in_network else "no", right=False),
+]
 PROFILES: list[Column[answers.ProfileRow]] = [
     Column("framework", attrgetter("framework"), right=False),
     Column("profile", attrgetter("profile"), right=False),
     Column("stands for", lambda row: row.title, right=False, wraps=True),
 ]
+
+
+def _topology(level: LevelSpec | GroupLevel) -> str:
+    return f"{level.topology.replace('_', ' ')} {' x '.join(map(str, level.dims))}".strip()
 
 
 def _known(value: float | None, unit: float, form: str) -> str:
@@ -78,23 +91,20 @@ def _gpus(row: answers.ListedRecipe) -> str:
     return str(row.gpus) if row.needed_gpus == row.gpus else f"{row.gpus} ({row.needed_gpus})"
 
 
-def _listed(rows: Sequence[R], columns: list[Column[R]], found: int, what: str) -> "Table[R] | str":
-    """A table, and how many of those found are not in it; nothing of nothing."""
-    title = f"{len(rows)} of {found} {what}" if len(rows) < found else f"{found} {what}"
-    return Table(rows, columns, title) if rows else ""
-
-
-def _hint(is_cut: bool, kind: str, hint: str) -> Text:
-    more = f"--all lists all, `planner show {kind} WORDS` those that words apply to; "
-    return Text(f"{more if is_cut else ''}{hint}", "dim")
+def _lists(hint: str, *lists: tuple[Sequence[Any], list[Column[Any]], int, str]) -> list[Part]:
+    """Tables of the rows, each with how many were found in all; then the hint."""
+    made: list[Part] = []
+    for rows, columns, found, what in lists:
+        many = f"{len(rows)} of {found}" if len(rows) < found else f"{found}"
+        made += [Table(rows, columns, f"{many} {what}")] if rows else []
+    is_cut = any(len(rows) < found for rows, _, found, _ in lists)
+    return [*made, Text(f"{'--all lists all; ' if is_cut else ''}{hint}", "dim")]
 
 
 def print_models(found: answers.Models, console: Console) -> None:
     """One line per model."""
-    is_cut = len(found.models) < found.found
-    hint = _hint(is_cut, "models", "`planner show models NAME` shows one with its sources.")
-    table = _listed(found.models, MODELS, found.found, "models")
-    show(console, *((table, hint) if found.found else (NOTHING,)))
+    hint = "`planner show models NAME` shows one with its sources." if found.found else NOTHING
+    show(console, *_lists(hint, (found.models, MODELS, found.found, "models")))
 
 
 def print_model(found: answers.Model, console: Console) -> None:
@@ -118,20 +128,15 @@ def print_model(found: answers.Model, console: Console) -> None:
 
 def print_hardware(found: answers.Hardware, console: Console) -> None:
     """Accelerators with their main rates, nodes with what they hold, fabrics and machines."""
-    counts = found.found
-    if not any(counts.values()):
-        show(console, NOTHING)
-        return
-    shown = (found.accelerators, found.nodes, found.fabrics, found.machines)
+    columns: dict[str, list[Column[Any]]] = {
+        "accelerators": ACCELERATORS,
+        "nodes": NODES,
+        "fabrics": NAMED,
+        "machines": NAMED,
+    }
+    lists = [(getattr(found, kind), columns[kind], found.found[kind], kind) for kind in columns]
     hint = "`planner show hardware NAME` shows every figure with its basis and source."
-    show(
-        console,
-        _listed(found.accelerators, ACCELERATORS, counts["accelerators"], "accelerators"),
-        _listed(found.nodes, NODES, counts["nodes"], "nodes"),
-        _listed(found.fabrics, NAMED, counts["fabrics"], "fabrics"),
-        _listed(found.machines, NAMED, counts["machines"], "machines"),
-        _hint(sum(map(len, shown)) < sum(counts.values()), "hardware", hint),
-    )
+    show(console, *_lists(hint if any(found.found.values()) else NOTHING, *lists))
 
 
 def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console: Console) -> None:
@@ -139,8 +144,6 @@ def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console
     if isinstance(found, answers.Cluster):
         show(console, _levels(found.levels))
         return
-    # Notes stand beside the figures where there is room, else below, by figure.
-    is_wide = console.width >= 120
     notes = [f"{row.name}: {row.note}" for row in found.figures if row.note]
     citations = list(dict.fromkeys(row.source for row in found.figures))
 
@@ -155,15 +158,14 @@ def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console
         Column("value", value, wraps=True),
         Column("basis", attrgetter("basis"), right=False),
         Column("from", lambda row: f"[{citations.index(row.source) + 1}]", right=False),
-        Column("note", attrgetter("note"), right=False, wraps=True),
     ]
     show(
         console,
         Text(f"{found.name}: {found.title}", "bold"),
         whole(found.note) if found.note else "",
         *(f"{key}: {value}" for key, value in found.texts.items()),
-        Table(found.figures, columns if is_wide else columns[:-1]),
-        *(() if is_wide else notes),
+        Table(found.figures, columns),
+        *notes,
         *(whole(f"[{index}] {text}") for index, text in enumerate(citations, start=1)),
         _levels(found.levels, of_node=found.kind == "node") if found.levels else "",
     )
@@ -175,18 +177,12 @@ def _levels(levels: Sequence[answers.Level], *, of_node: bool = False) -> Table[
     def gpus(level: answers.Level) -> str:
         return "all" if of_node and level is levels[-1] else f"{level.num_accelerators:,}"
 
-    def topology(level: answers.Level) -> str:
-        return f"{level.topology.replace('_', ' ')} {' x '.join(map(str, level.dims))}".strip()
-
     columns: list[Column[answers.Level]] = [
-        Column("level", attrgetter("name"), right=False, wraps=True),
-        Column("topology", topology, right=False, wraps=True),
+        *LEVEL_NAMES,
         Column("GPUs", gpus),
-        Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
-        Column("reached", lambda level: f"{level.efficiency_fraction:.0%}"),
-        Column("µs", lambda level: f"{level.latency_s / US:.3g}"),
-        Column("oversubscribed", lambda level: f"{level.oversubscription:.3g}"),
-        Column("reduces", lambda level: "yes" if level.reduces_in_network else "no", right=False),
+        *LEVEL_RATES,
+        Column("reached", lambda level: f"{level.efficiency_fraction:.0%}", spare=3),
+        Column("oversubscribed", lambda level: f"{level.oversubscription:.3g}", spare=4),
     ]
     return Table(levels, columns, "network levels, per GPU and direction")
 
@@ -231,23 +227,20 @@ def print_recipes(found: answers.Recipes, console: Console, most: int | None = M
     """Print the number of recipes, and one line per recipe."""
     rows = found.recipes[:most]
     other = "In brackets: the GPUs that the degrees need, where more or not stated."
-    is_cut = len(rows) < len(found.recipes)
-    show(console, recipes_line(found))
-    if rows:
-        show(
-            console,
-            Table(rows, RECIPES),
-            other if any(row.needed_gpus != row.gpus for row in rows) else "",
-            _hint(is_cut, "recipes", "`planner plan --like RECIPE` starts from one."),
-        )
+    hint = "`planner plan --like RECIPE` starts from one."
+    show(
+        console,
+        recipes_line(found),
+        other if any(row.needed_gpus != row.gpus for row in rows) else "",
+        *(_lists(hint, (rows, RECIPES, len(found.recipes), "recipes")) if rows else ()),
+    )
 
 
 def print_frameworks(found: answers.Frameworks, console: Console, most: int | None = MOST) -> None:
     """Every profile, and what it stands for."""
-    rows, number = found.profiles[:most], len(found.profiles)
-    more = "--all lists all; " if len(rows) < number else ""
     hint = "`planner show frameworks FRAMEWORK/PROFILE` shows what it assumes, with sources."
-    show(console, _listed(rows, PROFILES, number, "profiles"), Text(f"{more}{hint}", "dim"))
+    listed = (found.profiles[:most], PROFILES, len(found.profiles), "profiles")
+    show(console, *_lists(hint, listed))
 
 
 def print_framework(found: answers.Framework, console: Console) -> None:

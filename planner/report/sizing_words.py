@@ -1,7 +1,7 @@
 """Words and numbers of a sizing: energy, options that would do, misses, why no size will do."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import NothingFitsError
 from planner.query.objectives import AMOUNTS, JobLimits, Limit
@@ -10,19 +10,6 @@ from planner.units import DAY_S, HOUR_S, format_count, format_seconds
 if TYPE_CHECKING:
     from planner.answers.base import Answer, Plan
     from planner.answers.size import Sizing
-
-
-def time_text(seconds: float) -> str:
-    """A span: days from one day on, without decimals from a hundred on; else the nearest unit."""
-    days = seconds / DAY_S
-    if days < 1.0:
-        return format_seconds(seconds)
-    return f"{days:,.0f} d" if days >= 100.0 else f"{days:.1f} d"
-
-
-def count_text(number: float) -> str:
-    """A count or an amount: whole below ten thousand, ``1.74M`` above."""
-    return f"{number:,.0f}" if number < 1e4 else format_count(round(number))
 
 
 def _three_digits(value: float, *, up: bool) -> float:
@@ -43,29 +30,33 @@ def option_text(plan: "Plan", limit: Limit) -> str:
     return f"--deadline {_three_digits(span, up=True):.10g}{'d' if days else 'h'}"
 
 
-def missed_text(plan: "Plan", sizing: "Sizing", *, bare: bool = False) -> str:
-    """Return by how much a size misses the limits, ``bare`` in units only; empty if it does not."""
-    limits = sizing.limits
+def missed_options(plan: "Plan", limits: JobLimits) -> dict[str, Any]:
+    """Return the limits that a plan misses, and the options that it would keep."""
+    missed = limits.missed_by(plan)
+    return {"misses": list(missed), "options": [option_text(plan, limit) for limit in missed]}
+
+
+def missed_text(plan: "Plan", limits: JobLimits, *, bare: bool = False) -> str:
+    """Return by how much a plan misses the limits, ``bare`` in units only; empty if it does not."""
+    late_s = plan.span_s() - (limits.deadline_s or 0.0)
     short = (limits.min_tokens_per_s or 0.0) - plan.estimate.tokens_per_s
+    over_usd = (plan.cost_usd() or 0.0) - (limits.budget_usd or 0.0)
     words = {
-        "deadline": (time_text(plan.span_s() - (limits.deadline_s or 0.0)), "late"),
-        "rate": (f"{count_text(math.ceil(short))} tok/s", "short"),
-        "budget": (
-            f"{count_text((plan.cost_usd() or 0.0) - (limits.budget_usd or 0.0))} USD",
-            "over",
-        ),
+        "deadline": (format_seconds(late_s), "late"),
+        "rate": (f"{format_count(math.ceil(short))} tok/s", "short"),
+        "budget": (f"{format_count(over_usd)} USD", "over"),
     }
-    parts = [words[limit][:1] if bare else words[limit] for limit in limits.missed_by(plan)]
-    return ", ".join(" ".join(part) for part in parts)
+    missed = [words[limit] for limit in limits.missed_by(plan)]
+    return ", ".join(much if bare else f"{much} {how}" for much, how in missed)
 
 
 def limits_text(limits: JobLimits) -> str:
     """The job and its limits: ``2T tokens in 30.0 d, for at most 2M USD``."""
     deadline, rate, budget = limits.deadline_s, limits.min_tokens_per_s, limits.budget_usd
     parts = [
-        *([] if deadline is None else [f"in {time_text(deadline).replace('.0 ', ' ')}"]),
+        *([] if deadline is None else [f"in {format_seconds(deadline).replace('.0 ', ' ')}"]),
         *([] if rate is None else [f"at {format_count(rate)} tokens/s or more"]),
-        *([] if budget is None else [f"for at most {count_text(budget)} USD"]),
+        *([] if budget is None else [f"for at most {format_count(budget)} USD"]),
     ]
     tokens = [] if limits.total_tokens is None else [f"{format_count(limits.total_tokens)} tokens"]
     return " ".join([*tokens, ", ".join(parts)])
@@ -74,13 +65,13 @@ def limits_text(limits: JobLimits) -> str:
 def job_text(plan: "Plan") -> str:
     """Return the job's time, GPU-hours, money and energy; of no known job the rate."""
     if plan.context.job.total_tokens is None:
-        rate = f"{count_text(plan.estimate.tokens_per_s)} tokens/s"
+        rate = f"{format_count(plan.estimate.tokens_per_s)} tokens/s"
         return f"{format_seconds(plan.estimate.iter_time_s)} per iteration, {rate}"
-    parts = [time_text(plan.span_s()), f"{count_text(plan.gpu_hours())} GPU-hours"]
+    parts = [format_seconds(plan.span_s()), f"{format_count(plan.gpu_hours())} GPU-hours"]
     for name, value in plan.amounts().items():
         if value is not None:
             text, column = AMOUNTS[name].text, AMOUNTS[name].column
-            parts.append(text(value) if text else f"{count_text(value)} {column}")
+            parts.append(text(value) if text else f"{format_count(value)} {column}")
     return ", ".join(parts)
 
 
@@ -97,9 +88,9 @@ def no_size(sizing: "Sizing") -> NothingFitsError:
     limit = " and ".join(missed_by_fastest) or "budget"
     body = f"limit: {limit}; the fastest, {fastest.num_gpus:,} GPUs, takes {job_text(fastest)}"
     changes = [
-        f"{' and '.join(option_text(plan, limit) for limit in missed)} ({plan.num_gpus:,} GPUs)"
+        f"{' and '.join(options)} ({plan.num_gpus:,} GPUs)"
         for plan in sizing.nearest
-        if (missed := sizing.limits.missed_by(plan))
+        if (options := missed_options(plan, sizing.limits)["options"])
     ]
     if sizing.enough is not None:
         changes.append(f"--max-gpus {sizing.enough.num_gpus}")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from planner.answers.row import row_from
 from planner.report.document import serialise
-from planner.report.table import Column, Table, csv_text, fitting_table, show, whole
+from planner.report.table import Column, Table, csv_text, show, whole
 from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Row
 from planner.sweep.winners import Group, Step, Winners
 from planner.units import format_count, format_seconds
@@ -95,7 +95,7 @@ def print_show(shown: Winners, out: Console) -> None:
                 }
                 for step in steps
             ]
-            table = fitting_table(_table(shown, cells), out.width)
+            table = _table(shown, cells)
             show(out, _change_words(shown, shown.along, group, steps), table)
         return
     lacking = f" ({shown.num_unknown:,} without the figure)" if shown.num_unknown else ""
@@ -105,7 +105,7 @@ def print_show(shown: Winners, out: Console) -> None:
     show(
         out,
         f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{among}:",
-        fitting_table(_table(shown, cells), out.width),
+        _table(shown, cells),
         whole(f"The first: {next(iter(shown.best.values()))[0]['command']}"),
     )
 
@@ -131,13 +131,13 @@ def _figures(names: Sequence[str], row: Row) -> dict[str, str]:
         "GPUs": f"{row['gpus']:,}",
         "layout": f"DP {row['dp']} · TP {row['tp']} · PP {row['pp']}",
         "iteration": format_seconds(row["iter_time_s"]),
-        "tokens/s": format_count(round(row["tokens_per_s"])),
+        "tokens/s": format_count(row["tokens_per_s"]),
         "MFU": f"{row['mfu']:.1%}",
     }
     usd, per_billion = row["cost_usd"], row["cost_usd_per_billion_tokens"]
     if row["days"] is not None:
         cells["days"] = f"{row['days']:,.1f}"
-        cells["USD"] = "-" if usd is None else format_count(round(usd))
+        cells["USD"] = "-" if usd is None else format_count(usd)
     else:
         cells["USD/1B"] = "-" if per_billion is None else f"{per_billion:,.2f}"
     energy = row["energy_kwh_per_billion_tokens"]

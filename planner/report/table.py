@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from rich.align import VerticalAlignMethod
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -65,37 +64,6 @@ def differing(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]
     return [column for column in columns if len({column.text(row) for row in rows}) > 1]
 
 
-def rich_table(table: Table[R], *, gap: int = 2) -> RichTable:
-    """The table for a terminal, without lines, ``gap`` characters between its columns."""
-    made = RichTable(
-        title=table.title or None,
-        title_justify="left",
-        box=None,
-        padding=(0, gap, 0, 0),
-        pad_edge=False,
-        header_style="bold",
-        show_header=any(column.title for column in table.columns),
-    )
-    # One-line titles stand at the foot of those of several lines.
-    vertical: VerticalAlignMethod = (
-        "bottom" if any("\n" in column.title for column in table.columns) else "top"
-    )
-    for column in table.columns:
-        justify: JustifyMethod = "right" if column.right else "left"
-        made.add_column(
-            Text(column.title),
-            justify=justify,
-            no_wrap=not column.wraps,
-            overflow="fold" if column.wraps else "ellipsis",
-            vertical=vertical,
-        )
-    for row, cells in zip(table.rows, table.cells(), strict=True):
-        style = table.style(row) if table.style else None
-        # Text, not str: square brackets of names are no markup.
-        made.add_row(*(Text(cell) for cell in cells), style=style)
-    return made
-
-
 def fitting_table(table: Table[R], width: int) -> RichTable:
     """The table for a terminal of this width: spare columns leave, then columns stand closer."""
     # These would rather stand close, or wrap, than be left out.
@@ -111,12 +79,32 @@ def fitting_table(table: Table[R], width: int) -> RichTable:
             kept.remove(spare)
         if all(column in kept for column in matters):
             break
-    return rich_table(replace(table, columns=kept), gap=gap)
+    return _drawn(replace(table, columns=kept), gap)
 
 
-def fits(table: Table[R], width: int) -> bool:
-    """Return True if all columns fit side by side."""
-    return _total(table.columns, table.rows, gap=2, may_wrap=False) <= width
+def _drawn(table: Table[R], gap: int) -> RichTable:
+    """A table without lines, ``gap`` characters between its columns."""
+    made = RichTable(
+        title=table.title or None,
+        title_justify="left",
+        box=None,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        show_header=any(column.title for column in table.columns),
+    )
+    for column in table.columns:
+        made.add_column(
+            Text(column.title),
+            justify="right" if column.right else "left",
+            no_wrap=not column.wraps,
+            overflow="fold" if column.wraps else "ellipsis",
+        )
+    for row, cells in zip(table.rows, table.cells(), strict=True):
+        style = table.style(row) if table.style else None
+        # Text, not str: square brackets of names are no markup.
+        made.add_row(*(Text(cell) for cell in cells), style=style)
+    return made
 
 
 def _total(columns: Sequence[Column[R]], rows: Sequence[R], gap: int, *, may_wrap: bool) -> int:
@@ -152,12 +140,15 @@ def whole(text: str, style: str = "") -> Text:
     return Text(text, style, no_wrap=True)
 
 
-def show(console: Console, *parts: "RenderableType | Table[Any]") -> None:
+Part = RenderableType | Table[Any]
+
+
+def show(console: Console, *parts: Part) -> None:
     """Print the parts of a screen, one below the other; empty texts are left out."""
     for part in parts:
         if part == "":
             continue
-        drawn = rich_table(part) if isinstance(part, Table) else part
+        drawn = fitting_table(part, console.width) if isinstance(part, Table) else part
         # Text, not str: square brackets of names are no markup.
         drawn = Text(drawn) if isinstance(drawn, str) else drawn
         console.print(drawn, soft_wrap=isinstance(drawn, Text) and bool(drawn.no_wrap))

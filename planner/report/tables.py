@@ -4,16 +4,15 @@ What rows differ in is shown at every width; of what is measured, the columns of
 ``spare`` leave first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
-
-from rich.table import Table as RichTable
 
 from planner.answers.base import Answer, Plan
 from planner.answers.rows import PlanRow
 from planner.query.objectives import AMOUNTS, JobLimits
-from planner.report.table import Column, Table, differing, fitting_table
-from planner.report.words import days, range_text
+from planner.report.sizing_words import missed_text
+from planner.report.table import Column, Table, differing
+from planner.report.words import range_text
 from planner.spec.strategy import (
     FIELDS,
     GPU_DEGREES,
@@ -21,7 +20,7 @@ from planner.spec.strategy import (
     SHOWN_DEGREES,
     Strategy,
 )
-from planner.units import GIB, format_count, format_seconds
+from planner.units import GIB, format_count, format_days, format_seconds
 
 MAX_FRONTIER_ROWS = 16
 ALWAYS_SHOWN = ("dp", "tp", "pp")
@@ -50,27 +49,14 @@ CSV_COLUMNS = (
 )
 
 
-def layout_axes(plans: Iterable[Plan]) -> list[str]:
-    """Axes worth showing: dp, tp, pp always, others where used; etp where it is not tp."""
-    used = {*ALWAYS_SHOWN, *(axis for plan in plans for axis in plan.strategy.degrees)}
-    return [axis for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES)) if axis in used]
-
-
 def telling_axes(plans: Sequence[Plan]) -> list[str]:
     """dp, tp, pp, and of the others those in which plans differ."""
     degrees = [plan.strategy.degrees for plan in plans]
     return [
         axis
-        for axis in layout_axes(plans)
+        for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES))
         if axis in ALWAYS_SHOWN or len({each.get(axis, 1) for each in degrees}) > 1
     ]
-
-
-def layout(strategy: Strategy, axes: Sequence[str]) -> str:
-    """Degrees joined by dots: ``32·4·8``; ``32/2`` where dp is two replicas of sharding groups."""
-    replicas = strategy.dp_replicate
-    words = {"dp": f"{strategy.dp}/{replicas}" if replicas > 1 else str(strategy.dp)}
-    return "·".join(words.get(axis) or str(getattr(strategy, axis)) for axis in axes)
 
 
 def memory_saved_by(strategy: Strategy) -> str:
@@ -92,6 +78,22 @@ def memory_saved_by(strategy: Strategy) -> str:
     return " ".join(said).strip() or "-"
 
 
+MACHINES: list[Column[Plan]] = [
+    Column("framework", lambda p: p.framework, right=False),
+    Column("GPUs", lambda p: f"{p.num_gpus:,}"),
+]
+
+
+def degree_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
+    """GPUs and framework where they differ, and the degrees, joined: ``32·4·8``."""
+    axes = telling_axes(plans)
+
+    def degrees(plan: Plan) -> str:
+        return "·".join(str(getattr(plan.strategy, axis)) for axis in axes)
+
+    return [*differing(MACHINES, plans), Column("·".join(axes), degrees, right=False)]
+
+
 def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     could_have = [
         plan.strategy.sequence_parallel
@@ -108,10 +110,6 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     def degree_column(axis: str) -> Column[Plan]:
         return Column(axis, lambda plan: str(getattr(plan.strategy, axis)))
 
-    machines: list[Column[Plan]] = [
-        Column("framework", lambda p: p.framework, right=False),
-        Column("GPUs", lambda p: f"{p.strategy.num_gpus:,}"),
-    ]
     decisions: list[Column[Plan]] = [
         Column("sequence\nparallel", sequence_parallel),
         Column("schedule", lambda p: p.strategy.schedule, right=False),
@@ -128,39 +126,59 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
         ),
     ]
     axes = map(degree_column, telling_axes(plans))
-    return [*differing(machines, plans), *axes, *differing(decisions, plans)]
+    return [*differing(MACHINES, plans), *axes, *differing(decisions, plans)]
 
 
-def _change(plan: Plan, first: Plan) -> str:
-    """A plan's time over the first one's: ``+2.6%``, ``3.1x`` from twice on."""
-    if plan is first:
-        return ""
-    ratio = plan.estimate.iter_time_s / first.estimate.iter_time_s
-    return f"{ratio:.1f}x" if ratio >= 2.0 else f"{ratio - 1.0:+.1%}"
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:,.1f}"
 
 
-def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: int) -> RichTable:
-    """The best plans, one a row, and behind them the best on fewer GPUs."""
+# What is measured of plans, as every table of them says it.
+ITERATION = Column[Plan]("iteration", lambda p: format_seconds(p.estimate.iter_time_s))
+TOKENS_PER_S = Column[Plan]("tokens/s", lambda p: format_count(p.estimate.tokens_per_s), spare=5)
+MFU = Column[Plan]("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6)
+PEAK = Column[Plan]("peak\nGiB", lambda p: _gib(p.estimate.memory.peak_bytes), spare=7)
+FREE = Column[Plan]("free\nGiB", lambda p: _gib(p.estimate.memory.free_bytes), spare=1)
+DAYS = Column[Plan]("days", lambda p: format_days(p.span_s()), spare=3)
+
+
+def amount_column(name: str, span: str = "") -> Column[Plan]:
+    """What of an amount plans take."""
+    amount, text = AMOUNTS[name], AMOUNTS[name].text or format_count
+
+    def cell(plan: Plan) -> str:
+        value = plan.amounts()[name]
+        return "-" if value is None else text(value)
+
+    return Column(f"{amount.column}{span}", cell, spare=4 if amount.is_always_shown else 9)
+
+
+def plans_table(
+    plans: Sequence[Plan], ladder: Sequence[Plan] = (), names: Sequence[str] = ()
+) -> Table[Plan]:
+    """Plans by name, else by number, one a row, and behind them the best on fewer GPUs."""
     every, first = [*plans, *ladder], plans[0]
-    ranks = {id(plan): str(rank) for rank, plan in enumerate(plans, start=1)}
-    of_hbm = f"GiB of\n{first.estimate.memory.hbm_bytes / GIB:.1f}"
+    named = names or [str(number) for number in range(1, len(plans) + 1)]
+    ranks = {id(plan): name for plan, name in zip(plans, named, strict=True)}
     # Where the job's tokens are given.
-    of_job: list[Column[Plan]] = []
-    if first.total_s() is not None:
-        of_job.append(Column("days", lambda p: days(p.total_s() or 0.0), spare=3))
-        if first.cost_usd() is not None:
-            of_job.append(Column("USD", lambda p: _count(p.cost_usd()), spare=4))
+    of_job = [] if first.total_s() is None else [DAYS]
+    of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []
+
+    def change(plan: Plan) -> str:
+        ratio = plan.estimate.iter_time_s / first.estimate.iter_time_s
+        return "" if plan is first else f"{ratio - 1.0:+.1%}"
+
     columns = [
-        Column("#", lambda p: ranks.get(id(p), "")),
+        Column("" if names else "#", lambda p: ranks.get(id(p), ""), right=not names),
         *_layout_columns(every),
-        Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column("vs #1", lambda p: _change(p, first), spare=2),
+        ITERATION,
+        Column("vs first" if names else "vs #1", change, spare=2),
         Column("80 % interval", lambda p: range_text(p.estimate), spare=10),
         Column("tokens/s\n/GPU", lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}", spare=8),
-        Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6),
+        MFU,
         *of_job,
-        Column(of_hbm, lambda p: f"{p.estimate.memory.peak_bytes / GIB:,.1f}", spare=7),
-        Column("free\nGiB", lambda p: f"{p.estimate.memory.free_bytes / GIB:,.1f}", spare=1),
+        PEAK,
+        FREE,
     ]
 
     def style(plan: Plan) -> str:
@@ -168,7 +186,7 @@ def plans_table(plans: Sequence[Plan], ladder: Sequence[Plan] = (), *, width: in
             return "bold"
         return "" if id(plan) in ranks else "dim"
 
-    return fitting_table(Table(every, columns, style=style), width)
+    return Table(every, columns, style=style)
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
@@ -179,58 +197,42 @@ def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
     return [plans[round(i * step)] for i in range(MAX_FRONTIER_ROWS)]
 
 
-def _count(number: float | None) -> str:
-    return "-" if number is None else format_count(round(number))
-
-
-def amount_column(name: str, span: str, count: Callable[[float], str]) -> Column[Plan]:
-    """What of an amount plans take; ``count``: how those without a unit of their own are said."""
-    text = AMOUNTS[name].text or count
-
-    def cell(plan: Plan) -> str:
-        value = plan.amounts()[name]
-        return "-" if value is None else text(value)
-
-    return Column(f"{AMOUNTS[name].column}{span}", cell)
-
-
 def frontier_table(
     plans: Sequence[Plan],
+    limits: JobLimits,
     *,
     traded: Sequence[str] = (),
-    limits: JobLimits | None = None,
-    width: int,
-) -> RichTable:
-    """The points of a frontier, one a row; with limits, which of them each does not keep."""
-    has_budget = any(plan.total_s() is not None for plan in plans)
-    span = "" if has_budget else "\n/1k it"
-    amounts = [
-        amount_column(name, span, _count)
-        for name, amount in AMOUNTS.items()
-        if name in traded
-        or (amount.is_always_shown and any(p.amounts()[name] is not None for p in plans))
-    ]
+    marked: Collection[int] = (),
+) -> Table[Plan]:
+    """The points of a frontier, one a row; those on ``marked`` numbers of GPUs with a mark.
+
+    With limits, by how much each point misses them.
+    """
+    is_job = any(plan.total_s() is not None for plan in plans)
+    span = "" if is_job else "\n/1k it"
     columns = [
-        *_layout_columns(plans),
-        Column("iteration", lambda p: format_seconds(p.estimate.iter_time_s)),
-        Column("tokens/s", lambda p: f"{p.estimate.tokens_per_s:,.0f}", spare=3),
-        Column("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=2),
-        Column(f"GPU-hours{span}", lambda p: _count(p.gpu_hours()), spare=4),
+        *(degree_columns(plans) if marked else _layout_columns(plans)),
+        ITERATION,
+        TOKENS_PER_S,
+        MFU,
+        Column(f"GPU-hours{span}", lambda p: format_count(p.gpu_hours()), spare=4),
+        *([DAYS] if is_job else []),
     ]
-    if has_budget:
-        columns.append(Column("days", lambda p: days(p.total_s() or 0.0)))
-    columns += amounts
+    for name, amount in AMOUNTS.items():
+        is_known = any(plan.amounts()[name] is not None for plan in plans)
+        if name in traded or (amount.is_always_shown and is_known):
+            columns.append(amount_column(name, span))
     if "headroom_bytes" in traded:
-        columns.append(
-            Column("free\nGiB", lambda p: f"{p.estimate.memory.headroom_bytes / GIB:,.1f}")
-        )
-    if limits is not None:
+        columns.append(Column("free\nGiB", lambda p: _gib(p.estimate.memory.headroom_bytes)))
+    if marked:
+        columns.insert(0, Column("", lambda p: ">" if p.num_gpus in marked else ""))
+    if not limits.is_empty:
 
         def misses(plan: Plan) -> str:
-            return ", ".join(limits.missed_by(plan)) or "-"
+            return missed_text(plan, limits, bare=True) or "-"
 
-        columns.append(Column("misses", misses, right=False, wraps=True))
-    return fitting_table(Table(plans, columns), width)
+        columns.append(Column("misses by", misses, right=False, wraps=True))
+    return Table(plans, columns)
 
 
 def rows(answer: Answer) -> Iterator[dict[str, Any]]:

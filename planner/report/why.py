@@ -1,10 +1,8 @@
 """Prints why a layout is not chosen."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
-from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from planner.answers.base import Plan
@@ -13,7 +11,7 @@ from planner.answers.explain import item_title
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits, explanation
 from planner.answers.why import ROUNDING, Comparison, ItemDifference, WhyAnswer
-from planner.report.table import Column, Table, show, text_table
+from planner.report.table import Column, Part, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 
 SMALL_FRACTION = 0.0005  # items that differ by less of an iteration are summed up
@@ -23,15 +21,14 @@ LARGEST = 3  # items that a verdict names on either side at most
 def print_why(answer: WhyAnswer, console: Console) -> None:
     """The verdict first, then what it rests on."""
     head, *lines = _nothing(answer.nothing, answer.best) if answer.nothing else _sentences(answer)
-    width, is_best = console.width, answer.verdict == "is the best plan"
-    trained = answer.case.context.traits.training.suffix.removeprefix(", ")
-    names = ", ".join(context.traits.name for context in answer.case.contexts)
-    show(console, Text(_wrapped(head, width), "bold"), *(_wrapped(line, width) for line in lines))
+    show(console, Text(head, "bold"), *lines)
     if answer.asked is None:
         return
+    trained = answer.case.context.traits.training.suffix.removeprefix(", ")
+    names = ", ".join(context.traits.name for context in answer.case.contexts)
     show(console, Text(f"trained: {trained}, {names}", "dim") if trained else "")
     both = answer.comparison
-    if both is None or is_best:
+    if both is None or answer.verdict == "is the best plan":
         return
     titles = ("layout", "asked", "best")
     layouts = [(name, *values) for name, values in both.layout.items()]
@@ -47,8 +44,7 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
         Text(),
         *_times(both),
         Text(),
-        *((_stages(both), Text()) if both.stages else ()),
-        _wrapped(f"memory left free: {', '.join(free)}", width),
+        f"memory left free: {', '.join(free)}",
         "" if answer.is_complete else "a time limit struck: either plan may have a faster one",
     )
 
@@ -71,15 +67,6 @@ def _nothing(nothing: NothingFits, best: Plan | None) -> Iterator[str]:
         seconds = format_seconds(best.estimate.iter_time_s)
         yield f"best plan without these options: {seconds} an iteration"
         yield f"  {short_layout(best.strategy)}"
-
-
-def _wrapped(line: str, width: int) -> str:
-    """A line, what does not fit into it indented below."""
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    parts = wrap(
-        line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
-    return "\n".join(parts)
 
 
 def _verdict(answer: WhyAnswer) -> str:
@@ -181,12 +168,12 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f} s" if 60.0 <= seconds < 3600.0 else format_seconds(seconds)
 
 
-def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
+def _times(both: Comparison) -> Iterator[Part]:
     """Times of both, largest difference first; they add up to the total."""
     least_s = SMALL_FRACTION * both.asked.estimate.iter_time_s
-    items = _folded(both.time)
-    large = [item for item in items if abs(item.difference_s) >= least_s]
-    small = [item for item in items if abs(item.difference_s) < least_s]
+    large, small = list[ItemDifference](), list[ItemDifference]()
+    for item in _folded(both.time):
+        (large if abs(item.difference_s) >= least_s else small).append(item)
     large += [_sum("the rest", small)] if small else []
     stages = (both.asked.strategy.pp, both.best.strategy.pp)
     title = "time" if max(stages) == 1 else "time, mean of all stages"
@@ -208,25 +195,3 @@ def _times(both: Comparison) -> Iterator[RenderableType | Table[Any]]:
 def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
     both = (sum(item.asked_s for item in items), sum(item.best_s for item in items))
     return ItemDifference.of(name, *both)
-
-
-def _stages(both: Comparison) -> Table[Sequence[str]]:
-    """End stages and the slowest of either plan, each beside the same stage of the other."""
-    plans = {"asked": both.asked, "best": both.best}
-    slowest = {title: plan.estimate.slowest_stage for title, plan in plans.items()}
-    rows = []
-    for one in both.stages:
-        marks = ", ".join(title for title, stage in slowest.items() if stage == one.stage)
-        largest = max(_folded(one.items), key=lambda item: abs(item.difference_s))
-        rows.append(
-            (
-                f"{one.stage} (slowest: {marks})" if marks else f"{one.stage}",
-                ", ".join(map(str, dict.fromkeys((one.asked_layers, one.best_layers)))),
-                _seconds(one.asked_s),
-                _seconds(one.best_s),
-                _signed(one.asked_s - one.best_s),
-                f"{largest.name} {_signed(largest.difference_s)}",
-            )
-        )
-    titles = ("the same stage", "layers", "asked", "best", "difference", "most of it")
-    return text_table(titles, rows, left=titles[-1:])

@@ -1,6 +1,6 @@
 """Plans in words: what was asked, what to run, what that takes and rests on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -14,27 +14,43 @@ from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.topology import group_of
 from planner.frameworks.registry import CURRENT
 from planner.notes import Note, NoteKind
+from planner.report.sizing_words import job_text
 from planner.spec.strategy import OFFLOAD_POLICIES, STAGE_DEGREES, Strategy
-from planner.units import DAY_S, GIB, TERA, format_count, format_seconds
+from planner.units import GIB, TERA, format_count, format_seconds
 
 SIXTEEN_BITS = ("bf16", "fp16")
 
 
-def inputs_line(contexts: Sequence[Context], notes: Sequence[Note] | None) -> str:
-    """Return the question in one line; without ``notes`` the batch is no part of it."""
-    context, batch = contexts[0], ""
-    if notes is not None:
+def inputs_line(
+    contexts: Sequence[Context],
+    notes: Sequence[Note] = (),
+    *,
+    on: str = "",
+    batch: str | None = None,
+) -> str:
+    """Return the question in one line; ``on``, ``batch``: other words for these parts of it."""
+    context = contexts[0]
+    if batch is None:
         is_assumed = any(note.is_assumed and note.subject == "global_batch" for note in notes)
         assumed = " (assumed)" if is_assumed else ""
-        batch = f"batch {context.job.global_batch}{assumed} x {context.job.seq_len} tokens, "
+        batch = f"batch {context.job.global_batch}{assumed} x {context.job.seq_len} tokens"
     software = [
         each.name if each.profile == CURRENT else f"{each.name} {each.profile}"
         for each in (context.traits for context in contexts)
     ]
-    return (
-        f"{context.model.name} on {context.cluster.name}, {batch}{context.job.precision}"
-        f"{context.traits.training.suffix}, {', '.join(software)}"
-    )
+    parts = [
+        f"{context.model.name} on {on or context.cluster.name}",
+        batch,
+        f"{context.job.precision}{context.traits.training.suffix}",
+        *software,
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def question_lines(line: str, notes: Iterable[Note], narrowed: Sequence[str] = ()) -> list[Text]:
+    """Return what was asked, and what was said of it that is no default."""
+    only = [f"narrowed by {', '.join(narrowed)}"] if narrowed else []
+    return [Text(line, "dim"), *map(Text, only), *note_lines(notes, assumed=False)]
 
 
 def note_lines(notes: Iterable[Note], *, assumed: bool) -> list[Text]:
@@ -56,60 +72,43 @@ def software_lines(contexts: Iterable[Context], plans: Sequence[Plan]) -> list[T
     return lines
 
 
-def days(seconds: float) -> str:
-    """Days, with a decimal where there are fewer than a hundred."""
-    number = seconds / DAY_S
-    return f"{number:,.1f}" if number < 100.0 else f"{number:,.0f}"
-
-
-def degrees_words(strategy: Strategy) -> str:
-    """Return the degrees: ``DP 8 · TP 4 · PP 4``; empty on one GPU."""
-    used = strategy.degrees.items()
-    return " · ".join(f"{name.upper()} {value}" for name, value in used if value > 1)
-
-
-def _recompute_words(context: Context, strategy: Strategy) -> str:
-    usual = {"none": "nothing recomputed", "full": "all layers recomputed"}
-    if strategy.recompute in usual:
-        return usual[strategy.recompute]
-    modules: tuple[str, ...] = ()
-    if any(strategy.selective_layers_per_stage):
-        modules = strategy.recompute_modules or context.traits.recompute.selected
-    named = f" ({', '.join(modules)})" if modules else ""
-    if strategy.recompute == "selective":
-        return f"selective recomputation{named}"
-    return f"recomputed {strategy.recompute}{named}"
-
-
-def saving_words(plan: Plan) -> list[str]:
+def _saved(plan: Plan) -> Iterator[str]:
     """What is recomputed, what states and activations are offloaded, and where to."""
     strategy = plan.strategy
-    offloaded = []
+    modules: tuple[str, ...] = ()
+    if any(strategy.selective_layers_per_stage):
+        modules = strategy.recompute_modules or plan.context.traits.recompute.selected
+    named = f" ({', '.join(modules)})" if modules else ""
+    usual = {
+        "none": "nothing recomputed",
+        "full": "all layers recomputed",
+        "selective": f"selective recomputation{named}",
+    }
+    yield usual.get(strategy.recompute, f"recomputed {strategy.recompute}{named}")
     if strategy.offload != "none":
         what, _, where = strategy.offload.partition(":")
         share = f"{strategy.offload_percent}% of the " if strategy.offload_percent < 100 else ""
-        offloaded.append(f"{share}{what.replace('+', ' and ')} on the {where}")
+        yield f"{share}{what.replace('+', ' and ')} on the {where}"
     for name, policy in OFFLOAD_POLICIES.items():
         if strategy.layers_under[name]:
-            offloaded.append(policy.words.format(strategy.layers_under[name]))
-    if strategy.recompute == "none" and not offloaded:
-        return ["nothing recomputed or offloaded"]
-    return [_recompute_words(plan.context, strategy), *offloaded]
+            yield policy.words.format(strategy.layers_under[name])
 
 
 def layout_words(plan: Plan) -> str:
-    """The layout in words, from degrees to what is recomputed and offloaded."""
+    """The layout in words: ``DP 8 · TP 4``, then what is sharded, recomputed and offloaded."""
     strategy = plan.strategy
+    degrees = (f"{name.upper()} {value}" for name, value in strategy.degrees.items() if value > 1)
     groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
     sharded = f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"
+    saved = ", ".join(_saved(plan))
     words = [
-        degrees_words(strategy),
+        " · ".join(degrees),
         "experts not split (ETP 1)" if strategy.etp == 1 < strategy.tp else "",
         f"schedule {strategy.schedule}" if strategy.schedule != "1f1b" else "",
         f"micro-batch {strategy.micro_batch}",
         # Nothing to say of states where nobody could share them.
         sharded if strategy.dp * strategy.cp > 1 else "",
-        *saving_words(plan),
+        "nothing recomputed or offloaded" if saved == "nothing recomputed" else saved,
     ]
     return ", ".join(word for word in words if word)
 
@@ -144,16 +143,17 @@ def time_line(plan: Plan) -> str:
     made = plan.estimate
     return (
         f"{format_seconds(made.iter_time_s)} an iteration (80 % interval {range_text(made)}), "
-        f"{format_count(round(made.tokens_per_s))} tokens/s"
+        f"{format_count(made.tokens_per_s)} tokens/s"
     )
 
 
 def utilization_line(plan: Plan) -> str:
     """Return the utilization of the accelerators, by both figures that reports of runs state."""
-    made = plan.estimate
+    made, (peak, is_own) = plan.estimate, _peak(plan)
     low, high = 100.0 * made.mfu_lower, 100.0 * made.mfu_upper
+    over = "" if is_own else f" of the {peak} peak"
     return (
-        f"MFU {made.mfu:.1%} (80 % interval {low:.1f} to {high:.1f} %){over_words(plan)}, "
+        f"MFU {made.mfu:.1%} (80 % interval {low:.1f} to {high:.1f} %){over}, "
         f"{made.model_flops_per_s_per_gpu / TERA:,.3g} model TFLOP/s a GPU"
     )
 
@@ -164,12 +164,6 @@ def _peak(plan: Plan) -> tuple[str, bool]:
     if usual in SIXTEEN_BITS:
         return "16-bit", precision in SIXTEEN_BITS
     return usual, precision == usual
-
-
-def over_words(plan: Plan) -> str:
-    """Over which peak the MFU is, where the GEMMs run at another one."""
-    peak, is_own = _peak(plan)
-    return "" if is_own else f" of the {peak} peak"
 
 
 def mfu_line(plan: Plan) -> str:
@@ -214,22 +208,16 @@ def host_line(plan: Plan) -> str:
     return f"{taken / GIB:,.0f} of {there / GIB:,.0f} GiB of a node's {where}{assumed}"
 
 
-def memory_lines(plan: Plan) -> list[str]:
-    """Return what is taken of each memory that the plan fills."""
-    return list(filter(None, (memory_line(plan), host_line(plan))))
-
-
 def job_line(plan: Plan) -> str:
     """Return what the whole job takes; empty where its tokens are not given."""
-    total_s, job = plan.total_s(), plan.context.job
-    if total_s is None or job.total_tokens is None:
-        return ""
-    cost = plan.cost_usd()
-    price = "" if cost is None else f", {format_count(round(cost))} USD"
-    return (
-        f"{format_count(job.total_tokens)} tokens: {days(total_s)} days, "
-        f"{format_count(round(plan.gpu_hours()))} GPU-hours{price}"
-    )
+    tokens = plan.context.job.total_tokens
+    return f"{format_count(tokens)} tokens: {job_text(plan)}" if tokens else ""
+
+
+def figure_lines(plan: Plan) -> list[str]:
+    """Return the figures of a plan: time, utilization, memory, and what the job takes."""
+    found = [time_line(plan), utilization_line(plan), memory_line(plan), host_line(plan)]
+    return [line for line in (*found, job_line(plan)) if line]
 
 
 def costs_line(plan: Plan) -> str:
@@ -248,21 +236,15 @@ def costs_line(plan: Plan) -> str:
     )
 
 
-def selects_line(plans: Sequence[Plan]) -> str:
-    """Return what selective layers recompute, per plan where it differs; empty without any."""
-    by_modules: dict[str, list[str]] = {}
-    for rank, plan in enumerate(plans, start=1):
-        strategy = plan.strategy
-        if any(strategy.selective_layers_per_stage):
-            selected = plan.context.traits.recompute.selected
-            modules = strategy.selects or ", ".join(selected) or "nothing"
-            by_modules.setdefault(modules, []).append(str(rank))
-    parts = [
-        f"{modules} (plan{'s' if len(ranks) > 1 else ''} {', '.join(ranks)})"
-        for modules, ranks in by_modules.items()
+def ground_lines(plan: Plan) -> list[str]:
+    """Return what a plan rests on: costs, places, ranges, evidence."""
+    return [
+        costs_line(plan),
+        f"Rank order {placement_line(plan.context, plan.strategy)}.",
+        range_line(plan.estimate),
+        mfu_line(plan),
+        evidence_line(plan.context, plan.evidence),
     ]
-    said = "; ".join(by_modules if len(parts) == 1 else parts)
-    return f"Selective recomputes {said}." if said else ""
 
 
 def placement_line(context: Context, strategy: Strategy) -> str:

@@ -31,10 +31,10 @@ def test_text_shows_configuration_ledger_stages_and_savings(
     monkeypatch.setenv("COLUMNS", "160")
     run = planner(*LAYOUT, "-v")
     assert (run.code, run.err) == (0, "")
-    assert "llama3.1-70b on 32 of 32 h100-sxm, megatron (current)" in run.out
-    assert "dp=2 tp=8 pp=2, ZeRO-1" in run.out
+    assert "llama3.1-70b on 4xdgx-h100, sequences of 8192 tokens, bf16, megatron" in run.out
+    assert "32 GPUs: dp=2 tp=8 pp=2, ZeRO-1" in run.out
     assert "note: sequence length 8192" in run.out
-    for heading in ("memory: ", "ledger of stage 0", "by stage", "What would save how much"):
+    for heading in ("ledger of stage 0", "by stage", "What would save how much"):
         assert heading in run.out
     # 80 layers, 28672 / 8 columns of feed-forward, 40 layers x 2 micro-batches in flight.
     assert "80 x [8,192 x 3,584] of 2 B" in run.out

@@ -139,8 +139,8 @@ def test_other_layouts_and_the_frontier_follow_a_search(plan: Plan) -> None:
     for other in found.plans:
         seconds = other.estimate.iter_time_s
         change = f"{seconds / own_s - 1.0:+.1%}"
-        assert any(row[2:4] == [format_seconds(seconds), change] for row in read.rows)
-    assert read.tags.count("svg") == 2 * 4 + 2
+        assert any({format_seconds(seconds), change} <= set(row) for row in read.rows)
+    assert read.tags.count("svg") == 2 * 4 + 1 + len(found.frontier)
     assert len(read.ids) == len(set(read.ids))
 
 
@@ -158,11 +158,3 @@ def test_legends_name_what_is_drawn(plan: Plan) -> None:
     drawn = charts.time_bars(iteration(plan))
     for _, _, parts in drawn.bars:
         assert {colour for colour, length in parts.items() if length} <= set(drawn.legend)
-
-
-@pytest.mark.parametrize(
-    ("ends", "ticks"), [((1.0, 25.0), [1, 2, 5, 10, 20]), ((1.1, 1.9), [1.1, 1.9])]
-)
-def test_logarithmic_ticks(ends: tuple[float, float], ticks: list[float]) -> None:
-    assert charts.log_ticks(*ends) == pytest.approx(ticks)
-    assert len(charts.log_ticks(1e-3, 1e6)) <= charts.MAX_TICKS

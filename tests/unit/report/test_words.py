@@ -10,6 +10,7 @@ from rich.console import Console
 from planner.answers.base import Answer, Plan
 from planner.answers.plan import answer
 from planner.cost.context import Context
+from planner.report.table import show
 from planner.report.tables import memory_saved_by, plans_table, telling_axes
 from planner.report.words import (
     host_line,
@@ -35,7 +36,7 @@ def found(context_of: Contexts) -> Answer:
 
 def shown(plans: Sequence[Plan], width: int) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=width).print(plans_table(plans, width=width))
+    show(Console(file=text, width=width), plans_table(plans))
     return text.getvalue().splitlines()
 
 

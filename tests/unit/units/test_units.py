@@ -91,7 +91,7 @@ def test_bytes_are_shown_in_binary_units(num_bytes: float, text: str) -> None:
         (119, "119 s"),
         (150, "2.5 min"),
         (9000, "2.5 h"),
-        (86400 * 3, "3.0 d"),
+        (86400 * 3, "3.0 days"),
         (-0.5, "-500 ms"),
     ],
 )
