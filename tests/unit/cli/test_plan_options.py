@@ -191,7 +191,7 @@ def test_fewest_gpus_within_the_limits(planner: Any) -> None:
     assert keys == sorted(keys)
     assert all(plan["days"] <= 5.0 for plan in data["plans"])
     text = planner(*JOB, "--objective", "gpus", "--deadline", "5d", "--frontier").out
-    assert "Plans on the fewest GPUs within the limits: 10B tokens in 5 d" in text
+    assert "Plans on the fewest GPUs within the limits: 10B tokens in 5 days" in text
     assert "misses" in text
 
 
