@@ -1,4 +1,4 @@
-"""``planner why``, ``size`` and ``sensitivity``: what-if questions, answered and printed."""
+"""``planner why``, ``size``, ``sensitivity``, ``job``: questions beyond the fastest plan."""
 
 from functools import partial
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.answers.base import Deadline, search_context
+from planner.answers.job import Job, JobAssumptions
 from planner.answers.scale import Scaling, nothing_scales, scaling
 from planner.answers.sensitivity import SensitivityDocument
 from planner.answers.sensitivity import sensitivity as scaled
@@ -17,17 +18,19 @@ from planner.answers.why import why as explain
 from planner.catalog.clusters import load_cluster_of
 from planner.cli import options
 from planner.cli.output import delayed_progress, measuring, show_as
-from planner.cli.saved import is_plan, refuse_question, saved_plan
+from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
 from planner.errors import NothingFitsError
 from planner.notes import Note, NoteKind, Problems
 from planner.query.job import fixed_batch, growing_clusters, read_clusters, read_largest, weak_batch
 from planner.query.narrowing import fixed
 from planner.query.query import Query
 from planner.query.resolve import resolve, with_host_memory
+from planner.report.job import job_document, print_job
 from planner.report.sensitivity import print_sensitivity
 from planner.report.size import print_scaling, print_sizing, scale_document, size_document
 from planner.report.sizing_words import no_size
 from planner.report.why import print_why
+from planner.units import GB, parse_duration
 
 BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
@@ -207,3 +210,80 @@ def sensitivity(
     document = partial(SensitivityDocument.of, result, notes, following)
     screen = partial(print_sensitivity, result, notes, verbose=verbose, following=following)
     show_as(output_format, "sensitivity", document, screen)
+
+
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)
+def job(
+    context: typer.Context,
+    *,
+    query: Query,
+    storage: Annotated[
+        float | None,
+        typer.Option(
+            "--storage-gb-per-s",
+            "--storage-gbps",
+            help="GB (bytes) per second that the file system takes of all nodes together "
+            "[0.12 a GPU: Llama 3's].",
+        ),
+    ] = None,
+    node_mtbf: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Mean time between failures of one node, such as 200d [264d with 8 GPUs: "
+            "Llama 3's].",
+        ),
+    ] = None,
+    restart: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="From a failure until the checkpoint is loaded [10m]."),
+    ] = None,
+    checkpoint_interval: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Work between checkpoints, such as 1h [Daly's]."),
+    ] = None,
+    async_checkpoints: Annotated[
+        bool,
+        typer.Option("--async-checkpoints", help="Only the copy to host memory stops training."),
+    ] = False,
+    verbose: options.Verbose = False,
+    output_format: options.OutputFormat = "table",
+) -> None:
+    """``planner job``."""
+    problems = Problems()
+    times = {
+        "--node-mtbf": node_mtbf,
+        "--restart": restart,
+        "--checkpoint-interval": checkpoint_interval,
+    }
+    node_mtbf_s, restart_s, interval_s = (
+        problems.parsed(name, text, parse_duration) for name, text in times.items()
+    )
+    if storage is not None and not 1e-3 <= storage <= 1e6:
+        problems.add("--storage-gb-per-s", f"must be from 0.001 to 1e+06; given {storage:g}")
+    terms = JobAssumptions(
+        storage_bytes_per_s=None if storage is None else storage * GB,
+        node_mtbf_s=node_mtbf_s,
+        restart_s=JobAssumptions().restart_s if restart_s is None else restart_s,
+        interval_s=interval_s,
+        is_async=async_checkpoints,
+    )
+    notes: tuple[Note, ...] = ()
+    tokens, path = query.get("tokens"), Path(query.model)
+    if is_plan(context, query):
+        refuse_question(query, ("tokens",))
+        read = problems.read(lambda: Job(plan=saved_plan(path)[1], terms=terms))
+        total = problems.count("--tokens", tokens)
+        if read and tokens is None and not read.total_tokens:
+            problems.add("--tokens", f"needed: {path} was saved without; such as 15T")
+        problems.finish()
+        assert read is not None
+        made = read if total is None else read.of_tokens(total)
+    else:
+        if tokens is None:
+            problems.add("--tokens", "needed: tokens of the whole job, such as 15T")
+        found = best_of(query, problems=problems)
+        made, notes = Job(plan=found.plans[0], terms=terms), found.notes
+    made.check()
+    screen = partial(print_job, made, notes, verbose=verbose)
+    show_as(output_format, "job", partial(job_document, made, notes), screen)

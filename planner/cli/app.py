@@ -58,6 +58,7 @@ MODULES = {
     "why": "answers",
     "size": "answers",
     "sensitivity": "answers",
+    "job": "answers",
     MEMORY: "explain",
     "emit": "export",
     "compare": "measure",

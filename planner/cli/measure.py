@@ -11,13 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from planner.calibrate.figures import Base, read_base
-from planner.calibrate.fit import Calibration
+from planner.calibrate.fit import Calibration, cluster_text, machine_text
 from planner.calibrate.fit import calibrate as fit
 from planner.calibrate.machine import machine_of
 from planner.calibrate.points import Point, check_machine, table_points
 from planner.calibrate.read import points_of
 from planner.calibrate.rows import FIRST_LINE, Table, read_table, table_text
-from planner.calibrate.write import cluster_text, machine_text
 from planner.cli import options
 from planner.cli.check import request_of
 from planner.cli.output import console, delayed_progress, fail, say, show_as

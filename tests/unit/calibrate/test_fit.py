@@ -18,7 +18,7 @@ from planner.calibrate.figures import (
     read_base,
     with_factors,
 )
-from planner.calibrate.fit import Calibration, calibrate, fit_formula
+from planner.calibrate.fit import Calibration, calibrate, cluster_text, fit_formula
 from planner.calibrate.points import (
     Place,
     Point,
@@ -26,7 +26,6 @@ from planner.calibrate.points import (
     attention_work,
 )
 from planner.calibrate.read import points_of
-from planner.calibrate.write import cluster_text
 from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import usual_precision
 from planner.query.from_file import Request

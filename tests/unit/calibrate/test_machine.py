@@ -7,10 +7,9 @@ import pytest
 from tables import ADAM_BYTES_PER_S, ALL_REDUCE, MACHINE, TRUTH, at, blank, synthetic
 
 from planner.calibrate.figures import known, read_base
-from planner.calibrate.fit import Calibration
+from planner.calibrate.fit import Calibration, machine_text
 from planner.calibrate.machine import machine_of
 from planner.calibrate.rows import Table
-from planner.calibrate.write import machine_text
 from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import offered_precisions, usual_precision
 from planner.errors import InputError
