@@ -6,9 +6,9 @@ src/common.cu, one table or several in a file, of which older releases have no c
 """
 
 import csv
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,17 +35,11 @@ from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, TERA, US
 
 FORMS = (
-    "output of nccl-tests or rccl-tests; CSV of products (m,n,k,dtype,time_us), attention "
-    "(batch,heads,seq_len,head_dim,time_us) or Adam (params,threads,time_us); tables of "
-    "--measure; logs of " + LOGS
+    "output of nccl-tests or rccl-tests; CSV of products (m,n,k,dtype,time_us) or attention "
+    "(batch,heads,seq_len,head_dim,time_us); tables of --measure; logs of " + LOGS
 )
-Reader = Callable[[str, str, ClusterSpec], Iterator[Point]]
 # Columns of sizes that tell what a CSV is of.
-_SIZES = {
-    "product": ("m", "n", "k"),
-    "attention": ("batch", "heads", "seq_len", "head_dim"),
-    "adam": ("params", "threads"),
-}
+PRODUCT, ATTENTION = ("m", "n", "k"), ("batch", "heads", "seq_len", "head_dim")
 _TIMES = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0}
 # Columns of words: what each word means, and an empty or missing one.
 _WORDS: Mapping[str, Mapping[str, Any]] = {
@@ -80,65 +74,67 @@ def points_of(
 ) -> tuple[Point, ...]:
     """The points of a file; raises InputError for what is of no known form, or cannot be so."""
     text = read_text(path, MAX_LOG_BYTES, "replace")
-    columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
-    read: Reader | None = None
     if text.startswith(FIRST_LINE):
-        read = _table_points
-    elif _HEADER.search(text):
+        return tuple(table_points(path, read_table(path, text), cluster))
+    columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
+    if _HEADER.search(text):
         read = _nccl_points
-    elif forms := [form for form, sizes in _SIZES.items() if columns >= set(sizes)]:
-        read = partial(_csv_points, forms[0])
-    if read is not None:
-        points = tuple(read(path, text, cluster))
-        if not points and read is not _table_points:
-            raise InputError.single(path, "file", TRUNCATED)
-        return points
-    # a log, as ``compare`` prices it
+    elif columns >= set(PRODUCT):
+        read = _product_points
+    elif columns >= set(ATTENTION):
+        read = _attention_points
+    else:
+        return (_run_point(path, text, cluster, request, config),)
+    points = tuple(read(path, text, cluster))
+    if not points:
+        raise InputError.single(path, "file", TRUNCATED)
+    return points
+
+
+def _run_point(
+    path: str, text: str, cluster: ClusterSpec, request: Request, config: str | None
+) -> Point:
+    """A log, as ``compare`` prices it."""
     found = compare(log_of(path, text, FORMS), request, config)
     if found.predicted is None or found.measured is None:
         reason = found.unpriced[0] if found.unpriced else "its batch is not known"
         raise InputError.single(path, "layout", f"cannot be priced: {reason}")
     first = Place(path=path, line=found.log.steps[0].line)
-    return (Reading(first, found.measured.median_s, cluster).run(found.predicted.layout),)
+    return Reading(first, found.measured.median_s, cluster).run(found.predicted.layout)
 
 
-def _table_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    return table_points(path, read_table(path, text), cluster)
-
-
-def _csv_points(form: str, path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """A CSV of products, attention or Adam with a time, or of the first two with tflops.
-
-    ``dtype`` [bf16]; of attention also ``pass`` (forward or backward) [forward], ``causal``
-    [true], ``kernel`` (flash2, or fused: cuDNN's) [flash2]; of Adam ``ranks`` of a node that did
-    it at once [1].
-    """
+def _csv_rows(
+    path: str, text: str, sizes: Sequence[str]
+) -> Iterator[tuple[Place, dict[str, str], dict[str, int]]]:
+    """Place, cells and sizes of the rows of a CSV with a time, or a rate in TFLOP/s."""
     reader = csv.DictReader(text.split("\n"))
     names = {name.strip().lower(): name for name in reader.fieldnames or ()}
-    times = [*_TIMES, *(["tflops"] if form != "adam" else [])]
+    times = (*_TIMES, "tflops")
     if not names.keys() & set(times):
         message = f"needs a column {', '.join(times)}; given {', '.join(names)}"
         raise InputError.single(path, "line 1", message)
     for row in reader:
         place = Place(path=path, line=reader.line_num)
         given = {name: (row[key] or "").strip() for name, key in names.items()}
-        sizes = {name: int(_number(place, name, given[name])) for name in _SIZES[form]}
-        if form == "adam":
-            ranks = int(_number(place, "ranks", given.get("ranks") or "1"))
-            params, threads = sizes.values()
-            seconds = _seconds(place, given, 0.0)
-            yield Reading(place, seconds, cluster).host_adam(params, threads, ranks)
-            continue
+        yield place, given, {name: int(_number(place, name, given[name])) for name in sizes}
+
+
+def _product_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
+    """GEMMs; ``dtype`` [bf16]."""
+    for place, given, sizes in _csv_rows(path, text, PRODUCT):
+        seconds = _seconds(place, given, 2.0 * math.prod(sizes.values()))
         dtype = _word(place, "dtype", given)
-        if form == "product":
-            m, n, k = sizes.values()
-            seconds = _seconds(place, given, 2.0 * m * n * k)
-            yield Reading(place, seconds, cluster).product(m, n, k, dtype)
-            continue
-        is_backward, is_causal = _word(place, "pass", given), _word(place, "causal", given)
-        work = attention_work(**sizes, kernel=_word(place, "kernel", given), is_causal=is_causal)
-        seconds = _seconds(place, given, attention_flops(work, is_backward=is_backward))
-        yield Reading(place, seconds, cluster).attention(work, dtype, is_backward=is_backward)
+        yield Reading(place, seconds, cluster).product(**sizes, precision=dtype)
+
+
+def _attention_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
+    """Fused attention; ``dtype``, ``pass`` [forward], ``causal`` [true], ``kernel`` [flash2]."""
+    for place, given, sizes in _csv_rows(path, text, ATTENTION):
+        words = {name: _word(place, name, given) for name in _WORDS}
+        work = attention_work(**sizes, kernel=words["kernel"], is_causal=words["causal"])
+        seconds = _seconds(place, given, attention_flops(work, is_backward=words["pass"]))
+        reading = Reading(place, seconds, cluster)
+        yield reading.attention(work, words["dtype"], is_backward=words["pass"])
 
 
 def _number(place: Place, name: str, text: str) -> float:

@@ -9,24 +9,8 @@ from statistics import median
 
 import numpy as np
 
-from planner.compare.dumps import Dump, dump_in
-from planner.compare.forms import (
-    ACCUMULATION,
-    ANSI,
-    BLANKS,
-    ELAPSED,
-    MEMORY,
-    MESH,
-    ONCE,
-    PER_DEVICE,
-    SIZES,
-    STARTS,
-    STEPS,
-    TIMES,
-    TOTAL_STEPS,
-    StepForm,
-    Unit,
-)
+from planner.compare import forms
+from planner.compare.forms import Dump, StepForm, Unit, dump_in
 from planner.documents.file import read_text
 from planner.errors import InputError
 from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
@@ -68,7 +52,7 @@ class Log:
     """A log that was understood."""
 
     path: str
-    framework: str  # whose lines these are: a framework of STEPS
+    framework: str  # whose lines these are: a framework of forms.STEPS
     unit: Unit
     steps: tuple[Step, ...]  # in the order of the run, each number once
     memory: Memory = field(default_factory=Memory)
@@ -102,13 +86,13 @@ def read_log(path: str) -> Log:
 
 def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
-    lines = [BLANKS.sub(" ", ANSI.sub("", line)) for line in text.split("\n")]
-    chosen = _chosen(_found(lines), _one(lines, TOTAL_STEPS))
+    lines = [forms.BLANKS.sub(" ", forms.ANSI.sub("", line)) for line in text.split("\n")]
+    chosen = _chosen(_found(lines), _one(lines, forms.TOTAL_STEPS))
     if chosen is None:
         raise _without_steps(path, lines, known)
     form, printed = chosen
     # A run that is announced twice is two: ranks do not do so.
-    places = [at for at, line in enumerate(lines, 1) if ONCE.search(line[:MAX_LINE])]
+    places = [at for at, line in enumerate(lines, 1) if forms.ONCE.search(line[:MAX_LINE])]
     if len(places) > 1:
         raise _second_run(path, places[1])
     steps = _ordered(path, form, printed)
@@ -116,7 +100,7 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     notes = ["one figure for the whole run: no step times"] if form.prints == "summary" else []
     # A last line without its end that began as a step and is none.
     began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", lines[-1])
-    if began and not any(form.line.search(lines[-1]) for form in STEPS):
+    if began and not any(form.line.search(lines[-1]) for form in forms.STEPS):
         notes.append(f"line {len(lines)} is cut off and left out")
     return Log(
         path=one_line(path),
@@ -133,7 +117,7 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
 def _memory(lines: Sequence[str]) -> Memory:
     """The largest peak of each kind over ranks and time."""
     most: dict[str, float] = {}
-    for kind, pattern, unit_bytes in MEMORY:
+    for kind, pattern, unit_bytes in forms.MEMORY:
         for printed in (text for line in lines for text in re.findall(pattern, line[:MAX_LINE])):
             most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
     return Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0})
@@ -141,7 +125,7 @@ def _memory(lines: Sequence[str]) -> Memory:
 
 def _found(lines: Sequence[str]) -> dict[StepForm, list[Step]]:
     """Every form with the steps as it prints them; a line is of the first form that it fits."""
-    found: dict[StepForm, list[Step]] = {form: [] for form in STEPS}
+    found: dict[StepForm, list[Step]] = {form: [] for form in forms.STEPS}
     for at, line in enumerate(lines, 1):
         for part in line.split("\r"):
             for form, steps in found.items():
@@ -204,12 +188,12 @@ def _second_run(path: str, line: int, how: str = "") -> InputError:
 
 def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
     """Return the reason why a file without steps cannot be compared."""
-    units = {match[1] for line in lines if (match := ELAPSED.search(line))}
+    units = {match[1] for line in lines if (match := forms.ELAPSED.search(line))}
     if others := units - {"ms", "s"}:
-        at = next(i for i, line in enumerate(lines, 1) if ELAPSED.search(line))
+        at = next(i for i, line in enumerate(lines, 1) if forms.ELAPSED.search(line))
         message = f"elapsed time is in {', '.join(sorted(others))}; allowed are ms and s"
         return InputError.single(path, f"line {at}", message)
-    for name, mark in STARTS.items():
+    for name, mark in forms.STARTS.items():
         if any(mark.search(line[:MAX_LINE]) for line in lines):
             last = next((i for i in range(len(lines), 0, -1) if lines[i - 1].strip()), 1)
             message = f"a log of {name} that ends before a step was printed: it is truncated"
@@ -221,17 +205,17 @@ def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
 def _sizes(lines: Sequence[str]) -> Sizes:
     """The last that is said of each; GPUs of the Trainer follow from its batches."""
     found: dict[str, int] = {}
-    for name, patterns in SIZES.items():
+    for name, patterns in forms.SIZES.items():
         for pattern in patterns:
             value = _one(lines, pattern)
             if value:
                 found.setdefault(name, value)
-    per_device, rounds = _one(lines, PER_DEVICE), _one(lines, ACCUMULATION)
+    per_device, rounds = _one(lines, forms.PER_DEVICE), _one(lines, forms.ACCUMULATION)
     if per_device and rounds and "global_batch" in found:
         gpus, rest = divmod(found["global_batch"], per_device * rounds)
         if gpus and not rest:
             found.setdefault("num_gpus", gpus)
-    meshes = [match[1] for line in lines if (match := MESH.search(line[:MAX_LINE]))]
+    meshes = [match[1] for line in lines if (match := forms.MESH.search(line[:MAX_LINE]))]
     if meshes:
         product = prod(int(size) for size in meshes[-1].split(",") if size.strip())
         if 0 < product <= MAX_GPUS:
@@ -261,8 +245,8 @@ def seconds(value: float, unit: Unit, sizes: Sizes) -> float | None:
     ``batch / rate`` of sequences per second, ``batch · seq_len / (rate · GPUs)`` of tokens per
     second and GPU, ``1 / rate`` of iterations per second.
     """
-    if unit in TIMES:
-        return value * TIMES[unit]
+    if unit in forms.TIMES:
+        return value * forms.TIMES[unit]
     if unit == "it/s":
         return 1.0 / value
     if sizes.global_batch is None:

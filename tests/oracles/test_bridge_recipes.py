@@ -11,7 +11,7 @@ from bridge_start import BRIDGE as BRIDGE_PACKAGE
 from bridge_start import BridgeStarts, RecipeStart
 
 from planner.answers.plan import answer
-from planner.compare.dumps import dump_in
+from planner.compare.forms import dump_in
 from planner.cost.context import Context
 from planner.formats.bridge.adapters import names_of
 from planner.formats.bridge.format import recipes

@@ -7,7 +7,7 @@ from tables import synthetic
 
 from planner.answers.collective import planned_s
 from planner.calibrate.figures import Base, read_base
-from planner.calibrate.points import Point
+from planner.calibrate.points import Place, Point, Reading
 from planner.calibrate.read import points_of
 from planner.calibrate.rows import table_text
 from planner.errors import InputError
@@ -72,12 +72,12 @@ def test_attention_is_read_by_time_or_rate(h100: Base, tmp_path: Path) -> None:
     )
 
 
-def test_adam_on_the_host_is_a_point_unless_memory_is_slower(h100: Base, tmp_path: Path) -> None:
-    (point,) = read(h100, tmp_path, "params,threads,time_ms\n100000000,1,150\n")
-    core = h100.cluster.node.host_core_bytes_per_s
-    assert point.predict(h100.cluster) == pytest.approx(2.8e9 / core)
-    said = refused(h100, tmp_path, "params,threads,ranks,time_ms\n100000000,8,8,10\n")
-    assert "::line 2: traffic of Adam of 2,240 GB/s is more than there is" in said
+def test_adam_on_the_host_is_a_point_unless_memory_is_slower(h100: Base) -> None:
+    node, place = h100.cluster.node, Place(path="x.csv", line=2)
+    point = Reading(place, 0.15, h100.cluster).host_adam(1e8, threads=1, ranks=1)
+    assert point.predict(h100.cluster) == pytest.approx(2.8e9 / node.host_core_bytes_per_s)
+    with pytest.raises(InputError, match="line 2: traffic of Adam of 2,240 GB/s is more than"):
+        Reading(place, 0.01, h100.cluster).host_adam(1e8, threads=8, ranks=8)
 
 
 def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> None:

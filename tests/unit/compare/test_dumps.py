@@ -2,7 +2,7 @@
 
 import json
 
-from planner.compare.dumps import Dump, dump_in
+from planner.compare.forms import Dump, dump_in
 
 BEGIN, END = f"{'-' * 24} arguments {'-' * 24}", f"{'-' * 20} end of arguments {'-' * 21}"
 MEGATRON = {
