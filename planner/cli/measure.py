@@ -27,14 +27,8 @@ from planner.errors import InputError, PlannerError
 from planner.limits import MAX_LOG_BYTES
 from planner.notes import Problems
 from planner.query.from_file import Request, named
+from planner.report import measure as report
 from planner.report.files import check_writable, check_yaml, write_atomically
-from planner.report.measure import (
-    calibrate_document,
-    print_calibration,
-    print_comparisons,
-    print_machine,
-    render_comparisons_json,
-)
 
 
 @options.takes_files()
@@ -67,9 +61,9 @@ def compare(
             one = problems.read(partial(compared, log, request, config)) if log else None
             found += [one] if one else []
     if output_format != "json":
-        print_comparisons(found, console())
+        report.print_comparisons(found, console())
     elif found:
-        typer.echo(render_comparisons_json(found))
+        typer.echo(report.render_comparisons_json(found))
     problems.finish()
 
 
@@ -116,14 +110,15 @@ def calibrate(
     if words:
         made = _fitted(words, taken, model, config)
         today, folder = datetime.now(UTC).date(), out.parent if out else Path()
-        text, screen = cluster_text(made, command, today, folder), partial(print_calibration, made)
+        text = cluster_text(made, command, today, folder)
+        screen = partial(report.print_calibration, made)
     else:
         assert taken is not None
         path, rows = taken
         made = machine_of(path, rows, out or Path("measured.yaml"))
         text = machine_text(made, command, rows.machine.date)
-        screen = partial(print_machine, made, rows)
-    show_as(output_format, "calibrate", partial(calibrate_document, made, text), screen)
+        screen = partial(report.print_machine, made, rows)
+    show_as(output_format, "calibrate", partial(report.calibrate_document, made, text), screen)
     if target is not None:
         write_atomically(target, text, option="--out")
         say(f"wrote {target}")

@@ -24,18 +24,11 @@ from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
+from planner.report import plan_options as report
 from planner.report.document import serialise
 from planner.report.emitted import ALWAYS, PlanText
 from planner.report.files import check_targets, check_writable, write_atomically
 from planner.report.plan import plan_document, print_answer
-from planner.report.plan_options import (
-    largest_document,
-    print_largest,
-    print_spaces,
-    print_versus,
-    space_document,
-    versus_document,
-)
 from planner.report.sizing_words import unmet_limits
 from planner.report.table import csv_text
 from planner.report.tables import CSV_COLUMNS, rows
@@ -106,8 +99,8 @@ def plan(
     if versus:
         with delayed_progress() as progress:
             sides = compare(query, versus, progress)
-        document = partial(versus_document, sides)
-        show_as(output_format, "versus", document, partial(print_versus, sides))
+        document = partial(report.versus_document, sides)
+        show_as(output_format, "versus", document, partial(report.print_versus, sides))
         return
     resolved = resolve(query, fmt=target[0] if target else None, problems=problems)
     if space:
@@ -152,8 +145,8 @@ def _maximize(
     if not any(one.value for one in answer.found):
         raise deadline.nothing_found() if answer.is_cut else nothing_fits(case)
     following = shlex.join(typed(context, without="maximize"))
-    screen = partial(print_largest, answer, verbose=verbose, following=following)
-    show_as(output_format, "largest", partial(largest_document, answer), screen)
+    screen = partial(report.print_largest, answer, verbose=verbose, following=following)
+    show_as(output_format, "largest", partial(report.largest_document, answer), screen)
 
 
 def _print_space(resolved: Resolved, output_format: str) -> None:
@@ -161,8 +154,8 @@ def _print_space(resolved: Resolved, output_format: str) -> None:
     if output_format == "csv":
         fail("--format", "--space has the forms table and json; given csv")
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
-    document = partial(space_document, spaces, resolved.notes)
-    show_as(output_format, "space", document, partial(print_spaces, spaces, resolved.notes))
+    document = partial(report.space_document, spaces, resolved.notes)
+    show_as(output_format, "space", document, partial(report.print_spaces, spaces, resolved.notes))
 
 
 def _target(

@@ -14,26 +14,11 @@ from typer.core import TyperGroup
 from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say
 from planner.errors import InputError
+from planner.report import sweep as report
 from planner.report.document import serialise
 from planner.report.files import check_writable, write_atomically
-from planner.report.sweep import (
-    outcome,
-    print_outcome,
-    print_show,
-    render_show_csv,
-    render_show_json,
-)
-from planner.sweep.run import (
-    FAILED,
-    Executor,
-    in_this_process,
-    num_cores,
-    on_processes,
-    on_ray,
-    read_results,
-    results_text,
-)
-from planner.sweep.run import run as answer_all
+from planner.sweep import run as running
+from planner.sweep.run import FAILED, Executor, read_results
 from planner.sweep.sweep import check_values, read_sweep
 from planner.sweep.winners import winners
 
@@ -93,27 +78,27 @@ def run(
     target = out or file.with_suffix(".jsonl")
     _check_target(target, force=force)
     check_values(sweep, file)
-    count = min(workers or num_cores(), len(sweep))
-    executor: Executor = partial(on_processes, workers=count)
+    count = min(workers or running.num_cores(), len(sweep))
+    executor: Executor = partial(running.on_processes, workers=count)
     where = f"{count} worker{'s' * (count > 1)}"
     if ray is not None:
-        executor, where = partial(on_ray, address=ray), f"Ray at {ray}"
+        executor, where = partial(running.on_ray, address=ray), f"Ray at {ray}"
     elif count == 1:
-        executor = in_this_process
+        executor = running.in_this_process
     try:
         with _shown_progress() as progress:
-            results, num_known = answer_all(sweep, target, executor, progress)
+            results, num_known = running.run(sweep, target, executor, progress)
     except KeyboardInterrupt:
         kept = target.with_suffix(".partial")
         say(f"what is answered is kept in {kept}; the same command goes on from there")
         raise
-    write_atomically(target, results_text(results), option="--out")
+    write_atomically(target, running.results_text(results), option="--out")
     target.with_suffix(".partial").unlink(missing_ok=True)
-    made = outcome(results, num_known, where)
+    made = report.outcome(results, num_known, where)
     if output_format == "json":
         typer.echo(serialise("sweep", made))
     else:
-        print_outcome(made, results.rows, sweep.size, console())
+        report.print_outcome(made, results.rows, sweep.size, console())
         typer.echo(f"Next: planner sweep show {target}")
     if any(row["status"] == FAILED for row in results.rows):
         say("failed cells are not kept: the same command asks them again")
@@ -183,9 +168,9 @@ def show(
     found = read_results(results)
     shown = winners(found, best=best, where=where or [], per=per, changes=changes, top=top)
     if output_format == "table":
-        print_show(shown, console())
+        report.print_show(shown, console())
         return
-    render = render_show_json if output_format == "json" else render_show_csv
+    render = report.render_show_json if output_format == "json" else report.render_show_csv
     text = render(shown)
     if out is None:
         typer.echo(text, nl=False)
