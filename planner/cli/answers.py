@@ -18,7 +18,7 @@ from planner.answers.why import why as explain
 from planner.catalog.clusters import load_cluster_of
 from planner.cli import options
 from planner.cli.output import delayed_progress, measuring, show_as
-from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
+from planner.cli.saved import best_of, is_plan, read_saved, refuse_question
 from planner.errors import NothingFitsError
 from planner.notes import Note, NoteKind, Problems
 from planner.query.job import fixed_batch, growing_clusters, read_clusters, read_largest, weak_batch
@@ -186,11 +186,11 @@ def sensitivity(
     if is_plan(context, query):
         refuse_question(query, ("time_limit",))
         problems = Problems()
-        found = problems.read(lambda: saved_plan(Path(query.model)))
+        found = problems.read(lambda: read_saved(Path(query.model)))
         problems.found += query.problems
         problems.finish()
         assert found is not None
-        plan = found[1]
+        plan = found[0]
         case = Case(contexts=(search_context(plan),))
     else:
         resolved = resolve(query)
@@ -272,7 +272,7 @@ def job(
     tokens, path = query.get("tokens"), Path(query.model)
     if is_plan(context, query):
         refuse_question(query, ("tokens",))
-        read = problems.read(lambda: Job(plan=saved_plan(path)[1], terms=terms))
+        read = problems.read(lambda: Job(plan=read_saved(path)[0], terms=terms))
         total = problems.count("--tokens", tokens)
         if read and tokens is None and not read.total_tokens:
             problems.add("--tokens", f"needed: {path} was saved without; such as 15T")

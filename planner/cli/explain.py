@@ -9,13 +9,13 @@ import typer
 
 from planner.answers.explain import ExplainDocument, MemoryDocument, memory_answer
 from planner.answers.layout import option_problems, requested, resolve
-from planner.answers.plan_file import PlanFile, load_plan
+from planner.answers.plan_file import PlanFile
 from planner.cli import options
 from planner.cli.options import MEMORY, is_given
 from planner.cli.output import show_as
-from planner.cli.saved import is_plan, plan_file, refuse_question, say_drift
+from planner.cli.saved import is_plan, read_saved, refuse_question
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
+from planner.cost.estimate import Estimate, estimate
 from planner.documents.file import read_text
 from planner.notes import Note, Problems
 from planner.query import resolve as question
@@ -70,9 +70,8 @@ def explain(
         given = (f"--{name.replace('_', '-')}" for name in own if is_given(context, name))
         options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
         refuse_question(query)
-        # As the model sees it now; a note where that differs from what the file says.
-        model_context, strategy, file = load_plan(plan_file(Path(query.model)))
-        _print(model_context, strategy, item, file, output_format)
+        plan, file = read_saved(Path(query.model))
+        _print(plan.context, plan.strategy, plan.estimate, item, file, output_format)
         return
     model_context, strategy, notes = _layout(
         query, recompute_layers, layers_per_stage, offload_activations
@@ -83,7 +82,9 @@ def explain(
         screen = partial(print_memory_answer, answer, show_all=show_all, verbose=whole)
         show_as(output_format, "memory", partial(MemoryDocument.of_answer, answer), screen)
     else:
-        fits = _print(model_context, strategy, item, None, output_format)
+        result = estimate(model_context, strategy)
+        fits = result.memory.fits
+        _print(model_context, strategy, result, item, None, output_format)
     if not fits:
         raise typer.Exit(3)
 
@@ -129,12 +130,13 @@ def _layout(
 
 
 def _print(
-    context: Context, strategy: Strategy, item: str, file: PlanFile | None, output_format: str
-) -> bool:
-    result = estimate(context, strategy)
+    context: Context,
+    strategy: Strategy,
+    result: Estimate,
+    item: str,
+    file: PlanFile | None,
+    output_format: str,
+) -> None:
     document = ExplainDocument.of(context, strategy, result, item, file)
     screen = partial(print_explained, context, strategy, result, document)
     show_as(output_format, "explain", lambda: document, screen)
-    if file is not None:
-        say_drift(result.iter_time_s, file)
-    return result.memory.fits

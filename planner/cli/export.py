@@ -13,7 +13,7 @@ from planner.answers.plan_file import load_plan
 from planner.cli import options
 from planner.cli.options import is_given
 from planner.cli.output import delayed_progress, say
-from planner.cli.saved import best_of, is_plan, refuse_question, saved_plan
+from planner.cli.saved import best_of, is_plan, plan_file, read_saved, refuse_question
 from planner.cost.context import Context
 from planner.errors import InputError, NothingFitsError
 from planner.formats import registry as formats
@@ -153,8 +153,8 @@ def export(
     answer = None
     if is_plan(context, query):
         refuse_question(query, ("time_limit",) if is_page else ())
-        path, plan, file = saved_plan(Path(query.model))
-        text = PlanText.of_file(path, file)
+        plan, file = read_saved(Path(query.model))
+        text = PlanText.of_file(plan_file(Path(query.model)), file)
         if is_page and search:
             answer = _around(plan, top, query)
     else:

@@ -40,39 +40,26 @@ def refuse_question(query: Query, own: Container[str] = ()) -> None:
 def plan_file(path: Path) -> Path:
     """The plan file that is meant: itself, or that of a folder which ``--emit`` wrote."""
     if not path.exists():
-        message = (
-            f"no such plan file; beside a model its cluster is needed, such as 2x{EXAMPLE_NODE}"
-        )
-        raise InputError.single(str(path), ARGUMENT, message)
+        beside = f"beside a model its cluster is needed, such as 2x{EXAMPLE_NODE}"
+        raise InputError.single(str(path), ARGUMENT, f"no such plan file; {beside}")
     file = path / PLAN if path.is_dir() else path
     if not file.exists():
         raise InputError.single(str(path), ARGUMENT, f"no {PLAN} in this folder")
     return file
 
 
-def saved_plan(path: Path) -> tuple[Path, Plan, PlanFile]:
-    """The plan of a file, or of a folder that ``--emit`` wrote: its file, and both."""
-    file = plan_file(path)
-    return file, *read_saved(file)
-
-
 def read_saved(path: Path) -> tuple[Plan, PlanFile]:
-    """The plan of a file, estimated again, and the file; raises InputError."""
-    context, strategy, file = load_plan(path)
+    """The plan of a file or folder, estimated again, and the file; raises InputError.
+
+    A note on standard error says where the model no longer says what it said.
+    """
+    context, strategy, file = load_plan(plan_file(path))
     found = estimate(context, strategy)
-    plan = Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
-    say_drift(found.iter_time_s, file)
-    return plan, file
-
-
-def say_drift(iteration_s: float, file: PlanFile) -> None:
-    """Note on standard error where the model no longer says what it said."""
-    drift = iteration_s / file.estimate.iter_time_s - 1.0
+    drift = found.iter_time_s / file.estimate.iter_time_s - 1.0
     if abs(drift) > 1e-6:  # less is rounding
-        say(
-            f"note: the model now says {drift:+.1%} time against the saved estimate "
-            f"(planner {file.planner_version})"
-        )
+        before = f"the saved estimate (planner {file.planner_version})"
+        say(f"note: the model now says {drift:+.1%} time against {before}")
+    return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False), file
 
 
 def best_of(
