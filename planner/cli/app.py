@@ -70,11 +70,10 @@ DROPPED = {
     "scale": "planner size MODEL NODE --gpus 8..512",
     "report": "planner export PLAN --to html",
     "trace": "planner export PLAN --to perfetto",
-    "models": "planner show models",
-    "hardware": "planner show hardware",
-    "recipes": "planner show recipes",
-    "frameworks": "planner show frameworks",
-    "schema": "planner show schema",
+    **{
+        name: f"planner show {name}"
+        for name in ("models", "hardware", "recipes", "frameworks", "schema")
+    },
 }
 
 
