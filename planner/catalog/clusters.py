@@ -20,10 +20,10 @@ from planner.catalog.hardware import (
     level_problems,
     list_names,
     load_file,
+    normalised_machine,
 )
 from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
-from planner.catalog.machine_names import normalised_machine
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem

@@ -14,8 +14,7 @@ from planner.catalog.clusters import (
     read_host_memory,
     split_host_memory,
 )
-from planner.catalog.hardware import is_path
-from planner.catalog.machine_names import normalised_machine
+from planner.catalog.hardware import is_path, normalised_machine
 from planner.catalog.models import given_path, load_model_details, meant_name
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets

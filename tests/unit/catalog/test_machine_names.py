@@ -3,8 +3,7 @@
 import pytest
 
 from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
-from planner.catalog.hardware import list_names
-from planner.catalog.machine_names import normalised_machine
+from planner.catalog.hardware import list_names, normalised_machine
 
 
 @pytest.mark.parametrize(
