@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner.answers.row import Row, row_from, row_of
-from planner.catalog.clusters import is_counted, load_cluster
+from planner.catalog.clusters import is_counted, load_cluster, node_of_catalog
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
     FigureRow,
@@ -12,7 +12,6 @@ from planner.catalog.hardware import (
     is_path,
     load_accelerator,
     load_entry,
-    load_node,
     texts_of,
 )
 from planner.catalog.hardware_file import Kind
@@ -227,7 +226,7 @@ def _accelerator_row(name: str) -> AcceleratorRow:
 
 
 def _node_row(name: str) -> NodeRow:
-    spec = load_node(name)
+    spec, _ = node_of_catalog(name)
     inside = spec.scale_up
     row: NodeRow = row_from(
         NodeRow,

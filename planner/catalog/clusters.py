@@ -14,15 +14,20 @@ from planner.catalog.hardware import (
     aliases,
     checked,
     find_entry,
-    find_file,
+    host_rules,
     is_path,
-    join_node,
     level_problems,
     list_names,
     load_file,
     normalised_machine,
+    read_file,
 )
-from planner.catalog.hardware_convert import fabric_levels
+from planner.catalog.hardware_convert import (
+    collectives_scale,
+    fabric_levels,
+    to_accelerator,
+    to_node,
+)
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
 from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
 from planner.documents.tree import load_yaml
@@ -64,8 +69,8 @@ class _Part:
 
 
 def _part(kind: Kind, argument: str, beside: Path | None = None, key: str = "") -> _Part:
-    path = find_file(kind, argument, beside, key)
-    return _Part(raw=load_yaml(path), name=name_of(path.stem), path=path)
+    path, raw = read_file(kind, argument, beside, key)
+    return _Part(raw=raw, name=name_of(path.stem), path=path)
 
 
 def load_cluster(argument: str | Path) -> ClusterSpec:
@@ -330,7 +335,8 @@ def _read(
     try:
         part = accelerator or _part("accelerators", file.accelerator, node.path, "accelerator")
         own = part.checked(AcceleratorFile, "accelerator", overrides)
-        spec = join_node(file, node.name, own, part.name, str(part.path))
+        device = to_accelerator(own, part.name, str(part.path), file)
+        spec = to_node(file, node.name, device, collectives_scale(own, file), *host_rules())
     except InputError as error:
         problems += error.problems
     try:

@@ -11,10 +11,8 @@ from typing import Any, TypeVar, get_args
 from planner.catalog.figures import FileModel, validate
 from planner.catalog.hardware_convert import (
     UNITS,
-    collectives_scale,
     figures_of,
     to_accelerator,
-    to_node,
 )
 from planner.catalog.hardware_file import (
     AcceleratorFile,
@@ -34,7 +32,7 @@ from planner.documents.file import is_file
 from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import Problem
 from planner.limits import name_of
-from planner.spec.cluster import AcceleratorSpec, NodeSpec
+from planner.spec.cluster import AcceleratorSpec
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 File = TypeVar("File", bound=HardwareFile)
@@ -51,24 +49,6 @@ def load_accelerator(argument: str | Path) -> AcceleratorSpec:
     """Return the accelerator of this name, alias or YAML file."""
     path, file = load_file(AcceleratorFile, "accelerators", argument)
     return to_accelerator(file, name_of(path.stem), str(path))
-
-
-def load_node(argument: str | Path) -> NodeSpec:
-    """Return the node of this name, alias or YAML file, with its accelerator."""
-    path, node = load_file(NodeFile, "nodes", argument)
-    named = (node.accelerator, path, "accelerator")
-    accelerator_path, accelerator = load_file(AcceleratorFile, "accelerators", *named)
-    own = name_of(accelerator_path.stem)
-    return join_node(node, name_of(path.stem), accelerator, own, str(accelerator_path))
-
-
-def join_node(
-    node: NodeFile, name: str, accelerator: AcceleratorFile, accelerator_name: str, where: str
-) -> NodeSpec:
-    """Return checked files of a node and of its accelerator, which stands in ``where``."""
-    spec = to_accelerator(accelerator, accelerator_name, where, node)
-    scale = collectives_scale(accelerator, node)
-    return to_node(node, name, spec, scale, *host_rules())
 
 
 def _own(schema: type[FileModel], name: str) -> FileModel:
@@ -118,12 +98,19 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
     raise unknown_name(kind.removesuffix("s"), str(argument), known, where, key or str(argument))
 
 
+def read_file(
+    kind: Kind, argument: str | Path, beside: Path | None = None, key: str = ""
+) -> tuple[Path, dict[str, Any]]:
+    """Return the file of a name, alias or path, and its data as they stand."""
+    path = find_file(kind, argument, beside, key)
+    return path, load_yaml(path) if is_path(argument) else load_trusted(path)
+
+
 def load_file(
     schema: type[File], kind: Kind, argument: str | Path, beside: Path | None = None, key: str = ""
 ) -> tuple[Path, File]:
     """Return the file of a name, alias or path, and what it holds."""
-    path = find_file(kind, argument, beside, key)
-    raw = load_yaml(path) if is_path(argument) else load_trusted(path)
+    path, raw = read_file(kind, argument, beside, key)
     return path, checked(schema, raw, str(path))
 
 

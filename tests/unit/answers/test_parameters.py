@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.answers.parameters import parameters
-from planner.catalog.clusters import load_cluster
-from planner.catalog.hardware import load_node
+from planner.catalog.clusters import load_cluster, node_of_catalog
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.frameworks.registry import load_traits
@@ -38,7 +37,7 @@ def bare(cluster: ClusterSpec) -> ClusterSpec:
 @pytest.mark.parametrize("node", ["dgx-h100", "dgx-a100-640", "pcie-8x-l40s"])
 def test_turning_a_figure_is_overriding_it(tmp_path: Path, node: str, factor: float) -> None:
     context = context_on(load_cluster(f"2x{node}"))
-    nics = load_node(node)
+    nics = node_of_catalog(node)[0]
     keys = []
     for figure in parameters(context):
         if not figure.is_hardware:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.clusters import load_cluster
+from planner.catalog.clusters import load_cluster, node_of_catalog
 from planner.catalog.hardware import (
     KINDS,
     aliases,
@@ -12,7 +12,6 @@ from planner.catalog.hardware import (
     list_names,
     load_accelerator,
     load_entry,
-    load_node,
     texts_of,
 )
 from planner.catalog.hardware_convert import fabric_levels
@@ -26,7 +25,7 @@ from planner.spec.cluster import AcceleratorSpec, LevelSpec
 def load_fabric(name: str) -> LevelSpec:
     path = hwdb_dir() / "fabrics" / f"{name}.yaml"
     file = checked(FabricFile, load_yaml(path), str(path))
-    return fabric_levels(file, name, 8, load_node("dgx-h100"), 1e9)[-1]
+    return fabric_levels(file, name, 8, node_of_catalog("dgx-h100")[0], 1e9)[-1]
 
 
 def raw_a100() -> dict[str, object]:
@@ -44,12 +43,12 @@ def test_every_accelerator_loads_and_knows_its_node(name: str) -> None:
     accelerator = load_accelerator(name)
     assert accelerator.peak_flops_per_s.keys() & {"bf16", "fp16"}
     assert accelerator.usual_node is not None
-    assert load_node(accelerator.usual_node).accelerator.name == name
+    assert node_of_catalog(accelerator.usual_node)[0].accelerator.name == name
 
 
 @pytest.mark.parametrize("name", list_names("nodes"))
 def test_every_node_loads_with_its_accelerator_and_fabric(name: str) -> None:
-    node = load_node(name)
+    node = node_of_catalog(name)[0]
     assert node.nic_bytes_per_s > 0
     assert node.scale_up.num_accelerators >= node.num_accelerators
     assert load_fabric(node.fabric).efficiency_fraction <= 1
@@ -101,7 +100,7 @@ def test_a100_is_converted_to_base_units() -> None:
 
 
 def test_dgx_h100_is_converted_to_base_units() -> None:
-    node = load_node("dgx-h100")
+    node = node_of_catalog("dgx-h100")[0]
     assert node.accelerator.peak_flops_per_s["fp8"] == pytest.approx(1979e12)
     assert node.num_accelerators == 8
     assert node.scale_up.bytes_per_s == pytest.approx(450e9)
@@ -130,7 +129,7 @@ def test_a_ring_on_omni_path_has_one_port_of_a_node() -> None:
 
 
 def test_collectives_follow_the_scale_up_rate_of_the_node() -> None:
-    full, third = load_node("dgx-a100"), load_node("jean-zay-a100")
+    full, third = node_of_catalog("dgx-a100")[0], node_of_catalog("jean-zay-a100")[0]
     fast = full.accelerator.collectives["all_reduce"][0].busbw_bytes_per_s
     slow = third.accelerator.collectives["all_reduce"][0].busbw_bytes_per_s
     assert slow == pytest.approx([rate / 3 for rate in fast])
@@ -138,7 +137,7 @@ def test_collectives_follow_the_scale_up_rate_of_the_node() -> None:
 
 
 def test_a_tray_of_an_nvl72_lies_in_a_domain_of_72() -> None:
-    tray = load_node("gb200-tray")
+    tray = node_of_catalog("gb200-tray")[0]
     assert (tray.num_accelerators, tray.scale_up.num_accelerators) == (4, 72)
 
 
@@ -203,7 +202,7 @@ def test_ports_without_their_rate_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(re.sub(r"nic_gbit_per_s: .*\n", "", text), encoding="utf-8")
     with pytest.raises(InputError, match="nic_gbit_per_s: is missing; nics alone"):
-        load_node(path)
+        node_of_catalog(str(path))
 
 
 def test_rows_show_vendor_units_and_sources() -> None:

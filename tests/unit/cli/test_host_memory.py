@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.clusters import load_cluster, load_cluster_of
-from planner.catalog.hardware import host_rules, list_names, load_node
+from planner.catalog.clusters import load_cluster, load_cluster_of, node_of_catalog
+from planner.catalog.hardware import host_rules, list_names
 from planner.units import GIB
 
 MEMORY = (
@@ -21,7 +21,7 @@ MEMORY = (
 
 @pytest.mark.parametrize("name", list_names("nodes"))
 def test_every_node_has_host_memory_and_says_where_it_is_assumed(name: str) -> None:
-    node = load_node(name)
+    node = node_of_catalog(name)[0]
     assert node.host_memory_bytes is not None
     if node.host_memory_note == host_rules()[1].times_accelerator_memory.note:
         held = node.num_accelerators * node.accelerator.hbm_bytes
