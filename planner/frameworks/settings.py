@@ -53,8 +53,6 @@ def runtime_settings(
         "kernels.cuda_graph_fraction": captured or None,
         "kernels.fused_experts": captured == 1.0 or None,
         "kernels.stashes_experts": captured == 1.0 or None,
-        "kernels.deduplicated_dispatch": None,
-        "kernels.dispatch_permutes": None,
         "overlap.expert_all_to_all_overlap": exchange,
         "overlap.tensor_parallel_overlap": overlap,
         "kernels.waits_for_kernels": launch_blocking or None,

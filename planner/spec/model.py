@@ -238,16 +238,6 @@ class ModelSpec:
         """All transformer layers of the model, both stacks of an encoder-decoder included."""
         return self.num_layers + self.num_decoder_layers
 
-    @property
-    def num_moe_layers(self) -> int:
-        """Number of layers with a mixture of experts."""
-        if self.moe is None:
-            return 0
-        if "E" in self.layer_pattern:
-            return self.layer_pattern.count("E")
-        after = self.num_layers - self.moe.num_leading_dense_layers
-        return after // self.moe.moe_layer_step
-
 
 def has_sinks(model: ModelSpec) -> bool:
     """Return True if heads have learned sinks (gpt-oss), the only parameters of their size."""

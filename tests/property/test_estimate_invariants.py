@@ -185,10 +185,9 @@ def test_more_recomputation_never_saves_time_and_never_takes_memory(
     where a smaller one is the first to recompute, which then may cost more than it saves.
     """
     context, strategy = pick.context(context_of), strategy_for(pick, context_of)
-    if (
-        context.model.num_decoder_layers
-        or 0 < context.model.num_moe_layers < context.model.num_blocks
-    ):
+    moe = context.model.moe
+    has_dense_layers = moe and (moe.num_leading_dense_layers or moe.moe_layer_step > 1)
+    if context.model.num_decoder_layers or has_dense_layers:
         return
     index = int(stage * strategy.pp)
     full = list(strategy.recompute_layers_per_stage)

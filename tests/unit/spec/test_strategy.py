@@ -108,13 +108,10 @@ def test_sizes_that_follow_from_heads() -> None:
     # Llama-3-8B: 32 query and 8 key/value heads of 128.
     llama = load_model("llama3-8b")
     assert (llama.query_size, llama.kv_size, llama.value_size) == (4096, 1024, 4096)
-    # DeepSeek-V3: 128 heads, values of 128; 61 layers, the first 3 dense.
-    deepseek = load_model("deepseek-v3")
-    assert deepseek.value_size == 128 * 128
-    assert (deepseek.num_blocks, deepseek.num_moe_layers) == (61, 58)
+    # DeepSeek-V3: 128 heads, values of 128.
+    assert load_model("deepseek-v3").value_size == 128 * 128
 
 
 def test_both_stacks_of_an_encoder_decoder_are_blocks() -> None:
     t5 = load_model("t5-11b")
     assert (t5.num_layers, t5.num_decoder_layers, t5.num_blocks) == (24, 24, 48)
-    assert load_model("gpt3-175b").num_moe_layers == 0
