@@ -18,7 +18,7 @@ from planner.layers.parameters import (
 from planner.layers.weights import mean_states
 from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, job_time_s
 from planner.spec.cluster import NodeSpec
-from planner.spec.precision import traits_at_precision
+from planner.spec.traits import traits_at_precision
 from planner.units import format_seconds
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
-from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, traits_at_precision
 from planner.units import Index, Rows
 
 

@@ -14,8 +14,8 @@ from planner.cost.stage_model import price
 from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision
-from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.traits import traits_at_precision
 
 MODEL = load_model("llama3.2-1b")
 PARAMS = 1_235_814_400

@@ -22,8 +22,8 @@ from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.layers.op import FlashAttention, Gemm
 from planner.spec.job import JobSpec, Precision, element_bytes
-from planner.spec.precision import traits_at_precision
 from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.traits import traits_at_precision
 
 CLUSTER = load_cluster("2xa100-sxm-80")
 DEVICE = CLUSTER.accelerator

@@ -9,8 +9,8 @@ import pytest
 
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names, trait_figures
 from planner.frameworks.saved_tables import load_saved_tables, saved_figures
-from planner.spec.precision import traits_at_precision
 from planner.spec.saved import CONDITIONS, WIDTHS, SavedTensorSpec
+from planner.spec.traits import traits_at_precision
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 FILES = sorted(

@@ -12,9 +12,8 @@ from planner.frameworks.settings import with_training
 from planner.layers.adapters import adapter_params, training_problem
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
-from planner.spec.precision import traits_at_precision
 from planner.spec.training import TARGET_GROUPS, TARGETS, Target, Training
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, traits_at_precision
 
 Shapes = Callable[..., LayerShape]
 LLAMA = load_model("llama3-70b")

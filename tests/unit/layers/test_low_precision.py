@@ -6,7 +6,7 @@ from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
-from planner.spec.precision import traits_at_precision
+from planner.spec.traits import traits_at_precision
 
 Models = Callable[..., ModelSpec]
 Shapes = Callable[..., LayerShape]
