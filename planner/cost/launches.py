@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.layers.op import ZERO, Op
 from planner.layers.parameters import WITH_EXPERTS
+from planner.spec.items import item
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
@@ -162,6 +163,62 @@ def segmented_waits_s(
     return forward, np.maximum(backward_floor_s - backward_s, 0.0), forward
 
 
+def paired_launch_pace(group: "LayerGroup", traits: FrameworkTraits) -> float:
+    """Host time of a layer's launches over what it takes alone: beside another micro-batch's.
+
+    ``paired_launch_multiplier`` for mixtures whose exchanges run beside another micro-batch.
+    Source: the trait, from a pair of published runs. Excludes what it costs in 8 bits beyond that.
+    """
+    is_paired = traits.overlap.expert_all_to_all_overlap == "batches" and group.name in WITH_EXPERTS
+    return traits.kernels.paired_launch_multiplier if is_paired else 1.0
+
+
+def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: StrategyColumns) -> Array:
+    """Host seconds per pass of a layer in hooks around modules whose weights are gathered; C.
+
+    ``modules · gathered_module_s`` at ZeRO stage 3: those of products with a weight, of which a
+    rank's experts are one each, and of norms. Source: DeepSpeed's fetch_sub_module and
+    release_sub_module around every module (deepspeed/runtime/zero/parameter_offload.py), in Python,
+    which no graph replays. Excludes modules without weights, and counts projections of one
+    product (queries, keys and values; gate and up) as one.
+    """
+    weights = ZERO + sum(
+        np.asarray(gemm.count, dtype=float)
+        for op in group.ops
+        for gemm in op.gemms
+        if gemm.has_weight
+    )
+    norms = sum("norm" in op.name for op in group.ops)
+    hooked = np.where(strategy.zero_stage >= 3, kernels.gathered_module_s, 0.0)
+    return (weights + norms) * hooked
+
+
+@item(
+    "time.compute.launch",
+    title="kernel launches",
+    inputs=(
+        "traits.kernels.launch_s",
+        "traits.kernels.memory_bound_kernels",
+        "traits.kernels.grouped_launch_s",
+        "traits.kernels.gathered_module_s",
+        "traits.kernels.moe_launch_forward_s",
+        "traits.kernels.moe_launch_backward_s",
+        "traits.kernels.cuda_graph_fraction",
+        "traits.kernels.paired_launch_multiplier",
+        "traits.kernels.eager_launch_s",
+        "traits.kernels.host_waits",
+    ),
+    also=(
+        segmented_waits_s,
+        paired_launch_pace,
+        launch_floors_s,
+        module_hooks_s,
+        op_floors_s,
+        router_launches_s,
+        launches,
+        grouped_calls,
+    ),
+)
 def launch_waits_s(
     kernels_s: Passes, floors_s: Passes, *, waits_for_kernels: bool = False
 ) -> Passes:
@@ -200,36 +257,6 @@ def host_waits(group: "LayerGroup", traits: FrameworkTraits) -> tuple[str, ...]:
     if group.name not in WITH_EXPERTS or keeps_busy or is_graph or kernels.waits_for_kernels:
         return ()
     return kernels.padded_host_waits if kernels.pads_to_capacity else kernels.host_waits
-
-
-def paired_launch_pace(group: "LayerGroup", traits: FrameworkTraits) -> float:
-    """Host time of a layer's launches over what it takes alone: beside another micro-batch's.
-
-    ``paired_launch_multiplier`` for mixtures whose exchanges run beside another micro-batch.
-    Source: the trait, from a pair of published runs. Excludes what it costs in 8 bits beyond that.
-    """
-    is_paired = traits.overlap.expert_all_to_all_overlap == "batches" and group.name in WITH_EXPERTS
-    return traits.kernels.paired_launch_multiplier if is_paired else 1.0
-
-
-def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: StrategyColumns) -> Array:
-    """Host seconds per pass of a layer in hooks around modules whose weights are gathered; C.
-
-    ``modules · gathered_module_s`` at ZeRO stage 3: those of products with a weight, of which a
-    rank's experts are one each, and of norms. Source: DeepSpeed's fetch_sub_module and
-    release_sub_module around every module (deepspeed/runtime/zero/parameter_offload.py), in Python,
-    which no graph replays. Excludes modules without weights, and counts projections of one
-    product (queries, keys and values; gate and up) as one.
-    """
-    weights = ZERO + sum(
-        np.asarray(gemm.count, dtype=float)
-        for op in group.ops
-        for gemm in op.gemms
-        if gemm.has_weight
-    )
-    norms = sum("norm" in op.name for op in group.ops)
-    hooked = np.where(strategy.zero_stage >= 3, kernels.gathered_module_s, 0.0)
-    return (weights + norms) * hooked
 
 
 def layer_waits_s(

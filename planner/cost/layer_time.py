@@ -8,19 +8,7 @@ import numpy as np
 
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import element_wise_s, gemm_backward_s, gemm_s, tiny_kernels_s
-from planner.cost.launches import (
-    grouped_calls,
-    host_waits,
-    launch_floors_s,
-    launch_waits_s,
-    launches,
-    layer_waits_s,
-    module_hooks_s,
-    op_floors_s,
-    paired_launch_pace,
-    router_launches_s,
-    segmented_waits_s,
-)
+from planner.cost.launches import host_waits, layer_waits_s
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, exchange_start_s
 from planner.cost.overlap import (
     exposed_all_to_all_s,
@@ -295,54 +283,6 @@ def _with_expert_overlap(
     return hidden[0], hidden[1]
 
 
-@item(
-    "time.compute.launch",
-    title="kernel launches",
-    inputs=(
-        "traits.kernels.launch_s",
-        "traits.kernels.memory_bound_kernels",
-        "traits.kernels.grouped_launch_s",
-        "traits.kernels.gathered_module_s",
-        "traits.kernels.moe_launch_forward_s",
-        "traits.kernels.moe_launch_backward_s",
-        "traits.kernels.cuda_graph_fraction",
-        "traits.kernels.paired_launch_multiplier",
-        "traits.kernels.eager_launch_s",
-        "traits.kernels.host_waits",
-    ),
-    also=(
-        launch_waits_s,
-        segmented_waits_s,
-        paired_launch_pace,
-        launch_floors_s,
-        module_hooks_s,
-        op_floors_s,
-        router_launches_s,
-        launches,
-        grouped_calls,
-    ),
-)
-def _with_launches(
-    group: LayerGroup,
-    passes: tuple[TimeItems, TimeItems, TimeItems],
-    setting: Setting,
-    op_s: list[Array],
-) -> tuple[TimeItems, TimeItems, TimeItems]:
-    """Forward, backward and a repeated forward with what launching takes beyond their kernels.
-
-    ``op_s``: forward seconds of the layer's ops, before anything hides, where the host waits.
-    """
-    forward, backward, repeated = (exposed_s(items) for items in passes)
-    waits = layer_waits_s(
-        group, (forward, backward, repeated), op_s, setting.traits, setting.strategy
-    )
-    found = [
-        add_items(items, {"launch": all_exposed(wait)})
-        for items, wait in zip(passes, waits, strict=True)
-    ]
-    return found[0], found[1], found[2]
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerPasses:
     """A layer's forward, its backward, and what recomputation repeats."""
@@ -366,9 +306,15 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
         forward, backward = _with_expert_overlap(kind, forward, backward, setting)
         spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
         bare = (forward, backward, add_items(forward, *spared))
+        # Forward seconds of the ops, before anything hides, where the host waits for them.
         waits = host_waits(kind, setting.traits)
         op_s = [exposed_s(items) for _, items in priced] if waits else []
-        forward, backward, repeated = _with_launches(kind, bare, setting, op_s)
+        pass_s = (exposed_s(bare[0]), exposed_s(bare[1]), exposed_s(bare[2]))
+        waits_s = layer_waits_s(kind, pass_s, op_s, setting.traits, setting.strategy)
+        forward, backward, repeated = (
+            add_items(items, {"launch": all_exposed(wait)})
+            for items, wait in zip(bare, waits_s, strict=True)
+        )
         selected = [
             scale_items(items, op.selective_fraction)
             for op, items in priced

@@ -18,6 +18,7 @@ from planner.schedules.closed_form import (
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
+from planner.spec.items import item
 from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array
 
@@ -50,22 +51,6 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     return np.asarray(np.broadcast_to(total, (len(rows),))[index])
 
 
-def makespan_s(
-    slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array, filled_s: Array
-) -> Array:
-    """``m · max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) / v``.
-
-    1F1B (v = 1), interleaved 1F1B and GPipe fill nothing of the bubble. Zero-bubble schedules fill
-    part of it with weight gradients: see :func:`bubble_filled_s`. For equal stages this is each
-    schedule's own closed form; unequal stages as in
-    :func:`planner.schedules.closed_form.one_f_one_b_makespan_s`.
-    """
-    if not filled_s.any():
-        return one_f_one_b_makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
-    bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
-    return num_micro_batches * slowest_s + bubble / vpp
-
-
 def bubble_filled_s(
     context: Context, strategy: StrategyColumns, forward_s: Array, backward_s: Array
 ) -> Array:
@@ -96,6 +81,41 @@ def bubble_filled_s(
     bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
     steps = (strategy.pp - 1.0) / strategy.pp
     return np.asarray(steps * context.model.num_blocks * (total - bubble))
+
+
+@item(
+    "time.pipeline.bubble",
+    title="pipeline bubble",
+    inputs=(
+        "strategy.schedule",
+        "strategy.pp",
+        "strategy.vpp",
+        "strategy.num_micro_batches",
+        "traits.overlap.optimizer_waits_for_all_stages",
+    ),
+    also=(
+        one_f_one_b_makespan_s,
+        zero_bubble.bubble_h_s,
+        zero_bubble.bubble_v_s,
+        dualpipe.bubble_s,
+        bubble_filled_s,
+        layer_weight_gradient_s,
+    ),
+)
+def makespan_s(
+    slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array, filled_s: Array
+) -> Array:
+    """``m · max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) / v``.
+
+    1F1B (v = 1), interleaved 1F1B and GPipe fill nothing of the bubble. Zero-bubble schedules fill
+    part of it with weight gradients: see :func:`bubble_filled_s`. For equal stages this is each
+    schedule's own closed form; unequal stages as in
+    :func:`planner.schedules.closed_form.one_f_one_b_makespan_s`.
+    """
+    if not filled_s.any():
+        return one_f_one_b_makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
+    bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
+    return num_micro_batches * slowest_s + bubble / vpp
 
 
 def in_flight(

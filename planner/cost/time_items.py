@@ -17,17 +17,13 @@ from planner.cost.layer_time import (
     comm_items,
     scale_items,
 )
-from planner.cost.network import point_to_point_s
-from planner.cost.overlap import gradient_pass_s
-from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
+from planner.cost.pipeline import makespan_s
 from planner.cost.policies import activation_transfer_s
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_step_end_s, stage_time_s
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.time_terms import (
     PER_ITERATION,
-    boundary_message_bytes,
     exposed_p2p_s,
-    gradient_pass_s_per_param,
     p2p_s,
     step_end_terms,
     straggler_factor,
@@ -35,9 +31,8 @@ from planner.cost.time_terms import (
 from planner.layers.block import embedding_op, head_op, projection_op
 from planner.layers.op import ZERO
 from planner.layers.saved import without_last_gemm
-from planner.schedules import dualpipe, zero_bubble
 from planner.schedules.closed_form import one_f_one_b_makespan_s
-from planner.spec.items import FABRIC, HBM, SHAPE, item
+from planner.spec.items import HBM, SHAPE, item
 from planner.units import Array
 
 
@@ -93,12 +88,6 @@ def _layer_items(subject: PricedStrategy, stage: int) -> TimeItems:
 
 
 @item(
-    "time.pipeline.p2p",
-    title="pipeline transfers",
-    inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
-    also=(p2p_s, boundary_message_bytes, exposed_p2p_s, point_to_point_s),
-)
-@item(
     "time.compute.embedding",
     title="embedding",
     inputs=(*SHAPE, *HBM),
@@ -149,16 +138,6 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     return items
 
 
-@item(
-    "time.gradient_passes",
-    title="passes over gradients",
-    inputs=(
-        "traits.overheads.held_gradient_pass_bytes",
-        "traits.overheads.owned_gradient_pass_bytes",
-        *HBM,
-    ),
-    also=(gradient_pass_s, gradient_pass_s_per_param),
-)
 def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """:func:`time_terms.step_end_terms` of one stage."""
     terms = step_end_terms(subject.parts, layer_times(subject.parts))
@@ -173,26 +152,6 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     "transfers between stages that are not hidden.",
     inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
     also=(one_f_one_b_makespan_s, p2p_s),
-)
-@item(
-    "time.pipeline.bubble",
-    title="pipeline bubble",
-    inputs=(
-        "strategy.schedule",
-        "strategy.pp",
-        "strategy.vpp",
-        "strategy.num_micro_batches",
-        "traits.overlap.optimizer_waits_for_all_stages",
-    ),
-    also=(
-        makespan_s,
-        one_f_one_b_makespan_s,
-        zero_bubble.bubble_h_s,
-        zero_bubble.bubble_v_s,
-        dualpipe.bubble_s,
-        bubble_filled_s,
-        layer_weight_gradient_s,
-    ),
 )
 def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
     """What no stage has for itself; ``seconds``: of every stage per micro-batch."""

@@ -23,11 +23,21 @@ from planner.cost.stage_parts import StageParameters
 from planner.cost.states import unsharded_until_step
 from planner.cost.topology import Group, group_of
 from planner.layers.op import ZERO
-from planner.spec.items import FABRIC, item
+from planner.spec.items import FABRIC, HBM, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
 
+@item(
+    "time.gradient_passes",
+    title="passes over gradients",
+    inputs=(
+        "traits.overheads.held_gradient_pass_bytes",
+        "traits.overheads.owned_gradient_pass_bytes",
+        *HBM,
+    ),
+    also=(gradient_pass_s,),
+)
 def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
     """:func:`overlap.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
     traits = context.traits
@@ -58,18 +68,6 @@ def boundary_message_bytes(parts: StageParameters) -> tuple[Array, Array]:
     return held / np.where(whole, parts.strategy.tp, 1), held * whole
 
 
-def p2p_s(parts: StageParameters) -> Array:
-    """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
-    strategy = parts.strategy
-    others = ("schedule", "virtual stages", "ZeRO stage", "offload")
-    rows, index = unique_rows(strategy, columns_except(*others))
-    few, machines = strategy.take(rows), parts.context.cluster
-    sent, gathered = boundary_message_bytes(parts.take(rows))
-    seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
-    gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
-    return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
-
-
 def exposed_p2p_s(parts: StageParameters, times: LayerTimes, link_s: Array) -> Array:
     """Exposed part of :func:`p2p_s`: all, or :func:`overlap.exposed_beside_s`.
 
@@ -83,6 +81,24 @@ def exposed_p2p_s(parts: StageParameters, times: LayerTimes, link_s: Array) -> A
     beside = exposed_beside_s(compute, link_s, sm_contention(context))
     runs_beside = (overlap == "all") | ((overlap == "interleaved") & (strategy.vpp > 1))
     return np.where(runs_beside, beside, link_s)
+
+
+@item(
+    "time.pipeline.p2p",
+    title="pipeline transfers",
+    inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
+    also=(boundary_message_bytes, exposed_p2p_s, point_to_point_s),
+)
+def p2p_s(parts: StageParameters) -> Array:
+    """Busy seconds of activations and gradients crossing one stage boundary, all chunks."""
+    strategy = parts.strategy
+    others = ("schedule", "virtual stages", "ZeRO stage", "offload")
+    rows, index = unique_rows(strategy, columns_except(*others))
+    few, machines = strategy.take(rows), parts.context.cluster
+    sent, gathered = boundary_message_bytes(parts.take(rows))
+    seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
+    gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
+    return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
 
 
 @item(

@@ -19,8 +19,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import Rule
-from planner.search.space.space import Enumeration, take
-from planner.units import Array
+from planner.search.space.space import Enumeration
 
 Row = dict[str, int]
 Layout = TypeVar("Layout")
@@ -166,32 +165,12 @@ class _Space:
         names = [name for name in self.values if name in needed]
         if not all(len(values) for values in self.values.values()):
             return None
-        found = self._first({}, names, asked)
-        if found is None:
-            return None
+        # Depth first, so that of a large space only a part is looked at where a row is found.
+        every = Narrowing(values={name: tuple(values) for name, values in self.values.items()})
+        space = Enumeration(context=self.context, narrowing=every, part_rows=2**14)
+        space.rules = asked
         rest = {name: values[0] for name, values in self.values.items() if name not in needed}
-        return {**rest, **found}
-
-    def _first(
-        self, columns: dict[str, Array], names: Sequence[str], rules: Sequence[Rule]
-    ) -> Row | None:
-        """Depth first, so that of a large space only a part is looked at where a row is found."""
-        if not names:
-            return {name: int(column[0]) for name, column in columns.items()}
-        name, *left = names
-        values = np.asarray(self.values[name], dtype=np.int64)
-        num_rows = len(next(iter(columns.values()))) if columns else 1
-        known = {*columns, name}
-        ready = [rule for rule in rules if name in rule.needs and known.issuperset(rule.needs)]
-        # So many rows are crossed with the values of one more field at once.
-        step = max(2**14 // len(values), 1)
-        for start in range(0, num_rows, step):
-            rows = np.arange(start, min(start + step, num_rows))
-            part = {key: np.repeat(column[rows], len(values)) for key, column in columns.items()}
-            part[name] = np.tile(values, len(rows))
-            for rule in ready:
-                part = take(part, np.flatnonzero(rule.is_legal(self.context, part)))
-            found = self._first(part, left, rules) if len(part[name]) else None
-            if found is not None:
-                return found
+        for part in space.decided({}, names):
+            if not names or len(part[names[0]]):
+                return {**rest, **{name: int(column[0]) for name, column in part.items()}}
         return None

@@ -27,7 +27,7 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
-# Looked at together: what rules drop of more never lies in memory at once.
+# What rules drop of more never lies in memory at once.
 PART_ROWS = 2**20
 # Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
 MAX_SHAPES = 5 * 10**6
@@ -43,6 +43,7 @@ class Enumeration:
     context: Context
     narrowing: Narrowing = EVERYTHING
     uses_all: bool = False
+    part_rows: int = PART_ROWS  # Looked at together
     dropped: dict[str, int] = field(default_factory=dict)
     is_cut: bool = False  # not all shapes were listed in time
 
@@ -72,7 +73,7 @@ class Enumeration:
         Raises InputError where there are more than any search may hold.
         """
         num_shapes = 0
-        for part in self._listed({}, SHAPE, until):
+        for part in self.decided({}, SHAPE, until):
             num_shapes += len(part["tp"])
             if num_shapes > MAX_SHAPES:
                 widest = max(SHAPE, key=lambda name: len(self.values[name]))
@@ -83,20 +84,21 @@ class Enumeration:
                 raise InputError.single("command line", "--fix", message)
             yield part
 
-    def _listed(
-        self, columns: Columns, names: Sequence[str], until: float | None
+    def decided(
+        self, columns: Columns, names: Sequence[str], until: float | None = None
     ) -> Iterator[Columns]:
+        """The rows with all values of further dimensions that the rules allow, part by part."""
         if not names:
             yield columns
             return
         name, *rest = names
-        most = max(PART_ROWS // max(len(self.values[name]), 1), 1)
+        most = max(self.part_rows // max(len(self.values[name]), 1), 1)
         num_rows = len(next(iter(columns.values()), (0,)))
         for start in range(0, max(num_rows, 1), most):
             is_late = until is not None and time.monotonic() > until
             self.is_cut |= is_late
             part = take(columns, slice(start, start if is_late else start + most))
-            yield from self._listed(self._decide(part, [name]), rest, until)
+            yield from self.decided(self._decide(part, [name]), rest, until)
             if is_late:
                 return
 
