@@ -10,13 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.pipeline import makespan_s
-from planner.cost.stage import (
-    StageModel,
-    stage_host_bytes,
-    stage_peak_bytes,
-    stage_step_end_s,
-    stage_time_s,
-)
+from planner.cost.stage import StageModel
 from planner.units import Array, Mask
 
 
@@ -40,15 +34,15 @@ def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     first_larger = np.minimum(pp - num_larger, pp - 1)
     stages = np.stack([0.0 * pp, np.minimum(1.0, pp - 1), first_larger, pp - 1]).T
     layers = fewest[:, None] + (stages >= (pp - num_larger)[:, None])
-    slowest = stage_time_s(model, layers, None, stages).max(axis=1)
+    slowest = model.time_s(layers, None, stages).max(axis=1)
     total = num_layers * model.layer_s + model.first_s + model.last_s + pp * model.link_s
     strategy = model.strategy
     makespan = makespan_s(
         slowest, total, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
     )
-    tail = stage_step_end_s(model, layers, stages).max(axis=1)
-    peak = stage_peak_bytes(model, layers, None, stages).max(axis=1)
-    host = stage_host_bytes(model, layers, None, stages).max(axis=1)
+    tail = model.step_end_s(layers, stages).max(axis=1)
+    peak = model.peak_bytes(layers, None, stages).max(axis=1)
+    host = model.host_bytes(layers, None, stages).max(axis=1)
     return EvenEstimate(
         iteration_s=makespan + tail + model.constant_s,
         peak_bytes=peak,

@@ -8,7 +8,6 @@ from typing import Any
 from planner.answers.base import Plan, plans_of
 from planner.answers.whatif import price as layout_priced
 from planner.cost.context import Context
-from planner.cost.stage import stage_host_bytes, stage_peak_bytes
 from planner.cost.stage_model import price
 from planner.search.near import SPLIT, Accepts, Near, Neighborhood, nearest
 from planner.search.space.legality import LAYERS, Violation, violations
@@ -148,8 +147,8 @@ def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = Non
 def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDeficit]:
     """Yield the stages of a legal strategy that hold more than they may."""
     subject = price(context, strategy)
-    held = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
-    host = stage_host_bytes(subject.model, *subject.split)[0].tolist()
+    held = subject.model.peak_bytes(*subject.split)[0].tolist()
+    host = subject.model.host_bytes(*subject.split)[0].tolist()
     host_limit = float(subject.model.host_limit_bytes[0])
     kinds = (("HBM", held, subject.model.usable_bytes), ("host memory", host, host_limit))
     for limit, needed, usable in kinds:

@@ -10,7 +10,6 @@ from planner.cost.context import Context
 from planner.cost.flops import mfu, model_flops_per_iteration
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger, stage_ledger
-from planner.cost.stage import fits, stage_host_bytes, stage_peak_bytes
 from planner.cost.stage_model import PricedStrategy, iteration_time_s, price_all
 from planner.cost.time_items import pipeline_items, stage_items, time_items
 from planner.spec.items import RunClass, declared_items
@@ -94,9 +93,9 @@ class MemoryEstimate:
 def memory_estimate(subject: PricedStrategy) -> MemoryEstimate:
     """Peak over stages; the ledger of the fullest one follows when it is asked for."""
     model = subject.model
-    peaks = stage_peak_bytes(model, *subject.split)[0]
+    peaks = model.peak_bytes(*subject.split)[0]
     stage = int(peaks.argmax())
-    host_bytes = float(stage_host_bytes(model, *subject.split).max())
+    host_bytes = float(model.host_bytes(*subject.split).max())
     hbm_bytes = subject.context.cluster.accelerator.hbm_bytes
     return MemoryEstimate(
         peak_bytes=float(peaks[stage]),
@@ -107,7 +106,7 @@ def memory_estimate(subject: PricedStrategy) -> MemoryEstimate:
         stage_peak_bytes=tuple(peaks.tolist()),
         host_bytes=host_bytes,
         host_limit_bytes=float(model.host_limit_bytes[0]) if host_bytes else math.inf,
-        fits=bool(fits(model, *subject.split)[0]),
+        fits=bool(model.fits(*subject.split)[0]),
         _subject=subject,
     )
 

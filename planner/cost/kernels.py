@@ -109,21 +109,14 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
     Raises ValueError when the accelerator has no rate for the precision; scales per 32 elements
     need hardware for them, which hwdb names (``gemm.low_precision.mxfp8``).
     """
-    if precision == "mxfp8" and precision not in accelerator.gemm.low_precision:
-        raise ValueError(
-            f"{accelerator.name} has no matrix units for mxfp8; allowed here: "
-            f"{', '.join(offered_precisions(accelerator))}"
-        )
+    lacks_units = precision == "mxfp8" and precision not in accelerator.gemm.low_precision
     peaks = accelerator.peak_flops_per_s
-    order = FALLBACKS[precision]
-    for dtype in order:
-        rate = peaks.get(dtype)
-        if rate:
-            return float(rate)
-    raise ValueError(
-        f"{accelerator.name} has no {precision} matrix rate; allowed here: "
-        f"{', '.join(offered_precisions(accelerator))}"
-    )
+    rate = next((peaks[dtype] for dtype in FALLBACKS[precision] if peaks.get(dtype)), None)
+    if rate and not lacks_units:
+        return float(rate)
+    what = "matrix units for mxfp8" if lacks_units else f"{precision} matrix rate"
+    allowed = ", ".join(offered_precisions(accelerator))
+    raise ValueError(f"{accelerator.name} has no {what}; allowed here: {allowed}")
 
 
 def sustained_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:

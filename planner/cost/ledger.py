@@ -15,16 +15,7 @@ from planner.cost.memory_terms import (
     Lifetime,
     Per,
 )
-from planner.cost.stage import (
-    FULL,
-    OTHERS,
-    SELECTIVE,
-    all_stages,
-    in_flight_matrix,
-    leading_by_policy,
-    stage_held_bytes,
-    transient_bytes,
-)
+from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.states import unsharded_until_step, without_gradient_copies
 from planner.layers.block import (
@@ -197,7 +188,7 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
     shape = layer_shape(subject.columns, subject.context.job)
     groups = layer_groups(subject.context.model, shape, subject.context.traits)
     stages = all_stages(subject.strategy.pp)
-    none, taken = leading_by_policy(subject.model, subject.layers, subject.counts, stages)
+    none, taken = subject.model.leading_by_policy(subject.layers, subject.counts, stages)
     kept, by_selective = float(none[0, stage]), float(taken[SELECTIVE, 0, stage])
     selective = float(subject.counts[SELECTIVE, 0, stage])
     untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
@@ -215,7 +206,7 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
 def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """Tensors kept for backward on one stage, all micro-batches in flight."""
     model = subject.model
-    flight = float(in_flight_matrix(model, all_stages(subject.strategy.pp))[0, stage])
+    flight = float(model.in_flight(all_stages(subject.strategy.pp))[0, stage])
     items = [
         _tensor_item("activations", tensor, flight * number, "forward to backward")
         for group, untouched, selective in _layers_by_policy(subject, stage)
@@ -296,12 +287,12 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
 @item(
     "memory.transient",
     inputs=("model.vocab_size", "traits.kernels.loss"),
-    also=(transient_bytes, head_op, transient_layer_bytes),
+    also=(StageModel.transient_bytes, head_op, transient_layer_bytes),
 )
 @item(
     "memory.transient.offload_buffers",
     inputs=(*SHAPE, "strategy.offloaded_layers_per_stage"),
-    also=(offload_buffer_bytes, transient_bytes),
+    also=(offload_buffer_bytes, StageModel.transient_bytes),
 )
 def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """Return the items alive besides saved activations while a layer runs backward.
@@ -357,7 +348,7 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     backward = _backward_items(subject, stage)
     at_loss = sum(each.num_bytes for each in loss) >= sum(each.num_bytes for each in backward)
     items = [*lasting, *(loss if at_loss else backward), *_term_items(subject, stage, "device")]
-    held = float(stage_held_bytes(subject.model, *subject.split)[0, stage])
+    held = float(subject.model.held_bytes(*subject.split)[0, stage])
     wasted = held * subject.model.fragmentation_fraction
     items.append(LedgerItem(name="overhead.fragmentation", num_bytes=wasted, lifetime=RESERVED))
     ordered = sorted(

@@ -94,7 +94,7 @@ def _ends(
 
 
 def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
-    """Seconds of every chunk by pass and item; a stage's chunks sum to ``stage_time_s``.
+    """Seconds of every chunk by pass and item; a stage's chunks sum to ``StageModel.time_s``.
 
     Layers as :func:`chunk_layers` deals them out, equal shares in V-shaped schedules.
     W is the layers' weight gradients, B the rest of backward, with what is recomputed. Embedding

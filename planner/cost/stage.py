@@ -103,89 +103,213 @@ class StageModel(Rowed):
         budget = self.usable_bytes - self.overhead_bytes
         return budget / (1.0 + self.fragmentation_fraction)
 
+    def weighed(self, weight: Array) -> "StageModel":
+        """The model with every time multiplied by a weight of the strategy's, C."""
 
-def with_penalty(model: StageModel, weight: Array) -> StageModel:
-    """The model with every time multiplied by a weight of the strategy's, C."""
+        def weighed(part: StageModel | PolicyCosts) -> dict[str, Any]:
+            names = [each.name for each in fields(part) if each.name.endswith("_s")]
+            return {name: getattr(part, name) * weight for name in names}
 
-    def weighed(part: StageModel | PolicyCosts) -> dict[str, Any]:
-        names = [each.name for each in fields(part) if each.name.endswith("_s")]
-        return {name: getattr(part, name) * weight for name in names}
+        policies = replace(self.policies, **weighed(self.policies))
+        return replace(self, policies=policies, **weighed(self))
 
-    policies = replace(model.policies, **weighed(model.policies))
-    return replace(model, policies=policies, **weighed(model))
+    def ends(self, stages: Array) -> tuple[Array, Array]:
+        """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""
+        return (stages == 0) * 1.0, (stages == self.strategy.head_stage[:, None]) * 1.0
+
+    def in_flight(self, stages: Array) -> Array:
+        """Micro-batches in flight on the given stages."""
+        strategy = self.strategy
+        return in_flight(
+            stages,
+            strategy.pp[:, None],
+            strategy.num_micro_batches[:, None],
+            strategy.vpp[:, None],
+            strategy.schedule[:, None],
+        )
+
+    def fixed_time_s(self, stages: Array) -> Array:
+        """Per stage and micro-batch, without its layers: embedding, head, links."""
+        first, last = self.ends(stages)
+        return self.first_s[:, None] * first + self.last_s[:, None] * last + self.link_s[:, None]
+
+    def fixed_bytes(self, stages: Array, flight: Array | None = None) -> Array:
+        """Allocated bytes per stage without its layers and transients.
+
+        ``flight``: micro-batches in flight, where they are at hand.
+        """
+        first, last = self.ends(stages)
+        flight = self.in_flight(stages) if flight is None else flight
+        at_first = self.first_static_bytes[:, None] + flight * self.first_saved_bytes[:, None]
+        at_last = self.last_static_bytes[:, None]
+        anywhere = self.stage_static_bytes[:, None] + flight * self.part_saved_bytes[:, None]
+        total: Array = anywhere + at_first * first + at_last * last
+        if not (self.sent_saved_bytes.any() or self.receive_buffer_bytes.any()):
+            return total
+        sends_on = (stages < self.strategy.pp[:, None] - 1) * 1.0
+        num = self.strategy.num_micro_batches[:, None]
+        if self.sent_saved_bytes.any():
+            copies = num * 1.0 if self.keeps_all_sent else flight
+            total = total + copies * self.sent_saved_bytes[:, None] * sends_on
+        if self.receive_buffer_bytes.any():
+            received = (num - flight) * (1.0 - first) + num * sends_on
+            total = total + received * self.receive_buffer_bytes[:, None]
+        return total
+
+    def fixed_host_bytes(self, stages: Array) -> Array:
+        """Offloaded bytes per stage without its layers."""
+        first, last = self.ends(stages)
+        return self.first_host_bytes[:, None] * first + self.last_host_bytes[:, None] * last
+
+    def workspace_bytes(self, counts: Array | None) -> Array | float:
+        """Per stage the largest workspace of a policy that a layer of the stage is under."""
+        if counts is None:
+            return 0.0
+        workspaces = self.policies.workspace_bytes[:, :, None]
+        return np.asarray(np.where(counts > 0, workspaces, 0.0).max(axis=0))
+
+    def transient_bytes(self, stages: Array, workspace: Array | float) -> Array:
+        """Short-lived bytes per stage: a layer's backward with its workspace, or the loss."""
+        _, last = self.ends(stages)
+        layer = self.layer_transient_bytes[:, None] + workspace
+        return np.maximum(layer, self.last_transient_bytes[:, None] * last)
+
+    def time_s(
+        self, layers: Array, counts: Array | None = None, stages: Array | None = None
+    ) -> Array:
+        """Seconds per micro-batch of every stage (or of the given ones).
+
+        ``n t + Σ_k (c_k a_k + [c_k > 0] b_k) + fixed``: n layers, of which c_k are under policy k,
+        which adds a_k to a layer and b_k to a stage; fixed is embedding, head and links. Excludes
+        pipeline waiting.
+        """
+        fixed = self.fixed_time_s(_stages_of(layers, stages))
+        seconds: Array = layers * self.layer_s[:, None] + fixed
+        if counts is not None:
+            seconds = seconds + _by_policy(counts, self.policies.added_s)
+        if counts is not None and self.policies.fill_s.any():
+            used = np.where(counts > 0, 1.0, 0.0)
+            seconds = seconds + _by_policy(used, self.policies.fill_s)
+        return seconds
+
+    def first_k_dense(self, layers: Array, stages: Array) -> Array:
+        """Leading layers per stage: all on the first one, as far as it holds so many layers."""
+        return np.asarray(np.minimum(self.num_leading, layers) * (stages == 0))
+
+    def leading_by_policy(self, layers: Array, counts: Array, stages: Array) -> tuple[Array, Array]:
+        """Leading layers per stage under no policy, and under each.
+
+        Full recomputation takes the first layers of a stage (Megatron-LM's ``block`` method), then
+        the others in the order of IN_STAGE.
+        """
+        left = self.first_k_dense(layers, stages)
+        taken = np.zeros_like(counts)
+        for policy in map(POLICIES.index, IN_STAGE):
+            taken[policy] = np.minimum(counts[policy], left)
+            left = left - taken[policy]
+        return left, taken
+
+    def kept_bytes(self, layers: Array, counts: Array | None, stages: Array) -> Array:
+        """Bytes a stage's layers keep for backward, per micro-batch in flight."""
+        saved = self.saved_bytes[:, None]
+        if counts is None:
+            leading = self.first_k_dense(layers, stages) * self.lead_saved_bytes[:, None]
+            return np.asarray(layers * saved + leading)
+        kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(
+            counts, self.policies.saved_bytes
+        )
+        if self.num_leading:
+            none, taken = self.leading_by_policy(layers, counts, stages)
+            kept = kept + none * self.lead_saved_bytes[:, None]
+            kept = kept + _by_policy(taken, self.policies.lead_saved_bytes)
+        return kept
+
+    @item(
+        "memory.activations",
+        inputs=("strategy.schedule", "strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
+        also=IN_FLIGHT,
+    )
+    def held_bytes(
+        self, layers: Array, counts: Array | None = None, stages: Array | None = None
+    ) -> Array:
+        """Peak bytes the allocator holds on every stage (or on the given ones).
+
+        Tensors, and blocks that were freed but only another stream may use again. ``n`` layers hold
+        ``n · static + in flight · (kept by policy)``; fixed bytes and the largest transient are
+        added.
+        """
+        stages = _stages_of(layers, stages)
+        flight = self.in_flight(stages)
+        activations = flight * self.kept_bytes(layers, counts, stages)
+        return (
+            layers * self.layer_static_bytes[:, None]
+            + self.fixed_bytes(stages, flight)
+            + activations
+            + self.transient_bytes(stages, self.workspace_bytes(counts))
+        )
+
+    @item("memory.overhead.fragmentation", inputs=("traits.overheads.fragmentation_fraction",))
+    def peak_bytes(
+        self, layers: Array, counts: Array | None = None, stages: Array | None = None
+    ) -> Array:
+        """Peak bytes of every stage as the device sees them: fragmentation and overheads added.
+
+        ``held · (1 + fragmentation_fraction) + overhead``. Source: framework traits.
+        """
+        allocated = self.held_bytes(layers, counts, stages)
+        return allocated * (1.0 + self.fragmentation_fraction) + self.overhead_bytes[:, None]
+
+    def host_bytes(
+        self, layers: Array, counts: Array | None = None, stages: Array | None = None
+    ) -> Array:
+        """Offloaded bytes per rank of every stage, or of the given ones: states, activations."""
+        stages = _stages_of(layers, stages)
+        held = layers * self.layer_host_bytes[:, None] + self.fixed_host_bytes(stages)
+        if counts is None or not self.policies.host_bytes.any():
+            return held
+        flight = self.in_flight(stages)
+        return held + flight * _by_policy(counts, self.policies.host_bytes)
+
+    def step_end_s(self, layers: Array, stages: Array | None = None) -> Array:
+        """Seconds per iteration after the last micro-batch: gradient reduction and optimizer."""
+        first, last = self.ends(_stages_of(layers, stages))
+        pieces = (
+            layers[None] * self.tail_layer_s[:, :, None]
+            + self.tail_first_s[:, :, None] * first
+            + self.tail_last_s[:, :, None] * last
+        )
+        return np.asarray(pieces.max(axis=0))
+
+    def iteration_s(self, layers: Array, counts: Array | None = None) -> Array:
+        """Seconds per iteration: the pipeline's makespan, the slowest tail, the constant. C.
+
+        Rows may have fewer stages than ``layers`` has columns.
+        """
+        strategy = self.strategy
+        is_stage = all_stages(layers.shape[1]) < strategy.pp[:, None]
+        seconds = np.where(is_stage, self.time_s(layers, counts), 0.0)
+        makespan = makespan_s(
+            seconds.max(axis=1),
+            seconds.sum(axis=1),
+            strategy.num_micro_batches,
+            strategy.vpp,
+            self.bubble_filled_s,
+        )
+        tail = self.step_end_s(layers).max(axis=1)
+        return np.asarray(makespan + tail + self.constant_s)
+
+    def fits(self, layers: Array, counts: Array | None = None) -> Mask:
+        """True where every stage is within HBM and host limits. C."""
+        allocated = self.held_bytes(layers, counts)
+        device = allocated <= self.held_limit_bytes[:, None]
+        host = self.host_bytes(layers, counts) <= self.host_limit_bytes[:, None]
+        beyond = all_stages(layers.shape[1]) >= self.strategy.pp[:, None]
+        return np.asarray((device & host | beyond).all(axis=1))
 
 
 def all_stages(num_stages: int) -> Array:
     """Stage numbers 0 to P - 1 as a row."""
     return np.arange(float(num_stages))[None, :]
-
-
-def first_last_mask(model: StageModel, stages: Array) -> tuple[Array, Array]:
-    """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""
-    return (stages == 0) * 1.0, (stages == model.strategy.head_stage[:, None]) * 1.0
-
-
-def in_flight_matrix(model: StageModel, stages: Array) -> Array:
-    """Micro-batches in flight on the given stages."""
-    strategy = model.strategy
-    return in_flight(
-        stages,
-        strategy.pp[:, None],
-        strategy.num_micro_batches[:, None],
-        strategy.vpp[:, None],
-        strategy.schedule[:, None],
-    )
-
-
-def fixed_time_s(model: StageModel, stages: Array) -> Array:
-    """Per stage and micro-batch, without its layers: embedding, head, links."""
-    first, last = first_last_mask(model, stages)
-    return model.first_s[:, None] * first + model.last_s[:, None] * last + model.link_s[:, None]
-
-
-def fixed_bytes(model: StageModel, stages: Array, flight: Array | None = None) -> Array:
-    """Allocated bytes per stage without its layers and transients.
-
-    ``flight``: micro-batches in flight, where they are at hand.
-    """
-    first, last = first_last_mask(model, stages)
-    flight = in_flight_matrix(model, stages) if flight is None else flight
-    at_first = model.first_static_bytes[:, None] + flight * model.first_saved_bytes[:, None]
-    at_last = model.last_static_bytes[:, None]
-    anywhere = model.stage_static_bytes[:, None] + flight * model.part_saved_bytes[:, None]
-    total: Array = anywhere + at_first * first + at_last * last
-    if not (model.sent_saved_bytes.any() or model.receive_buffer_bytes.any()):
-        return total
-    sends_on = (stages < model.strategy.pp[:, None] - 1) * 1.0
-    num = model.strategy.num_micro_batches[:, None]
-    if model.sent_saved_bytes.any():
-        copies = num * 1.0 if model.keeps_all_sent else flight
-        total = total + copies * model.sent_saved_bytes[:, None] * sends_on
-    if model.receive_buffer_bytes.any():
-        received = (num - flight) * (1.0 - first) + num * sends_on
-        total = total + received * model.receive_buffer_bytes[:, None]
-    return total
-
-
-def fixed_host_bytes(model: StageModel, stages: Array) -> Array:
-    """Offloaded bytes per stage without its layers."""
-    first, last = first_last_mask(model, stages)
-    return model.first_host_bytes[:, None] * first + model.last_host_bytes[:, None] * last
-
-
-def workspace_bytes(model: StageModel, counts: Array | None) -> Array | float:
-    """Per stage the largest workspace of a policy that a layer of the stage is under."""
-    if counts is None:
-        return 0.0
-    workspaces = model.policies.workspace_bytes[:, :, None]
-    return np.asarray(np.where(counts > 0, workspaces, 0.0).max(axis=0))
-
-
-def transient_bytes(model: StageModel, stages: Array, workspace: Array | float) -> Array:
-    """Short-lived bytes per stage: a layer's backward with its workspace, or the loss."""
-    _, last = first_last_mask(model, stages)
-    layer = model.layer_transient_bytes[:, None] + workspace
-    return np.maximum(layer, model.last_transient_bytes[:, None] * last)
 
 
 def _stages_of(layers: Array, stages: Array | None) -> Array:
@@ -195,147 +319,3 @@ def _stages_of(layers: Array, stages: Array | None) -> Array:
 def _by_policy(counts: Array, per_layer: Array) -> Array:
     """Sum over policies of layers times a figure per layer (K x C)."""
     return np.asarray((counts * per_layer[:, :, None]).sum(axis=0))
-
-
-def stage_time_s(
-    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
-) -> Array:
-    """Seconds per micro-batch of every stage (or of the given ones).
-
-    ``n t + Σ_k (c_k a_k + [c_k > 0] b_k) + fixed``: n layers, of which c_k are under policy k,
-    which adds a_k to a layer and b_k to a stage; fixed is embedding, head and links. Excludes
-    pipeline waiting.
-    """
-    fixed = fixed_time_s(model, _stages_of(layers, stages))
-    seconds: Array = layers * model.layer_s[:, None] + fixed
-    if counts is not None:
-        seconds = seconds + _by_policy(counts, model.policies.added_s)
-    if counts is not None and model.policies.fill_s.any():
-        used = np.where(counts > 0, 1.0, 0.0)
-        seconds = seconds + _by_policy(used, model.policies.fill_s)
-    return seconds
-
-
-def first_k_dense(model: StageModel, layers: Array, stages: Array) -> Array:
-    """Leading layers per stage: all on the first one, as far as it holds so many layers."""
-    return np.asarray(np.minimum(model.num_leading, layers) * (stages == 0))
-
-
-def leading_by_policy(
-    model: StageModel, layers: Array, counts: Array, stages: Array
-) -> tuple[Array, Array]:
-    """Leading layers per stage under no policy, and under each.
-
-    Full recomputation takes the first layers of a stage (Megatron-LM's ``block`` method), then the
-    others in the order of IN_STAGE.
-    """
-    left = first_k_dense(model, layers, stages)
-    taken = np.zeros_like(counts)
-    for policy in map(POLICIES.index, IN_STAGE):
-        taken[policy] = np.minimum(counts[policy], left)
-        left = left - taken[policy]
-    return left, taken
-
-
-def kept_bytes(model: StageModel, layers: Array, counts: Array | None, stages: Array) -> Array:
-    """Bytes a stage's layers keep for backward, per micro-batch in flight."""
-    saved = model.saved_bytes[:, None]
-    if counts is None:
-        leading = first_k_dense(model, layers, stages) * model.lead_saved_bytes[:, None]
-        return np.asarray(layers * saved + leading)
-    kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(
-        counts, model.policies.saved_bytes
-    )
-    if model.num_leading:
-        none, taken = leading_by_policy(model, layers, counts, stages)
-        kept = kept + none * model.lead_saved_bytes[:, None]
-        kept = kept + _by_policy(taken, model.policies.lead_saved_bytes)
-    return kept
-
-
-@item(
-    "memory.activations",
-    inputs=("strategy.schedule", "strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
-    also=IN_FLIGHT,
-)
-def stage_held_bytes(
-    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
-) -> Array:
-    """Peak bytes the allocator holds on every stage (or on the given ones).
-
-    Tensors, and blocks that were freed but only another stream may use again. ``n`` layers hold
-    ``n · static + in flight · (kept by policy)``; fixed bytes and the largest transient are
-    added.
-    """
-    stages = _stages_of(layers, stages)
-    flight = in_flight_matrix(model, stages)
-    activations = flight * kept_bytes(model, layers, counts, stages)
-    return (
-        layers * model.layer_static_bytes[:, None]
-        + fixed_bytes(model, stages, flight)
-        + activations
-        + transient_bytes(model, stages, workspace_bytes(model, counts))
-    )
-
-
-@item("memory.overhead.fragmentation", inputs=("traits.overheads.fragmentation_fraction",))
-def stage_peak_bytes(
-    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
-) -> Array:
-    """Peak bytes of every stage as the device sees them: fragmentation and overheads added.
-
-    ``held · (1 + fragmentation_fraction) + overhead``. Source: framework traits.
-    """
-    allocated = stage_held_bytes(model, layers, counts, stages)
-    return allocated * (1.0 + model.fragmentation_fraction) + model.overhead_bytes[:, None]
-
-
-def stage_host_bytes(
-    model: StageModel, layers: Array, counts: Array | None = None, stages: Array | None = None
-) -> Array:
-    """Offloaded bytes per rank of every stage (or of the given ones): states and activations."""
-    stages = _stages_of(layers, stages)
-    held = layers * model.layer_host_bytes[:, None] + fixed_host_bytes(model, stages)
-    if counts is None or not model.policies.host_bytes.any():
-        return held
-    flight = in_flight_matrix(model, stages)
-    return held + flight * _by_policy(counts, model.policies.host_bytes)
-
-
-def stage_step_end_s(model: StageModel, layers: Array, stages: Array | None = None) -> Array:
-    """Seconds per iteration after the last micro-batch: gradient reduction and optimizer."""
-    first, last = first_last_mask(model, _stages_of(layers, stages))
-    pieces = (
-        layers[None] * model.tail_layer_s[:, :, None]
-        + model.tail_first_s[:, :, None] * first
-        + model.tail_last_s[:, :, None] * last
-    )
-    return np.asarray(pieces.max(axis=0))
-
-
-def iteration_s(model: StageModel, layers: Array, counts: Array | None = None) -> Array:
-    """Seconds per iteration: the pipeline's makespan, the slowest tail, the constant. C.
-
-    Rows may have fewer stages than ``layers`` has columns.
-    """
-    strategy = model.strategy
-    is_stage = all_stages(layers.shape[1]) < strategy.pp[:, None]
-    seconds = np.where(is_stage, stage_time_s(model, layers, counts), 0.0)
-    makespan = makespan_s(
-        seconds.max(axis=1),
-        seconds.sum(axis=1),
-        strategy.num_micro_batches,
-        strategy.vpp,
-        model.bubble_filled_s,
-    )
-    tail = stage_step_end_s(model, layers).max(axis=1)
-    return np.asarray(makespan + tail + model.constant_s)
-
-
-def fits(model: StageModel, layers: Array, counts: Array | None = None) -> Mask:
-    """True where every stage is within HBM and host limits. C."""
-    allocated = stage_held_bytes(model, layers, counts)
-    device = allocated <= model.held_limit_bytes[:, None]
-    host = stage_host_bytes(model, layers, counts) <= model.host_limit_bytes[:, None]
-    beyond = all_stages(layers.shape[1]) >= model.strategy.pp[:, None]
-    return np.asarray((device & host | beyond).all(axis=1))

@@ -12,7 +12,7 @@ from planner.cost.layer_passes import layer_times
 from planner.cost.memory_terms import bytes_per
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import policy_costs, with_recomputed_mtp
-from planner.cost.stage import FULL, SELECTIVE, StageModel, iteration_s
+from planner.cost.stage import FULL, SELECTIVE, StageModel
 from planner.cost.stage_parts import StageParameters, stage_parameters
 from planner.cost.states import offloads
 from planner.cost.time_terms import (
@@ -164,4 +164,4 @@ def price_all(context: Context, strategies: Sequence[Strategy]) -> list[PricedSt
 
 def iteration_time_s(subject: PricedStrategy) -> float:
     """Seconds per iteration."""
-    return float(iteration_s(subject.model, *subject.split)[0])
+    return float(subject.model.iteration_s(*subject.split)[0])

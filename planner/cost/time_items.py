@@ -19,7 +19,7 @@ from planner.cost.layer_time import (
 )
 from planner.cost.pipeline import makespan_s
 from planner.cost.policies import activation_transfer_s
-from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, stage_step_end_s, stage_time_s
+from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, StageModel
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.time_terms import (
     PER_ITERATION,
@@ -54,7 +54,7 @@ def _end_items(name: str, costs: LayerCosts, end: EndCosts) -> TimeItems:
     "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
     "once per micro-batch on the stages that have them. Excludes what is recomputed.",
     inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
-    also=(stage_time_s,),
+    also=(StageModel.time_s,),
 )
 @item(
     "time.recompute",
@@ -64,7 +64,7 @@ def _end_items(name: str, costs: LayerCosts, end: EndCosts) -> TimeItems:
         "strategy.selective_layers_per_stage",
         "traits.kernels.stops_recomputation",
     ),
-    also=(stage_time_s, without_last_gemm),
+    also=(StageModel.time_s, without_last_gemm),
 )
 def _layer_items(subject: PricedStrategy, stage: int) -> TimeItems:
     """Work and recomputation of a stage's layers."""
@@ -180,9 +180,9 @@ def common_step_end_items(subject: PricedStrategy) -> TimeItems:
 
 def time_items(subject: PricedStrategy) -> tuple[TimeItems, int]:
     """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
-    seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
+    seconds, num = subject.model.time_s(*subject.split), subject.strategy.num_micro_batches
     stage = int(seconds[0].argmax())
-    tail = int(stage_step_end_s(subject.model, subject.layers)[0].argmax())
+    tail = int(subject.model.step_end_s(subject.layers)[0].argmax())
     items = scale_items(_stage_items(subject, stage), float(num))
     items |= _common_items(subject, seconds)
     return items | step_end_items(subject, tail), stage
@@ -202,8 +202,8 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     ``m (max_i T_i - Σ_i T_i / p)`` and the same of the tails, what stages wait for the slowest one.
     So pipelines of any lengths can be compared: times p, items are seconds of the whole pipeline.
     """
-    seconds, num = stage_time_s(subject.model, *subject.split), subject.strategy.num_micro_batches
-    tails = stage_step_end_s(subject.model, subject.layers)
+    seconds, num = subject.model.time_s(*subject.split), subject.strategy.num_micro_batches
+    tails = subject.model.step_end_s(subject.layers)
     pp, head = subject.strategy.pp, subject.strategy.head_stage
     split = np.vstack([subject.layers, subject.counts[:, 0, :]])
     # One stage of every kind, times the share of the stages that are of its kind.

@@ -7,7 +7,6 @@ from planner.cost.estimate import NEGLIGIBLE_FRACTION
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger
 from planner.cost.passes import ChunkPasses, Seconds, chunk_passes
-from planner.cost.stage import stage_step_end_s
 from planner.cost.stage_model import PricedStrategy, iteration_time_s
 from planner.cost.time_items import common_step_end_items, step_end_items
 from planner.schedules.operation import Slot
@@ -85,7 +84,7 @@ def timeline(subject: PricedStrategy) -> Timeline:
     """The schedule's event simulation with every stage's tail behind it.
 
     Transfers that show hold up the stage that waits for them; those that hide take no time. The
-    tail follows when the pipeline is done, as :func:`stage.iteration_s` has it, then what is the
+    tail follows when the pipeline is done, as in :meth:`StageModel.iteration_s`, then what is the
     same for all stages. Where the optimizer does not wait for all stages, each has its own
     iteration from its first forward on. Excludes gradient reduction beside the last backward.
     """
@@ -101,7 +100,7 @@ def timeline(subject: PricedStrategy) -> Timeline:
         ),
     )
     in_step = context.traits.overlap.optimizer_waits_for_all_stages
-    tail_s = float(stage_step_end_s(subject.model, subject.layers).max())
+    tail_s = float(subject.model.step_end_s(subject.layers).max())
     iteration_s = iteration_time_s(subject)
     modelled_s = iteration_s - tail_s - float(subject.model.constant_s[0])
     simulated_s = run.makespan_s if in_step else run.span_s

@@ -19,7 +19,6 @@ import numpy as np
 from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
-from planner.cost.stage import fits, iteration_s
 from planner.cost.stage_model import stage_model
 from planner.errors import InputError
 from planner.search.ranking.exploration import explored
@@ -202,12 +201,10 @@ class Neighborhood:
 
         ``is_moved``: pp or vpp is among the changes.
         """
-        made = [
-            _rule(f"near_by_{names[-1]}", names, partial(self._has_at_most, most, names))
-            for names in (
-                SEARCHED_FIELDS[:place] for place in range(most + 1, len(SEARCHED_FIELDS))
-            )
-        ]
+        made = []
+        for place in range(most + 1, len(SEARCHED_FIELDS)):
+            names = SEARCHED_FIELDS[:place]
+            made.append(_rule(f"near_by_{names[-1]}", names, partial(self._is_near, most, names)))
         made.append(_rule("near", SEARCHED_FIELDS, lambda columns: self._distance(columns) == most))
         if is_moved:
             made.append(_rule("moved", ("pp", "vpp"), self._is_moved))
@@ -222,7 +219,7 @@ class Neighborhood:
         length = len(columns[names[-1]])
         return np.asarray(sum(changed.values(), np.zeros(length, dtype=np.int64)))
 
-    def _has_at_most(self, most: int, names: Sequence[str], columns: Mapping[str, Array]) -> Mask:
+    def _is_near(self, most: int, names: Sequence[str], columns: Mapping[str, Array]) -> Mask:
         return np.asarray(self._distance(columns, names) <= most)
 
     def _is_moved(self, columns: Mapping[str, Array]) -> Mask:
@@ -317,10 +314,10 @@ class Neighborhood:
         legal = np.asarray(fits_chunks(rows, strategy.vpp))
         must_be_equal = has_equal_chunks(strategy, uneven_stages=model.uneven_stages)
         is_equal = (layers == layers[0]).all() & (layers[0] % strategy.vpp == 0)
-        legal = np.where(must_be_equal, is_equal, legal) & fits(model, rows, chosen)
+        legal = np.where(must_be_equal, is_equal, legal) & model.fits(rows, chosen)
         if counts[POLICIES.index("offloaded")].any():
             legal &= offers_activation_offload(self.context, strategy)
-        return np.where(legal, iteration_s(model, rows, chosen), np.inf)
+        return np.where(legal, model.iteration_s(rows, chosen), np.inf)
 
 
 def _only_policy(strategy: Strategy) -> str | None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import module_sets
 from planner.cost.policies import offers_activation_offload
-from planner.cost.stage import StageModel, fits, iteration_s, stage_peak_bytes
+from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.schedules.closed_form import chunk_layers
 from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
@@ -177,11 +177,11 @@ def best_splits(
         rows = np.arange(start, min(start + step, len(model)))
         index = np.repeat(rows, len(layers))
         copies = np.tile(np.arange(len(layers)), len(rows))
-        legal = fits(model.take(index), layers[copies], counts[:, copies])
+        legal = model.take(index).fits(layers[copies], counts[:, copies])
         index, copies = index[legal], copies[legal]
         times = np.full(len(legal), np.inf)
         if len(index):
-            own = iteration_s(model.take(index), layers[copies], counts[:, copies])
+            own = model.take(index).iteration_s(layers[copies], counts[:, copies])
             late = np.zeros(len(own), dtype=bool) if longest_s is None else own > longest_s[index]
             times[legal] = np.where(late, np.inf, own * factor[copies])
         found.append(times.reshape(len(rows), len(layers)).min(axis=1))
@@ -386,7 +386,7 @@ def scarce(context: Context, case: Case) -> ClusterSpec:
     alone = Narrowing(values={name: (value,) for name, value in fixed.items()})
     model = stage_model(context, enumerate_space(context, alone).strategy).take(np.array([0]))
     layers = np.array([[float(context.model.num_blocks)]])
-    peak = float(stage_peak_bytes(model, layers)[0, 0])
+    peak = float(model.peak_bytes(layers)[0, 0])
     overhead = float(model.overhead_bytes[0])
     node = context.cluster.node
     # A byte more: no plan stands or falls with how a sum of bytes is rounded.

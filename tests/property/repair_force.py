@@ -13,7 +13,7 @@ from brute_force import part_splits, said_of
 
 from planner.cost.context import Context, with_modules
 from planner.cost.policies import offers_activation_offload
-from planner.cost.stage import StageModel, fits, iteration_s
+from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.search.near import MOST_CHANGES
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
@@ -186,7 +186,7 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     legal = np.asarray(fits_chunks(layers, many.strategy.vpp))
     if has_equal_chunks(one, uneven_stages=context.traits.support.uneven_stages)[0]:
         legal = (layers == layers[:, :1]).all(axis=1) & (layers[:, 0] % vpp == 0)
-    legal &= fits(many, layers, counts)
+    legal &= many.fits(layers, counts)
     if other:
         legal &= counts[0].any(axis=1)
     kept = keeps_policies(strategy, pp, layers, counts)
@@ -196,7 +196,7 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     is_own = keeps_split(strategy, pp, vpp, layers, counts) & (not other)
     changes = 1 * ~is_own
     fewest = int(changes[legal].min())
-    seconds = iteration_s(many, layers, counts)[legal & (changes == fewest)]
+    seconds = many.iteration_s(layers, counts)[legal & (changes == fewest)]
     return Least(changes=fewest, seconds=float(seconds.min()))
 
 

@@ -16,16 +16,7 @@ from benchmarks.even import even_estimate
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.kernels import sustained_flops_per_s
-from planner.cost.stage import (
-    FULL,
-    OFFLOADED,
-    SELECTIVE,
-    PolicyCosts,
-    StageModel,
-    fits,
-    iteration_s,
-    stage_peak_bytes,
-)
+from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, PolicyCosts, StageModel
 from planner.cost.stage_model import stage_model
 from planner.cost.states import shard_degree, state_bytes
 from planner.search.ranking.rank import Ranked
@@ -107,7 +98,7 @@ def time_and_peak(context: Context, strategy: Strategy) -> tuple[float, np.ndarr
     model = stage_model(context, strategy.columns())
     counts = np.array(strategy.policy_counts, dtype=float)[:, None, :]
     args = (row_of(strategy.layers_per_stage), counts)
-    return float(iteration_s(model, *args)[0]), stage_peak_bytes(model, *args)[0]
+    return float(model.iteration_s(*args)[0]), model.peak_bytes(*args)[0]
 
 
 @EXAMPLES
@@ -256,12 +247,12 @@ def test_the_even_estimate_equals_the_full_stage_matrices(pick: Pick, context_of
         smaller = int(columns.pp[row]) - larger
         layers = np.array([[float(fewest)] * smaller + [fewest + 1.0] * larger])
         one = model.take(np.array([position]))
-        expected_s = iteration_s(one, layers)[0]
+        expected_s = one.iteration_s(layers)[0]
         assert even.iteration_s[position] == pytest.approx(expected_s, rel=1e-12)
-        peak = stage_peak_bytes(one, layers).max()
+        peak = one.peak_bytes(layers).max()
         assert even.peak_bytes[position] == pytest.approx(peak, rel=1e-12)
         if abs(peak / one.usable_bytes - 1) > 1e-9:
-            assert even.fits[position] == fits(one, layers)[0]
+            assert even.fits[position] == one.fits(layers)[0]
 
 
 def assert_same(left: StageModel, right: StageModel) -> None:

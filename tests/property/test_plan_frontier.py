@@ -17,7 +17,6 @@ from planner.answers.base import Answer, Plan
 from planner.answers.plan import answer
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
-from planner.cost.stage import fits, iteration_s, stage_peak_bytes
 from planner.cost.stage_model import stage_model
 from planner.query.objectives import Aim, JobLimits, Objective
 from planner.search.space.narrow import Narrowing, read_narrowing
@@ -58,10 +57,10 @@ def by_force(context: Context, narrowing: Narrowing) -> Brute:
             for some in np.array_split(rows, len(rows) * len(one[0]) // AT_ONCE + 1):
                 many = models.take(np.repeat(some, len(one[0])))
                 splits = np.tile(one[0], (len(some), 1)), np.tile(one[1], (1, len(some), 1))
-                legal = fits(many, *splits)
+                legal = many.fits(*splits)
                 gpus.append(many.strategy.num_gpus[legal])
-                times.append(iteration_s(many, *splits)[legal])
-                peaks.append(stage_peak_bytes(many, *splits).max(axis=1)[legal])
+                times.append(many.iteration_s(*splits)[legal])
+                peaks.append(many.peak_bytes(*splits).max(axis=1)[legal])
     usable = context.cluster.accelerator.hbm_bytes * (1.0 - context.margin_fraction)
     return Brute(
         gpus=np.concatenate(gpus).astype(float),

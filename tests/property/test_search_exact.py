@@ -37,7 +37,7 @@ from hypothesis import strategies as st
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate
 from planner.cost.module_sets import LayerTable
-from planner.cost.stage import StageModel, fits, iteration_s
+from planner.cost.stage import StageModel
 from planner.cost.stage_model import iteration_time_s, price, stage_model
 from planner.search.ranking import candidates, solving
 from planner.search.ranking.exploration import Exploration, explored
@@ -108,7 +108,7 @@ def assert_legal(context: Context, result: SearchResult) -> None:
         assert not list(violations(context, plan.strategy))
         subject = price(context, plan.strategy)
         assert iteration_time_s(subject) == pytest.approx(plan.iteration_s, rel=ROUNDING)
-        assert fits(subject.model, *subject.split)[0]
+        assert subject.model.fits(*subject.split)[0]
         made = estimate(context, plan.strategy)
         assert made.memory.fits
         assert made.iter_time_s == pytest.approx(plan.iteration_s, rel=ROUNDING)
@@ -297,8 +297,8 @@ def assert_itemised(
             one, vpp = variants[row], int(model.strategy.vpp[i])
             own = found.counts[:, row]
             counts[:, i] = filled_counts(one.policy, layers[i], own, vpp, one.number)
-        assert fits(model, layers, counts).all()
-        times = iteration_s(model, layers, counts)
+        assert model.fits(layers, counts).all()
+        times = model.iteration_s(layers, counts)
         assert times == pytest.approx(found.upper_s[rows], rel=1e-12)
 
 
@@ -308,7 +308,7 @@ def assert_claimed(model: StageModel, num_layers: int, found: Refined) -> None:
     claimed = np.isfinite(found.upper_s)
     layers, counts = found.layers[claimed], found.counts[:, claimed]
     model = model.take(claimed)
-    assert fits(model, layers, counts).all()
+    assert model.fits(layers, counts).all()
     assert fits_chunks(layers, model.strategy.vpp, model.strategy.pp).all()
     assert (layers.sum(axis=1) == num_layers).all()
     assert (counts >= 0).all()
@@ -394,10 +394,10 @@ def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
 
 def assert_consistent(model: StageModel, num_layers: int, split: Split) -> None:
     layers, counts = split.layers[None], split.counts[:, None, :]
-    assert fits(model, layers, counts)[0]
+    assert model.fits(layers, counts)[0]
     assert fits_chunks(layers, model.strategy.vpp)[0]
     assert layers.sum() == num_layers
-    assert iteration_s(model, layers, counts)[0] == split.iteration_s
+    assert model.iteration_s(layers, counts)[0] == split.iteration_s
 
 
 def assert_limits_kept(model: StageModel, num_layers: int, best_s: float) -> None:

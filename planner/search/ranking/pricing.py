@@ -8,7 +8,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable, SelectiveCosts, relaxed_options
 from planner.cost.policies import with_selective
-from planner.cost.stage import StageModel, with_penalty
+from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import straggler_factor
@@ -106,15 +106,15 @@ class Pricing:
         """Stage models under the sets of modules and the kinds of layers of a policy."""
         sets = self.module_sets(policy)
         if not sets:
-            model = with_penalty(of_kinds(model, policy.kinds), weight)
+            model = of_kinds(model, policy.kinds).weighed(weight)
             return Priced(model=model, bound=model, best_set=None)
         pace = straggler_factor(self.context, model.strategy)
         by_rate = "none" in policy.kinds
         by_shape, index = self.layers.options(model.strategy, ((), *sets))
         options = relaxed_options(by_shape, index, pace, by_rate=by_rate)
         return Priced(
-            model=with_penalty(_under(model, policy, options.best), weight),
-            bound=with_penalty(_under(model, policy, options.bound), weight),
+            model=_under(model, policy, options.best).weighed(weight),
+            bound=_under(model, policy, options.bound).weighed(weight),
             best_set=options.best_set,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.cost.stage import StageModel, fits, iteration_s, with_penalty
+from planner.cost.stage import StageModel
 from planner.search.ranking.candidates import Candidates
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy
@@ -60,7 +60,7 @@ class Solving:
             ]
             variants = [PolicyVariant(policy=policy, modules=chosen) for chosen in modules]
             bound = None if priced.best_set is None else priced.bound
-            model = with_penalty(priced.model, pricing.variant_weights(variants))
+            model = priced.model.weighed(pricing.variant_weights(variants))
             lower = self.bounds_s(part, model, bound, variants, limit[index], uneven)
             known.lower_s[part] = np.maximum(known.lower_s[part], lower)
         known.is_refined[rows] = True
@@ -118,8 +118,8 @@ class Solving:
             if layers is None:
                 continue
             part, split = model.take(index), np.tile(np.array(layers, dtype=float), (len(index), 1))
-            legal = fits(part, split) & (split.min() >= part.least_chunk_layers * vpp)
-            part_s = iteration_s(part, split) / uneven
+            legal = part.fits(split) & (split.min() >= part.least_chunk_layers * vpp)
+            part_s = part.iteration_s(split) / uneven
             seconds[index] = np.where(legal, part_s, np.inf)
         return seconds
 
@@ -180,9 +180,7 @@ class Solving:
         model, places, variants = pricing.variants(model, policy)
         pairs = rows[places]
         uneven = pricing.uneven_weight(policy)
-        model = with_penalty(
-            model, known.weight[pairs] * pricing.variant_weights(variants) * uneven
-        )
+        model = model.weighed(known.weight[pairs] * pricing.variant_weights(variants) * uneven)
         below_s = known.below_s(pairs, limit_s)
         lower = self.bounds_s(pairs, model, None, variants, below_s, uneven)
         least = np.full(len(known.lower_s), np.inf)

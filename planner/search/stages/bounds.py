@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.pipeline import makespan_s
-from planner.cost.stage import FULL, SELECTIVE, StageModel, fits, iteration_s
+from planner.cost.stage import FULL, SELECTIVE, StageModel
 from planner.search.space.interleaving import default_layers, fits_chunks, slowest_stage_s
 from planner.search.stages.capacity import (
     ROUNDING,
@@ -223,8 +223,8 @@ def _rounded(
     counts = _counts(model, limits, layers)
     valid = (layers.sum(axis=1) == num_layers) & (layers >= limits.fewest).all(axis=1)
     valid &= fits_chunks(layers, model.strategy.vpp, model.strategy.pp)
-    valid &= fits(model, layers, counts)
-    return np.where(valid, iteration_s(model, layers, counts), np.inf), layers, counts
+    valid &= model.fits(layers, counts)
+    return np.where(valid, model.iteration_s(layers, counts), np.inf), layers, counts
 
 
 def _spread(model: StageModel, capacity: Capacity, most: Array, num_layers: int) -> Array:

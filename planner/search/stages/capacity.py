@@ -10,20 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from planner.cost.context import Rowed
-from planner.cost.stage import (
-    FULL,
-    OTHERS,
-    SELECTIVE,
-    StageModel,
-    all_stages,
-    fixed_bytes,
-    fixed_host_bytes,
-    fixed_time_s,
-    in_flight_matrix,
-    stage_held_bytes,
-    stage_time_s,
-    transient_bytes,
-)
+from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.search.space.interleaving import chunk_size, range_at
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Mask
@@ -80,21 +67,21 @@ def layer_ranges(model: StageModel, num_layers: int, stages: Array) -> tuple[Arr
 
 def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> Limits:
     """Collect the coefficients of the given stages, 1 x P or C x P."""
-    flight = in_flight_matrix(model, stages)
-    room = model.held_limit_bytes[:, None] - fixed_bytes(model, stages, flight)
+    flight = model.in_flight(stages)
+    room = model.held_limit_bytes[:, None] - model.fixed_bytes(stages, flight)
     if model.num_leading:
         # By which leading layers may keep less, per micro-batch, than as many other layers.
         least = np.minimum(model.lead_saved_bytes, model.policies.lead_saved_bytes.min(axis=0))
         relief = model.num_leading * np.maximum(-least, 0.0)
         room = room + relief[:, None] * flight * (stages == 0)
     static = model.layer_static_bytes[:, None]
-    host = model.host_limit_bytes[:, None] - fixed_host_bytes(model, stages)
+    host = model.host_limit_bytes[:, None] - model.fixed_host_bytes(stages)
     per_layer = model.layer_host_bytes[:, None]
     spaces = model.policies.workspace_bytes[:, :, None]
     return Limits(
-        fixed_s=fixed_time_s(model, stages),
-        room_bytes=room - transient_bytes(model, stages, 0.0),
-        policy_room_bytes=room - transient_bytes(model, stages, spaces),
+        fixed_s=model.fixed_time_s(stages),
+        room_bytes=room - model.transient_bytes(stages, 0.0),
+        policy_room_bytes=room - model.transient_bytes(stages, spaces),
         layer_bytes=static + flight * model.saved_bytes[:, None],
         policy_bytes=static + flight * model.policies.saved_bytes[:, :, None],
         max_host_layers=np.where(
@@ -259,7 +246,7 @@ def _first_fit(model: StageModel, layers: Array, slowest_s: Array) -> Mask:
     number = leading_selective(model, layers + 0.0 * full, full)
     counts = np.zeros((len(POLICIES), *full.shape))
     counts[SELECTIVE], counts[FULL] = np.where(np.isfinite(number), number, 0.0), full
-    seconds = stage_time_s(model, layers + 0.0 * full, counts, np.zeros((1, full.shape[1])))
+    seconds = model.time_s(layers + 0.0 * full, counts, np.zeros((1, full.shape[1])))
     within = np.isfinite(number) & (seconds <= slowest_s[:, None] * (1.0 + ROUNDING))
     return np.asarray(within.any(axis=1) | (layers[:, 0] <= 0))
 
@@ -274,12 +261,12 @@ def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
     stages, policies = np.zeros((1, layers.shape[1])), model.policies
     counts = np.zeros((len(POLICIES), *layers.shape))
     counts[FULL] = full
-    held = stage_held_bytes(model, layers, counts, stages)
+    held = model.held_bytes(layers, counts, stages)
     limit = model.held_limit_bytes[:, None]
     rebuilt = policies.workspace_bytes[FULL][:, None] * (full > 0)
     beside = np.maximum(rebuilt, policies.workspace_bytes[SELECTIVE][:, None])
-    more = transient_bytes(model, stages, beside) - transient_bytes(model, stages, rebuilt)
-    excess, flight = held + more - limit, in_flight_matrix(model, stages)
+    more = model.transient_bytes(stages, beside) - model.transient_bytes(stages, rebuilt)
+    excess, flight = held + more - limit, model.in_flight(stages)
     behind = flight * (model.saved_bytes - policies.saved_bytes[SELECTIVE])[:, None]
     own = (model.lead_saved_bytes - policies.lead_saved_bytes[SELECTIVE])[:, None]
     leading = behind + flight * own

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.module_sets import SelectiveCosts
-from planner.cost.stage import StageModel, iteration_s
+from planner.cost.stage import StageModel
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.policies import Policy, filled_counts
 from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s, within_whole
@@ -100,7 +100,7 @@ def _proved(split: Split, below_s: float) -> Split | None:
 def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
     stages = np.arange(len(columns))
     layers, counts = table.layers[columns], table.counts[:, stages, columns]
-    seconds = iteration_s(model, layers[None], counts[:, None, :])
+    seconds = model.iteration_s(layers[None], counts[:, None, :])
     return Split(layers=layers, counts=counts, iteration_s=float(seconds[0]), is_optimal=False)
 
 

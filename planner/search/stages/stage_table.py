@@ -13,16 +13,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from planner.cost.context import Rowed
-from planner.cost.stage import (
-    FULL,
-    OTHERS,
-    SELECTIVE,
-    StageModel,
-    stage_held_bytes,
-    stage_host_bytes,
-    stage_step_end_s,
-    stage_time_s,
-)
+from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel
 from planner.search.stages.capacity import Limits, leading_selective, stage_limits
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
@@ -220,7 +211,7 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     away = (counts * model.policies.host_bytes).any(axis=0)
     if away.any():
         at = stage[None, :].astype(float)
-        host = stage_host_bytes(model, layers[None, :], counts[:, None, :], at)[0]
+        host = model.host_bytes(layers[None, :], counts[:, None, :], at)[0]
         legal &= host <= model.host_limit_bytes[0]
     legal &= layers <= limits.max_host_layers[0, stage] + UNSURE
     seconds = layers * model.layer_s[0] + limits.fixed_s[0, stage]
@@ -243,7 +234,7 @@ def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
     stage, layers, counts = ranges.grid(part)
     at, each = stage[None, :].astype(float), counts[:, None, :]
-    held = stage_held_bytes(model, layers[None, :], each, at)[0]
+    held = model.held_bytes(layers[None, :], each, at)[0]
     return _priced_cells(model, stage, layers, counts, held <= model.held_limit_bytes[0])
 
 
@@ -252,8 +243,8 @@ def _priced_cells(
 ) -> _Cells:
     """Legal cells, of those that the host has room for, with their times."""
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
-    legal &= stage_host_bytes(model, one, each, at)[0] <= model.host_limit_bytes[0]
-    seconds = stage_time_s(model, one, each, at)[0]
+    legal &= model.host_bytes(one, each, at)[0] <= model.host_limit_bytes[0]
+    seconds = model.time_s(one, each, at)[0]
     return _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds).take(legal)
 
 
@@ -286,7 +277,7 @@ def _best(
     table[cells.stage, column] = cells.seconds
     found[:, cells.stage, column] = cells.counts
     every = np.repeat(np.arange(float(num_stages)), len(numbers))
-    tails = stage_step_end_s(model, np.tile(numbers, num_stages)[None, :], every[None, :])[0]
+    tails = model.step_end_s(np.tile(numbers, num_stages)[None, :], every[None, :])[0]
     return StageTable(
         layers=numbers,
         seconds=table,

@@ -10,7 +10,6 @@ import pytest
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
-from planner.cost.stage import stage_peak_bytes
 from planner.cost.stage_model import price
 from planner.frameworks.settings import with_settings
 
@@ -24,7 +23,7 @@ POLICIES = ("none", "selective", "full")
 def ledgers_of(context: Context, **request: object) -> list[tuple[StageLedger, float]]:
     """The ledger of every stage, with the peak the stage model gives it."""
     subject = price(*resolve(context, requested(**request)))  # type: ignore[arg-type]
-    peaks = stage_peak_bytes(subject.model, *subject.split)[0].tolist()
+    peaks = subject.model.peak_bytes(*subject.split)[0].tolist()
     return [(stage_ledger(subject, stage), peak) for stage, peak in enumerate(peaks)]
 
 

@@ -17,7 +17,7 @@ from planner.cost.module_sets import (
     selective_options,
 )
 from planner.cost.policies import with_selective
-from planner.cost.stage import SELECTIVE, StageModel, kept_bytes
+from planner.cost.stage import SELECTIVE, StageModel
 from planner.cost.stage_model import stage_model
 from planner.cost.time_terms import straggler_factor
 from planner.spec.strategy import StrategyColumns
@@ -146,7 +146,7 @@ def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
         counts = np.zeros((3, len(strategy), 1))
         counts[SELECTIVE] = rng.integers(0, layers + 1)
         kept, least = (
-            kept_bytes(with_selective_of(model, costs), layers, counts, stages)
+            with_selective_of(model, costs).kept_bytes(layers, counts, stages)
             for costs in (options[position], bound)
         )
         assert (least <= kept * (1 + 1e-12)).all()

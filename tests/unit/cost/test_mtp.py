@@ -11,7 +11,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.ledger import stage_ledger
-from planner.cost.stage import stage_peak_bytes, stage_time_s
+from planner.cost.stage import StageModel
 from planner.cost.stage_model import price
 from planner.search.search import search
 from planner.search.space.narrow import read_narrowing
@@ -53,7 +53,7 @@ def layout(strategy_of: Callable[..., Strategy], request: Any) -> Strategy:
 
 def test_only_the_stage_of_the_head_grows(context_of: Contexts, layout: Strategy) -> None:
     before, after = (price(glm(context_of, number), layout) for number in (0, 1))
-    for figure in (stage_time_s, stage_peak_bytes):
+    for figure in (StageModel.time_s, StageModel.peak_bytes):
         grown = (figure(after.model, *after.split) - figure(before.model, *before.split))[0]
         assert grown[-1] > 0
         assert np.allclose(grown[:-1] / figure(before.model, *before.split)[0, :-1], 0, atol=1e-9)
@@ -65,7 +65,7 @@ def test_items_add_up_to_time_and_memory(
 ) -> None:
     context = glm(context_of, number)
     subject, last = price(context, layout), layout.pp - 1
-    peak = stage_peak_bytes(subject.model, *subject.split)[0, last]
+    peak = subject.model.peak_bytes(*subject.split)[0, last]
     ledger = stage_ledger(subject, last)
     assert ledger.peak_bytes == pytest.approx(peak, rel=1e-12)
     found = estimate(context, layout)

@@ -13,7 +13,6 @@ from planner.cost.layer_passes import layer_times
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_times, simulated_makespan_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
-from planner.cost.stage import fixed_time_s, stage_peak_bytes, stage_time_s
 from planner.cost.stage_model import PricedStrategy, price, stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import tied_embedding_s
@@ -94,7 +93,7 @@ def subject(context: Context, schedule: str, vpp: int) -> PricedStrategy:
 
 def formula_s(subject: PricedStrategy) -> float:
     model, columns = subject.model, subject.columns
-    seconds = stage_time_s(model, *subject.split)
+    seconds = model.time_s(*subject.split)
     slowest, total = seconds.max(axis=1), seconds.sum(axis=1)
     counts = (columns.num_micro_batches, columns.vpp)
     return float(makespan_s(slowest, total, *counts, model.bubble_filled_s)[0])
@@ -114,7 +113,7 @@ def test_simulated_chunks_hold_the_stages_work(context: Context) -> None:
         times = chunk_times(one)
         work = sum(times.forward_s) + sum(times.backward_s) + sum(times.weight_s)
         links = one.strategy.pp * float(one.model.link_s[0])
-        assert work == pytest.approx(float(stage_time_s(one.model, *one.split).sum()) - links)
+        assert work == pytest.approx(float(one.model.time_s(*one.split).sum()) - links)
 
 
 def test_v_shapes_put_the_head_beside_the_embedding(context: Context) -> None:
@@ -122,8 +121,8 @@ def test_v_shapes_put_the_head_beside_the_embedding(context: Context) -> None:
     straight, folded = (subject(context, *which) for which in (("zb-h1", 1), ("zb-v", 2)))
     link = float(folded.model.link_s[0])
     ends = float((folded.model.first_s + folded.model.last_s)[0])
-    assert fixed_time_s(folded.model, stages)[0] - link == pytest.approx([ends, 0, 0, 0])
-    assert fixed_time_s(straight.model, stages)[0, 3] > fixed_time_s(straight.model, stages)[0, 1]
+    assert folded.model.fixed_time_s(stages)[0] - link == pytest.approx([ends, 0, 0, 0])
+    assert straight.model.fixed_time_s(stages)[0, 3] > straight.model.fixed_time_s(stages)[0, 1]
     peaks = estimate(*laid_out(context, "zb-v", 2)).memory
     assert peaks.stage == 0
     assert peaks.stage_peak_bytes[1:] == pytest.approx([peaks.stage_peak_bytes[1]] * 3)
@@ -133,7 +132,7 @@ def test_ledgers_add_up_to_the_peaks_under_every_schedule(context: Context) -> N
     for schedule, vpp in SCHEDULES:
         one = subject(context, schedule, vpp)
         peaks = [ledger.peak_bytes for ledger in stage_ledgers(one)]
-        assert peaks == pytest.approx(stage_peak_bytes(one.model, *one.split)[0].tolist())
+        assert peaks == pytest.approx(one.model.peak_bytes(*one.split)[0].tolist())
         items = estimate(one.context, one.strategy)
         total = sum(item.exposed_s for item in items.time.values())
         assert total == pytest.approx(items.iter_time_s)

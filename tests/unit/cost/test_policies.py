@@ -14,18 +14,7 @@ from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param
 from planner.cost.layer_passes import layer_times
 from planner.cost.offload import host_transfer_s
 from planner.cost.policies import offers_activation_offload
-from planner.cost.stage import (
-    OFFLOADED,
-    StageModel,
-    all_stages,
-    fixed_time_s,
-    in_flight_matrix,
-    stage_held_bytes,
-    stage_host_bytes,
-    stage_time_s,
-    transient_bytes,
-    workspace_bytes,
-)
+from planner.cost.stage import OFFLOADED, StageModel, all_stages
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import straggler_factor
@@ -72,8 +61,8 @@ def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
         compute = float(parts.costs.exposed_at(items)[0])
         expected += layers[0, 0] * max(compute, transfer) + min(compute, transfer)
     expected *= float(straggler_factor(context, columns)[0])
-    expected += float(fixed_time_s(stage, all_stages(1))[0, 0])
-    seconds = stage_time_s(stage, layers, offloaded_counts(layers))
+    expected += float(stage.fixed_time_s(all_stages(1))[0, 0])
+    seconds = stage.time_s(layers, offloaded_counts(layers))
     assert float(seconds[0, 0]) == pytest.approx(expected, rel=1e-12)
 
 
@@ -105,15 +94,15 @@ def test_the_host_holds_what_layers_save_of_every_micro_batch_in_flight(
     stage = stage_model(context, columns_of(pp=4, num_micro_batches=16))
     layers = np.ones((1, 4))
     per_layer = 1024 * (32 * 1024 + 4 * 16)
-    assert in_flight_matrix(stage, all_stages(4)).tolist() == [[4, 3, 2, 1]]
-    host = stage_host_bytes(stage, layers, offloaded_counts(layers))
+    assert stage.in_flight(all_stages(4)).tolist() == [[4, 3, 2, 1]]
+    host = stage.host_bytes(layers, offloaded_counts(layers))
     assert host.tolist() == [[4 * per_layer, 3 * per_layer, 2 * per_layer, per_layer]]
     # The device keeps none of it but two layers' buffers while a layer runs backward.
-    moved = stage_held_bytes(stage, layers, offloaded_counts(layers))
-    stays = stage_held_bytes(stage, layers)
-    workspace = workspace_bytes(stage, offloaded_counts(layers))
-    buffers = transient_bytes(stage, all_stages(4), workspace)
-    buffers = buffers - transient_bytes(stage, all_stages(4), 0.0)
+    moved = stage.held_bytes(layers, offloaded_counts(layers))
+    stays = stage.held_bytes(layers)
+    workspace = stage.workspace_bytes(offloaded_counts(layers))
+    buffers = stage.transient_bytes(all_stages(4), workspace)
+    buffers = buffers - stage.transient_bytes(all_stages(4), 0.0)
     assert stays - moved == pytest.approx(host - buffers, rel=1e-12)
     assert buffers[0, :3].tolist() == [2 * per_layer] * 3
 
@@ -130,7 +119,7 @@ def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers(
     for number in (1.0, 5.0, 32.0):
         counts = offloaded_counts(np.full((2, 1), number))
         middle = np.full((2, 1), 7.0)  # neither embedding nor head
-        found = transient_bytes(stage, middle, workspace_bytes(stage, counts))
+        found = stage.transient_bytes(middle, stage.workspace_bytes(counts))
         assert found[:, 0].tolist() == expected.tolist()
 
 
@@ -166,9 +155,9 @@ def test_where_host_memory_is_unknown_no_activations_go_there(
 
 def assert_nothing_moves(stage: StageModel, layers: Array) -> None:
     counts = offloaded_counts(layers)
-    for figure in (stage_time_s, stage_held_bytes, stage_host_bytes):
+    for figure in (StageModel.time_s, StageModel.held_bytes, StageModel.host_bytes):
         assert figure(stage, layers, counts) == pytest.approx(figure(stage, layers), rel=1e-12)
-    assert stage_host_bytes(stage, layers, counts).max() == 0.0
+    assert stage.host_bytes(layers, counts).max() == 0.0
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])

@@ -11,18 +11,7 @@ from planner.cost.context import Context
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
-from planner.cost.stage import (
-    FULL,
-    SELECTIVE,
-    all_stages,
-    fits,
-    in_flight_matrix,
-    iteration_s,
-    stage_held_bytes,
-    stage_host_bytes,
-    stage_peak_bytes,
-    stage_time_s,
-)
+from planner.cost.stage import FULL, SELECTIVE, all_stages
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import offloads
@@ -114,10 +103,10 @@ def test_stage_memory_by_hand(
     static += 2 * (12 * h**2 + vocab * h)
     saved = 4 * tokens * (32 * h + 4 * 16)
     transient = tokens * (2 * vocab + 6 * h)
-    allocated = stage_held_bytes(model, rows(4), counts_of(full=rows(0)))
+    allocated = model.held_bytes(rows(4), counts_of(full=rows(0)))
     assert float(allocated[0, 0]) == pytest.approx(static + saved + transient + 6.7e7, rel=1e-12)
     # Megatron: 5 % fragmentation, 1e9 context, no communicator.
-    peak = stage_peak_bytes(model, rows(4), counts_of(full=rows(0)))
+    peak = model.peak_bytes(rows(4), counts_of(full=rows(0)))
     assert float(peak[0, 0]) == pytest.approx(1.05 * float(allocated[0, 0]) + 1e9)
 
 
@@ -135,9 +124,9 @@ def test_activations_in_flight_fall_from_first_to_last_stage(
     # 1F1B, p = 4, m = 16: stage i holds 4 - i micro-batches; stages 1 and 2 have no ends and
     # differ by exactly one layer's activations.
     model = stage_model(context_of(), columns_of(pp=4, num_micro_batches=16))
-    assert in_flight_matrix(model, all_stages(4)).tolist() == [[4, 3, 2, 1]]
+    assert model.in_flight(all_stages(4)).tolist() == [[4, 3, 2, 1]]
     one = rows(1, 1, 1, 1)
-    bytes_ = stage_held_bytes(model, one, counts_of(full=0 * one))[0]
+    bytes_ = model.held_bytes(one, counts_of(full=0 * one))[0]
     assert bytes_[1] - bytes_[2] == pytest.approx(float(model.saved_bytes[0]))
 
 
@@ -146,14 +135,14 @@ def test_iteration_time_is_makespan_tail_and_constant(
 ) -> None:
     model = stage_model(context_of(), columns_of(pp=2, dp=2, num_micro_batches=8))
     args = (rows(3, 1), counts_of(full=rows(1, 0)))
-    first, last = stage_time_s(model, *args)[0].tolist()
+    first, last = model.time_s(*args)[0].tolist()
     # 1F1B with stages T1 > T2: 7 T1 + T1 + T2.
     expected = 8 * max(first, last) + min(first, last)
     tail = max(
         max(3 * model.tail_layer_s[k, 0] + model.tail_first_s[k, 0] for k in (0, 1)),
         max(1 * model.tail_layer_s[k, 0] + model.tail_last_s[k, 0] for k in (0, 1)),
     )
-    total = float(iteration_s(model, *args)[0])
+    total = float(model.iteration_s(*args)[0])
     assert total == pytest.approx(expected + tail + float(model.constant_s[0]))
 
 
@@ -161,9 +150,9 @@ def test_a_stage_fits_up_to_the_last_byte(context_of: Contexts, columns_of: Colu
     context = context_of()
     model = stage_model(context, columns_of())
     args = (rows(4), counts_of(full=rows(0)))
-    peak = float(stage_peak_bytes(model, *args)[0, 0])
-    assert fits(replace(model, usable_bytes=peak * (1 + 1e-12)), *args).all()
-    assert not fits(replace(model, usable_bytes=peak * (1 - 1e-9)), *args).any()
+    peak = float(model.peak_bytes(*args)[0, 0])
+    assert replace(model, usable_bytes=peak * (1 + 1e-12)).fits(*args).all()
+    assert not replace(model, usable_bytes=peak * (1 - 1e-9)).fits(*args).any()
 
 
 def test_the_margin_is_taken_off_the_devices_memory(context_of: Contexts) -> None:
@@ -183,11 +172,11 @@ def test_host_memory_limits_offloaded_states(context_of: Contexts, columns_of: C
     # 20 bytes (12, fp32 gradients, staging of weights and gradients) per parameter over 8 ranks.
     h, vocab = 1024, 32000
     params = 4 * (12 * h**2 + 13 * h) + 2 * vocab * h + 2 * h
-    host = stage_host_bytes(model, np.array([[4.0], [4.0]]))[:, 0]
+    host = model.host_bytes(np.array([[4.0], [4.0]]))[:, 0]
     assert host.tolist() == pytest.approx([0.0, 20 / 8 * params])
     # Who offloads nothing needs no host memory at all.
     poor = replace(model, host_limit_bytes=np.array([0.0, host[1] * 0.99]))
-    assert fits(poor, np.array([[4.0], [4.0]])).tolist() == [True, False]
+    assert poor.fits(np.array([[4.0], [4.0]])).tolist() == [True, False]
 
 
 def test_zero_changes_what_is_reduced_and_gathered_and_when(

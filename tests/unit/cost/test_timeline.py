@@ -10,7 +10,6 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import chunk_passes
-from planner.cost.stage import stage_peak_bytes, stage_time_s
 from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.timeline import (
     ACTIVATIONS,
@@ -63,7 +62,7 @@ def test_the_items_of_chunks_sum_to_their_stages_time(
         for seconds in (each.forward, each.backward, each.weight):
             assert min(seconds.values()) >= 0.0
             total[each.stage] += sum(seconds.values())
-    assert total == pytest.approx(stage_time_s(one.model, *one.split)[0].tolist())
+    assert total == pytest.approx(one.model.time_s(*one.split)[0].tolist())
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -117,7 +116,7 @@ def test_the_highest_point_of_memory_is_the_peak_of_the_estimate(
         states = replace(one.context.traits.states, keeps_stage_outputs=keeps)
         traits = replace(one.context.traits, states=states)
         each = price(replace(one.context, traits=traits), one.strategy)
-        peaks = stage_peak_bytes(each.model, *each.split)[0].tolist()
+        peaks = each.model.peak_bytes(*each.split)[0].tolist()
         assert [max(curve.total_bytes) for curve in curves(each)] == pytest.approx(peaks)
 
 

@@ -8,7 +8,7 @@ import pytest
 from enumerated import enumerate_space
 
 from planner.cost.context import Context
-from planner.cost.stage import FULL, fits, iteration_s, stage_held_bytes, stage_peak_bytes
+from planner.cost.stage import FULL
 from planner.cost.stage_model import stage_model
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.policies import (
@@ -90,10 +90,10 @@ def test_a_part_in_the_layers_costs_is_that_many_layers_of_every_stage(
             own = filled_counts(policy, layers[i], counts[:, i], vpp, float(number[row]))
             counts[:, i] = own
         assert (counts.sum(axis=0) < layers).any(axis=1).all()
-        assert iteration_s(one, layers) == pytest.approx(iteration_s(same, layers, counts))
-        held = stage_peak_bytes(same, layers, counts)
-        assert stage_peak_bytes(one, layers) == pytest.approx(held, rel=1e-12)
-        assert (fits(one, layers) == fits(same, layers, counts)).all()
+        assert one.iteration_s(layers) == pytest.approx(same.iteration_s(layers, counts))
+        held = same.peak_bytes(layers, counts)
+        assert one.peak_bytes(layers) == pytest.approx(held, rel=1e-12)
+        assert (one.fits(layers) == same.fits(layers, counts)).all()
 
 
 def test_every_chunk_holds_the_layers_of_a_part(
@@ -148,5 +148,5 @@ def test_leading_layers_are_as_many_as_the_first_stage_holds(
             model = of_kinds(whole, policy.kinds)
             counts = filled_counts(policy, layers[0], np.zeros((3, 2)))
         every = np.repeat(counts[:, None, :], len(whole), axis=1)
-        one, other = stage_held_bytes(model, layers), stage_held_bytes(whole, layers, every)
+        one, other = model.held_bytes(layers), whole.held_bytes(layers, every)
         assert one == pytest.approx(other, rel=1e-12)

@@ -9,7 +9,7 @@ import pytest
 from enumerated import enumerate_space
 
 from planner.cost.context import Context
-from planner.cost.stage import FULL, StageModel, iteration_s, stage_peak_bytes
+from planner.cost.stage import FULL, StageModel
 from planner.cost.stage_model import stage_model
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing
@@ -30,7 +30,7 @@ def with_memory(context: Context, hbm_bytes: float) -> Context:
 def peak(model: StageModel, layers: list[int], full: list[int]) -> float:
     counts = np.zeros((len(POLICIES), 1, len(layers)))
     counts[FULL, 0] = full
-    return float(stage_peak_bytes(model, np.array([layers]), counts).max())
+    return float(model.peak_bytes(np.array([layers]), counts).max())
 
 
 def test_with_memory_to_spare_nothing_is_recomputed(
@@ -98,7 +98,7 @@ def test_the_time_it_returns_is_that_of_its_split(
     split = solve_split(model, 4)
     assert split is not None
     args = (split.layers[None], split.counts[:, None, :])
-    assert split.iteration_s == iteration_s(model, *args)[0]
+    assert split.iteration_s == model.iteration_s(*args)[0]
 
 
 def test_just_as_many_layers_are_recomputed_as_memory_asks(
@@ -113,12 +113,12 @@ def test_just_as_many_layers_are_recomputed_as_memory_asks(
     split = solve_split(model, 4)
     assert split is not None
     counts = split.counts[:, None, :]
-    assert stage_peak_bytes(model, split.layers[None], counts).max() <= need
+    assert model.peak_bytes(split.layers[None], counts).max() <= need
     assert 0 < split.counts.sum() < 4
     for policy, stage in np.argwhere(split.counts > 0):
         fewer = counts.copy()
         fewer[policy, 0, stage] -= 1
-        assert stage_peak_bytes(model, split.layers[None], fewer).max() > need
+        assert model.peak_bytes(split.layers[None], fewer).max() > need
 
 
 def test_without_room_there_is_no_split(context_of: Contexts, columns_of: Columns) -> None:
