@@ -47,26 +47,26 @@ def model_of(num_stages: int, vpp: int) -> tuple[StageModel, int]:
     return stage_model(context, strategy), context.model.num_blocks
 
 
-def least_bytes(model: StageModel, num_layers: int) -> float:
+def least_bytes(model: StageModel) -> float:
     """Memory below which no split fits, to a thousandth."""
     low, high = 0.0, 1e13
     while high - low > 1e-3 * high:
         middle = 0.5 * (low + high)
-        fits = solve_split(replace(model, usable_bytes=middle), num_layers) is not None
+        fits = solve_split(replace(model, usable_bytes=middle)) is not None
         low, high = (low, middle) if fits else (middle, high)
     return high
 
 
-def by_cp_sat(model: StageModel, num_layers: int) -> float:
+def by_cp_sat(model: StageModel) -> float:
     """Seconds of the split that CP-SAT alone finds, -1 where it is not proved."""
-    table = stage_table(model, num_layers, 1e12)
-    columns, is_proved = solve_cells(model, table, num_layers)
+    table = stage_table(model, 1e12)
+    columns, is_proved = solve_cells(model, table)
     return _split(model, table, columns).iteration_s if is_proved and columns is not None else -1.0
 
 
-def by_sweep(model: StageModel, num_layers: int) -> float:
+def by_sweep(model: StageModel) -> float:
     """Seconds of the best split as the search finds it."""
-    split = solve_split(model, num_layers)
+    split = solve_split(model)
     assert split is not None
     return split.iteration_s
 
@@ -84,19 +84,19 @@ def timed(function: Callable[[], float], runs: int) -> tuple[float, float]:
 def main() -> None:
     for num_stages, vpp in ((16, 1), (16, 4), (64, 1)):
         model, num_layers = model_of(num_stages, vpp)
-        least = least_bytes(model, num_layers)
+        least = least_bytes(model)
         plenty = 4.0 * least
         title = f"{num_stages} stages x {num_layers} layers, vpp {vpp}"
         print(f"{title}: at least {least / 1e9:.1f} GB")
         for factor in (1.001, 1.02, 1.1, 1.3, 4.0):
             tight = replace(model, usable_bytes=min(factor * least, plenty))
-            split = solve_split(tight, num_layers)
+            split = solve_split(tight)
             assert split is not None
             policies = "selective {:.0f}, full {:.0f}, offloaded {:.0f}".format(
                 *split.counts.sum(axis=1)
             )
-            sweep, found = timed(partial(by_sweep, tight, num_layers), RUNS)
-            solver, proved = timed(partial(by_cp_sat, tight, num_layers), 1)
+            sweep, found = timed(partial(by_sweep, tight), RUNS)
+            solver, proved = timed(partial(by_cp_sat, tight), 1)
             same = "not proved" if proved < 0 else f"{abs(proved / found - 1.0):.0e} apart"
             print(
                 f"  {factor:.3f} x that memory ({policies} of {num_layers} layers): "

@@ -102,9 +102,7 @@ def bubble_filled_s(
         layer_weight_gradient_s,
     ),
 )
-def makespan_s(
-    slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array, filled_s: Array
-) -> Array:
+def makespan_s(strategy: StrategyColumns, slowest_s: Array, sum_s: Array, filled_s: Array) -> Array:
     """``m · max_i T_i + max(Σ_i T_i - max_i T_i - filled, 0) / v``.
 
     1F1B (v = 1), interleaved 1F1B and GPipe fill nothing of the bubble. Zero-bubble schedules fill
@@ -113,9 +111,10 @@ def makespan_s(
     :func:`planner.schedules.closed_form.one_f_one_b_makespan_s`.
     """
     if not filled_s.any():
-        return one_f_one_b_makespan_s(slowest_s, sum_s, num_micro_batches, vpp)
+        number = strategy.num_micro_batches
+        return one_f_one_b_makespan_s(slowest_s, sum_s, number, strategy.vpp)
     bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
-    return num_micro_batches * slowest_s + bubble / vpp
+    return strategy.num_micro_batches * slowest_s + bubble / strategy.vpp
 
 
 def in_flight(

@@ -44,6 +44,7 @@ class StageModel(Rowed):
     """Coefficients per strategy. Times per micro-batch unless said, bytes per rank."""
 
     strategy: StrategyColumns
+    num_layers: int  # Of the whole model
     layer_s: Array  # Forward and backward of one layer, exposed communication included
     policies: PolicyCosts
     first_s: Array
@@ -288,13 +289,8 @@ class StageModel(Rowed):
         strategy = self.strategy
         is_stage = all_stages(layers.shape[1]) < strategy.pp[:, None]
         seconds = np.where(is_stage, self.time_s(layers, counts), 0.0)
-        makespan = makespan_s(
-            seconds.max(axis=1),
-            seconds.sum(axis=1),
-            strategy.num_micro_batches,
-            strategy.vpp,
-            self.bubble_filled_s,
-        )
+        slowest_s, sum_s = seconds.max(axis=1), seconds.sum(axis=1)
+        makespan = makespan_s(strategy, slowest_s, sum_s, self.bubble_filled_s)
         tail = self.step_end_s(layers).max(axis=1)
         return np.asarray(makespan + tail + self.constant_s)
 

@@ -52,6 +52,7 @@ def stage_model(
     away = np.where(on_nvme, node.nvme_bytes or 0.0, node.host_memory_bytes or 0.0)
     return StageModel(
         strategy=strategy,
+        num_layers=context.model.num_blocks,
         layer_s=pace * (times.forward + times.backward),
         policies=policy_costs(parts, times, pace),
         first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),

@@ -156,13 +156,8 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
 def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
     """What no stage has for itself; ``seconds``: of every stage per micro-batch."""
     columns, slowest_s = subject.columns, seconds.max(axis=1)
-    makespan = makespan_s(
-        slowest_s,
-        seconds.sum(axis=1),
-        columns.num_micro_batches,
-        columns.vpp,
-        subject.model.bubble_filled_s,
-    )
+    filled_s = subject.model.bubble_filled_s
+    makespan = makespan_s(columns, slowest_s, seconds.sum(axis=1), filled_s)
     # Seconds of the makespan in which the slowest stage works.
     computing = subject.strategy.num_micro_batches * slowest_s
     pace = straggler_factor(subject.context, columns)

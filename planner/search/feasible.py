@@ -127,11 +127,11 @@ class _Walk:
         """Solve the rows left open, one after the other, until one has a layout."""
         if isinstance(found, Found):
             return found
-        splits, num_layers = self.candidates.splits, self.exploration.context.model.num_blocks
+        splits = self.candidates.splits
         for row in found:
             for way in self.exploration.solving.ways(row):
                 self._check()
-                split = way.solve(num_layers)
+                split = way.solve()
                 if split is not None and np.isfinite(split.iteration_s):
                     splits[row] = split
                     break

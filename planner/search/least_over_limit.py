@@ -88,7 +88,7 @@ def _least(
     deadline: float | None = None,
 ) -> tuple[StrategyColumns, Array]:
     """All strategies of the shapes, and the least factor of the limit that bounds leave."""
-    context, num_layers = enumeration.context, enumeration.context.model.num_blocks
+    context = enumeration.context
     pricing = Pricing(context=context, layers=LayerTable(context=context))
     policy = least_memory_policy(policies_of(context, enumeration.narrowing))
     strategy = enumeration.strategies(shapes)
@@ -103,11 +103,11 @@ def _least(
             # On a logarithmic scale, no more than the least by the last step.
             part = model.take(index)
             low, high = np.zeros(len(part)), np.full(len(part), np.log(MOST_FACTOR))
-            never = ~feasible(limited(part, np.exp(high)), num_stages, num_layers)
+            never = ~feasible(limited(part, np.exp(high)), num_stages)
             # 16 halvings of log(MOST_FACTOR): the factor to 0.013 %.
             for _ in range(16):
                 middle = 0.5 * (low + high)
-                possible = feasible(limited(part, np.exp(middle)), num_stages, num_layers)
+                possible = feasible(limited(part, np.exp(middle)), num_stages)
                 low, high = np.where(possible, low, middle), np.where(possible, middle, high)
             factors[rows[index]] = np.where(never, np.inf, np.exp(low))
     return strategy, factors

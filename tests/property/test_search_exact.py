@@ -207,7 +207,7 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
     brute = force(context, narrowing)
     if not brute.models:
         return
-    num_layers, strategy = context.model.num_blocks, brute.strategy
+    strategy = brute.strategy
     assert_shapes_bounded(context, narrowing, strategy, brute.best_s)
     enumeration = Enumeration(context=context, narrowing=narrowing)
     exploration, _ = explored(enumeration)
@@ -220,11 +220,11 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
         possible = np.isfinite(best_s)
         assert np.isin(np.flatnonzero(possible), offered(model, policy)).all()
         bound = opened.pricing.price(model, policy, opened.pricing.weights(strategy, policy)).bound
-        assert (bound_any_split_s(bound, num_layers) <= best_s * (1 + ROUNDING)).all()
+        assert (bound_any_split_s(bound) <= best_s * (1 + ROUNDING)).all()
         for limit_s in (np.full(len(strategy), np.inf), best_s * (1 + 1e-6)):
-            assert may_fit(bound, num_layers, limit_s)[possible].all()
+            assert may_fit(bound, limit_s)[possible].all()
         for num_stages, rows in group_by_pp(strategy):
-            assert feasible(bound.take(rows), num_stages, num_layers)[possible[rows]].all()
+            assert feasible(bound.take(rows), num_stages)[possible[rows]].all()
     assert_rows_bounded(exploration, brute)
     if not context.weighs_evidence:
         assert_variants_bounded(exploration, brute)
@@ -270,7 +270,7 @@ def assert_variants_bounded(exploration: Exploration, brute: Brute) -> None:
         for num_stages, rows in group_by_pp(model.strategy):
             part, at = model.take(rows), places[rows]
             for limit_s in (None, np.where(np.isfinite(best_s), best_s * (1 + 1e-6), np.inf)[at]):
-                found = refine(part, num_stages, num_layers, None, limit_s)
+                found = refine(part, num_stages, None, limit_s)
                 least = np.full(len(best_s), np.inf)
                 np.minimum.at(least, at, found.lower_s)
                 reached = np.isin(np.arange(len(best_s)), at) & np.isfinite(best_s)
@@ -331,14 +331,14 @@ def assert_shapes_bounded(
         assert bounds.lower_s[position] <= least_s * (1 + ROUNDING)
 
 
-def solve_row(model: StageModel, num_layers: int, how: str) -> Split | None:
+def solve_row(model: StageModel, how: str) -> Split | None:
     """One strategy's split by the solver, or by CP-SAT alone."""
     if how == "solver":
-        return solve_split(model, num_layers)
-    table = stage_table(model, num_layers, 1e12)
+        return solve_split(model)
+    table = stage_table(model, 1e12)
     if not np.isfinite(table.seconds).any(axis=1).all():
         return None
-    columns, is_proved = cp_sat.solve_cells(model, table, num_layers)
+    columns, is_proved = cp_sat.solve_cells(model, table)
     assert is_proved
     if columns is None:
         return None
@@ -375,7 +375,7 @@ def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
         best_s = float(brute.per_policy_s[which, row])
         for how in ("solver", "CP-SAT"):
             every = [
-                (one, solve_row(model.take(np.array([one])), num_layers, how))
+                (one, solve_row(model.take(np.array([one])), how))
                 for one in range(len(model))
             ]
             found = [(one, split) for one, split in every if split is not None]
@@ -402,11 +402,11 @@ def assert_consistent(model: StageModel, num_layers: int, split: Split) -> None:
 
 def assert_limits_kept(model: StageModel, num_layers: int, best_s: float) -> None:
     """Just above the optimum it is found, just below nothing is."""
-    above = solve_split(model, num_layers, below_s=best_s * 1.001)
+    above = solve_split(model, below_s=best_s * 1.001)
     assert above is not None
     assert above.is_optimal
     assert_equal_times([above.iteration_s], [best_s])
-    assert solve_split(model, num_layers, below_s=best_s * 0.999) is None
+    assert solve_split(model, below_s=best_s * 0.999) is None
 
 
 CONDITIONS: tuple[tuple[str, Callable[[Strategy], bool]], ...] = (

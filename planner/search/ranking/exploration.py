@@ -120,7 +120,6 @@ class Exploration:
         )
         self.solving = Solving(
             candidates=self.candidates,
-            num_layers=self.context.model.num_blocks,
             deadline=np.inf if self.deadline is None else self.deadline,
         )
 
@@ -175,9 +174,9 @@ class Exploration:
         Limits are those of the strategies' shapes. What is set aside is noted there. And which
         strategies are left under some policy.
         """
-        num_layers, shapes = self.context.model.num_blocks, self.shapes
+        shapes = self.shapes
         model = self.pricing.model(strategy)
-        free_s = bound_any_split_s(model, num_layers)
+        free_s = bound_any_split_s(model)
         found, is_fitting = [], np.zeros(len(strategy), dtype=bool)
         for code, policy in enumerate(self.candidates.policies):
             weight = self.pricing.weights(strategy, policy)
@@ -189,15 +188,15 @@ class Exploration:
             if not len(below):
                 continue
             bound = self.pricing.price(model.take(below), policy, weight[below]).bound
-            lower = np.maximum(bound_any_split_s(bound, num_layers), free_s[below] * weight[below])
+            lower = np.maximum(bound_any_split_s(bound), free_s[below] * weight[below])
             kept = lower < limit[below]
-            kept &= may_fit(bound, num_layers, limit[below])
+            kept &= may_fit(bound, limit[below])
             left_s = np.where(kept, np.inf, np.maximum(lower, limit[below]))
             np.minimum.at(shapes.lower_s, shape[below], left_s)
             earlier = kept_below_s(before_s, shape[below], weight[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):
-                known = may_fit(bound.take(again), num_layers, earlier[again])
+                known = may_fit(bound.take(again), earlier[again])
                 kept[again[known]] = False
             rows = below[kept]
             is_fitting[rows] = True

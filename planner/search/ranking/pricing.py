@@ -127,7 +127,7 @@ class Pricing:
     ) -> tuple[StageModel, Index, list[PolicyVariant]]:
         """Models of all variants of a policy, the rows they are of, and what they are."""
         if policy.part:
-            places, number = part_numbers(model, self.context.model.num_blocks)
+            places, number = part_numbers(model)
             variants = [PolicyVariant(policy=policy, number=n) for n in number.tolist()]
             return with_part(model.take(places), policy.part, number), places, variants
         if not (module_sets := self.module_sets(policy)):

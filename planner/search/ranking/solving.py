@@ -29,7 +29,6 @@ class Solving:
     """Tightens bounds of many candidates at once; solves them one by one, of models built so."""
 
     candidates: Candidates
-    num_layers: int
     deadline: float = np.inf
     """Deadline on the clock of time.monotonic() after which solvers give up."""
     num_solved: int = 0
@@ -89,7 +88,7 @@ class Solving:
         for num_stages, index in group_by_pp(model.strategy):
             part, limit = model.take(index), limit_s[index]
             relaxed = None if bound is None else bound.take(index)
-            found = refine(part, num_stages, self.num_layers, relaxed, limit)
+            found = refine(part, num_stages, relaxed, limit)
             lower[index] = found.lower_s
             for place in np.flatnonzero(np.isfinite(found.upper_s)).tolist():
                 row, variant = int(rows[index[place]]), variants[int(index[place])]
@@ -101,7 +100,7 @@ class Solving:
             for place in np.flatnonzero(np.isfinite(regular_s)).tolist():
                 row = int(rows[place])
                 pp, vpp = int(known.strategy.pp[row]), int(known.strategy.vpp[row])
-                layers = np.array(regular_layers(self.num_layers, pp, vpp), dtype=float)
+                layers = np.array(regular_layers(model.num_layers, pp, vpp), dtype=float)
                 counts, upper = np.zeros((len(POLICIES), pp)), float(regular_s[place])
                 known.keep(row, variants[place], layers, counts, upper, 1.0)
             bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
@@ -113,7 +112,7 @@ class Solving:
         seconds = np.full(len(model), np.inf)
         shapes = np.stack([model.strategy.pp, model.strategy.vpp])
         for pp, vpp in np.unique(shapes, axis=1).T.tolist():
-            layers = regular_layers(self.num_layers, pp, vpp)
+            layers = regular_layers(model.num_layers, pp, vpp)
             index = np.flatnonzero((shapes[0] == pp) & (shapes[1] == vpp))
             if layers is None:
                 continue
@@ -170,8 +169,8 @@ class Solving:
             alive = np.zeros(len(bound), dtype=bool)
             for num_stages, index in group_by_pp(bound.strategy):
                 part = bound.take(index)
-                capacity = capacity_of(part, stage_limits(part, num_stages, self.num_layers))
-                left, _ = within(part, capacity, self.num_layers, limits[index])
+                capacity = capacity_of(part, stage_limits(part, num_stages))
+                left, _ = within(part, capacity, limits[index])
                 alive[index[left]] = True
             known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
             rows, model = rows[alive], model.take(alive)
@@ -197,7 +196,7 @@ class Solving:
         """Note the ways of every row, those of the least bound first."""
         for num_stages, index in group_by_pp(model.strategy):
             models = model.take(index)
-            limits = stage_limits(models, num_stages, self.num_layers)
+            limits = stage_limits(models, num_stages)
             for place, pair in enumerate(index.tolist()):
                 row, variant = int(rows[pair]), variants[pair]
                 weight = float(self.candidates.weight[row]) * self.pricing.variant_weight(variant)
@@ -255,7 +254,7 @@ class Solving:
             below_s = min(limit_s, best.iteration_s if best else np.inf)
             # Eight are solved without another look at their bounds.
             if below_s < checked_s and len(left) > 8:
-                left, checked_s = below(left, below_s, self.num_layers), below_s
+                left, checked_s = below(left, below_s), below_s
                 continue
             way, left = left[0], left[1:]
             if way.lower_s >= below_s:
@@ -264,7 +263,7 @@ class Solving:
                 return best, False
             is_first = False
             below_s = min(below_s, longest_s * way.weight)
-            split = way.solve(self.num_layers, below_s, self.deadline)
+            split = way.solve(below_s, self.deadline)
             if split is None:
                 continue
             proved &= split.is_optimal

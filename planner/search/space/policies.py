@@ -119,10 +119,10 @@ def offered(model: StageModel, policy: Policy) -> Index:
     return np.flatnonzero(kept < model.saved_bytes)
 
 
-def part_numbers(model: StageModel, num_layers: int) -> tuple[Index, Array]:
+def part_numbers(model: StageModel) -> tuple[Index, Array]:
     """Rows and numbers N: every chunk holds at least N layers, and one holds more."""
     chunks = model.strategy.pp * model.strategy.vpp
-    most = ((num_layers - 1) // chunks).astype(int)
+    most = ((model.num_layers - 1) // chunks).astype(int)
     rows = np.repeat(np.arange(len(model)), most)
     first = np.repeat(np.cumsum(most) - most, most)
     return rows, np.arange(len(rows)) - first + 1.0

@@ -119,7 +119,7 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     work = layer_s * num_layers + first_s + last_s
     slowest = slowest_stage_s(strategy, num_layers, layer_s, first_s, last_s)
     filled = pace * bubble_filled_s(context, strategy, forward, backward)
-    makespan = makespan_s(slowest, work, strategy.num_micro_batches, strategy.vpp, filled)
+    makespan = makespan_s(strategy, slowest, work, filled)
     return makespan + context.traits.overheads.step_overhead_s
 
 

@@ -30,36 +30,29 @@ SAMPLES = 8
 UNLIMITED_S = 1e12
 
 
-def tail_bound_s(model: StageModel, num_layers: int) -> Array:
+def tail_bound_s(model: StageModel) -> Array:
     """Least possible slowest tail: the mean over stages of each affine piece, or one tall stage."""
     pp = model.strategy.pp
-    total = model.tail_layer_s * num_layers + model.tail_first_s + model.tail_last_s
-    tallest = np.ceil(num_layers / pp) * np.maximum(model.tail_layer_s, 0.0)
+    total = model.tail_layer_s * model.num_layers + model.tail_first_s + model.tail_last_s
+    tallest = np.ceil(model.num_layers / pp) * np.maximum(model.tail_layer_s, 0.0)
     bound: Array = np.maximum(total / pp, tallest).max(axis=0)
     return np.maximum(bound, 0.0)
 
 
-def slowest_bound_s(model: StageModel, num_layers: int) -> Array:
+def slowest_bound_s(model: StageModel) -> Array:
     """Least possible slowest stage without memory limits, transfers between stages included."""
-    slowest_s = slowest_stage_s(
-        model.strategy,
-        num_layers,
-        model.layer_s,
-        model.first_s,
-        model.last_s,
-    )
+    ends_s = model.first_s, model.last_s
+    slowest_s = slowest_stage_s(model.strategy, model.num_layers, model.layer_s, *ends_s)
     return np.asarray(slowest_s + model.link_s)
 
 
-def least_work_s(model: StageModel, num_layers: int) -> Array:
+def least_work_s(model: StageModel) -> Array:
     """Least sum of all stages' times per micro-batch: nothing recomputed or offloaded."""
     ends = model.first_s + model.last_s + model.strategy.pp * model.link_s
-    return np.asarray(model.layer_s * num_layers + ends)
+    return np.asarray(model.layer_s * model.num_layers + ends)
 
 
-def slowest_limit_s(
-    model: StageModel, num_layers: int, limit_s: Array, added_s: Array | float = 0.0
-) -> Array:
+def slowest_limit_s(model: StageModel, limit_s: Array, added_s: Array | float = 0.0) -> Array:
     """The longest a stage may take per micro-batch for an iteration of at most ``limit_s``.
 
     From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages, of
@@ -67,29 +60,24 @@ def slowest_limit_s(
     """
     m, v = model.strategy.num_micro_batches, model.strategy.vpp
     finite = np.where(np.isfinite(limit_s), limit_s, 0.0)
-    left = finite - tail_bound_s(model, num_layers) - model.constant_s
-    bubble = least_work_s(model, num_layers) + added_s - model.bubble_filled_s
+    left = finite - tail_bound_s(model) - model.constant_s
+    bubble = least_work_s(model) + added_s - model.bubble_filled_s
     slope = m - 1.0 / v
     waiting = (left - bubble / v) / np.where(slope > 0, slope, 1.0)
     longest = np.where((slope > 0) & (waiting < bubble), waiting, left / m)
     return longest * (1.0 + ROUNDING)
 
 
-def bound_s(
-    model: StageModel, num_layers: int, slowest_s: Array, added_s: Array | float = 0.0
-) -> Array:
+def bound_s(model: StageModel, slowest_s: Array, added_s: Array | float = 0.0) -> Array:
     """Lower bound on iteration time given those on the slowest stage and on time for policies."""
-    strategy = model.strategy
-    work = least_work_s(model, num_layers) + added_s
-    makespan = makespan_s(
-        slowest_s, work, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
-    )
-    return makespan + tail_bound_s(model, num_layers) + model.constant_s
+    work = least_work_s(model) + added_s
+    makespan = makespan_s(model.strategy, slowest_s, work, model.bubble_filled_s)
+    return makespan + tail_bound_s(model) + model.constant_s
 
 
-def bound_any_split_s(model: StageModel, num_layers: int) -> Array:
+def bound_any_split_s(model: StageModel) -> Array:
     """Cheap lower bound that ignores memory; rows may differ in pipeline degree."""
-    return bound_s(model, num_layers, slowest_bound_s(model, num_layers))
+    return bound_s(model, slowest_bound_s(model))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +90,13 @@ class Refined:
     counts: Array
 
 
-def feasible(model: StageModel, num_stages: int, num_layers: int) -> Mask:
+def feasible(model: StageModel, num_stages: int) -> Mask:
     """False only where no split and no policies can fit (policies relaxed)."""
-    capacity = capacity_of(model, stage_limits(model, num_stages, num_layers))
-    return capacity.holds(capacity.layers(np.full(len(model), UNLIMITED_S)), num_layers)
+    capacity = capacity_of(model, stage_limits(model, num_stages))
+    return capacity.holds(capacity.layers(np.full(len(model), UNLIMITED_S)))
 
 
-def may_fit(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
+def may_fit(model: StageModel, limit_s: Array) -> Mask:
     """False only where no split and no policies fit and take less than ``limit_s``.
 
     Only some stages are looked at: both ends, and of every run of stages between them the last,
@@ -124,24 +112,21 @@ def may_fit(model: StageModel, num_layers: int, limit_s: Array) -> Mask:
     stages = np.concatenate([first, last_of_run, last], axis=1)
     sizes = np.diff(last_of_run, axis=1, prepend=0.0)
     weights = np.concatenate([first + 1.0, sizes, (last > 0) * 1.0], axis=1)
-    fewest, most = layer_ranges(model, num_layers, stages)
+    fewest, most = layer_ranges(model, stages)
     capacity = capacity_of(model, limits_at(model, stages, fewest, most))
-    layers = capacity.layers(_slowest_within_s(model, num_layers, limit_s))
-    enough = (layers * weights).sum(axis=1) >= num_layers
+    layers = capacity.layers(_slowest_within_s(model, limit_s))
+    enough = (layers * weights).sum(axis=1) >= model.num_layers
     return np.asarray(enough & ((layers >= fewest) | (weights == 0)).all(axis=1))
 
 
-def _slowest_within_s(
-    model: StageModel, num_layers: int, limit_s: Array, added_s: Array | float = 0.0
-) -> Array:
-    within = slowest_limit_s(model, num_layers, limit_s, added_s)
+def _slowest_within_s(model: StageModel, limit_s: Array, added_s: Array | float = 0.0) -> Array:
+    within = slowest_limit_s(model, limit_s, added_s)
     return np.where(np.isfinite(limit_s), within, UNLIMITED_S)
 
 
 def refine(
     model: StageModel,
     num_stages: int,
-    num_layers: int,
     relaxed: StageModel | None = None,
     limit_s: Array | None = None,
 ) -> Refined:
@@ -151,14 +136,14 @@ def refine(
     take less than ``limit_s`` get that as their bound, and no split.
     """
     bound = relaxed or model
-    limits = stage_limits(bound, num_stages, num_layers)
+    limits = stage_limits(bound, num_stages)
     capacity = capacity_of(bound, limits)
     if limit_s is None:
         limit_s = np.full(len(model), np.inf)
     if relaxed is None:
-        alive, added_s = within_whole(bound, limits, capacity, num_layers, limit_s)
+        alive, added_s = within_whole(bound, limits, capacity, limit_s)
     else:
-        alive, added_s = within(bound, capacity, num_layers, limit_s)
+        alive, added_s = within(bound, capacity, limit_s)
     lower, upper = limit_s.copy(), np.full(len(model), np.inf)
     layers = np.zeros((len(model), num_stages))
     counts = np.zeros((len(POLICIES), len(model), num_stages))
@@ -167,73 +152,69 @@ def refine(
         its_capacity = capacity.take(alive)
         # The slowest stage is no faster than ``low``; within ``high`` stages hold the model, as
         # they must within some time.
-        low = slowest_bound_s(its_bound, num_layers)
+        low = slowest_bound_s(its_bound)
         dearest = its_bound.layer_s + its_bound.policies.added_s.max(axis=0)
-        high = its_capacity.fixed_s.max(axis=1) + dearest * num_layers
+        high = its_capacity.fixed_s.max(axis=1) + dearest * model.num_layers
         just_above = low * (1 + ROUNDING)
-        at_least = its_capacity.holds(its_capacity.layers(just_above), num_layers)
+        at_least = its_capacity.holds(its_capacity.layers(just_above))
         high = np.where(at_least, just_above, high)
         rows = np.flatnonzero(~at_least)
         left = its_capacity.take(rows)
         # Close in on the time from which on stages hold the model.
         for _ in range(26 if len(rows) else 0):
             middle = 0.5 * (low[rows] + high[rows])
-            holds = left.holds(left.layers(middle), num_layers)
+            holds = left.holds(left.layers(middle))
             low[rows] = np.where(holds, low[rows], middle)
             high[rows] = np.where(holds, middle, high[rows])
-        lower[alive] = np.minimum(bound_s(its_bound, num_layers, low, added_s), limit_s[alive])
-        found = _rounded(part, its_capacity, num_layers, high)
+        lower[alive] = np.minimum(bound_s(its_bound, low, added_s), limit_s[alive])
+        found = _rounded(part, its_capacity, high)
         upper[alive], layers[alive], counts[:, alive] = found
     return Refined(lower_s=lower, upper_s=upper, layers=layers, counts=counts)
 
 
-def within(
-    model: StageModel, capacity: Capacity, num_layers: int, limit_s: Array
-) -> tuple[Index, Array]:
+def within(model: StageModel, capacity: Capacity, limit_s: Array) -> tuple[Index, Array]:
     """Rows that may take less than ``limit_s``, and the least their stages spend on policies.
 
     Policies are relaxed to fractions of layers.
     """
-    slowest_s = _slowest_within_s(model, num_layers, limit_s)
+    slowest_s = _slowest_within_s(model, limit_s)
     most = capacity.layers(slowest_s)
-    rows = np.flatnonzero(capacity.holds(most, num_layers))
-    added_s = capacity.take(rows).least_added_s(most[rows], num_layers)
+    rows = np.flatnonzero(capacity.holds(most))
+    added_s = capacity.take(rows).least_added_s(most[rows])
     return rows, added_s
 
 
 def within_whole(
-    model: StageModel, limits: Limits, capacity: Capacity, num_layers: int, limit_s: Array
+    model: StageModel, limits: Limits, capacity: Capacity, limit_s: Array
 ) -> tuple[Index, Array]:
     """The same with policies on whole layers; the model must be of one set of modules."""
-    rows, added_s = within(model, capacity, num_layers, limit_s)
+    rows, added_s = within(model, capacity, limit_s)
     model, limits, capacity = model.take(rows), limits.take(rows), capacity.take(rows)
-    slowest_s = _slowest_within_s(model, num_layers, limit_s[rows], added_s)
+    slowest_s = _slowest_within_s(model, limit_s[rows], added_s)
     most = whole_layers(model, limits, capacity.layers(slowest_s), slowest_s)
-    kept = capacity.holds(most, num_layers)
+    kept = capacity.holds(most)
     return rows[kept], added_s[kept]
 
 
-def _rounded(
-    model: StageModel, capacity: Capacity, num_layers: int, slowest_s: Array
-) -> tuple[Array, Array, Array]:
+def _rounded(model: StageModel, capacity: Capacity, slowest_s: Array) -> tuple[Array, Array, Array]:
     """A split with about this slowest stage: its time, infinite if it is none, layers, counts."""
     num_stages = capacity.fixed_s.shape[1]
-    layers = _spread(model, capacity, capacity.layers(slowest_s), num_layers)
-    limits = stage_limits(model, num_stages, num_layers)
+    layers = _spread(model, capacity, capacity.layers(slowest_s))
+    limits = stage_limits(model, num_stages)
     counts = _counts(model, limits, layers)
-    valid = (layers.sum(axis=1) == num_layers) & (layers >= limits.fewest).all(axis=1)
+    valid = (layers.sum(axis=1) == model.num_layers) & (layers >= limits.fewest).all(axis=1)
     valid &= fits_chunks(layers, model.strategy.vpp, model.strategy.pp)
     valid &= model.fits(layers, counts)
     return np.where(valid, model.iteration_s(layers, counts), np.inf), layers, counts
 
 
-def _spread(model: StageModel, capacity: Capacity, most: Array, num_layers: int) -> Array:
+def _spread(model: StageModel, capacity: Capacity, most: Array) -> Array:
     """Give every stage its most layers, then take the excess from the first stages.
 
     Interleaved stages are as equal as they can be, where that is within the most.
     """
     num_stages, fewest = most.shape[1], capacity.fewest
-    excess = (most.sum(axis=1) - num_layers)[:, None]
+    excess = (most.sum(axis=1) - model.num_layers)[:, None]
     spare = np.maximum(most - fewest, 0.0)
     before = np.cumsum(spare, axis=1) - spare
     layers: Array = most - np.clip(excess - before, 0.0, spare)
@@ -241,7 +222,7 @@ def _spread(model: StageModel, capacity: Capacity, most: Array, num_layers: int)
     shapes = np.stack([model.strategy.pp[rows], model.strategy.vpp[rows]], axis=1)
     for pp, vpp in np.unique(shapes, axis=0).tolist():
         even = np.zeros(num_stages)
-        even[:pp] = default_layers(num_layers, pp, vpp)
+        even[:pp] = default_layers(model.num_layers, pp, vpp)
         alike = rows[(shapes == (pp, vpp)).all(axis=1)]
         alike = alike[(even <= most[alike]).all(axis=1)]
         layers[alike] = even

@@ -40,26 +40,26 @@ class Limits(Rowed):
         return Limits(**{f.name: getattr(self, f.name)[..., row, stages] for f in fields(self)})
 
 
-def stage_limits(model: StageModel, num_stages: int, num_layers: int) -> Limits:
+def stage_limits(model: StageModel, num_stages: int) -> Limits:
     """Collect the coefficients of every stage."""
     stages = all_stages(num_stages)
-    return limits_at(model, stages, *layer_ranges(model, num_layers, stages))
+    return limits_at(model, stages, *layer_ranges(model, stages))
 
 
-def layer_ranges(model: StageModel, num_layers: int, stages: Array) -> tuple[Array, Array]:
+def layer_ranges(model: StageModel, stages: Array) -> tuple[Array, Array]:
     """Fewest and most layers of the given stages, 1 x P or C x P, whatever the others hold.
 
     Where chunks hold a least number N of layers, an end stage of v chunks of up to k layers lacks
     some of one chunk, so it holds ``(v - 1) k + N`` or more, others ``v N``.
     """
     strategy = model.strategy
-    fewest, most = range_at(strategy, num_layers, stages, uneven_stages=model.uneven_stages)
+    fewest, most = range_at(strategy, model.num_layers, stages, uneven_stages=model.uneven_stages)
     least = model.least_chunk_layers[:, None]
     if least.any():
         pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
         is_end = (stages == 0) | (stages == pp - 1)
         others = np.where(
-            is_end, (vpp - 1.0) * chunk_size(num_layers, pp, vpp), (vpp - 1.0) * least
+            is_end, (vpp - 1.0) * chunk_size(model.num_layers, pp, vpp), (vpp - 1.0) * least
         )
         fewest = np.maximum(fewest, (others + least) * (stages < pp))
     return fewest, most
@@ -126,6 +126,7 @@ class Capacity(Rowed):
     """Most whole layers each stage can hold within a time per micro-batch and its memory."""
 
     rows_axis: ClassVar[int] = -2
+    num_layers: int  # Of the whole model
     layer_s: Array
     fixed_s: Array
     fewest: Array
@@ -149,14 +150,14 @@ class Capacity(Rowed):
         most = np.minimum(most, left_s / self.layer_s)
         return np.maximum(np.floor(most + ROUNDING), 0.0)
 
-    def least_added_s(self, most: Array, num_layers: int) -> Array:
+    def least_added_s(self, most: Array) -> Array:
         """Least sum over stages of time spent on policies, where stages hold at most ``most``.
 
         A stage holds ``room / a`` layers for nothing and pays at least ``a / ρ`` for each more;
         layers go to the cheapest stages, and fractions of them are allowed.
         """
         free = np.clip(self.unrecomputed, 0.0, most)
-        missing = num_layers - free.sum(axis=1)
+        missing = self.num_layers - free.sum(axis=1)
         added = np.zeros(len(most))
         rows = np.flatnonzero(missing > 0)
         if not len(rows) or not len(self.regimes):
@@ -174,9 +175,9 @@ class Capacity(Rowed):
         added[rows] = (taken * np.take_along_axis(per_layer_s, order, axis=1)).sum(axis=1)
         return added
 
-    def holds(self, most: Array, num_layers: int) -> Mask:
+    def holds(self, most: Array) -> Mask:
         """True where stages of at most ``most`` layers can hold the model."""
-        enough = most.sum(axis=1) >= num_layers
+        enough = most.sum(axis=1) >= self.num_layers
         return np.asarray(enough & (most >= self.fewest).all(axis=1))
 
 
@@ -184,6 +185,7 @@ def capacity_of(model: StageModel, limits: Limits) -> Capacity:
     """Return the capacity for layers that the limits of every stage leave."""
     layer_s, most = model.layer_s[:, None], np.minimum(limits.max_host_layers, limits.most)
     return Capacity(
+        num_layers=model.num_layers,
         layer_s=layer_s,
         fixed_s=limits.fixed_s,
         fewest=limits.fewest,

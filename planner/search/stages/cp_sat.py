@@ -24,7 +24,7 @@ Choice = dict[int, cp_model.IntVar]
 
 
 def solve_cells(
-    model: StageModel, table: StageTable, num_layers: int, deadline: float = np.inf
+    model: StageModel, table: StageTable, deadline: float = np.inf
 ) -> tuple[Array | None, bool]:
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
     problem, chosen = cp_model.CpModel(), list[Choice]()
@@ -39,11 +39,11 @@ def solve_cells(
         )
         for stage in chosen
     ]
-    problem.add(cp_model.LinearExpr.sum(layers) == num_layers)
+    problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
     may_differ = ~has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)
     if (may_differ & (model.strategy.vpp > 1))[0]:
         # One stage has full chunks; what else fits_chunks asks is in the table's range.
-        full = max_chunk_layers(num_layers, model.strategy.pp, model.strategy.vpp)[0]
+        full = max_chunk_layers(model.num_layers, model.strategy.pp, model.strategy.vpp)[0]
         column = np.flatnonzero(table.layers == full).tolist()
         problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
     _add_objective(problem, model, table, chosen)

@@ -39,7 +39,6 @@ class Split:
 
 def solve_split(
     model: StageModel,
-    num_layers: int,
     *,
     below_s: float = np.inf,
     deadline: float = np.inf,
@@ -54,15 +53,16 @@ def solve_split(
     assert len(model) == 1
     longest_s = UNLIMITED_S
     if np.isfinite(below_s):
-        longest_s = float(slowest_limit_s(model, num_layers, np.array([below_s]))[0])
-    table = stage_table(model, num_layers, longest_s, limits, deadline)
-    work_s, rest_s = float(least_work_s(model, num_layers)[0]), float(model.constant_s[0])
+        longest_s = float(slowest_limit_s(model, np.array([below_s]))[0])
+    table = stage_table(model, longest_s, limits, deadline)
+    work_s, rest_s = float(least_work_s(model)[0]), float(model.constant_s[0])
     pipeline = Pipeline(
         num_micro_batches=float(model.strategy.num_micro_batches[0]),
         vpp=float(model.strategy.vpp[0]),
         filled_s=float(model.bubble_filled_s[0]),
     )
-    dealt = partition_layers(table, num_layers, pipeline, work_s, below_s - rest_s, deadline)
+    limit_s = below_s - rest_s
+    dealt = partition_layers(table, model.num_layers, pipeline, work_s, limit_s, deadline)
     if dealt is None:
         return None if table.is_whole else _none_seen(table)
     if dealt.columns is None:
@@ -74,7 +74,7 @@ def solve_split(
         solve_cells,  # importing it costs more than most searches
     )
 
-    columns, is_optimal = solve_cells(model, table, num_layers, deadline)
+    columns, is_optimal = solve_cells(model, table, deadline)
     if columns is None:
         return None if is_optimal and table.is_whole else _none_seen(table)
     split = _split(model, table, columns)
@@ -136,13 +136,11 @@ class StageCandidate:
     limits: Limits
     place: int  # Position in the models and the limits
 
-    def solve(
-        self, num_layers: int, below_s: float = np.inf, deadline: float = np.inf
-    ) -> Split | None:
+    def solve(self, below_s: float = np.inf, deadline: float = np.inf) -> Split | None:
         """The best split of this row under this variant, as ``solve_split`` gives it."""
         model = self.models.take(slice(self.place, self.place + 1))
         limits = self.limits.of_one(self.place, int(model.strategy.pp[0]))
-        split = solve_split(model, num_layers, below_s=below_s, deadline=deadline, limits=limits)
+        split = solve_split(model, below_s=below_s, deadline=deadline, limits=limits)
         return split and self.variant.completed(
             replace(split, weight=self.weight), int(model.strategy.vpp[0])
         )
@@ -159,13 +157,13 @@ class StageCandidates:
     ways: list[StageCandidate]
 
 
-def below(ways: list[StageCandidate], limit_s: float, num_layers: int) -> list[StageCandidate]:
+def below(ways: list[StageCandidate], limit_s: float) -> list[StageCandidate]:
     """Return the candidates of one row that may take less than ``limit_s``."""
     models, limits = ways[0].models, ways[0].limits
     places = np.array([way.place for way in ways])
     model, limits = models.take(places), limits.take(places)
     capacity = capacity_of(model, limits)
-    kept, _ = within_whole(model, limits, capacity, num_layers, np.full(len(ways), limit_s))
+    kept, _ = within_whole(model, limits, capacity, np.full(len(ways), limit_s))
     return [ways[position] for position in kept.tolist()]
 
 

@@ -124,7 +124,6 @@ class _Cells(Rowed):
 
 def stage_table(
     model: StageModel,
-    num_layers: int,
     slowest_s: float,
     limits: Limits | None = None,
     deadline: float = np.inf,
@@ -135,11 +134,11 @@ def stage_table(
     left is left out.
     """
     num_stages = int(model.strategy.pp[0])
-    limits = limits or stage_limits(model, num_stages, num_layers)
+    limits = limits or stage_limits(model, num_stages)
     by_time = np.floor((slowest_s - limits.fixed_s[0]) / model.layer_s[0] + UNSURE)
     most = np.minimum(limits.most[0], by_time)
     others = np.maximum(most, 0.0).sum() - np.maximum(most, 0.0)
-    fewest = np.maximum(limits.fewest[0], num_layers - others)
+    fewest = np.maximum(limits.fewest[0], model.num_layers - others)
     numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
     # As few selective layers as fit follow from the counts of the other policies.
     free = tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))

@@ -77,7 +77,7 @@ def test_equal_stages_have_each_schedules_own_bubble(context: Context, waits: bo
         }[schedule]
         filled = bubble_filled_s(context, columns, forward, backward)
         slowest = layers / p * (forward + backward)
-        total = makespan_s(slowest, p * slowest, np.array([16]), columns.vpp, filled)
+        total = makespan_s(columns, slowest, p * slowest, filled)
         assert total - 16 * slowest == pytest.approx((p - 1) * expected)
 
 
@@ -95,8 +95,7 @@ def formula_s(subject: PricedStrategy) -> float:
     model, columns = subject.model, subject.columns
     seconds = model.time_s(*subject.split)
     slowest, total = seconds.max(axis=1), seconds.sum(axis=1)
-    counts = (columns.num_micro_batches, columns.vpp)
-    return float(makespan_s(slowest, total, *counts, model.bubble_filled_s)[0])
+    return float(makespan_s(columns, slowest, total, model.bubble_filled_s)[0])
 
 
 @pytest.mark.parametrize(("schedule", "vpp"), SCHEDULES)

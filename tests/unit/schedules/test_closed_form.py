@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from planner.schedules.closed_form import (
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
-from planner.spec.strategy import SCHEDULES
+from planner.spec.strategy import SCHEDULES, StrategyColumns
 
 
 @pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 2), (4, 8), (8, 64)])
@@ -31,9 +33,11 @@ def test_unequal_stages_wait_for_the_slowest() -> None:
     assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
 
 
-def test_nothing_is_filled_under_1f1b() -> None:
+def test_nothing_is_filled_under_1f1b(columns_of: Callable[..., StrategyColumns]) -> None:
     args = (np.array([3.0, 1.0]), np.array([6.0, 4.0]), np.array([5, 2]))
-    assert (makespan_s(*args, np.array([1, 1]), np.zeros(2)) == one_f_one_b_makespan_s(*args)).all()
+    strategy = columns_of(num_micro_batches=[5, 2])
+    found = makespan_s(strategy, *args[:2], np.zeros(2))
+    assert (found == one_f_one_b_makespan_s(*args)).all()
 
 
 def test_micro_batches_in_flight_are_min_of_p_minus_i_and_m() -> None:
@@ -82,8 +86,10 @@ def test_columns_choose_what_they_hold_by_schedule() -> None:
     }
 
 
-def test_a_bubble_can_be_filled_but_not_turned_into_gain() -> None:
+def test_a_bubble_can_be_filled_but_not_turned_into_gain(
+    columns_of: Callable[..., StrategyColumns],
+) -> None:
     # Three stages of 2 s, 4 micro-batches: 8 s and 4 s of bubble, of which 3 s are filled, or all.
-    times = (np.array([2.0]), np.array([6.0]), np.array([4]), np.array([1]))
+    times = (columns_of(num_micro_batches=4), np.array([2.0]), np.array([6.0]))
     assert makespan_s(*times, np.array([3.0])) == 9.0
     assert makespan_s(*times, np.array([5.0])) == 8.0

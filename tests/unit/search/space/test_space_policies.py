@@ -76,7 +76,7 @@ def test_a_part_in_the_layers_costs_is_that_many_layers_of_every_stage(
     if kind == "offloaded":
         strategy = strategy.take(strategy.pp == 1)
     whole = stage_model(context, strategy)
-    places, number = part_numbers(whole, context.model.num_blocks)
+    places, number = part_numbers(whole)
     assert len(places)
     baked, whole = with_part(whole.take(places), kind, number), whole.take(places)
     for pp in np.unique(baked.strategy.pp).tolist():
@@ -104,10 +104,10 @@ def test_every_chunk_holds_the_layers_of_a_part(
     context = replace(context, model=small_model(num_layers=15))
     narrowing = read_narrowing(fix=["pp=3", "vpp=2", "micro_batch=1"])
     strategy = enumerate_space(context, narrowing).strategy.take(np.array([0]))
-    places, number = part_numbers(stage_model(context, strategy), 15)
+    places, number = part_numbers(stage_model(context, strategy))
     assert number.tolist() == [1.0, 2.0]
     baked = with_part(stage_model(context, strategy).take(places), "full", number)
-    fewest, most = layer_ranges(baked, 15, np.arange(3.0)[None, :])
+    fewest, most = layer_ranges(baked, np.arange(3.0)[None, :])
     assert fewest.tolist() == [[4.0, 2.0, 4.0], [5.0, 4.0, 5.0]]
     assert (most == 6.0).all()
     assert filled_counts(PART, np.array([5.0, 5.0, 5.0]), np.zeros((3, 3)), 2, 2.0)[

@@ -36,7 +36,7 @@ def peak(model: StageModel, layers: list[int], full: list[int]) -> float:
 def test_with_memory_to_spare_nothing_is_recomputed(
     context_of: Contexts, columns_of: Columns
 ) -> None:
-    split = solve_split(stage_model(context_of(), columns_of(pp=2, num_micro_batches=8)), 4)
+    split = solve_split(stage_model(context_of(), columns_of(pp=2, num_micro_batches=8)))
     assert split is not None
     assert split.is_optimal
     assert not split.counts.any()
@@ -47,10 +47,10 @@ def test_choices_in_steps_or_past_the_deadline_prove_nothing(
     context_of: Contexts, columns_of: Columns
 ) -> None:
     model = stage_model(context_of(), columns_of(pp=2, num_micro_batches=8))
-    best = solve_split(model, 4)
+    best = solve_split(model)
     with mock.patch.object(choices, "MOST_CELLS", 4):
-        coarse = solve_split(model, 4)
-        late = solve_split(model, 4, deadline=0.0)
+        coarse = solve_split(model)
+        late = solve_split(model, deadline=0.0)
     assert best is not None
     assert coarse is not None
     assert late is not None
@@ -65,7 +65,7 @@ def test_a_heavy_head_gets_fewer_layers(
     # A vocabulary of 256,000 at h 1024: the head's 2Vh FLOPs are those of 21 layers' 24h²/2.
     context = context_of(model=small_model(num_layers=8, vocab_size=256_000))
     columns = columns_of(pp=2, num_micro_batches=8, micro_batch=16)
-    split = solve_split(stage_model(context, columns), 8)
+    split = solve_split(stage_model(context, columns))
     assert split is not None
     assert split.layers.tolist() == [7, 1]
 
@@ -76,7 +76,7 @@ def test_the_head_takes_the_place_of_at_most_a_chunk_of_an_interleaved_stage(
     # The head takes as long as some layers; of chunks of two the last one may lack both.
     context = context_of(model=small_model(num_layers=6, vocab_size=256_000))
     model = stage_model(context, columns_of(pp=2, vpp=2, num_micro_batches=8))
-    split = solve_split(model, 6)
+    split = solve_split(model)
     assert split is not None
     assert split.layers.tolist() == [4, 2]
 
@@ -86,7 +86,7 @@ def test_schedules_of_equal_chunks_keep_interleaved_stages_equal(
 ) -> None:
     context = context_of(model=small_model(num_layers=8, vocab_size=256_000))
     columns = columns_of(pp=2, vpp=2, num_micro_batches=8, schedule=SCHEDULES.index("zb-v"))
-    split = solve_split(stage_model(context, columns), 8)
+    split = solve_split(stage_model(context, columns))
     assert split is not None
     assert split.layers.tolist() == [4, 4]
 
@@ -95,7 +95,7 @@ def test_the_time_it_returns_is_that_of_its_split(
     context_of: Contexts, columns_of: Columns
 ) -> None:
     model = stage_model(context_of(), columns_of(pp=3, num_micro_batches=8))
-    split = solve_split(model, 4)
+    split = solve_split(model)
     assert split is not None
     args = (split.layers[None], split.counts[:, None, :])
     assert split.iteration_s == model.iteration_s(*args)[0]
@@ -110,7 +110,7 @@ def test_just_as_many_layers_are_recomputed_as_memory_asks(
     free = stage_model(context, columns)
     need = 0.5 * (peak(free, [2, 2], [0, 0]) + peak(free, [2, 2], [2, 2]))
     model = stage_model(with_memory(context, need), columns)
-    split = solve_split(model, 4)
+    split = solve_split(model)
     assert split is not None
     counts = split.counts[:, None, :]
     assert model.peak_bytes(split.layers[None], counts).max() <= need
@@ -123,7 +123,7 @@ def test_just_as_many_layers_are_recomputed_as_memory_asks(
 
 def test_without_room_there_is_no_split(context_of: Contexts, columns_of: Columns) -> None:
     model = stage_model(context_of(hbm_bytes=2e9), columns_of())
-    assert solve_split(model, 4) is None
+    assert solve_split(model) is None
     assert search(context_of(hbm_bytes=1.5e9, cluster="1xh100-sxm")).plans == ()
 
 
