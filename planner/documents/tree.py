@@ -154,9 +154,7 @@ def parsed_object(where: str, text: str) -> Tree:
     return found
 
 
-def keys_at_top(
-    where: str, text: str, read: Callable[[str, str], Tree] = parsed_json
-) -> set[str]:
+def keys_at_top(where: str, text: str, read: Callable[[str, str], Tree] = parsed_json) -> set[str]:
     """The keys of a mapping that a text holds; none where it holds none."""
     try:
         value = read(where, text).value

@@ -375,8 +375,7 @@ def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
         best_s = float(brute.per_policy_s[which, row])
         for how in ("solver", "CP-SAT"):
             every = [
-                (one, solve_row(model.take(np.array([one])), how))
-                for one in range(len(model))
+                (one, solve_row(model.take(np.array([one])), how)) for one in range(len(model))
             ]
             found = [(one, split) for one, split in every if split is not None]
             if not np.isfinite(best_s):
