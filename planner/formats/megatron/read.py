@@ -116,7 +116,7 @@ def read(source: SourceText) -> ParsedConfig:
     options, strays = _grouped(arguments.words, lines)
     known = load_options()
     own = [each for each in options if each.name in known]
-    branches = branch_places(source.text)
+    branches = () if arguments.is_list else branch_places(source.text)
     reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
     stray_words = (each for each in strays if not each.word.unknown)
     for _, found in groupby(stray_words, key=lambda each: each.line):

@@ -103,10 +103,7 @@ def _nodes(text: str) -> Iterator["Node"]:
 
 
 def branches_in(text: str) -> tuple[Span, ...]:
-    """Return what runs never or more than once: branches, loops, what follows ``&&`` and ``||``.
-
-    Raises what :func:`parsed` does.
-    """
+    """Return what runs never or more than once: branches, loops, what follows ``&&`` and ``||``."""
     branches = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
     nodes = (each for each in _nodes(text) if each.type in branches)
     last = (each.children[-1] if each.type == "list" else each for each in nodes)
@@ -116,7 +113,4 @@ def branches_in(text: str) -> tuple[Span, ...]:
 def branch_places(text: str) -> list[int]:
     """Return where another branch begins: no run takes what is before and after it."""
     turns = ("else", "elif", ";;", ";&", ";;&")
-    try:
-        return [node.start_byte for node in _nodes(text) if node.type in turns]
-    except ScriptError:
-        return []
+    return [node.start_byte for node in _nodes(text) if node.type in turns]
