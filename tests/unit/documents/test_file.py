@@ -1,6 +1,7 @@
 """Reading a file as text: what is no bounded, regular, UTF-8 text is one error with its line."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,32 +32,26 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert read_source(tmp_path / "b").text == "x"
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    assert problem_of(tmp_path / "none") == ("file", "no such file")
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    key, message = problem_of(tmp_path)
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path, "no such file"),
+        (Path.mkdir, "a folder"),
+        (os.mkfifo, "a named pipe"),
+        (lambda path: path.symlink_to(path), "symbolic links"),
+    ],
+)
+def test_what_is_no_regular_file_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], object], said: str
+) -> None:
+    make(tmp_path / "a")
+    key, message = problem_of(tmp_path / "a")
     assert key == "file"
-    assert "a folder" in message
+    assert said in message
 
 
-def test_a_named_pipe_without_writer_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert "a named pipe" in problem_of(tmp_path / "pipe")[1]
-
-
-def test_a_device_is_refused() -> None:
+def test_a_device_and_a_path_no_file_can_have_are_refused() -> None:
     assert "a device" in problem_of("/dev/zero")[1]
-
-
-def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to(tmp_path / "b")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert "symbolic links" in problem_of(tmp_path / "a")[1]
-
-
-def test_a_path_no_file_can_have_is_refused() -> None:
     assert "cannot be read" in problem_of("a\0b")[1]
     assert "cannot be read" in problem_of("a" * 5000)[1]
 
@@ -69,13 +64,16 @@ def test_the_largest_file_is_read_and_one_byte_more_is_not(tmp_path: Path) -> No
     assert f"{MAX_FILE_BYTES + 1:,} bytes are too many" in problem_of(path)[1]
 
 
-def test_a_byte_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"a\r\nb\nc\xff\n", ("line 3", "is not UTF-8: byte 0xff (invalid start byte)")),
+        (b"a\nb\0", ("line 2", "is no text file: it holds a NUL byte")),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_line(
+    tmp_path: Path, data: bytes, problem: tuple[str, str]
+) -> None:
     path = tmp_path / "a"
-    path.write_bytes(b"a\r\nb\nc\xff\n")
-    assert problem_of(path) == ("line 3", "is not UTF-8: byte 0xff (invalid start byte)")
-
-
-def test_a_nul_byte_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"a\nb\0")
-    assert problem_of(path) == ("line 2", "is no text file: it holds a NUL byte")
+    path.write_bytes(data)
+    assert problem_of(path) == problem
