@@ -20,14 +20,6 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
 
-LEFT_OPEN = {
-    "learning rate and its schedule": "--optimizer.param_groups.0.optimizer_kwargs.lr "
-    "--lr_scheduler.warmup_steps --lr_scheduler.decay_type",
-    "clipping of gradients": "--training.max_norm",
-    "checkpoints": "--checkpoint.enable --checkpoint.interval",
-    "evaluation": "--validator.enable --validator.freq",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
@@ -38,8 +30,8 @@ class Chosen:
     text: str = ""  # Text of the module, where torchtitan has no config
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables that the user fills in for it."""
-    left_open: Mapping[str, str] = field(default_factory=lambda: LEFT_OPEN)
-    """Properties of a training that neither it nor the words of a plan state."""
+    left_open: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the model that its sizes do not say."""
 
 
 def chosen_config(context: Context) -> Chosen | None:
@@ -49,7 +41,7 @@ def chosen_config(context: Context) -> Chosen | None:
         module = next(name for name, own in keys.modules().items() if named.name in own)
         positions = f"rotary positions of {named.rotary}, norms with an epsilon"
         given = f"{positions} of {named.norm_eps:g}, as the config has them"
-        return Chosen(module=module, config=named.name, left_open=LEFT_OPEN | {given: "--config"})
+        return Chosen(module=module, config=named.name, left_open={given: "--config"})
     model, moe = context.model, context.model.moe
     if context.job.precision != "bf16" or list(_foreign_parts(model)):
         return None
