@@ -1,8 +1,7 @@
 """The format ``bridge``: recipe overrides of Megatron-Bridge, and its rules.
 
-Writes a plan as recipe overrides: all that a recipe may set, or into a file what changes.
-
-The decisions are those of Megatron's table; here stands how Bridge says them otherwise.
+Of a plan all that a recipe may set is written, into a file what changes. The decisions are those of
+Megatron's table; here stands how Bridge says them otherwise.
 """
 
 import csv

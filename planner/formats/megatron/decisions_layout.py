@@ -53,11 +53,6 @@ SCHEDULE = "1f1b"
 _MANY = 10_000
 
 
-def chunks_of_strategy(strategy: Strategy) -> tuple[int, ...]:
-    """Layers of every model chunk from embedding to head."""
-    return chunk_layers(strategy.layers_per_stage, strategy.vpp)
-
-
 def _no_stages(context: Context, strategy: Strategy) -> Refused:
     schedule, has_chunks = strategy.schedule, strategy.vpp > 1
     is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
@@ -75,7 +70,11 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    chunks, pp, vpp = chunks_of_strategy(strategy), strategy.pp, strategy.vpp
+    chunks, pp, vpp = (
+        chunk_layers(strategy.layers_per_stage, strategy.vpp),
+        strategy.pp,
+        strategy.vpp,
+    )
     if pp > 1 and chunks != even_chunks(sum(chunks), pp, vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
         why = f"layers per stage, from embedding (E) to loss (L): {layers}"
@@ -116,7 +115,7 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         block: int | None = 1
         if full != strategy.layers_per_stage:
             method, units = "block", "of every model chunk, as many layers"
-            block = uniform_block(chunks_of_strategy(strategy), full)
+            block = uniform_block(chunk_layers(strategy.layers_per_stage, strategy.vpp), full)
         options = {
             "--recompute-granularity": ("full", how),
             "--recompute-method": (method, how),
@@ -169,7 +168,10 @@ def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
 def _no_policies(context: Context, strategy: Strategy) -> Refused:
     layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
     has_selective, has_full, has_offloaded = map(any, strategy.policy_counts)
-    modules, chunks = selected_modules(context, strategy), chunks_of_strategy(strategy)
+    modules, chunks = (
+        selected_modules(context, strategy),
+        chunk_layers(strategy.layers_per_stage, strategy.vpp),
+    )
     no_block = has_full and full != layers and uniform_block(chunks, full) is None
     exchanges = exchanges_beside_batches(context, strategy)
     of_full = f"recompute_layers_per_stage: {list(full)}"

@@ -80,11 +80,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
-    """A script or args file with the decisions that change in it, everything else as it was.
-
-    Raises ExpressError where the strategy cannot be expressed or where a decision is computed in
-    a way that cannot be edited, InputError where the file cannot be read.
-    """
+    """A script or args file with the decisions that change; raises ExpressError, InputError."""
     refuse(TITLE, reasons(TABLE, context, strategy))
     settings = read(source).settings
     found = edits(TABLE, settings, lines_of(TABLE, context, strategy))

@@ -14,10 +14,7 @@ LETTERS = {"E": "embedding", "L": "loss", "t": "decoder", "m": "mtp"}
 
 
 def layout_text(chunks: Sequence[int], mtp_layers: int = 0) -> str:
-    """Layers per chunk as ``--pipeline-model-parallel-layout`` takes them.
-
-    Layers of multi-token prediction stand in front of the loss.
-    """
+    """Layers per chunk as Megatron takes them; those of MTP stand in front of the loss."""
     parts = [f"t*{n}" if n > 1 else "t" * n for n in chunks]
     parts[0] = f"E{parts[0]}"
     parts[-1] += "m" * mtp_layers + "L"

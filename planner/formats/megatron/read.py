@@ -65,10 +65,7 @@ def options_in(source: SourceText) -> Launches:
 
 
 def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
-    """Megatron's words of a file, and those of all its commands.
-
-    Raises InputError where it cannot be read or runs no training script.
-    """
+    """Megatron's words of a file and of all its commands; InputError where it runs none."""
     if first_line(source.text).startswith("--"):
         return Command(words=read_words(source), is_list=True), ()
     script = read_script(source)

@@ -192,11 +192,7 @@ def problems(context: Context) -> Iterator[str]:
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
-    """Return the file with the strategy's decisions where it decides otherwise.
-
-    Raises ExpressError where the strategy cannot be expressed or no edit is safe, InputError where
-    the file cannot be read.
-    """
+    """The file with the decisions that change; raises ExpressError, InputError."""
     refuse(keys.NAME, reasons(TABLE, context, strategy))
     if is_old(source.text):
         raise ExpressError(f"{source.path} {OLD}")

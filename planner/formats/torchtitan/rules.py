@@ -298,10 +298,7 @@ def stages_fill_ranks(file: TorchtitanView) -> list[str]:
 
 @pipelined(_PIPELINE, key.LAYERS)
 def stages_fit_schedule(file: TorchtitanView) -> Refused:
-    """1F1B and GPipe take one part per rank where the number follows from layers per stage.
-
-    Interleaved schedules then take two at least.
-    """
+    """Where layers per stage give the parts, 1F1B and GPipe take one per rank, others two."""
     each, rest = divmod(file.parts, file.pp)
     is_computed = file[key.PARTS] is None and file[key.LAYERS] and each and not rest
     is_single, is_known = file.schedule in layout.SINGLE, file.schedule not in ("", "other")
