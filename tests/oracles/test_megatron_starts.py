@@ -14,9 +14,9 @@ from rule_examples import load_example, rule_names
 
 from planner.errors import ExpressError
 from planner.formats.format import Emitted
-from planner.formats.megatron.decisions_layout import chunks_of_strategy
 from planner.formats.megatron.options import load_options
 from planner.formats.registry import load_format
+from planner.schedules.closed_form import chunk_layers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +62,7 @@ def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts,
         assert report["global_batch"] == context.job.global_batch
         assert report["seq_len"] == context.job.seq_len
         if report["layers"]:
-            chunks = chunks_of_strategy(strategy)
+            chunks = chunk_layers(strategy.layers_per_stage, strategy.vpp)
             stages = range(strategy.pp)
             assert report["layers"] == [n for i in stages for n in chunks[i :: strategy.pp]]
         accepted.append(emitted.files[0].text)
