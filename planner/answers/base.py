@@ -193,10 +193,7 @@ def plans_of(context: Context, found: Sequence[FoundLayout]) -> list[Plan]:
 
 
 def search_context(plan: Plan) -> Context:
-    """The plan's context with all that a search may choose.
-
-    A plan file does not say how its search was narrowed.
-    """
+    """The plan's context with all that a search may choose; plan files do not say what was left."""
     context, support = plan.context, plan.context.traits.support
     return replace(
         context,

@@ -132,10 +132,7 @@ def smaller_optimizers(case: Case) -> Iterator[Change]:
 
 
 def more_host_memory(case: Case) -> Scale:
-    """More host memory in every node, where the framework can use it.
-
-    Up to what the whole model takes in one node.
-    """
+    """More host memory where the framework can use it, up to what the model takes in one node."""
     context = case.context
     have = context.cluster.node.host_memory_bytes or 0.0
     is_used = any(":host" in name for name in context.traits.support.offload)
@@ -305,10 +302,7 @@ def with_nodes(context: Context, num_nodes: int) -> Context:
 
 
 def more_nodes(context: Context) -> tuple[int, ...]:
-    """Numbers of nodes that stand for as many as one likes, ascending; never empty.
-
-    Beside a part of a node first the whole one.
-    """
+    """Numbers of nodes, ascending and never empty; beside a part of a node first the whole one."""
     cluster = context.cluster
     factors = MORE_NODES if cluster.node.whole is None else (1, *MORE_NODES[:-1])
     possible = [factor * cluster.num_nodes for factor in factors]

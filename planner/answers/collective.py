@@ -210,10 +210,7 @@ def _busbw(question: CollectiveQuestion, seconds: float) -> float:
 def _ways(
     question: CollectiveQuestion, levels: Sequence[GroupLevel], reduce_s: float
 ) -> Iterator[WayRow]:
-    """Servers, compression and buckets, beside the fastest all-reduce of ``reduce_s``.
-
-    Formulas are of one level: the group's slowest, with all ranks on it.
-    """
+    """Servers, compression and buckets, by formulas of one level: the group's slowest."""
     size, ranks = question.num_bytes, question.num_ranks
     link = min(levels, key=lambda level: level.bytes_per_s).link
     if question.servers is not None:

@@ -44,10 +44,7 @@ class Limits:
         return {text: narrowing_of((text,)) for text in self.narrowing.limiting}
 
     def conflict(self) -> Conflict[FeasiblePlan] | None:
-        """A minimal set of limits that no layout keeps; None where some layout keeps all.
-
-        Raises SearchTimeoutError.
-        """
+        """A minimal set of limits that no layout keeps, if any; raises SearchTimeoutError."""
         # It is looked for among the first ones first.
         return minimal_conflict((HBM, GPUS, HOST, *self.parts), self.probe)
 
@@ -65,11 +62,7 @@ class Limits:
         return None
 
     def _kept(self, context: Context, kept: frozenset[str]) -> Narrowing:
-        """The narrowing of the options kept.
-
-        What others fix stays part of the space, and what they lift stays lifted, so that no
-        layout of the narrower space is missing in the wider one.
-        """
+        """The narrowing of the options kept; the space holds all that the others fix and lift."""
         domains = dimension_values(context, Narrowing(allowed=self.narrowing.allowed))
         values: dict[str, tuple[int, ...]] = {}
         rules: list[Rule] = []
@@ -151,10 +144,7 @@ def _with_more_host(model: StageModel, factor: Array) -> StageModel:
 def missing_memory(
     context: Context, narrowing: Narrowing, deadline: Deadline | None = None
 ) -> MissingMemory | None:
-    """The nearest layout; None where no layout is legal.
-
-    In HBM with host memory as it is; where no HBM would be enough, in host memory.
-    """
+    """The nearest layout, in HBM or else in host memory; None where no layout is legal."""
     ways: dict[str, tuple[Widened, Limited]] = {
         HBM: (lambda factor: with_memory(context, hbm=factor), _with_more_hbm),
         HOST: (lambda factor: with_memory(context, host=factor), _with_more_host),

@@ -103,10 +103,7 @@ def item_values(estimate: Estimate) -> dict[str, float]:
 
 
 def full_name(name: str, items: Mapping[str, float]) -> str | None:
-    """Complete ``bubble`` or ``pipeline.bubble`` to ``time.pipeline.bubble``; None if unknown.
-
-    Items with a formula are known even where a plan spends nothing on them.
-    """
+    """The whole name of ``bubble`` or ``pipeline.bubble``: of any item known; else None."""
     known = dict.fromkeys((*items, *(item.address for item in ITEMS)))
     for candidate in (name, f"memory.{name}", f"time.{name}"):
         if any(leaf == candidate or leaf.startswith(f"{candidate}.") for leaf in known):

@@ -151,10 +151,7 @@ class _Quantity:
 
 
 def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = None) -> Largest:
-    """The largest value of one quantity, what binds it, and the fastest plan there.
-
-    ``held``: the same with less allowed.
-    """
+    """The largest value, what binds it, the fastest plan there; ``held``: with less allowed."""
     quantity.known = held.plan.strategy if held and held.plan else None
     value, beyond, is_cut = quantity.largest(held.value if held else 0)
     own, binds = quantity, tuple[str, ...]()

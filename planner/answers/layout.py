@@ -135,10 +135,7 @@ def with_batch(context: Context, strategy: Strategy) -> Context:
 
 
 def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:
-    """Return the complete strategy and the context with its batch.
-
-    Raises InputError with every broken rule and its numbers.
-    """
+    """Return the whole strategy and the context with its batch; InputError with broken rules."""
     _raise(option_problems(request))
     _raise(_problems_with(context, request))
     asked, support = request.layout, context.traits.support

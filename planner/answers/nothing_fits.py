@@ -101,10 +101,7 @@ class NothingFitsRow(Row):
 def explain_nothing(
     case: Case, deadline: Deadline | None = None, *, known: Plan | None = None
 ) -> NothingFits:
-    """Find out why nothing fits; nothing must, in any of the contexts.
-
-    ``known``: the best plan without the one option there is, which needs no search any more.
-    """
+    """Find out why nothing fits; ``known``: the best plan without the one option that there is."""
     limits = Deadline
     all_s = limits.CONFLICT_S + limits.SHORTAGE_S + limits.CHANGES_S
     share = min((deadline or Deadline()).left_s() / all_s, 1.0)

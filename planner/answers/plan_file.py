@@ -205,10 +205,7 @@ def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
 
 
 def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strategy, PlanFile]:
-    """Read a plan file, whether or not its strategy is legal; raises InputError.
-
-    ``cluster`` stands in place of the file's own.
-    """
+    """Read a plan file, legal or not, for its own or another cluster; raises InputError."""
     data = load_yaml(path)
     version, inputs = data.get("schema_version"), data.get("inputs")
     if version != SCHEMA_VERSION:

@@ -62,10 +62,7 @@ def _repeated(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
 
 
 def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batch: int) -> Strategy:
-    """The recipe's layout of a model on so many GPUs; dp and micro-batches follow.
-
-    Raises ValueError with the reason where they do not divide.
-    """
+    """The recipe's layout of a model on so many GPUs; ValueError where they do not divide."""
     inner = gpus_of_replica({**FIELD_DEFAULTS, **vars(recipe)})
     if num_gpus % inner:
         names = " x ".join(MODEL_PARALLEL_DEGREES)

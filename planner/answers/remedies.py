@@ -38,10 +38,7 @@ class Remedies:
         return self.asked.of(self.asked.context)
 
     def found(self, known: Plan | None) -> list[Remedy]:
-        """The smallest change of each kind after which something fits; else pairs of changes.
-
-        In the order of what they cost: the rest of the node, then kinds as listed, more nodes.
-        """
+        """The smallest change of each kind after which something fits, cheapest first, or pairs."""
         every = kinds(self.asked)
         larger = self.more_gpus()
         single: list[Remedy] = []

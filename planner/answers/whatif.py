@@ -157,10 +157,7 @@ def best_within(case: Case, deadline: Deadline) -> Plan | None:
 
 
 def least(changes: Iterator[Change] | Scale, deadline: Deadline) -> Change | None:
-    """The first of the changes, or the fewest steps of a scale, after which something fits.
-
-    Or the fewest that are found by the deadline. Raises SearchTimeoutError.
-    """
+    """The first change, or fewest steps, after which something fits; SearchTimeoutError."""
     if isinstance(changes, Scale):
         at, most = changes.at, changes.num_steps
         if most < 1 or not fits(at(most).case, deadline):

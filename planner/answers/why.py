@@ -240,10 +240,7 @@ def why(
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> WhyAnswer:
-    """Compare the best plan under the options with the best plan without them.
-
-    Raises NothingFitsError where the time was over before either was found.
-    """
+    """Compare the best plan under the options with the best of all; raises NothingFitsError."""
     deadline = deadline or Deadline()
     deadline.num_left = 2 * len(case.contexts)
     wider = replace(case, narrowing=narrowing_of(case.narrowing.widening))

@@ -95,10 +95,7 @@ class Job:
 
 
 def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
-    """The model and the cluster that a request names; None where it does not.
-
-    Raises InputError with what is wrong with both.
-    """
+    """The model and the cluster that a request names, None where it does not; raises InputError."""
     problems, model, cluster = Problems(), None, None
     if request.model is not None:
         from planner.catalog.models import load_model
@@ -140,10 +137,7 @@ def source_of(path: str) -> SourceText:
 
 
 def format_of(source: SourceText, name: str) -> Format:
-    """The format of a file.
-
-    Raises InputError where it is broken JSON or YAML, or of no format or several.
-    """
+    """The format of a file; InputError where it is broken JSON or YAML, or of none or several."""
     if name != AUTO:
         return formats.load_format(name)
     program = program_of(source).lower()

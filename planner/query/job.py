@@ -200,10 +200,7 @@ def fixed_batch(seq_len: int) -> tuple[int, str]:
 
 
 def weak_batch(clusters: Sequence[ClusterSpec], seq_len: int, given: int | None) -> tuple[int, str]:
-    """Return the batch of the fewest GPUs, from which weak scaling grows, and what to note of it.
-
-    Not given, it is WEAK_TOKENS_PER_ACCELERATOR on each of them.
-    """
+    """Return the batch of the fewest GPUs, as given or usual, and what to note of its growth."""
     fewest, most = clusters[0].num_accelerators, clusters[-1].num_accelerators
     base = given or max(1, round(WEAK_TOKENS_PER_ACCELERATOR * fewest / seq_len))
     largest = batch_at(most, fewest, base, is_weak=True)
@@ -212,10 +209,7 @@ def weak_batch(clusters: Sequence[ClusterSpec], seq_len: int, given: int | None)
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
-    """Read numbers of GPUs in ascending order: ``8..65536`` (doubling), ``8,24,64``, or both.
-
-    The last of a range is always among them.
-    """
+    """Read ``8..65536`` (doubling, the last always there), ``8,24,64`` or both, ascending."""
     sizes: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.partition("..")

@@ -144,10 +144,7 @@ def _context(
     traits: FrameworkTraits,
     modules: tuple[str, ...] | None,
 ) -> Context:
-    """The context of a layout, with what the command says of the job that no file does.
-
-    A finding where the framework has no such modules.
-    """
+    """The context of a layout; a finding where the framework has no such modules."""
     imbalance = job.request.imbalance_fraction
     usual = USUAL_IMBALANCE_FRACTION if imbalance is None else imbalance
     spec = replace(

@@ -121,10 +121,7 @@ def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[s
 def offering(
     contexts: Sequence[Context], narrowing: Narrowing, problems: Problems
 ) -> tuple[Context, ...]:
-    """Return the contexts whose frameworks offer the values fixed; the others are noted.
-
-    Raises InputError where all frameworks drop out.
-    """
+    """Return the contexts that offer the values fixed, the others noted; InputError where none."""
     found = [(context, unsupported_value(context, narrowing)) for context in contexts]
     left = [(context, what) for context, what in found if what is not None]
     if len(left) == len(found):

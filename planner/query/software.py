@@ -52,10 +52,7 @@ def format_meant(framework: str | None) -> Format | None:
 def read_frameworks(
     query: Query, fmt: Format | None, problems: Problems
 ) -> tuple[FrameworkTraits, ...]:
-    """Return the frameworks asked for that have the profile, as the options change them.
-
-    Without a framework it is that of ``fmt``, else the usual one of what is trained.
-    """
+    """Return the frameworks asked for, else the usual one, that have the profile, so changed."""
     name = query.get("framework")
     if format_meant(name) or (name is None and fmt is not None):
         name = (format_meant(name) or fmt).framework  # type: ignore[union-attr]

@@ -183,10 +183,7 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
 
 
 def batch_of(values: Values, dp: int, *, asked: int | None) -> dict[str, int] | None:
-    """Sizes of micro-batch and batch and the number of micro-batches; what is open follows.
-
-    None where nothing follows in whole numbers.
-    """
+    """Micro-batch, their number and the batch, what is open filled in; None where none divides."""
     micro, number = values.whole("micro_batch"), values.whole("num_micro_batches")
     stated = values.whole("global_batch", most=MAX_BATCH)
     names = ("global_batch", "num_micro_batches", "micro_batch", "dp", "num_gpus")

@@ -101,10 +101,7 @@ _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
 
 
 def meant_word(option: str, text: str, known: Collection[str]) -> str:
-    """Return the known value that a word for an option means; unknown words stay as they are.
-
-    Case, hyphens and underscores do not count.
-    """
+    """Return the known value that a word means, whatever its case and hyphens; else the word."""
     others = OTHER_FORMATS if option in ("--emit", "--to") else OTHER_WORDS.get(option, {})
     if text in known:
         return text
