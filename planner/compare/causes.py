@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from planner.compare.log import SLOW_FACTOR, Measured
 from planner.cost.estimate import Estimate, estimate
@@ -50,6 +51,11 @@ class MeasuredRun:
         """The run takes longer than its price, by more than noise."""
         return self.gap_s > APART * self.made.iter_time_s
 
+    def price_s(self, **changes: Any) -> float:  # noqa: ANN401 - of any part of a context
+        """The price in a context with changes."""
+        context = replace(self.layout.context, **changes)
+        return estimate(context, self.layout.strategy).iter_time_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
@@ -60,17 +66,13 @@ class Cause:
     explains_s: float | None = None  # of the difference; None where it is none of that
 
 
-Rule = Callable[[MeasuredRun], Cause | None]
-
-
 def causes_of(case: MeasuredRun) -> tuple[Cause, ...]:
     """Return the causes the rules find; those that explain most of the difference first."""
-    rules: list[Rule] = [beyond_peak, recomputation]
+    rules = [beyond_peak, recomputation]
     if case.is_slower:
         rules += [no_overlap, network, imbalance, host_bound]
-    found = [cause for rule in rules if (cause := rule(case))]
-    found.sort(key=lambda cause: -(cause.explains_s or 0.0))
-    return tuple(found)
+    found = [cause for rule in rules for cause in rule(case)]
+    return tuple(sorted(found, key=lambda cause: -(cause.explains_s or 0.0)))
 
 
 def steps_causes(measured: Measured) -> Iterator[Cause]:
@@ -112,53 +114,67 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
         yield Cause(name="drift", message=text)
 
 
-def no_overlap(case: MeasuredRun) -> Cause | None:
-    """Return the cause if the estimate without any overlap closes CLOSES of the difference."""
-    more_s = case.made.iter_time_s_serial - case.made.iter_time_s
-    if more_s < CLOSES * case.gap_s:
-        return None
-    share = min(more_s / case.gap_s, 9.99)
-    text = (
-        f"were no communication hidden behind computation, an iteration would take "
-        f"{format_seconds(case.made.iter_time_s_serial)}: {100 * share:.0f} % of the difference"
-    )
-    return Cause(name="overlap", message=text, explains_s=min(more_s, case.gap_s))
+def no_overlap(case: MeasuredRun) -> Iterator[Cause]:
+    """The estimate without any overlap closes CLOSES of the difference."""
+    serial_s = case.made.iter_time_s_serial
+    more_s = serial_s - case.made.iter_time_s
+    if more_s >= CLOSES * case.gap_s:
+        share = min(more_s / case.gap_s, 9.99)
+        text = (
+            f"were no communication hidden behind computation, an iteration would take "
+            f"{format_seconds(serial_s)}: {100 * share:.0f} % of the difference"
+        )
+        yield Cause(name="overlap", message=text, explains_s=min(more_s, case.gap_s))
 
 
-def network(case: MeasuredRun) -> Cause | None:
+def network(case: MeasuredRun) -> Iterator[Cause]:
     """A network slower by at most MOST_FACTOR explains the difference."""
     items = case.made.time
     busy_s = sum(items[name].busy_s for name in NETWORK if name in items)
     factor = 1.0 + case.gap_s / busy_s if busy_s > 0.0 else math.inf
-    if factor > MOST_FACTOR:
-        return None
-    text = (
-        f"links are busy {format_seconds(busy_s)} of an iteration: at 1/{factor:.1f} of their "
-        "rate they would explain all of the difference; measure them with nccl-tests"
-    )
-    return Cause(name="network", message=text, explains_s=case.gap_s)
+    if factor <= MOST_FACTOR:
+        text = (
+            f"links are busy {format_seconds(busy_s)} of an iteration: at 1/{factor:.1f} of their "
+            "rate they would explain all of the difference; measure them with nccl-tests"
+        )
+        yield Cause(name="network", message=text, explains_s=case.gap_s)
 
 
-def host_bound(case: MeasuredRun) -> Cause | None:
+def host_bound(case: MeasuredRun) -> Iterator[Cause]:
     """Launches of kernels that take up to MOST_FACTOR times as long explain the difference."""
-    kernels = case.layout.context.traits.kernels
+    traits = case.layout.context.traits
+    kernels = traits.kernels
     names = ("launch_s", "grouped_launch_s", "moe_launch_forward_s", "moe_launch_backward_s")
 
     def at(factor: float) -> float:
         slower = replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
-        traits = replace(case.layout.context.traits, kernels=slower)
-        context = replace(case.layout.context, traits=traits)
-        return estimate(context, case.layout.strategy).iter_time_s
+        return case.price_s(traits=replace(traits, kernels=slower))
 
     factor = _crossing(at, (1.0, 1.5, 2.0, MOST_FACTOR), case)
-    if factor is None:
-        return None
-    text = (
-        f"were the host {factor:.1f} times slower at launching kernels (priced "
-        f"{kernels.launch_s * 1e6:.0f} us each), that would explain it: a busy or slow host, a "
-        "profiler, or eager code; CUDA graphs or larger micro-batches take it away"
-    )
-    return Cause(name="host", message=text, explains_s=case.gap_s)
+    if factor is not None:
+        text = (
+            f"were the host {factor:.1f} times slower at launching kernels (priced "
+            f"{kernels.launch_s * 1e6:.0f} us each), that would explain it: a busy or slow host, a "
+            "profiler, or eager code; CUDA graphs or larger micro-batches take it away"
+        )
+        yield Cause(name="host", message=text, explains_s=case.gap_s)
+
+
+def imbalance(case: MeasuredRun) -> Iterator[Cause]:
+    """Of a mixture: at most twice the mean on the busiest rank of experts closes the difference."""
+    job = case.layout.context.job
+
+    def at(fraction: float) -> float:
+        return case.price_s(job=replace(job, imbalance_fraction=fraction))
+
+    fractions = [step / 10 for step in range(11)] if case.layout.context.model.moe else []
+    fraction = _crossing(at, fractions, case)
+    if fraction is not None:
+        text = (
+            f"{100 * fraction:.0f} % more tokens than the mean on the busiest rank of experts "
+            f"would explain it (priced with {100 * job.imbalance_fraction:.0f} %)"
+        )
+        yield Cause(name="imbalance", message=text, explains_s=case.gap_s)
 
 
 def _crossing(
@@ -175,52 +191,28 @@ def _crossing(
     return None
 
 
-def recomputation(case: MeasuredRun) -> Cause | None:
-    """Return the cause if it is within APART or closes CLOSES, with all or no layers recomputed."""
+def recomputation(case: MeasuredRun) -> Iterator[Cause]:
+    """With all or no layers recomputed the price is within APART, or closes CLOSES."""
     strategy = case.layout.strategy
     if not case.is_slower and case.gap_s > -APART * case.made.iter_time_s:
-        return None
-    is_full = strategy.recompute == "full"
+        return
     other = with_policy_on_all_layers(strategy, "full" if case.is_slower else "none")
-    if other == strategy or (case.is_slower and is_full):
-        return None
+    if other == strategy or (case.is_slower and strategy.recompute == "full"):
+        return
     other_s = estimate(case.layout.context, other).iter_time_s
     closed_s = other_s - case.made.iter_time_s
-    left_s = abs(case.gap_s - closed_s)
-    if left_s > (1.0 - CLOSES) * abs(case.gap_s):
-        return None
-    what = "all layers recomputed" if case.is_slower else "nothing recomputed"
-    text = f"with {what} the price is {format_seconds(other_s)}: the run may do that"
-    return Cause(name="recomputation", message=text, explains_s=abs(closed_s))
+    if abs(case.gap_s - closed_s) <= (1.0 - CLOSES) * abs(case.gap_s):
+        what = "all layers recomputed" if case.is_slower else "nothing recomputed"
+        text = f"with {what} the price is {format_seconds(other_s)}: the run may do that"
+        yield Cause(name="recomputation", message=text, explains_s=abs(closed_s))
 
 
-def imbalance(case: MeasuredRun) -> Cause | None:
-    """Of a mixture: at most twice the mean on the busiest rank of experts closes the difference."""
-    job = case.layout.context.job
-    if not case.layout.context.model.moe:
-        return None
-
-    def at(fraction: float) -> float:
-        context = replace(case.layout.context, job=replace(job, imbalance_fraction=fraction))
-        return estimate(context, case.layout.strategy).iter_time_s
-
-    fraction = _crossing(at, [step / 10 for step in range(11)], case)
-    if fraction is None:
-        return None
-    text = (
-        f"{100 * fraction:.0f} % more tokens than the mean on the busiest rank of experts "
-        f"would explain it (priced with {100 * job.imbalance_fraction:.0f} %)"
-    )
-    return Cause(name="imbalance", message=text, explains_s=case.gap_s)
-
-
-def beyond_peak(case: MeasuredRun) -> Cause | None:
+def beyond_peak(case: MeasuredRun) -> Iterator[Cause]:
     """The run does more FLOPs than the accelerators can: log and layout are not of one run."""
     mfu = case.made.mfu * case.made.iter_time_s / case.measured.median_s
-    if mfu <= 1.0:
-        return None
-    text = (
-        f"{100 * mfu:.0f} % of the peak is more than there is: the log is of another batch, "
-        "model or number of GPUs than the layout"
-    )
-    return Cause(name="beyond_peak", message=text)
+    if mfu > 1.0:
+        text = (
+            f"{100 * mfu:.0f} % of the peak is more than there is: the log is of another batch, "
+            "model or number of GPUs than the layout"
+        )
+        yield Cause(name="beyond_peak", message=text)
