@@ -1,5 +1,6 @@
 """``planner why``, ``size``, ``sensitivity``, ``job``: questions beyond the fastest plan."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,17 +10,19 @@ import typer
 from planner.answers.base import Deadline, search_context
 from planner.answers.job import Job, JobAssumptions
 from planner.answers.scale import Scaling, nothing_scales, scaling
-from planner.answers.sensitivity import SensitivityDocument
+from planner.answers.sensitivity import Sensitivity, SensitivityDocument
 from planner.answers.sensitivity import sensitivity as scaled
 from planner.answers.size import Sizer, Sizing, nothing_at_any_size
 from planner.answers.whatif import Case
 from planner.answers.why import WhyDocument
 from planner.answers.why import why as explain
 from planner.catalog.clusters import load_cluster_of
+from planner.catalog.hardware import is_path
 from planner.cli import options
-from planner.cli.output import delayed_progress, measuring, show_as
+from planner.cli.output import delayed_progress, show_as
 from planner.cli.saved import best_of, is_plan, read_saved, refuse_question
 from planner.errors import NothingFitsError
+from planner.frameworks.registry import load_traits
 from planner.notes import Note, NoteKind, Problems
 from planner.query.job import fixed_batch, growing_clusters, read_clusters, read_largest, weak_batch
 from planner.query.narrowing import fixed
@@ -30,6 +33,7 @@ from planner.report.sensitivity import print_sensitivity
 from planner.report.size import print_scaling, print_sizing, scale_document, size_document
 from planner.report.sizing_words import no_size
 from planner.report.why import print_why
+from planner.spec.cluster import PROCESSOR
 from planner.units import GB, parse_duration
 
 BATCHES = ("global_batch", "global_batch_tokens")
@@ -210,6 +214,24 @@ def sensitivity(
     document = partial(SensitivityDocument.of, result, notes, following)
     screen = partial(print_sensitivity, result, notes, verbose=verbose, following=following)
     show_as(output_format, "sensitivity", document, screen)
+
+
+def measuring(result: Sensitivity, cluster: str) -> str:
+    """`planner calibrate` of what is worth measuring on the cluster; empty where nothing is.
+
+    ``cluster``: as it was given, empty where a plan was. One node measures itself; between nodes
+    stands what nccl-tests printed there.
+    """
+    worth = {one.figure.key for one in result.worth_measuring}
+    own, vendors = result.best.context.cluster, load_traits("torchtitan").support.vendors
+    if not worth or own.accelerator.vendor not in (*vendors, PROCESSOR):
+        return ""
+    whole, count = (own.node.whole or own.node).name, own.node.num_accelerators
+    place = cluster if is_path(cluster) else f"{own.num_nodes}x{whole}"
+    start = ["torchrun", "--no-python", "--nproc-per-node", str(count)] if count > 1 else []
+    files = ["all_reduce_perf.txt"] if worth & {"nic_gbit_per_s", "fabric_latency_us"} else []
+    words = ["planner", "calibrate", "--measure", place, *files, "--out", "mine.yaml"]
+    return shlex.join([*start, *words])
 
 
 @options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from planner.answers.base import Answer, Deadline
+from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.plan import answered, beside_document, beside_screen
@@ -18,8 +18,11 @@ from planner.answers.why import Side, Versus
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import options
 from planner.cli.export import Target, read_target, write
-from planner.cli.output import console, delayed_progress, fail, say, show_as, typed, writing
+from planner.cli.options import is_given
+from planner.cli.output import console, delayed_progress, fail, say, show_as
 from planner.errors import NothingFitsError
+from planner.formats.format import Format
+from planner.formats.registry import format_of
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
@@ -186,6 +189,34 @@ def _show(
         print_answer(
             result, told, console(), verbose=verbose, show_all=show_all, following=following
         )
+
+
+def typed(context: typer.Context, without: str = "") -> list[str]:
+    """The words of the command that runs, as its options were read; defaults are left out."""
+    # Options that change what is shown, and no answer.
+    left_out = ("verbose", "show_all", "output_format", "top", "force", without)
+    words, options = ["planner", context.command.name or ""], list[str]()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in left_out or not is_given(context, name):
+            continue
+        value = context.params[name]
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        elif isinstance(value, bool):
+            options.append((parameter.opts if value else parameter.secondary_opts)[0])
+        else:
+            every = value if isinstance(value, list | tuple) else [value]
+            options += [word for each in every for word in (parameter.opts[0], str(each))]
+    return [*words, *options]
+
+
+def writing(context: typer.Context, plan: Plan, made: Format | None) -> str:
+    """Planning again with the files of the first plan written, or saved where no format has it."""
+    made = made if made and made.is_written else format_of(plan.context.traits)
+    if list(made.refused(plan.context)):
+        return shlex.join([*typed(context), "--save", "plan.yaml"])
+    return shlex.join([*typed(context), "--emit", made.name, "--out", "run"])
 
 
 def otherwise(query: Query, text: str) -> Query:
