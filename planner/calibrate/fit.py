@@ -88,19 +88,14 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         pull = slopes.T @ (weights * residual) + theta / scales**2
         theta = np.minimum(theta - np.linalg.solve(normal, pull), np.log(most))
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
-    figures = tuple(
-        Figure(
-            key,
-            priors[key].value * math.exp(change),
-            deviation=float(deviation),
-            num_points=int(np.sum(effects[key] > LEAST_EFFECT)),
-            basis=priors[key].basis,
-            catalog=priors[key].value,
-        )
-        for key, change, deviation in zip(used, theta, spread, strict=True)
-    )
+    figures = []
+    for key, change, deviation in zip(used, theta, spread, strict=True):
+        value, was = priors[key].value * math.exp(change), priors[key].value
+        count = int(np.sum(effects[key] > LEAST_EFFECT))
+        basis = priors[key].basis
+        figures.append(Figure(key, value, float(deviation), count, basis=basis, catalog=was))
     own = own_errors(base, points, dict(zip(used, theta, strict=True)))
-    return Calibration(base=base, figures=figures, own=own)
+    return Calibration(base=base, figures=tuple(figures), own=own)
 
 
 def _errors(

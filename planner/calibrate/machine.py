@@ -31,7 +31,7 @@ from planner.spec.cluster import (
     Dtype,
     GemmEfficiency,
 )
-from planner.units import GB, GBIT_PER_S, GIB, KIB, MIB, TERA, US, Array, plural
+from planner.units import GB, GIB, KIB, MIB, TERA, US, Array, plural
 
 NEEDED: tuple[What, ...] = (
     *("product", "copy", "norm", "launch"),
@@ -52,6 +52,9 @@ def machine_of(path: str, table: Table, out: Path) -> Calibration:
 
     Raises InputError where rows are missing, or cannot be, or make a figure that no machine has.
     """
+    if table.machine.nodes > 1:
+        message = "is of several: give CLUSTER, whose network these rows are fitted to"
+        raise InputError.single(path, "# nodes", message)
     if missing := [what for what in NEEDED if not table.of(what)]:
         message = f"a machine cannot be stated without rows of {', '.join(missing)}"
         raise InputError.single(path, "rows", message)
@@ -248,10 +251,7 @@ def _document(table: Table, figures: Sequence[Figure]) -> dict[str, Any]:
         **made["node"],
         "sources": sources,
     }
-    document: dict[str, Any] = {"node": node, "count": machine.nodes, "accelerator": accelerator}
-    if "overrides" in made:
-        document["overrides"] = {key: each["value"] for key, each in made["overrides"].items()}
-    return document
+    return {"node": node, "count": 1, "accelerator": accelerator}
 
 
 def _sections(figures: Sequence[Figure]) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def _fit(rows: Sequence[Measured], factor: float = 1.0) -> AlphaBetaFit:
 
 
 def link_figures(table: Table) -> Iterator[Figure]:
-    """Links of one node: messages, and the lines of collectives; of several, the network."""
+    """Links of a node: messages, and the lines of collectives."""
     local = table.machine.per_node
     inside = [row for row in table.of(*COLLECTIVES, "p2p") if row.ranks <= local]
     messages = [row for row in inside if row.what == "p2p"]
@@ -354,16 +354,10 @@ def link_figures(table: Table) -> Iterator[Figure]:
     best = max([large, *(row.bytes_per_s / GB for row in inside)])
     surely = (fit.deviation, fit.num_points)
     yield Figure(rate, best, *surely, "best that any carried")
-    yield _latency(latency, fit)
+    note = "small messages between two ranks"
+    yield Figure(latency, fit.latency_s[0] / US, fit.error, fit.num_points, note)
     yield Figure(share, large / best, *surely, "large messages between two ranks")
     yield from _lines(table, best)
-    if table.machine.nodes > 1:
-        yield from _network(table)
-
-
-def _latency(key: str, fit: AlphaBetaFit) -> Figure:
-    note = "small messages between two ranks"
-    return Figure(key, fit.latency_s[0] / US, fit.error, fit.num_points, note)
 
 
 def _lines(table: Table, rate_gb_per_s: float) -> Iterator[Figure]:
@@ -388,22 +382,3 @@ def _lines(table: Table, rate_gb_per_s: float) -> Iterator[Figure]:
                 if values:
                     surely = (fit.error, fit.num_points)
                     yield Figure(prefix + key, values[-1], *surely, values=tuple(values))
-
-
-def _network(table: Table) -> Iterator[Figure]:
-    """All ports of a node by the fastest ring through all ranks; latency by messages."""
-    total = table.machine.nodes * table.machine.per_node
-    far = [row for row in table.of("p2p") if row.ranks == total]
-    rings = [row for row in table.of("all_gather", "all_reduce") if row.ranks == total]
-    if not rings or not far:
-        return
-
-    def busbw(row: Measured) -> float:
-        return float(busbw_factor(row.what, float(total))) * row.bytes_per_s  # type: ignore[arg-type]
-
-    best = max(rings, key=busbw)
-    note = "ring through all ranks: what the ports of a node carried of it"
-    yield Figure("node.nics", 1, note="all ports together")
-    yield Figure("node.nic_gbit_per_s", busbw(best) / GBIT_PER_S, best.deviation, 1, note)
-    yield _latency("overrides.fabric_latency_us", _fit(far))
-    yield Figure("overrides.fabric_efficiency_fraction", 1.0, note=note)

@@ -271,9 +271,8 @@ def print_calibration(made: Calibration, console: Console) -> None:
 
 def print_machine(made: Calibration, measured: Measured, console: Console) -> None:
     """Print the figures that points decide, then how well the model follows the points."""
-    nodes = plural(measured.machine.nodes, "node")
     said = (
-        f"{nodes} of {measured.machine.per_node} x {made.base.cluster.accelerator.name}: "
+        f"{measured.machine.per_node} x {made.base.cluster.accelerator.name}: "
         f"{len(made.figures)} figures from {len(measured.rows)} measurements; no catalog stands "
         "behind them."
     )

@@ -85,6 +85,12 @@ def test_a_machine_needs_products_memory_and_attention() -> None:
         machine_of("x.csv", few, Path("x.yaml"))
 
 
+def test_a_machine_of_several_nodes_needs_a_cluster() -> None:
+    many = replace(synthetic(), machine=replace(MACHINE, nodes=2))
+    with pytest.raises(InputError, match="# nodes: is of several: give CLUSTER"):
+        machine_of("x.csv", many, Path("x.yaml"))
+
+
 def test_attention_faster_than_the_best_product_is_refused() -> None:
     table = synthetic()
     shape = {"batch": 1, "heads": 1, "seq_len": 4096, "head_dim": 128}
