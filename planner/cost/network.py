@@ -153,22 +153,17 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     return np.asarray(rate)
 
 
-def _fabric_hops_s(group: Group, cluster: ClusterSpec) -> Array:
-    """Latency of one way round the groups of every level above the domain."""
-    hops = [
-        (np.ceil(inside / below) - 1.0) * level.latency_s
-        for level, below, inside in _outer(group, cluster)
-    ]
-    return np.asarray(sum(hops))
+def _fabric_waits_s(group: Group, cluster: ClusterSpec) -> tuple[Array, Array]:
+    """Latency over all levels above the domain: one way round the groups, and leaf to root.
 
-
-def _fabric_depth_s(group: Group, cluster: ClusterSpec) -> Array:
-    """Latency from leaf to root of a binary tree over the domains, level within level."""
-    depths = [
-        np.ceil(np.log2(np.ceil(inside / below))) * level.latency_s
-        for level, below, inside in _outer(group, cluster)
-    ]
-    return np.asarray(sum(depths))
+    The way to the root is that of a binary tree over the domains, level within level.
+    """
+    hops_s = depth_s = np.zeros(np.shape(group.local))
+    for level, below, inside in _outer(group, cluster):
+        units = np.ceil(inside / below)
+        hops_s = hops_s + (units - 1.0) * level.latency_s
+        depth_s = depth_s + np.ceil(np.log2(units)) * level.latency_s
+    return hops_s, depth_s
 
 
 def _in_network_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
@@ -197,7 +192,7 @@ def _switched_domain_all_reduce_s(num_bytes: Array, group: Group, cluster: Clust
     local, domains = group.local, group.num_domains
     inside = (local + 1.0) / local / domain_bytes_per_s(group, cluster)
     across = 2.0 * (domains - 1.0) / domains / fabric_bytes_per_s(group, cluster)
-    waits = 2.0 * (cluster.domain.latency_s + _fabric_depth_s(group, cluster))
+    waits = 2.0 * (cluster.domain.latency_s + _fabric_waits_s(group, cluster)[1])
     return np.where(local > 1, waits + num_bytes * np.maximum(inside, across), np.inf)
 
 
@@ -253,11 +248,11 @@ def collective_s(
         outside = _all_to_all_s(num_bytes, group, cluster, copies_per_token)
     else:
         bandwidth = fabric_bytes_per_s(group, cluster)
-        hops = _fabric_hops_s(group, cluster) + domain_hops_s(group, cluster)
+        hops, depth = _fabric_waits_s(group, cluster)
+        hops = hops + domain_hops_s(group, cluster)
         outside = ring_s(collective, num_bytes, group.size, hops, bandwidth)
     if collective == "all_reduce":
         # The tree or the switches, if they are faster.
-        depth = _fabric_depth_s(group, cluster)
         outside = np.minimum(outside, tree_all_reduce_s(num_bytes, depth, bandwidth))
         if cluster.domain.reduces_in_network:
             nvls = _switched_domain_all_reduce_s(num_bytes, group, cluster)
@@ -278,7 +273,7 @@ def broadcasts_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
     hybrid_zero_optim.py, and torch's ZeroRedundancyOptimizer, whose broadcasts are issued in the
     order of ranks on one communicator. Excludes parts of unlike size.
     """
-    hops = _fabric_hops_s(group, cluster) + domain_hops_s(group, cluster)
+    hops = _fabric_waits_s(group, cluster)[0] + domain_hops_s(group, cluster)
     gathered = collective_s("all_gather", num_bytes, group, cluster)
     return gathered + np.where(gathered > 0, (group.size - 1.0) * hops, 0.0)
 

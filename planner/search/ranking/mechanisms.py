@@ -22,7 +22,7 @@ def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
 
 
 def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """Return the mechanisms that degrees and micro-batches use."""
+    """Return what degrees, micro-batches and experts use: ``experts / ep`` are whole on a rank."""
     tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
     domain = context.cluster.domain.num_accelerators
     support = context.traits.support
@@ -31,6 +31,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     short = _doublings(4096 * columns.cp / context.job.seq_len)
     # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
     large = _doublings(tokens, 32768)
+    local = context.model.moe.num_experts / columns.ep if context.model.moe else np.zeros(1)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),
@@ -42,16 +43,6 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
             may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
         ),
         ("large_micro_batch", np.where(columns.micro_batch > 1, large, 0.0)),
-    ]
-
-
-def expert_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """Return what experts use: ``experts / ep`` are whole on a rank; nothing for dense models."""
-    moe = context.model.moe
-    if moe is None:
-        return []
-    local = moe.num_experts / np.asarray(columns.ep, dtype=np.float64)
-    return [
         # The most in a tuned recipe: 256 over ep 8, 32 over ep 1.
         ("many_local_experts", _doublings(local, 32)),
         # The most in a tuned recipe or a published training run.
@@ -59,8 +50,12 @@ def expert_uses(context: Context, columns: StrategyColumns) -> Uses:
     ]
 
 
-def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """Return the mechanisms that ZeRO stages, rank orders and schedules use."""
+def state_uses(context: Context, columns: StrategyColumns) -> Uses:
+    """Return what ZeRO stages, rank orders, schedules and offload use.
+
+    Of offload the optimizer, then parameters, then the disk, cumulatively, and the same for every
+    percentage: a part offloaded takes the machinery of the whole.
+    """
     support = context.traits.support
     usual = PLACEMENT_NAMES.index(support.placements[0])
     is_choice = min(support.zero_stages) < 2
@@ -82,15 +77,6 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
         ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
         ("other_placement", columns.placement != usual),
         ("split_backward", splits_backward[columns.schedule]),
-    ]
-
-
-def offload_uses(columns: StrategyColumns) -> Uses:
-    """Return what offload uses: optimizer, then parameters, then the disk, cumulatively.
-
-    The same for every percentage: a part offloaded takes the machinery of the whole.
-    """
-    return [
         ("optimizer_offload", columns.offload > 0),
         ("parameter_offload", offloads(columns, "parameters") > 0),
         ("nvme", offloads(columns, "nvme") > 0),

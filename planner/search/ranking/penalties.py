@@ -24,13 +24,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.ranking.mechanisms import (
-    Uses,
-    degree_uses,
-    expert_uses,
-    offload_uses,
-    sharding_uses,
-)
+from planner.search.ranking.mechanisms import Uses, degree_uses, state_uses
 from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES, Strategy, StrategyColumns
 from planner.units import GB, Array
@@ -217,9 +211,7 @@ def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
 
     So it is a lower bound of the whole for every strategy of a shape.
     """
-    return np.asarray(
-        _product(degree_uses(context, columns)) * _product(expert_uses(context, columns))
-    )
+    return _product(degree_uses(context, columns))
 
 
 def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
@@ -229,8 +221,7 @@ def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
     Excludes what is decided per layer and per stage (:func:`policy_penalty`,
     :func:`split_penalty`).
     """
-    states: Array = _product(sharding_uses(context, columns)) * _product(offload_uses(columns))
-    return np.asarray(degree_penalty(context, columns) * states)
+    return _product([*degree_uses(context, columns), *state_uses(context, columns)])
 
 
 def policy_penalty(
@@ -270,12 +261,7 @@ def split_penalty(layers_per_stage: Sequence[int], vpp: int = 1) -> float:
 def penalties_of(context: Context, strategy: Strategy) -> dict[str, float]:
     """The factor of everything one plan uses, by name; what tells policies apart as ``policy``."""
     columns = strategy.columns()
-    uses = [
-        *degree_uses(context, columns),
-        *expert_uses(context, columns),
-        *sharding_uses(context, columns),
-        *offload_uses(columns),
-    ]
+    uses = [*degree_uses(context, columns), *state_uses(context, columns)]
     found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in uses}
     for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):
