@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from planner.documents.edit import Editor, Pair, Splice, nested
+from planner.documents.edit import Editor, Pair, Splice
 from planner.documents.nodes import Node, Path
 from planner.documents.tree import Tree, parsed_yaml
 from planner.errors import InputError
@@ -32,10 +32,9 @@ class _YamlEditor(Editor):
         if node and (node.kind != "scalar" or node.value is not None or node.is_anchored):
             place, key = f"{self.where}:{node.line}", ".".join(map(str, above))
             raise InputError.single(place, key, "is no mapping")
-        if pair is None and (node is None or node.start == node.end):
+        if pair is None:
             return self._lines(len(self.text), 0, path, value)
-        assert node
-        return self.replaced(pair or (node, node), nested(path, value))
+        return super().opened(pair, above, path, value)
 
     def replaced(self, pair: Pair, value: object) -> Splice:
         key, item = pair
