@@ -48,6 +48,8 @@ def overrides_in(source: SourceText) -> Launches:
         return (arguments, _overrides(arguments.words, lines)), ()
     script = read_script(source)
     found = list(_of(script.commands))
+    if not any(_overrides(each.words, lines) for each in found):
+        found = list(_of(script.kept()))
     best = max(found, key=lambda each: len(_overrides(each.words, lines)), default=None)
     overrides = _overrides(best.words, lines) if best else []
     if best is None or not overrides:

@@ -70,6 +70,7 @@ def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
         return Command(words=read_words(source), is_list=True), ()
     script = read_script(source)
     found = list(_of(script.commands))
+    found = found or list(_of(script.kept()))
     if not found:
         message = "no command runs a training script with Megatron options"
         raise InputError.single(source.path, "", message)

@@ -107,6 +107,9 @@ def _launches(found: Launches) -> Sequence[Launch]:
 def _refused(
     chosen: Launch, found: Sequence[Launch], deciding: Container[str], lines: Lines, by_hand: str
 ) -> Iterator[str]:
+    if chosen[0].is_kept:
+        how = "how it is run is not understood; edit it by hand"
+        yield f"the command line stands in a variable, and {how}"
     here = lines.at(chosen[0].start)
     unlike = {lines.at(each[0].start) for each in found if _differ(each, chosen, deciding)}
     if unlike:

@@ -52,6 +52,15 @@ class Script(Expander):
         found = ((name, self.values.get(name)) for name in self.exported)
         return {name: value[0] for name, value in found if value and len(value) == 1}
 
+    def kept(self) -> list[Command]:
+        """Commands that variables hold: a script may hand them on in ways not understood."""
+        found: list[Command] = []
+        for value in self.values.values():
+            chars = value[0].chars if value and len(value) == 1 else ()
+            line = (c._replace(text=" ") if c.text == "\n" else c for c in chars)
+            Script(source=(), commands=found)._hand_on(line, self.values)
+        return [replace(each, is_kept=True) for each in found]
+
     def run(self) -> None:
         """Run the whole text; raises ScriptError."""
         root = parsed(self.text)

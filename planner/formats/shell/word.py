@@ -113,6 +113,8 @@ class Command:
     environment: Mapping[str, Word] = field(default_factory=dict)
     """Variables set for it alone, and those that its shell exports."""
     is_list: bool = False  # True if the file consists of words alone, and no commands
+    is_kept: bool = False
+    """True if a variable contains the command line and nothing seems to run it."""
     end: int | None = None
     """Behind its last written word; None where that stands for the words of several commands."""
 
