@@ -35,7 +35,6 @@ from planner.formats.megatron.options import (
     TP,
     UNEVEN,
     alike,
-    choices,
     chunks_in,
     degree,
     names,
@@ -108,7 +107,7 @@ def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
 
 def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     selective, full, offloaded = strategy.policy_counts
-    options: dict[str, tuple[object, str]] = {}
+    granularity = "--recompute-granularity"
     if any(full):
         how = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
         method, units = "uniform", "layers per recomputed unit"
@@ -116,19 +115,14 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         if full != strategy.layers_per_stage:
             method, units = "block", "of every model chunk, as many layers"
             block = uniform_block(chunk_layers(strategy.layers_per_stage, strategy.vpp), full)
-        options = {
-            "--recompute-granularity": ("full", how),
-            "--recompute-method": (method, how),
-            "--recompute-num-layers": (block, units),
-        }
+        yield from alike({granularity: "full", "--recompute-method": method}, how)
+        yield from alike({"--recompute-num-layers": block}, units)
     elif any(selective):
+        modules = {"--recompute-modules": selected_modules(context, strategy)}
         cheap = "the cheap, large activations are recomputed in backward"
-        options = {
-            "--recompute-granularity": ("selective", cheap),
-            "--recompute-modules": (selected_modules(context, strategy), cheap),
-        }
+        yield from alike({granularity: "selective", **modules}, cheap)
     where = "layers whose saved activations go to the host"
-    return choices({**options, "--cpu-offloading-num-layers": (offloaded[0] or None, where)})
+    yield from alike({"--cpu-offloading-num-layers": offloaded[0] or None}, where)
 
 
 def _of_policies(settings: Settings) -> Decided:
