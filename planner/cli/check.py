@@ -12,7 +12,7 @@ import typer
 from planner.check.check import check_file
 from planner.check.folder import check_folder
 from planner.check.plan import PLAN, check_format_name, is_plan_file
-from planner.check.result import FileResult, exit_code
+from planner.check.result import exit_code
 from planner.check.settings import settings_for
 from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say, show_as
@@ -83,12 +83,16 @@ def check(
                 results.append(check_file(name, request_for(name)))
     if skip_unknown:
         results = [result for result in results if result.is_recognised]
-    if out is not None:
-        write_atomically(out, _text(results, output_format), option="--out")
-    elif output_format == "text":
+    if out is None and output_format == "text":
         print_findings(results, console())
+        raise typer.Exit(exit_code(results))
+    # The same on every terminal.
+    text = RENDERERS[output_format](results)
+    text = f"{text}\n" if text else ""
+    if out is None:
+        typer.echo(text, nl=False)
     else:
-        typer.echo(_text(results, output_format), nl=False)
+        write_atomically(out, text, option="--out")
     raise typer.Exit(exit_code(results))
 
 
@@ -122,12 +126,6 @@ def request_of(
         with_advice=with_advice,
         time_limit_s=said.get("time_limit", 30.0),
     )
-
-
-def _text(results: list[FileResult], output_format: Forms) -> str:
-    """The findings in a form that is the same on every terminal."""
-    text = RENDERERS[output_format](results)
-    return f"{text}\n" if text else ""
 
 
 def _fixed(

@@ -47,10 +47,9 @@ def own_defaults() -> dict[str, Any]:
     from planner.check.settings import settings_for
 
     settings = settings_for(Path.cwd() / "here")
-    given = {name: getattr(settings, name) for name in OWN_DEFAULTS}
-    given |= {
-        name: os.environ.get(f"PLANNER_{name.upper()}") or given[name] for name in OWN_DEFAULTS
-    }
+    given = {}
+    for name in OWN_DEFAULTS:
+        given[name] = os.environ.get(f"PLANNER_{name.upper()}") or getattr(settings, name)
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -244,9 +243,8 @@ def _with_parameters(
 def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
     """Raise InputError with every option that is of none of the groups."""
     taken = {each.name for each in options_of(groups)}
-    refuse_all(
-        (OPTIONS[name].flag for name in query.given if name not in taken), f"not taken here: {why}"
-    )
+    flags = (OPTIONS[name].flag for name in query.given if name not in taken)
+    refuse_all(flags, f"not taken here: {why}")
 
 
 def refuse_all(flags: Iterable[str], why: str) -> None:
