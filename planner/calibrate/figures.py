@@ -42,11 +42,6 @@ class Figure:
     catalog: float | None = None  # what was fitted; a machine stated whole has nothing behind it
 
     @property
-    def is_known(self) -> bool:
-        """True if the catalog has a figure of it."""
-        return self.catalog is not None
-
-    @property
     def factor(self) -> float:
         """New over old."""
         return self.value / self.catalog if self.catalog else 1.0

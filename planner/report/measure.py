@@ -230,11 +230,11 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
 
 FIGURES: list[Column[Figure]] = [
     Column("figure", lambda each: each.key, right=False, wraps=True),
-    Column("catalog", lambda each: f"{each.catalog:g}" if each.is_known else "-"),
+    Column("catalog", lambda each: f"{each.catalog:g}"),
     Column("basis", lambda each: each.basis, right=False),
     Column("yours", lambda each: f"{each.value:.4g}"),
     Column("+-", lambda each: f"{each.value * each.deviation:.2g}"),
-    Column("change", lambda each: f"{each.factor - 1.0:+.1%}" if each.is_known else "-"),
+    Column("change", lambda each: f"{each.factor - 1.0:+.1%}"),
     Column("points", lambda each: str(each.num_points)),
 ]
 ERRORS: list[Column[OwnErrors]] = [
@@ -250,7 +250,7 @@ def print_calibration(made: Calibration, console: Console) -> None:
     name, points = made.base.cluster.name, plural(sum(own.num_points for own in made.own), "point")
     headline = f"{name}: {points}, which no figure that can be fitted follows."
     if made.figures:
-        most = max(made.figures, key=lambda each: abs(each.factor - 1.0) * each.is_known)
+        most = max(made.figures, key=lambda each: abs(each.factor - 1.0))
         number, change = plural(len(made.figures), "figure"), f"{most.factor - 1.0:+.1%}"
         headline = f"{name}: {number} from {points}; most changes {most.key}, {change}."
     strange = []
@@ -286,12 +286,7 @@ def print_machine(made: Calibration, measured: Measured, console: Console) -> No
 def calibrate_document(made: Calibration, text: str) -> CalibrateDocument:
     """The same as data, with the cluster file; figures that are lists are in the file alone."""
     figures = [
-        row_from(
-            FigureRow,
-            each,
-            catalog=each.catalog if each.is_known else None,
-            deviation=each.value * each.deviation,
-        )
+        row_from(FigureRow, each, deviation=each.value * each.deviation)
         for each in made.figures
         if not each.values
     ]
