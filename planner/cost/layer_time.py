@@ -1,7 +1,7 @@
 """Seconds of one layer's ops per pass: kernels, collectives and what of them shows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -298,7 +298,7 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
 
     Each overlapped, then held up by its launches.
     """
-    passes, total = list[LayerPasses](), sum(kind.num_layers for kind in kinds)
+    found, total = dict[str, TimeItems](), sum(kind.num_layers for kind in kinds)
     for kind in kinds:
         priced = [(op, op_items(op, setting)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))
@@ -320,23 +320,9 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
             for op, items in priced
             if np.any(op.selective_fraction)
         ]
-        passes.append(
-            LayerPasses(
-                forward=forward,
-                backward=backward,
-                repeated=repeated,
-                selective=add_items(*selected),
-            )
-        )
-    shares = [kind.num_layers / total for kind in kinds]
-    return LayerPasses(
-        **{
-            field.name: add_items(
-                *(
-                    scale_items(getattr(each, field.name), share)
-                    for each, share in zip(passes, shares, strict=True)
-                )
-            )
-            for field in fields(LayerPasses)
-        }
-    )
+        own = {"forward": forward, "backward": backward, "repeated": repeated}
+        own["selective"] = add_items(*selected)
+        for name, items in own.items():
+            share = scale_items(items, kind.num_layers / total)
+            found[name] = add_items(found.get(name, {}), share)
+    return LayerPasses(**found)

@@ -157,19 +157,15 @@ def chunk_times(subject: PricedStrategy) -> ChunkTimes:
 
     Transfers occupy nobody here: they delay who waits for them.
     """
-    passes = chunk_passes(subject)
-    forward, backward, weight = (
-        [
-            sum(each.values()) - each.get(TRANSFER, 0.0)
-            for each in (getattr(chunk, name) for chunk in passes)
-        ]
-        for name in ("forward", "backward", "weight")
-    )
-    crossings = 2.0 * subject.strategy.vpp
+
+    def computing(items: Seconds) -> float:
+        return sum(items.values()) - items.get(TRANSFER, 0.0)
+
+    passes, crossings = chunk_passes(subject), 2.0 * subject.strategy.vpp
     return ChunkTimes(
-        forward_s=forward,
-        backward_s=backward,
-        weight_s=weight,
+        forward_s=[computing(each.forward) for each in passes],
+        backward_s=[computing(each.backward) for each in passes],
+        weight_s=[computing(each.weight) for each in passes],
         p2p_s=float(p2p_s(subject.parts)[0]) / crossings,
     )
 

@@ -102,16 +102,10 @@ def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[
             width, out = sizes[held[0]][0], sum(sizes[target][1] for target in held)
             found.append(Adapter(name=op, beside=op, width=width, out=out, num_sharing=1))
             continue
-        found += [
-            Adapter(
-                name=target,
-                beside=op,
-                width=sizes[target][0],
-                out=sizes[target][1],
-                num_sharing=len(chosen),
-            )
-            for target in chosen
-        ]
+        for target in chosen:
+            width, out = sizes[target]
+            number = len(chosen)
+            found.append(Adapter(name=target, beside=op, width=width, out=out, num_sharing=number))
     return tuple(found)
 
 
