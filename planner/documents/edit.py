@@ -1,19 +1,24 @@
-"""Edits of a document in place: what no change names stays as it was written."""
+"""Edits of JSON and YAML in place: what no change names stays as it was written."""
 
+import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import yaml
+
 from planner.documents.file import REMOVED
-from planner.documents.json_nodes import SPACE
+from planner.documents.json_nodes import SPACE, Plain
 from planner.documents.nodes import Node, Path
-from planner.documents.tree import Tree
+from planner.documents.tree import Tree, parsed_object, parsed_yaml
 from planner.errors import InputError
 
 # Where a piece of a text begins and ends, and what stands there instead.
 Splice = tuple[int, int, str]
 Pair = tuple[Node, Node]
+_STEP = "  "
+_LINE_END = re.compile(r"[ \t]*(\r?\n)")
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?://|#)[^\r\n]*|(?:/\*[^\r\n]*?\*/[ \t]*)?)(?=\r?\n)")
 
 
@@ -142,3 +147,129 @@ class Editor(ABC):
             for other, entry in self.tree.members.items()
             if other[: len(path)] != path and path[: len(other)] != other
         }
+
+
+def json_text(value: Plain, indent: str = "", newline: str = "\n") -> str:
+    """Write a value: one member of an object to a line, arrays on one."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value)
+    inner = indent + _STEP
+    lines = (f"{inner}{json.dumps(k)}: {json_text(v, inner, newline)}" for k, v in value.items())
+    return "{" + newline + f",{newline}".join(lines) + newline + indent + "}"
+
+
+def written(values: Mapping[str, Plain]) -> str:
+    """A new text that holds values by their keys, of which those with dots are in objects."""
+    root: dict[str, Plain] = {}
+    for key, value in values.items():
+        *above, name = key.split(".")
+        place = root
+        for each in above:
+            place = place.setdefault(each, {})
+        place[name] = value
+    return json_text(root) + "\n"
+
+
+def edited_json(where: str, text: str, changes: Mapping[tuple[str, ...], Plain]) -> str:
+    """The text of an object with changes (:meth:`Editor.changed`); raises InputError.
+
+    What is no object on the way to a key is replaced by one.
+    """
+    return _JsonEditor(where, text).changed(changes.items())
+
+
+class _JsonEditor(Editor):
+    def read(self) -> Tree:
+        return parsed_object(self.where, self.text)
+
+    def written(self, value: Plain, indent: str | None = None) -> str:
+        return json.dumps(value) if indent is None else json_text(value, indent, self.newline)
+
+    def without(self, mapping: Node, pair: Pair) -> list[Splice]:
+        """Take out a member, its comma, and its line if nothing else is on it."""
+        key, item = pair
+        index, comma = mapping.pairs.index(pair), self.comma_behind(item)
+        start, end = key.start, item.end
+        if comma >= 0 and not self.text[end:comma].strip(" \t"):
+            end = comma + 1
+        indent, line_end = self.indent_of(start), _LINE_END.match(self.text, end)
+        if indent is not None and line_end:
+            start, end = start - len(indent), line_end.end()
+        if comma < 0 and index:
+            comma = self.comma_behind(mapping.pairs[index - 1][1])
+        is_apart = comma >= 0 and not start <= comma < end
+        return [(start, end, ""), *[(comma, comma + 1, "")] * is_apart]
+
+
+def edited_yaml(where: str, text: str, changes: Mapping[tuple[str, ...], Any]) -> str:
+    """The text with changes (:meth:`Editor.changed`); raises InputError.
+
+    Null is replaced by a mapping on the way to a key, other values are not.
+    """
+    return _YamlEditor(where, text).changed(changes.items())
+
+
+class _YamlEditor(Editor):
+    def read(self) -> Tree:
+        return parsed_yaml(self.where, self.text)
+
+    def written(self, value: object, indent: str | None = None) -> str:  # noqa: ARG002 - JSON's
+        dumped: str = yaml.safe_dump([value], default_flow_style=True, width=10**9, sort_keys=False)
+        return dumped.strip()[1:-1]
+
+    def opened(self, pair: Pair | None, above: Path, path: Path, value: object) -> Splice:
+        node = pair[1] if pair else self.tree.root
+        if node and (node.kind != "scalar" or node.value is not None or node.is_anchored):
+            place, key = f"{self.where}:{node.line}", ".".join(map(str, above))
+            raise InputError.single(place, key, "is no mapping")
+        if pair is None:
+            return self._lines(len(self.text), 0, path, value)
+        return super().opened(pair, above, path, value)
+
+    def replaced(self, pair: Pair, value: object) -> Splice:
+        key, item = pair
+        start, end, new = item.start, _end(item), self.written(value)
+        if item.kind == "scalar":
+            new = f" {new}" if start == end else new
+            new += self.newline if item.is_block else ""
+        elif item.is_block:
+            start, new = self.text.index(":", key.end) + 1, f" {new}"
+        return start, end, new
+
+    def added(self, mapping: Node, path: Path, value: object) -> list[Splice]:
+        if not mapping.is_block:
+            return super().added(mapping, path, value)
+        line_end = self._line_end(_end(mapping))
+        return [self._lines(line_end, mapping.pairs[0][0].column, path, value)]
+
+    def without(self, mapping: Node, pair: Pair) -> list[Splice]:
+        key, item = pair
+        start, end, index = key.start, _end(item), mapping.pairs.index(pair)
+        if mapping.is_block:
+            line = start - key.column
+            start = start if self.text[line:start].strip() else line
+            end = self._line_end(max(end, key.end))
+        elif index:
+            start = _end(mapping.pairs[index - 1][1])
+        elif len(mapping.pairs) > 1:
+            end = mapping.pairs[1][0].start
+        return [(start, end, "")]
+
+    def _line_end(self, position: int) -> int:
+        """Return the start of the first line from ``position`` on, or the text's end."""
+        found = self.text.find("\n", max(position - 1, 0))
+        return len(self.text) if found < 0 else found + 1
+
+    def _lines(self, position: int, column: int, path: Path, value: object) -> Splice:
+        """A key to a line; ``position`` is the start of a line or the end of the text."""
+        lines = [f"{' ' * (column + 2 * i)}{self.written(name)}:" for i, name in enumerate(path)]
+        block = f"{self.newline.join(lines)} {self.written(value)}"
+        is_start = position == 0 or self.text[position - 1] == "\n"
+        new = f"{block}{self.newline}" if is_start else f"{self.newline}{block}"
+        return position, position, new
+
+
+def _end(node: Node) -> int:
+    """Behind the last character of a node, without the comments that follow it."""
+    inner = [*node.items, *(item for _, item in node.pairs)]
+    return _end(inner[-1]) if inner and node.is_block else node.end

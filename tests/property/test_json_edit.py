@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.documents.edit import edited_json as edited
 from planner.documents.file import REMOVED
-from planner.documents.json_edit import edited
 from planner.documents.tree import parsed_json
 from planner.errors import InputError
 

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.documents.edit import edited_yaml as edited
 from planner.documents.file import REMOVED
 from planner.documents.tree import parsed_yaml
-from planner.documents.yaml_edit import edited
 from planner.errors import InputError
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "no", "8", "a b", "delta: x"])

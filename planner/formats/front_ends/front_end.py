@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from planner.cost.context import Context
+from planner.documents.edit import edited_json, edited_yaml
 from planner.documents.file import REMOVED
-from planner.documents.json_edit import edited as edited_json
-from planner.documents.yaml_edit import edited as edited_yaml
 from planner.errors import ExpressError, InputError
 from planner.formats.adapters import LIGER, SUFFIX
 from planner.formats.decision import changes, decided_in, lines_of, refuse, uneven_layers, which

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
+from planner.documents.edit import edited_yaml as edited
 from planner.documents.file import REMOVED
 from planner.documents.tree import parsed_yaml
-from planner.documents.yaml_edit import edited
 from planner.errors import InputError
 
 TEXT = """\
