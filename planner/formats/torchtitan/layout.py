@@ -57,14 +57,6 @@ def layers_in(part: Sequence[str]) -> list[int]:
     return [int(match[1]) for match in matches if match]
 
 
-def per_rank(counts: Sequence[int], pp: int, schedule: str) -> tuple[int, ...]:
-    """Layers of every pipeline rank, from those of every model part."""
-    num_parts = len(counts)
-    if schedule in V_SHAPED:
-        return tuple(counts[rank] + counts[num_parts - 1 - rank] for rank in range(pp))
-    return tuple(sum(counts[rank::pp]) for rank in range(pp))
-
-
 def num_parts(
     num_layers: int, pp: int, schedule: str, per_part: int | None, first: int, last: int
 ) -> int:
@@ -128,7 +120,9 @@ def of_pipeline(settings: Settings) -> Decided:
         return
     if len(counts) > pp:
         yield "vpp", key, len(counts) // pp
-    yield "layers_per_stage", key, per_rank(counts, pp, ours)
+    # The second parts of a V-shaped schedule go back from the last rank to the first.
+    dealt = [*counts[:pp], *reversed(counts[pp:])] if ours in V_SHAPED else counts
+    yield "layers_per_stage", key, tuple(sum(dealt[rank::pp]) for rank in range(pp))
 
 
 def splits_backward(schedule: str) -> bool:
