@@ -38,7 +38,6 @@ class _Case:
             cluster=load_cluster(f"{self.num_nodes}x{EXAMPLE_NODE}"),
             traits=load_traits("megatron"),
         )
-        nothing = (0,) * self.pp
         layers = (context.model.num_blocks // self.pp,) * self.pp
         own = {
             "dp": self.dp,
@@ -49,7 +48,7 @@ class _Case:
             "num_micro_batches": self.num_micro_batches,
             "sequence_parallel": self.tp > 1,
         }
-        policies = split_values(layers, (nothing, nothing, nothing))
+        policies = split_values(layers, {})
         strategy = Strategy(**{**FIELD_DEFAULTS, **own, **policies})
         items = [
             estimate(with_buckets(context, size), strategy).time["data_parallel"]

@@ -22,7 +22,6 @@ from planner.spec.strategy import (
     V_SHAPED,
     Strategy,
     gpus_of_replica,
-    policy_counts,
     split_values,
 )
 from planner.spec.traits import FrameworkTraits
@@ -162,7 +161,7 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
         request.recompute: at_most(request.recompute_layers or "all"),
         "offloaded": at_most(request.offloaded_layers or 0),
     }
-    strategy = Strategy(**values, **split_values(layers, policy_counts(layers, under)))
+    strategy = Strategy(**values, **split_values(layers, under))
     if request.global_batch is None:
         context = with_batch(context, strategy)
     broken = list(violations(context, strategy))

@@ -27,7 +27,6 @@ from planner.spec.strategy import (
     STRATEGY_FIELDS,
     Strategy,
     gpus_of_replica,
-    policy_counts,
     split_values,
 )
 from planner.spec.traits import FrameworkTraits
@@ -88,7 +87,7 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
     stated = {
         name: STRATEGY_FIELDS[name].value(code) for name, code in stated_degrees(recipe).items()
     }
-    values: dict[str, Any] = {**stated, **split_values(layers, policy_counts(layers, under))}
+    values: dict[str, Any] = {**stated, **split_values(layers, under)}
     return Strategy(
         **values,
         dp=dp,

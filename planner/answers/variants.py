@@ -26,7 +26,6 @@ from planner.spec.strategy import (
     POLICIES,
     RECOMPUTED,
     Strategy,
-    policy_counts,
     split_values,
     with_policy_on_all_layers,
 )
@@ -190,8 +189,7 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
             layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
             most = dict(zip(POLICIES, map(max, half.policy_counts), strict=True))
             under = {name: [min(most[name], number) for number in layers] for name in RECOMPUTED}
-            split = split_values(layers, policy_counts(layers, under))
-            yield f"pp {pp}", replace(half, pp=pp, **split)
+            yield f"pp {pp}", replace(half, pp=pp, **split_values(layers, under))
     if context.model.moe:
         support, ep = context.traits.support, 2 * strategy.ep
         etp = strategy.etp

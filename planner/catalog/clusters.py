@@ -248,26 +248,26 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
     accelerator and slots stay.
     """
     share = num_accelerators / node.num_accelerators
-
-    def part(value: float | None) -> float | None:
-        return None if value is None else value * share
-
+    shared = (
+        "nic_bytes_per_s",
+        "host_memory_bytes",
+        "host_cores",
+        "host_memory_bytes_per_s",
+        "nvme_bytes",
+        "nvme_read_bytes_per_s",
+        "nvme_write_bytes_per_s",
+        "power_w",
+        "usd_per_hour",
+    )
+    known = {name: getattr(node, name) for name in shared}
     return replace(
         node,
         name=f"{num_accelerators}/{node.num_accelerators} {node.name}",
         num_accelerators=num_accelerators,
         package=node.package and node.package.within(num_accelerators),
         scale_up=node.scale_up.within(num_accelerators),
-        nic_bytes_per_s=node.nic_bytes_per_s * share,
-        host_memory_bytes=part(node.host_memory_bytes),
-        host_cores=node.host_cores * share,
-        host_memory_bytes_per_s=node.host_memory_bytes_per_s * share,
-        nvme_bytes=part(node.nvme_bytes),
-        nvme_read_bytes_per_s=part(node.nvme_read_bytes_per_s),
-        nvme_write_bytes_per_s=part(node.nvme_write_bytes_per_s),
-        power_w=part(node.power_w),
-        usd_per_hour=part(node.usd_per_hour),
         whole=node,
+        **{name: value * share for name, value in known.items() if value is not None},
     )
 
 

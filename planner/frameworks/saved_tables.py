@@ -6,9 +6,8 @@ from importlib import resources
 from typing import Any
 
 from planner.documents.tree import load_own
-from planner.spec.saved import CONDITIONS, WIDTHS, SavedTables, SavedTensorSpec
+from planner.spec.saved import SavedTables, SavedTensorSpec
 
-LOSS = "loss"
 _LOSSES = "losses"
 
 
@@ -49,8 +48,6 @@ def _sections(
             when=child.get("when", "always"),
             is_freed=bool(child.get("freed", False)),
         )
-        assert entry.width in WIDTHS and entry.when in CONDITIONS, entry  # noqa: PT018
-        assert child["source"], entry
         entries.append(entry)
     if entries or not node:
         yield prefix, tuple(entries)
@@ -61,11 +58,13 @@ def _inherited(name: str) -> dict[str, tuple[SavedTensorSpec, ...]]:
     figures = dict(saved_figures(name))
     parent = figures.pop("extends", None)
     sections = _inherited(str(parent)) if parent else {}
-    return {**sections, **dict(_sections(figures))}
+    sections |= _sections(figures)
+    return sections
 
 
 @cache
 def load_saved_tables(name: str, loss: str) -> SavedTables:
     """Return the tables of an implementation with those of a loss as section ``loss``."""
-    sections = {**_inherited(name), **dict(_sections(saved_figures(_LOSSES)[loss], LOSS))}
+    sections = _inherited(name)
+    sections |= _sections(saved_figures(_LOSSES)[loss], "loss")
     return SavedTables(name=name, sections=sections)

@@ -37,15 +37,9 @@ def runtime_settings(
     graphs: Iterable[str],
     dispatcher: str | None,
     expert_overlap: bool | None,
-    tp_overlap: bool | None = None,
-    launch_blocking: bool = False,
-    in_8_bit: Iterable[str] = (),
-    capacity: tuple[float, bool] | None = None,
+    tp_overlap: bool | None,
 ) -> tuple[Setting, ...]:
-    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it.
-
-    ``capacity``: the factor, and whether experts are padded to it.
-    """
+    """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
     captured = captured_fraction(graphs)
     exchange = {None: None, True: "batches", False: "none"}[expert_overlap]
     overlap = {None: None, True: "ring", False: "none"}[tp_overlap]
@@ -55,10 +49,6 @@ def runtime_settings(
         "kernels.stashes_experts": captured == 1.0 or None,
         "overlap.expert_all_to_all_overlap": exchange,
         "overlap.tensor_parallel_overlap": overlap,
-        "kernels.waits_for_kernels": launch_blocking or None,
-        # What a recipe also computes in its 8 bits (fp8_dot_product_attention and fp8_output_proj
-        # of Megatron-Bridge): attention, head.
-        **{f"kernels.{each}_in_8_bit": True for each in in_8_bit},
     }
     if dispatcher:
         # Those that send a token once to each remote domain, and the one whose own kernels sort
@@ -66,17 +56,7 @@ def runtime_settings(
         # DeepEP's are followed by Transformer Engine's.
         stated["kernels.deduplicated_dispatch"] = dispatcher in ("deepep", "hybridep", "flex")
         stated["kernels.dispatch_permutes"] = dispatcher == "hybridep"
-    settings = tuple((path, value) for path, value in stated.items() if value is not None)
-    return settings + (capacity_settings(capacity[0], pads=capacity[1]) if capacity else ())
-
-
-def with_settings(traits: FrameworkTraits, settings: Sequence[Setting]) -> FrameworkTraits:
-    """The traits with settings laid over them."""
-    for path, value in settings:
-        section, _, name = path.partition(".")
-        part = replace(getattr(traits, section), **{name: value})
-        traits = replace(traits, **{section: part})
-    return traits
+    return tuple((path, value) for path, value in stated.items() if value is not None)
 
 
 def with_optimizer(traits: FrameworkTraits, name: str) -> FrameworkTraits:

@@ -29,13 +29,6 @@ TORCHRUN = (
     "--rdzv-backend=static",
     "--rdzv-endpoint=${MASTER_ADDR}:${MASTER_PORT}",
 )
-PORT = 29500
-SEVERAL_NODES = """\
-if [[ "${NNODES}" != 1 ]]; then
-  need NODE_RANK 'number of this node, counted from 0'
-  need MASTER_ADDR 'host name or address of node 0'
-fi
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +158,12 @@ def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> Out
     nodes = allocation_of(context, strategy)
     where = "this machine" if nodes.num_nodes == 1 else "every node"
     checks = "".join(key_lines(SCRIPT, each) for each in emitted.open_keys)
+    checks += """\
+if [[ "${NNODES}" != 1 ]]; then
+  need NODE_RANK 'number of this node, counted from 0'
+  need MASTER_ADDR 'host name or address of node 0'
+fi
+"""
     exports = "".join(f"export {k}={quoted(v)}\n" for k, v in emitted.environment.items())
     starter, command = (emitted.own_launcher or TORCHRUN), emitted.command
     text = f"""\
@@ -177,10 +176,10 @@ cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")"
 export NNODES="${{NNODES:-{nodes.num_nodes}}}"
 export NPROC_PER_NODE="${{NPROC_PER_NODE:-{nodes.gpus_per_node}}}"
 
-{check_lines(SCRIPT, user_variables(emitted.variables), checks + SEVERAL_NODES)}
+{check_lines(SCRIPT, user_variables(emitted.variables), checks)}
 export NODE_RANK="${{NODE_RANK:-0}}"
 export MASTER_ADDR="${{MASTER_ADDR:-127.0.0.1}}"
-export MASTER_PORT="${{MASTER_PORT:-{PORT}}}"
+export MASTER_PORT="${{MASTER_PORT:-29500}}"
 {exports}
 exec {command_lines(starter, command)}
 """
@@ -213,13 +212,3 @@ class Launcher:
         if self.own is None:
             return (script,)
         return (self.own(emitted, context, allocation_of(context, strategy), script), script)
-
-
-TORCHRUN_LAUNCHER = Launcher(
-    name="torchrun",
-    start=(
-        "Run `./launch.sh` on every node. With more than one node, `NODE_RANK` (0 on the first) "
-        "and `MASTER_ADDR` (the first node's name or address) must be set. `MASTER_PORT` is 29500 "
-        "where it is not set. Relative paths in variables count from this folder."
-    ),
-)

@@ -17,7 +17,6 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted, OutputFile
 from planner.launchers.launcher import (
     SCRIPT,
-    TORCHRUN_LAUNCHER,
     Allocation,
     Launcher,
     check_lines,
@@ -29,8 +28,6 @@ from planner.spelling import unknown
 
 BATCH_SCRIPT = "launch.sbatch"
 RUNTIME = "torch-distributed"
-# Of that runtime, its job and its container.
-_NODE = "node"
 # MaxLength of one argument in the type of a trainer.
 MAX_SCRIPT_BYTES = 65536
 
@@ -63,18 +60,6 @@ srun --ntasks-per-node=1 --cpu-bind=none \\
   bash -c 'NODE_RANK="${{SLURM_NODEID}}" exec bash {SCRIPT}'
 """
     return OutputFile(name=BATCH_SCRIPT, text=text, is_executable=True)
-
-
-SLURM = Launcher(
-    name="slurm",
-    own=_slurm_file,
-    start=(
-        "Run `sbatch launch.sbatch` in this folder, which all nodes must see. Partition, account "
-        "and time limit are your site's: give them beside, such as `sbatch --partition=P "
-        "--time=1-0 launch.sbatch`. Slurm lists the nodes of a job in the order of its "
-        "configuration, or of its topology plugin, and the ranks follow that order."
-    ),
-)
 
 
 def _here_document(file: OutputFile) -> str:
@@ -110,13 +95,14 @@ exec bash {SCRIPT}
             "kubernetes: the files stand inside the TrainJob, in one argument of at most "
             f"{MAX_SCRIPT_BYTES} bytes; given {len(script.encode())}"
         )
+    # The runtime calls both its job and its container ``node``.
     # shared memory for collectives and data loaders; for RDMA the right to pin memory
     shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}
-    mounts = {"name": _NODE, "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    mounts = {"name": "node", "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
     pinning = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
     fabric = context.cluster.fabric.kubernetes_resource if nodes.num_nodes > 1 else ""
     pod = {"containers": [mounts | (pinning if fabric else {})], "volumes": [shared]}
-    job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
+    job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
     patch = {"template": {"spec": {"replicatedJobs": [job]}}}
     environment = [{"name": name, "value": ""} for name in user_variables(emitted.variables)]
     trainer = {
@@ -143,25 +129,6 @@ exec bash {SCRIPT}
     return OutputFile(name="trainjob.yaml", text=_yaml_text(content))
 
 
-KUBERNETES = Launcher(
-    name="kubernetes",
-    own=_kubernetes_file,
-    needs="kubernetes_resource",
-    lacks=(
-        "kubernetes: no resource name is known for the accelerator {}; "
-        "its device plugin's is kubernetes_resource of its file"
-    ),
-    start=(
-        "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before that "
-        "fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` where the "
-        f"image of the runtime `{RUNTIME}` lacks the framework. The TrainJob holds the files of "
-        "this folder and writes them in every container, so paths in variables must be absolute "
-        "ones in the image. It asks for shared memory, and for RDMA by the name that NVIDIA's "
-        "Network Operator gives; your device plugin may give another."
-    ),
-)
-
-
 def _skypilot_file(
     emitted: Emitted, context: Context, nodes: Allocation, _: OutputFile
 ) -> OutputFile:
@@ -183,22 +150,6 @@ exec bash {SCRIPT}
     return OutputFile(name="task.yaml", text=_yaml_text(content))
 
 
-SKYPILOT = Launcher(
-    name="skypilot",
-    own=_skypilot_file,
-    needs="skypilot_name",
-    lacks=(
-        "skypilot: it has no name for the accelerator {}; "
-        "where it has one, that is skypilot_name of its file"
-    ),
-    start=(
-        "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every variable "
-        "under `envs`. The folder goes to the machines as it is; what the job needs beside it "
-        "(software, data) is yours to add under `setup` and `file_mounts`."
-    ),
-)
-
-
 class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as a literal block."""
 
@@ -216,9 +167,59 @@ def _yaml_text(content: dict[str, Any]) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-LAUNCHERS: Mapping[str, Launcher] = {
-    each.name: each for each in (TORCHRUN_LAUNCHER, SLURM, KUBERNETES, SKYPILOT)
-}
+_ALL = (
+    Launcher(
+        name="torchrun",
+        start=(
+            "Run `./launch.sh` on every node. With more than one node, `NODE_RANK` (0 on the "
+            "first) and `MASTER_ADDR` (the first node's name or address) must be set. "
+            "`MASTER_PORT` is 29500 where it is not set. Relative paths in variables count from "
+            "this folder."
+        ),
+    ),
+    Launcher(
+        name="slurm",
+        own=_slurm_file,
+        start=(
+            "Run `sbatch launch.sbatch` in this folder, which all nodes must see. Partition, "
+            "account and time limit are your site's: give them beside, such as `sbatch "
+            "--partition=P --time=1-0 launch.sbatch`. Slurm lists the nodes of a job in the order "
+            "of its configuration, or of its topology plugin, and the ranks follow that order."
+        ),
+    ),
+    Launcher(
+        name="kubernetes",
+        own=_kubernetes_file,
+        needs="kubernetes_resource",
+        lacks=(
+            "kubernetes: no resource name is known for the accelerator {}; its device plugin's is "
+            "kubernetes_resource of its file"
+        ),
+        start=(
+            "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before "
+            "that fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` "
+            f"where the image of the runtime `{RUNTIME}` lacks the framework. The TrainJob holds "
+            "the files of this folder and writes them in every container, so paths in variables "
+            "must be absolute ones in the image. It asks for shared memory, and for RDMA by the "
+            "name that NVIDIA's Network Operator gives; your device plugin may give another."
+        ),
+    ),
+    Launcher(
+        name="skypilot",
+        own=_skypilot_file,
+        needs="skypilot_name",
+        lacks=(
+            "skypilot: it has no name for the accelerator {}; where it has one, that is "
+            "skypilot_name of its file"
+        ),
+        start=(
+            "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every "
+            "variable under `envs`. The folder goes to the machines as it is; what the job needs "
+            "beside it (software, data) is yours to add under `setup` and `file_mounts`."
+        ),
+    ),
+)
+LAUNCHERS: Mapping[str, Launcher] = {each.name: each for each in _ALL}
 
 
 def load_launcher(name: str) -> Launcher:

@@ -46,7 +46,6 @@ from planner.spec.strategy import (
     POLICY_COUNT_FIELDS,
     STRATEGY_FIELDS,
     Strategy,
-    policy_counts,
     split_values,
 )
 from planner.spec.traits import ExpertOverlap, FrameworkTraits, SupportTraits
@@ -317,8 +316,8 @@ def _strategy(
         return None
     layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
     stated = zip(POLICIES, POLICY_COUNT_FIELDS, strict=True)
-    under = {policy: values.counts(name, layers, vpp) for policy, name in stated}
-    counts = policy_counts(layers, {name: each for name, each in under.items() if each})
+    counts = {policy: values.counts(name, layers, vpp) for policy, name in stated}
+    under = {policy: each for policy, each in counts.items() if each}
     least_stage = min(support.zero_stages)
     is_said_elsewhere = "zero_stage" in values.reading.decisions or least_stage > 0
     if values.given("zero_stage") is None and is_said_elsewhere:
@@ -345,7 +344,7 @@ def _strategy(
         for name, decision in STRATEGY_FIELDS.items()
     }
     modules = values.words("recompute_modules")
-    return Strategy(**columns, **split_values(layers, counts), recompute_modules=modules)
+    return Strategy(**columns, **split_values(layers, under), recompute_modules=modules)
 
 
 def _left_to_script(values: Values) -> tuple[str, ...]:

@@ -286,7 +286,7 @@ class Neighborhood:
             for row in np.flatnonzero(np.isfinite(seconds)).tolist():
                 made = Strategy(
                     **strategy.values(row),
-                    **split_values(layers, counts),
+                    **split_values(layers, dict(zip(POLICIES, counts, strict=True))),
                     recompute_modules=self.origin.recompute_modules,
                 )
                 time_s = float(seconds[row])

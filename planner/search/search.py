@@ -18,7 +18,7 @@ from planner.search.ranking.goals import (
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import Strategy, StrategyColumns, split_values
+from planner.spec.strategy import POLICIES, Strategy, StrategyColumns, split_values
 
 # Called with what is being done and the fraction of the search behind it.
 Progress = Callable[[str, float], None]
@@ -82,7 +82,8 @@ class SearchResult:
 def found_of(columns: StrategyColumns, ranked: Ranked) -> Found:
     """Join a row of columns and its split into one strategy, with its times."""
     split = ranked.split
-    values = columns.values(ranked.row) | split_values(split.layers, split.counts)
+    under = dict(zip(POLICIES, split.counts, strict=True))
+    values = columns.values(ranked.row) | split_values(split.layers, under)
     modules = split.modules if any(values["selective_layers_per_stage"]) else None
     return Found(
         strategy=Strategy(**values, recompute_modules=modules),

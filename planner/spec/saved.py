@@ -5,7 +5,7 @@ The tables are data, ``planner/frameworks/saved/NAME.yaml``, each entry with its
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 # Elements per token on one rank; :func:`planner.layers.saved.token_widths` gives their sizes.
 Width = Literal[
@@ -44,8 +44,6 @@ Condition = Literal[
     "trained",
     "trained_sequence_parallel",
 ]
-WIDTHS: tuple[str, ...] = get_args(Width)
-CONDITIONS: tuple[str, ...] = get_args(Condition)
 
 
 @dataclass(frozen=True, kw_only=True)

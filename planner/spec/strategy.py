@@ -79,7 +79,6 @@ class LayerPolicy:
     """Alternative to keeping a layer's saved activations."""
 
     counts: str  # the field that counts the layers of every stage under it
-    place: int  # layers under a policy of lower place come first in a stage
     is_recomputed: bool = False  # ``recompute`` names it; else it is a choice of its own:
     title: str = ""
     words: str = ""  # template for a number of layers
@@ -91,19 +90,15 @@ class LayerPolicy:
 # The cheap, large activations of a layer recomputed, all of them recomputed, or all sent to the
 # host until its backward.
 LAYER_POLICIES: Mapping[str, LayerPolicy] = {
-    "selective": LayerPolicy(
-        counts="selective_layers_per_stage", place=1, is_recomputed=True, short="sel"
-    ),
+    "selective": LayerPolicy(counts="selective_layers_per_stage", is_recomputed=True, short="sel"),
     "full": LayerPolicy(
         counts="recompute_layers_per_stage",
-        place=0,
         is_recomputed=True,
         short="full",
         by_chunk=True,
     ),
     "offloaded": LayerPolicy(
         counts="offloaded_layers_per_stage",
-        place=2,
         title="activations offloaded",
         words="activations of {} layers offloaded",
         saving="offload all activations",
@@ -117,7 +112,7 @@ LAYER_POLICY_NAMES = ("none", *POLICIES)
 # Fields that count the layers of every stage under each of POLICIES.
 POLICY_COUNT_FIELDS = tuple(policy.counts for policy in LAYER_POLICIES.values())
 # In the order in which a stage's layers are under them.
-IN_STAGE = tuple(sorted(POLICIES, key=lambda name: LAYER_POLICIES[name].place))
+IN_STAGE = ("full", "selective", "offloaded")
 RECOMPUTED = tuple(name for name, policy in LAYER_POLICIES.items() if policy.is_recomputed)
 OFFLOAD_POLICIES = {
     name: policy for name, policy in LAYER_POLICIES.items() if not policy.is_recomputed
@@ -389,12 +384,13 @@ class Strategy(LayoutFields[int, bool, str]):
     @property
     def recompute(self) -> str:
         """``none``, ``selective``, ``full``, or the share of layers under a mixed policy."""
-        num_layers, under = sum(self.layers_per_stage), self.layers_under
-        used = {name: under[name] for name in IN_STAGE if name in RECOMPUTED and under[name]}
-        parts = [
-            name if count == num_layers else f"{name} {count}/{num_layers}"
-            for name, count in used.items()
-        ]
+        num_layers, parts = sum(self.layers_per_stage), list[str]()
+        for name in (one for one in IN_STAGE if one in RECOMPUTED):
+            count = self.layers_under[name]
+            if count == num_layers:
+                parts.append(name)
+            elif count:
+                parts.append(f"{name} {count}/{num_layers}")
         return " + ".join(parts) or "none"
 
     @property
@@ -414,27 +410,20 @@ class Strategy(LayoutFields[int, bool, str]):
         )
 
 
-def policy_counts(
-    layers: Sequence[int], under: Mapping[str, Sequence[int]]
-) -> tuple[tuple[int, ...], ...]:
-    """Layers of each stage under each of POLICIES, none under those that are not named."""
-    none = (0,) * len(layers)
-    return tuple(tuple(under.get(name, none)) for name in POLICIES)
-
-
 def with_policy_on_all_layers(strategy: "Strategy", policy: str) -> "Strategy":
     """The strategy with every layer under one policy."""
     layers = strategy.layers_per_stage
-    return replace(strategy, **split_values(layers, policy_counts(layers, {policy: layers})))
+    return replace(strategy, **split_values(layers, {policy: layers}))
 
 
 def split_values(
-    layers: "Sequence[int] | Array", counts: "Sequence[Sequence[int]] | Array"
+    layers: "Sequence[int] | Array", under: "Mapping[str, Sequence[int] | Array]"
 ) -> dict[str, Any]:
     """Fields of a strategy: layers per stage, and of those how many under each of POLICIES."""
-    fields = dict(
-        zip(POLICY_COUNT_FIELDS, (tuple(int(n) for n in each) for each in counts), strict=True)
-    )
-    for policy in OFFLOAD_POLICIES.values():
-        fields[policy.counts] = fields[policy.counts] if any(fields[policy.counts]) else ()
-    return {"layers_per_stage": tuple(int(n) for n in layers), **fields}
+    none = (0,) * len(layers)
+    fields = {"layers_per_stage": tuple(int(n) for n in layers)}
+    for name, policy in LAYER_POLICIES.items():
+        counts = tuple(int(n) for n in under.get(name, none))
+        is_left_out = name in OFFLOAD_POLICIES and not any(counts)
+        fields[policy.counts] = () if is_left_out else counts
+    return fields

@@ -6,7 +6,7 @@ The values live in ``planner/frameworks/traits/NAME.yaml`` and, where all framew
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -379,33 +379,35 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)
         return replace(traits, kernels=replace(kernels, saved=saved))
     states, offload = traits.states, traits.offload
-    return replace(
-        traits,
-        kernels=replace(kernels, saved=kernels.saved.in_32_bits()),
-        states=replace(
-            states,
-            weight_bytes=traits_at_fp32(states.weight_bytes),
-            zero3_weight_bytes=traits_at_fp32(states.zero3_weight_bytes),
-            zero3_secondary_weight_bytes=traits_at_fp32(states.zero3_secondary_weight_bytes),
-            master_weight_bytes=0.0,
-            gradient_bytes=element_bytes("fp32"),
-            gradient_reduce_bytes=traits_at_fp32(states.gradient_reduce_bytes),
-            zero2_gradient_bytes=traits_at_fp32(states.zero2_gradient_bytes),
-            whole_tensor_gradient_bytes=traits_at_fp32(states.whole_tensor_gradient_bytes),
-            accumulated_gradient_bytes=traits_at_fp32(states.accumulated_gradient_bytes),
-            collected_head_gradient_bytes=traits_at_fp32(states.collected_head_gradient_bytes),
-            unsharded_gradient_copy_bytes=0.0,
-            replica_bucket_bytes=traits_at_fp32(states.replica_bucket_bytes),
-            sharded_gradient_bytes=states.fp32_shard_bytes,
-            sharded_copies="weights",
-            largest_gradient_copy_bytes=0.0,
-        ),
-        offload=replace(
-            offload,
-            step_returned_bytes=traits_at_fp32(offload.step_returned_bytes),
-            fetched_weight_bytes=traits_at_fp32(offload.fetched_weight_bytes),
-        ),
+    widened = (
+        "weight_bytes",
+        "zero3_weight_bytes",
+        "zero3_secondary_weight_bytes",
+        "gradient_reduce_bytes",
+        "zero2_gradient_bytes",
+        "whole_tensor_gradient_bytes",
+        "accumulated_gradient_bytes",
+        "collected_head_gradient_bytes",
+        "replica_bucket_bytes",
     )
+    wide: dict[str, Any] = {name: traits_at_fp32(getattr(states, name)) for name in widened}
+    states = replace(
+        states,
+        **wide,
+        master_weight_bytes=0.0,
+        gradient_bytes=element_bytes("fp32"),
+        unsharded_gradient_copy_bytes=0.0,
+        sharded_gradient_bytes=states.fp32_shard_bytes,
+        sharded_copies="weights",
+        largest_gradient_copy_bytes=0.0,
+    )
+    offload = replace(
+        offload,
+        step_returned_bytes=traits_at_fp32(offload.step_returned_bytes),
+        fetched_weight_bytes=traits_at_fp32(offload.fetched_weight_bytes),
+    )
+    kernels = replace(kernels, saved=kernels.saved.in_32_bits())
+    return replace(traits, kernels=kernels, states=states, offload=offload)
 
 
 def traits_at_fp32(num_bytes: float) -> float:

@@ -13,7 +13,6 @@ from planner.spec.strategy import (
     MODEL_PARALLEL_DEGREES,
     Strategy,
     gpus_of,
-    policy_counts,
     split_values,
 )
 from planner.spec.traits import SupportTraits
@@ -200,7 +199,7 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     zero = parallel.zero if parallel.zero is not None else record.assumed.zero
     offloaded = (parallel.offloaded_layers or 0,) * degrees["pp"]
     under = {**recomputed_layers(record, layers), "offloaded": offloaded}
-    values: dict[str, Any] = degrees | split_values(layers, policy_counts(layers, under))
+    values: dict[str, Any] = degrees | split_values(layers, under)
     return Strategy(
         **values,
         dp_replicate=parallel.dp_replicate or 1,

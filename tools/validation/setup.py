@@ -1,5 +1,6 @@
 """The machine and the software of a published run: cluster, profile, stated settings, adapters."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -7,18 +8,18 @@ from planner.catalog.clusters import load_cluster, part_of_node
 from planner.errors import InputError
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import (
+    capacity_settings,
     captured_fraction,
     runtime_settings,
     with_optimizer,
     with_recompute_modules,
-    with_settings,
     with_training,
 )
 from planner.layers.adapters import adapter_params, training_problem
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training, read_targets
-from planner.spec.traits import FrameworkTraits
+from planner.spec.traits import FrameworkTraits, Setting
 from planner.units import GBIT_PER_S
 from tools.validation.records import Hardware, Lora, Record, Runtime, Software
 
@@ -97,10 +98,13 @@ def to_setup(record: Record) -> Setup:
         dispatcher=runtime.dispatcher,
         expert_overlap=runtime.expert_overlap,
         tp_overlap=runtime.tp_overlap,
-        launch_blocking=runtime.launch_blocking,
-        in_8_bit=runtime.in_8_bit,
-        capacity=(factor, runtime.pads_to_capacity) if factor else None,
     )
+    if factor:
+        settings += capacity_settings(factor, pads=runtime.pads_to_capacity)
+    if runtime.launch_blocking:
+        settings += (("kernels.waits_for_kernels", True),)
+    # Attention and head: fp8_dot_product_attention and fp8_output_proj of Megatron-Bridge.
+    settings += tuple((f"kernels.{each}_in_8_bit", True) for each in runtime.in_8_bit)
     notes: list[str] = []
     if kept := runtime.products_in_16_bit:
         notes.append(f"{kept} in 16 bits as stated")
@@ -120,7 +124,16 @@ def to_setup(record: Record) -> Setup:
     if captured := captured_fraction(graphs):
         notes.append(f"CUDA graphs replay {captured:.0%} of a mixture's launches as stated")
     notes += _runtime_notes(runtime)
-    return Setup(traits=with_settings(traits, settings), notes=tuple(notes))
+    return Setup(traits=_with_settings(traits, settings), notes=tuple(notes))
+
+
+def _with_settings(traits: FrameworkTraits, settings: Sequence[Setting]) -> FrameworkTraits:
+    """The traits with settings laid over them."""
+    for path, value in settings:
+        section, _, name = path.partition(".")
+        part = replace(getattr(traits, section), **{name: value})
+        traits = replace(traits, **{section: part})
+    return traits
 
 
 def _runtime_notes(runtime: Runtime) -> list[str]:

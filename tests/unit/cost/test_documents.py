@@ -11,9 +11,8 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.frameworks.registry import load_traits
-from planner.frameworks.settings import with_settings
 from planner.spec.job import JobSpec, read_documents
-from planner.spec.strategy import Strategy, policy_counts, split_values
+from planner.spec.strategy import Strategy, split_values
 
 LONGEST = 8192
 
@@ -32,7 +31,6 @@ def context(documents: str | None, seq_len: int = LONGEST) -> Context:
 
 
 def layout(micro_batch: int) -> Strategy:
-    counts = policy_counts((16,), {"full": (16,)})
     return Strategy(
         **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "etp", "dp_replicate", "vpp"), 1),
         zero_stage=0,
@@ -40,7 +38,7 @@ def layout(micro_batch: int) -> Strategy:
         num_micro_batches=16 // micro_batch,
         sequence_parallel=False,
         offload="none",
-        **split_values((16,), counts),
+        **split_values((16,), {"full": (16,)}),
     )
 
 
@@ -92,6 +90,7 @@ def test_separate_operations_pay_the_whole_square() -> None:
     times = []
     for documents in (None, "packed:500"):
         case = context(documents)
-        traits = with_settings(case.traits, [("kernels.attention", "unfused")])
+        kernels = replace(case.traits.kernels, attention="unfused")
+        traits = replace(case.traits, kernels=kernels)
         times.append(estimate(replace(case, traits=traits), layout(1)).iter_time_s)
     assert times[0] == times[1]

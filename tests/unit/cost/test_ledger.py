@@ -11,7 +11,6 @@ from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.stage_model import price
-from planner.frameworks.settings import with_settings
 
 Contexts = Callable[..., Context]
 H, TOKENS, VOCAB = 1024, 1024, 32000
@@ -193,7 +192,8 @@ def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
     elements: float, copied: float, context_of: Contexts
 ) -> None:
     context = context_of(framework="deepspeed")
-    traits = with_settings(context.traits, [("states.zero3_step_elements", elements)])
+    states = replace(context.traits.states, zero3_step_elements=elements)
+    traits = replace(context.traits, states=states)
     layout = {"dp": 8, "zero_stage": 3, "global_batch": 16}
     ((ledger, _),) = ledgers_of(replace(context, traits=traits), **layout)
     assert items_of(ledger)["step_group"].num_bytes == pytest.approx(4 * copied, rel=1e-6)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names, trait_figures
 from planner.frameworks.saved_tables import load_saved_tables, saved_figures
-from planner.spec.saved import CONDITIONS, WIDTHS, SavedTensorSpec
+from planner.spec.saved import Condition, SavedTensorSpec, Width
 from planner.spec.traits import traits_at_precision
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
@@ -42,8 +42,8 @@ def test_every_entry_has_a_source_a_known_width_and_positive_bytes(name: str) ->
         assert set(figure) <= KEYS, where
         assert isinstance(figure["source"], str), where
         assert figure["source"].strip(), where
-        assert figure["width"] in WIDTHS, where
-        assert figure.get("when", "always") in CONDITIONS, where
+        assert figure["width"] in get_args(Width), where
+        assert figure.get("when", "always") in get_args(Condition), where
         assert 0 < figure["bytes"] <= 8, where
         assert figure.get("multiple", 1) > 0, where
 
