@@ -26,7 +26,7 @@ class EvenEstimate:
 def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     """Estimate every row; the remainder of ``num_layers / pp`` goes to the last stages.
 
-    Equal to the full stage matrices (a test holds it). C.
+    Equal to the full stage matrices (a test holds it).
     """
     pp = model.strategy.pp * 1.0
     fewest = np.floor(num_layers / pp)
@@ -36,10 +36,7 @@ def even_estimate(model: StageModel, num_layers: int) -> EvenEstimate:
     layers = fewest[:, None] + (stages >= (pp - num_larger)[:, None])
     slowest = model.time_s(layers, None, stages).max(axis=1)
     total = num_layers * model.layer_s + model.first_s + model.last_s + pp * model.link_s
-    strategy = model.strategy
-    makespan = makespan_s(
-        slowest, total, strategy.num_micro_batches, strategy.vpp, model.bubble_filled_s
-    )
+    makespan = makespan_s(model.strategy, slowest, total, model.bubble_filled_s)
     tail = model.step_end_s(layers, stages).max(axis=1)
     peak = model.peak_bytes(layers, None, stages).max(axis=1)
     host = model.host_bytes(layers, None, stages).max(axis=1)
