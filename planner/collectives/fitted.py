@@ -66,7 +66,8 @@ def fitted_s(
     hwdb/accelerators. Zero for a group of one or an empty message.
     """
     table = _table(fits)
-    num_bytes, size = np.asarray(num_bytes, dtype=float), np.asarray(num_ranks, dtype=float)
+    num_bytes = np.asarray(num_bytes, dtype=float)
+    size = np.asarray(num_ranks, dtype=float)
     row: Index = np.minimum(np.searchsorted(table.num_ranks, size), len(table.num_ranks) - 1)
     place = row * table.num_regimes
     for switch_bytes in table.switch_bytes:

@@ -238,7 +238,9 @@ def on_levels(
     levels at once: the slowest one counts. The others run level by level: the sum. The functions
     of this module give each share.
     """
-    placement, below, places = BY_NAME[name].placement, 1, list[_Level]()
+    placement = BY_NAME[name].placement
+    below = 1
+    places = list[_Level]()
     for number, level in enumerate(levels):
         at = _Level(
             level=level,

@@ -104,7 +104,8 @@ def step_group_bytes(parts: StageParameters) -> Array:
     fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework
     traits.
     """
-    states, strategy = parts.context.traits.states, parts.strategy
+    states = parts.context.traits.states
+    strategy = parts.strategy
     shard = _rank_params(parts) / parts.num_shards
     elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
     held = element_bytes("fp32") * elements
@@ -126,7 +127,8 @@ def largest_gradient_bytes(parts: StageParameters) -> Array:
     ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
     optimizer's states are offloaded below stage 3. Source: framework traits.
     """
-    states, strategy = parts.context.traits.states, parts.strategy
+    states = parts.context.traits.states
+    strategy = parts.strategy
     whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
     per_element = states.largest_gradient_copy_bytes + np.where(
         strategy.zero_stage == 2, whole, 0.0
@@ -146,7 +148,8 @@ def embedding_gradient_bytes(parts: StageParameters) -> Array:
     Where every tp rank accumulates it whole until the last micro-batch (FSDP2 under pipelining
     with tensor parallelism). Source: framework traits.
     """
-    states, strategy = parts.context.traits.states, parts.strategy
+    states = parts.context.traits.states
+    strategy = parts.strategy
     whole = unsharded_until_step(strategy, states) & states.embedding_gradient_is_whole
     others = parts.costs.at(parts.costs.vocab_params) * (strategy.tp - 1.0)
     return np.where(whole, others * states.gradient_bytes, 0.0)
@@ -176,7 +179,8 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
     the buffer the head arrived in is still there in its forward, when the 16-bit logits' part of
     the backward, a sixth, is not: ``max(2 · head - 2 · logits, 0)``. Source: traced FSDP2 steps.
     """
-    context, states = parts.context, parts.context.traits.states
+    context = parts.context
+    states = parts.context.traits.states
     if 3 not in context.traits.support.zero_stages:
         return np.zeros(len(parts.strategy))
     root = weight_bytes(context) * _root_params(parts)
@@ -245,7 +249,8 @@ def _whole_gradients(parts: StageParameters) -> Array:
     The largest unit and ``units - 1`` layers, under stage 2 at least ``whole_gradient_elements``
     of the rank's. Gradients that leave through a bucket are counted there.
     """
-    states, strategy = parts.context.traits.states, parts.strategy
+    states = parts.context.traits.states
+    strategy = parts.strategy
     if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
     unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
@@ -266,7 +271,8 @@ def unit_buffer_bytes(parts: StageParameters) -> Array:
     torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py; Megatron-Core
     param_and_grad_buffer.py, FixedPoolAllocator).
     """
-    context, states = parts.context, parts.context.traits.states
+    context = parts.context
+    states = parts.context.traits.states
     layers = np.where(_gathers(parts), states.zero3_gathered_layers, 0.0)
     live = np.minimum(layers * parts.gathered, states.zero3_live_elements)
     whole = _whole_gradients(parts)

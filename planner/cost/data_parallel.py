@@ -153,10 +153,12 @@ def copy_s_per_param(context: Context, when: Exchanges, stage: Array) -> tuple[A
     foreach_all_gather_copy_out, as there. Excludes weights that are gathered once an iteration.
     """
     traits = context.traits
-    copies, accelerator = traits.kernels.unit_copies, context.cluster.accelerator
+    copies = traits.kernels.unit_copies
+    accelerator = context.cluster.accelerator
     if copies == "none":
         return np.zeros(len(stage)), np.zeros(len(stage))
-    weight, wire = weight_bytes(context), traits.states.gradient_reduce_bytes
+    weight = weight_bytes(context)
+    wire = traits.states.gradient_reduce_bytes
     handed = gradient_copy_bytes(weight, wire, copies)
     joined = 2.0 * weight * (copies == "flat")
     moved = np.where(when.reduces_each, handed, joined + weight + 2.0 * wire)
@@ -192,7 +194,8 @@ def data_parallel_costs(
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
     when = exchanges_of(context, strategy, stays_gathered=stays_gathered)
-    wire, weights = reduced_gradient_bytes(strategy, states), weight_bytes(context)
+    wire = reduced_gradient_bytes(strategy, states)
+    weights = weight_bytes(context)
     layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
     bucket = bucket_elements(context, strategy, chunk_params, layer_params)

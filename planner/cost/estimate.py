@@ -134,7 +134,8 @@ def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dic
     Machines differ in what their GEMMs sustain (where the accelerator states a range) and
     in what an optimizer's step on the host reaches. Strategies that neither concerns are left out.
     """
-    traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
+    traits = context.traits.offload
+    gemm = context.cluster.accelerator.gemm
     places = [
         place
         for place, strategy in enumerate(strategies)
@@ -164,7 +165,8 @@ def with_products(context: Context, sustained_fraction: float) -> Context:
 
 def with_host_rate(context: Context, factor: float) -> Context:
     """The context whose hosts update so many times the parameters per second."""
-    traits, num_bytes = context.traits, context.traits.offload.host_step_bytes
+    traits = context.traits
+    num_bytes = context.traits.offload.host_step_bytes
     offload = replace(traits.offload, host_step_bytes=num_bytes / factor)
     return replace(context, traits=replace(traits, offload=offload))
 
@@ -298,7 +300,8 @@ def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate
     accelerator = context.cluster.accelerator
     found = []
     for position, subject in enumerate(price_all(context, strategies)):
-        iter_time, num_gpus = iteration_time_s(subject), subject.strategy.num_gpus
+        iter_time = iteration_time_s(subject)
+        num_gpus = subject.strategy.num_gpus
         tokens_per_s = context.job.tokens_per_iteration / iter_time
         regime = accuracy_regime(context, subject.strategy)
         off = context.traits.time_range(regime, accelerator.name)

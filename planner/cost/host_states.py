@@ -57,7 +57,8 @@ def gradient_offload_s(parts: StageParameters, times: LayerTimes) -> tuple[Array
     the host's step runs beside shows there (:func:`optimizer_s_per_param`).
     """
     context, strategy = parts.context, parts.strategy
-    states, traits = context.traits.states, context.traits.offload
+    states = context.traits.states
+    traits = context.traits.offload
     before = strategy.num_micro_batches - 1.0
     wire = reduced_gradient_bytes(strategy, states) * offloaded_fraction(strategy)
     wire = wire / host_link_share(strategy, context.cluster)

@@ -163,7 +163,8 @@ def tiled_gemm_flops_s(
     ``v = ceil(m/a) ceil(n/b) count / SM``; tiles 128x256, 256x128 (q = 1), 128x128, 128x64.
     Source: as :func:`smooth_gemm_flops_s`; needed before Hopper, where waves are hard.
     """
-    num_sm, weight = float(efficiency.num_multiprocessors), efficiency.wave_weight
+    num_sm = float(efficiency.num_multiprocessors)
+    weight = efficiency.wave_weight
     tiles = (
         (128.0, 256.0, 1.0),
         (256.0, 128.0, 1.0),
@@ -189,7 +190,8 @@ def aligned_fraction(gemm: Gemm) -> Array:
     """
     k = np.rint(gemm.k).astype(np.int64)
     if not gemm.has_weight:
-        m, n = np.rint(gemm.m).astype(np.int64), np.rint(gemm.n).astype(np.int64)
+        m = np.rint(gemm.m).astype(np.int64)
+        n = np.rint(gemm.n).astype(np.int64)
         return np.where((m | n | k) % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
     sides = np.rint(gemm.n).astype(np.int64) | k
     return np.asarray(ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)])

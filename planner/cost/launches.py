@@ -42,7 +42,8 @@ def launches(
     of a launch's.
     """
     products = sum(2.0 if backward and not gemm.is_frozen else 1.0 for gemm in op.gemms)
-    small, tiny = op.small_kernels[backward], op.tiny_kernels[backward]
+    small = op.small_kernels[backward]
+    tiny = op.tiny_kernels[backward]
     moved = op.backward_bytes if backward else op.forward_bytes
     moves = 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
     own = products + (op.attention is not None) + small + tiny
@@ -236,7 +237,8 @@ def launch_waits_s(
     forward, backward, again = (
         floor - seconds for floor, seconds in zip(floors_s, kernels_s, strict=True)
     )
-    short_forward, short_backward = np.maximum(forward, 0.0), np.maximum(backward, 0.0)
+    short_forward = np.maximum(forward, 0.0)
+    short_backward = np.maximum(backward, 0.0)
     lacking = forward + backward
     waited = np.maximum(lacking, 0.0)
     short = short_forward + short_backward

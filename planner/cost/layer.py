@@ -226,7 +226,9 @@ def timed_shape(shape: LayerShape, job: JobSpec) -> LayerShape:
 
 def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
-    model, job, traits = context.model, context.job, context.traits
+    model = context.model
+    job = context.job
+    traits = context.traits
     rows, index = distinct_shapes(strategy, traits.kernels)
     shape = layer_shape(rows, job)
     kinds = layer_groups(model, shape, traits)

@@ -108,12 +108,15 @@ def selective_options(
     chosen = [tuple(by_name[name] for name in names) for names in sets]
     groups = _groups(context, layer_shape(rows, context.job))
     shape = (len(sets), len(rows))
-    added, kept, largest = np.zeros(shape), [], np.zeros(shape)
+    added = np.zeros(shape)
+    kept = []
+    largest = np.zeros(shape)
     whole = np.zeros(len(rows))
     total = sum(group.num_layers for group in groups)
     for group in groups:
         # Seconds repeated and bytes kept by a layer of the kind under each set.
-        repeated, stays = np.zeros(shape), np.zeros(shape)
+        repeated = np.zeros(shape)
+        stays = np.zeros(shape)
         names = {op.name for op in group.ops}
         for op in group.ops:
             forward_s = exposed_s(op_items(op, setting))
@@ -161,7 +164,8 @@ def relaxed_options(
     Where a layer cannot be without any policy (not ``by_rate``), a set that saves little may cost
     less than its share at the best rate: then the bound adds the least that any set adds.
     """
-    nothing, options = options[0], options[1:]
+    nothing = options[0]
+    options = options[1:]
     saved = nothing.saved_bytes - options.saved_bytes
     rates = np.where(saved > 0, saved / np.maximum(options.added_s, 1e-15), 0.0)
     best = rates.argmax(axis=0)

@@ -69,7 +69,8 @@ def domain_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array | float:
     """
     level = cluster.domain
     together = num_rings(level, group.spans) if group.spans else link_share(level, group.local)
-    rate, package = level.achieved_bytes_per_s * together, cluster.node.package
+    rate = level.achieved_bytes_per_s * together
+    package = cluster.node.package
     if package is None:
         return rate
     inside = group.members[0]

@@ -76,7 +76,9 @@ def _ends(
     Of their kernels; of gathers and reductions of their weights and gradients; of their collectives
     in forward and backward, by item.
     """
-    costs, kernels, exchange = subject.parts.costs, 0.0, 0.0
+    costs = subject.parts.costs
+    kernels = 0.0
+    exchange = 0.0
     comms: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
         if not is_here:
@@ -161,7 +163,8 @@ def chunk_times(subject: PricedStrategy) -> ChunkTimes:
     def computing(items: Seconds) -> float:
         return sum(items.values()) - items.get(TRANSFER, 0.0)
 
-    passes, crossings = chunk_passes(subject), 2.0 * subject.strategy.vpp
+    passes = chunk_passes(subject)
+    crossings = 2.0 * subject.strategy.vpp
     return ChunkTimes(
         forward_s=[computing(each.forward) for each in passes],
         backward_s=[computing(each.backward) for each in passes],

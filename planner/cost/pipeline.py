@@ -35,7 +35,8 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     shape = timed_shape(layer_shape(rows, context.job), context.job)
     kinds = layer_groups(context.model, shape, context.traits)
     num_layers = sum(kind.num_layers for kind in kinds)
-    accelerator, kernels = context.cluster.accelerator, context.traits.kernels
+    accelerator = context.cluster.accelerator
+    kernels = context.traits.kernels
     inside_bytes, total = product_gradient_bytes(context.traits), ZERO
     for op, share in ((op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops):
         precision = op_precision(op, context.job, kernels)

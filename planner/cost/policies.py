@@ -61,7 +61,8 @@ def offloaded_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> P
     pass is left out.
     """
     costs = parts.costs
-    saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
+    saved = costs.at(costs.body.saved_bytes)
+    lead = costs.at(costs.lead.saved_bytes)
     offered = offers_activation_offload(parts.context, parts.strategy)
     transfer = activation_transfer_s(parts)
     shown, fill = 0.0 * saved, 0.0 * saved
@@ -84,8 +85,10 @@ def policy_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> Poli
 
     Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5).
     """
-    costs, none = parts.costs, np.zeros(len(parts.strategy))
-    saved, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
+    costs = parts.costs
+    none = np.zeros(len(parts.strategy))
+    saved = costs.at(costs.body.selective_saved_bytes)
+    boundary = costs.at(costs.boundary_bytes)
     largest = costs.at(costs.largest_saved_bytes)
     by_name = {
         # The forward of the modules that the traits select is repeated, what they rebuild not kept.

@@ -77,7 +77,8 @@ class StageParameters(Rowed):
 
     def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""
-        dense, expert = getattr(self.states, state), getattr(self.expert_states, state)
+        dense = getattr(self.states, state)
+        expert = getattr(self.expert_states, state)
         return np.asarray(
             self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
         )
@@ -113,8 +114,10 @@ def _data_parallel(
     """Data-parallel prices of embedding and head, and of a layer; each distinct one priced once."""
     others = ("micro-batch", "sequence parallel", "schedule", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
-    few, params = strategy.take(rows), params[rows]
-    states, num_layers = context.traits.states, context.model.num_blocks / few.pp
+    few = strategy.take(rows)
+    params = params[rows]
+    states = context.traits.states
+    num_layers = context.model.num_blocks / few.pp
     group = group_of(axis, few, context.cluster)
     sizes = (params * num_layers, params)
     ends = layer = data_parallel_costs(context, few, group, *sizes, frozen_elements=frozen[rows])

@@ -94,7 +94,8 @@ def p2p_s(parts: StageParameters) -> Array:
     strategy = parts.strategy
     others = ("schedule", "virtual stages", "ZeRO stage", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
-    few, machines = strategy.take(rows), parts.context.cluster
+    few = strategy.take(rows)
+    machines = parts.context.cluster
     sent, gathered = boundary_message_bytes(parts.take(rows))
     seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
     gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
@@ -117,7 +118,8 @@ def tied_embedding_s(parts: StageParameters) -> Array:
     others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
     few = strategy.take(rows)
-    stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
+    stages = group_of("pp", few, context.cluster)
+    both = np.minimum(few.head_stage + 1, 2)
     group = Group(
         members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
         domain=stages.domain,
@@ -275,7 +277,8 @@ def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
     frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
-    gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
+    gather_s = (parts.params + frozen) * dp.gather
+    reduce_s = parts.params * dp.reduce
     window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, times.backward)
     shown = layer(reduce_s, window, overlaps=reduces)
     shown = shown + layer(gather_s, times.forward, overlaps=gathers).max(axis=0)

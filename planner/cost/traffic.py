@@ -115,7 +115,8 @@ class _Sharding:
     @property
     def _axes(self) -> dict[str, float]:
         """Groups, and the share of the parameters on each."""
-        context, parts = self.subject.context, self.subject.parts
+        context = self.subject.context
+        parts = self.subject.parts
         axis = "dp_shard_cp" if context.traits.states.sharded_over_cp else "dp_shard"
         if not (context.model.moe and self.is_layer):
             return {axis: 1.0}
@@ -137,7 +138,8 @@ class _Sharding:
 
     def reduces(self, item: str, elements: float, *, whole: bool) -> Iterable[Message]:
         """All-reduce or scatter gradients, and add up replicas' shards."""
-        strategy, columns = self.subject.strategy, self.subject.columns
+        strategy = self.subject.strategy
+        columns = self.subject.columns
         wire = float(reduced_gradient_bytes(columns, self.subject.context.traits.states)[0])
         collective: Collective = "all_reduce" if whole else "reduce_scatter"
         for axis, share in self._axes.items():
@@ -151,7 +153,8 @@ class _Sharding:
 
 def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages, Messages]:
     """Return what stage 3 gathers before forward and backward, and what is reduced after it."""
-    when, width = sharding.when, gathered_weight_bytes(sharding.subject.context)
+    when = sharding.when
+    width = gathered_weight_bytes(sharding.subject.context)
     gathers: Messages = ()
     if when.gathers_each[0]:
         gathers = tuple(sharding.gathers(SHARDING, trained + frozen, width))
@@ -177,7 +180,9 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     them, and what a split vocabulary sends. Excludes messages that no item of time is for
     (gradient norm, logged losses).
     """
-    context, columns, parts = subject.context, subject.columns, subject.parts
+    context = subject.context
+    columns = subject.columns
+    parts = subject.parts
     traits = context.traits
     shape = timed_shape(layer_shape(columns, context.job), context.job)
     kinds = layer_groups(context.model, shape, traits)
@@ -205,7 +210,8 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     ):
         layers = float(subject.layers[0, stage]) * share
         counts = subject.counts[:, 0, stage] * share
-        trained, frozen = layers * float(parts.params[0]), layers * float(parts.frozen_elements[0])
+        trained = layers * float(parts.params[0])
+        frozen = layers * float(parts.frozen_elements[0])
         of_layers = _each(own, trained, frozen)
         at = {"is_first": chunk == 0, "is_last": chunk == len(stages) - 1}
         of_ends = _each(
@@ -223,11 +229,15 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         chunks.append(
             ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
         )
-    costs, fractions, tails = parts.costs, list[float](), list[Messages]()
+    costs = parts.costs
+    fractions = list[float]()
+    tails = list[Messages]()
     per_layer, first, last = (float(each[0]) for each in frozen_weight_gathers(parts))
     head_stage = subject.strategy.head_stage
     for stage in range(subject.strategy.pp):
-        is_first, is_last, layers = stage == 0, stage == head_stage, float(subject.layers[0, stage])
+        is_first = stage == 0
+        is_last = stage == head_stage
+        layers = float(subject.layers[0, stage])
         end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
         messages = [
             *_once(own, layers * float(parts.params[0]), layers * per_layer),

@@ -94,12 +94,14 @@ def _mixture_problem(model: ModelSpec, training: Training, *, joined: bool) -> t
 
 def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[Adapter, ...]:
     """The adapters of a layer: one per target, or one per op where projections are ``joined``."""
-    sizes, found = target_sizes(model), list[Adapter]()
+    sizes = target_sizes(model)
+    found = list[Adapter]()
     for op, places in PLACES.items():
         held = [target for target in places if target in sizes]
         chosen = [target for target in held if target in training.targets]
         if joined and chosen:
-            width, out = sizes[held[0]][0], sum(sizes[target][1] for target in held)
+            width = sizes[held[0]][0]
+            out = sum(sizes[target][1] for target in held)
             found.append(Adapter(name=op, beside=op, width=width, out=out, num_sharing=1))
             continue
         for target in chosen:
@@ -188,7 +190,8 @@ def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array,
     stands beside is, B always by columns; r (in + out) / t parameters either way. Source:
     ParallelLinearAdapter in megatron/bridge/peft/utils.py.
     """
-    width, out = np.asarray(float(adapter.width)), adapter.out / tp
+    width = np.asarray(float(adapter.width))
+    out = adapter.out / tp
     if is_by_rows(adapter):
         return width / tp, rank * np.ones_like(tp), out
     return width * np.ones_like(tp), rank / tp, out
@@ -347,7 +350,8 @@ def adapter_op(
     section 4; :data:`IMPLEMENTATIONS`. ``is_overlapped``: as for :func:`adapter_comms`.
     """
     width, between, out = adapter_parts(adapter, training.rank, shape.tp)
-    tokens, rank = shape.num_tokens, ZERO + float(training.rank)
+    tokens = shape.num_tokens
+    rank = ZERO + float(training.rank)
     name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
     wide = DROPOUT_BYTES if kernels.keeps_own_input else (DROPOUT_BYTES + 1.0) / 2.0
     dropout = wide if traits.adapter_dropout else 0.0
@@ -357,10 +361,12 @@ def adapter_op(
         "adapter_mask": width * traits.adapter_dropout,
     }
     # Output elements per token that a rank scales and adds, and that it joins after a gather.
-    added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
+    added = adapter.out / shape.tp
+    joined = np.zeros_like(shape.tp)
     if is_by_rows(adapter):
         # The whole output is gathered, of which sequence parallelism keeps a rank's tokens.
-        added, joined = adapter.out / shape.sp, adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
+        added = adapter.out / shape.sp
+        joined = adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
     # What is gathered by columns is laid side by side: read and written, 4 bytes per element.
     side_by_side = tokens * 4.0 * joined
     traffic = [
@@ -424,7 +430,8 @@ def with_adapters(
         training=training,
         is_overlapped=is_overlapped,
     )
-    sizes, found = target_sizes(model), list[Op]()
+    sizes = target_sizes(model)
+    found = list[Op]()
     adapters = adapters_of(model, training, joined=traits.joins_adapters)
     for op in ops:
         op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op

@@ -202,7 +202,8 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     section: logits and what the loss keeps, the norm's input and output.
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding) / shape.tp
-    tokens, hidden = shape.num_tokens, float(model.hidden_size)
+    tokens = shape.num_tokens
+    hidden = float(model.hidden_size)
     bias = vocab if model.biases.lm_head else 0.0
     own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
     head = Op(
@@ -248,7 +249,8 @@ def mtp_ops(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> tup
 
     Embedding and head are the model's, run once more; what they hold is counted where they stand.
     """
-    embedding, head = embedding_op(model, shape, traits), head_op(model, shape, traits)
+    embedding = embedding_op(model, shape, traits)
+    head = head_op(model, shape, traits)
     final_norm = ZERO + mtp_params(model)["mtp_final_norm"].total
     return (
         replace(embedding, name="mtp_embedding", params=ZERO, saved=()),

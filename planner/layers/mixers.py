@@ -35,7 +35,9 @@ def scan_flops_per_token(mixer: MixerSpec) -> float:
     product with v; arXiv 2412.06464, section 3.3). Lightning ``H (4QP + 4P²)`` (arXiv 2501.08313,
     section 2.2). Excludes gates and decays, which are element-wise.
     """
-    heads, width, key = mixer.num_heads, mixer.head_dim, mixer.key_dim
+    heads = mixer.num_heads
+    width = mixer.head_dim
+    key = mixer.key_dim
     chunk = mixer.chunk_size
     if mixer.kind == "mamba2":
         return 2.0 * chunk * (mixer.key_size + mixer.value_size) + 4.0 * key * mixer.value_size
@@ -56,7 +58,9 @@ def kept_elements(mixer: MixerSpec) -> float:
     blocks, and a gate per channel: fla/ops/kda). Lightning: q, k, v, output, gate and product.
     Excludes what a kernel rebuilds in backward.
     """
-    values, keys, heads = mixer.value_size, mixer.key_size, mixer.num_heads
+    values = mixer.value_size
+    keys = mixer.key_size
+    heads = mixer.num_heads
     if mixer.kind == "lightning":
         return 6.0 * values
     if mixer.kind == "mamba2":

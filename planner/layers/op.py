@@ -141,7 +141,8 @@ class FlashAttention:
         Over the whole sequence, and over the window: a block of 128 queries with a window of w
         tokens passes over w + 256 keys, in whole tiles (fits cuDNN with windows of 128 and 1024).
         """
-        whole, keys = self.square_flops * self.causal_fraction, self.causal_fraction * self.seq_len
+        whole = self.square_flops * self.causal_fraction
+        keys = self.causal_fraction * self.seq_len
         reach = self.window + 2.0 * ATTENTION_BLOCK
         if not self.windowed_share or np.all(reach >= keys):
             return ((whole, 2.0 * keys),)

@@ -133,7 +133,10 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
     mixer = model.mixer
     if mixer is None:
         return {}
-    heads, width, values, keys = mixer.num_heads, mixer.head_dim, mixer.value_size, mixer.key_size
+    heads = mixer.num_heads
+    width = mixer.head_dim
+    values = mixer.value_size
+    keys = mixer.key_size
     rows, low_rank, vectors, norm = {
         "mamba2": (2 * values + 2 * keys + heads, 0, 3 * heads, values),
         "gated_delta_net": (2 * values + 2 * keys + 2 * heads, 0, 2 * heads, width),

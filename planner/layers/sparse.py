@@ -36,7 +36,8 @@ def indexer_op(
     the top k, and that training it needs no gradient of its input. Source: Megatron-Core
     transformer/experimental_attention_variant/dsa.py.
     """
-    tokens, document = shape.num_tokens, np.minimum(shape.seq_len, shape.document_tokens)
+    tokens = shape.num_tokens
+    document = np.minimum(shape.seq_len, shape.document_tokens)
     size = float(indexer.num_heads * indexer.head_dim)
     parts = attention_params(model, shape.tp)
     own = sum(part.total for name, part in parts.items() if name.startswith("indexer"))
@@ -70,7 +71,8 @@ def sparse_core_op(
     queries a(c + p), outputs a·c, and the choice. Under cp the latent keys of all ranks are
     gathered. Source: as :func:`indexer_op`; arXiv 2405.04434, section 2.1.2 for absorption.
     """
-    tokens, heads = shape.num_tokens, model.num_heads / shape.tp
+    tokens = shape.num_tokens
+    heads = model.num_heads / shape.tp
     keys = selected_keys(indexer, np.minimum(shape.seq_len, shape.document_tokens))
     wide = float(mla.kv_lora_rank + mla.qk_rope_head_dim)
     latent = tokens * wide * shape.element_bytes * shape.cp * (shape.cp > 1)

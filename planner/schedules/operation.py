@@ -42,7 +42,8 @@ def alternating(
     def weight(position: int) -> Slot:
         return (Operation("W", *backward_work[position]),)
 
-    total, slots = len(work), list[Slot]()
+    total = len(work)
+    slots = list[Slot]()
     slots += [(Operation("F", *item),) for item in work[:num_warmup]]
     for position, item in enumerate(backward_work):
         if num_warmup + position < total:
@@ -83,7 +84,8 @@ class OrderBuilder:
         return number
 
     def _backward(self, local: int) -> tuple[Operation, Operation]:
-        micro_batch, chunk = self._next("B", local), self.chunks[local]
+        micro_batch = self._next("B", local)
+        chunk = self.chunks[local]
         return (Operation("B", chunk, micro_batch), Operation("W", chunk, micro_batch))
 
     def forward(self, local: int) -> None:

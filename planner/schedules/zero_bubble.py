@@ -66,7 +66,8 @@ def order_v(device: int, num_devices: int, num_micro_batches: int) -> Order:
     micro-batches are left out, as torch's ScheduleZBVZeroBubble does.
     """
     builder = OrderBuilder(chunks=(device, 2 * num_devices - 1 - device))
-    behind, total = num_devices - device, max(num_micro_batches, 2 * num_devices - 1)
+    behind = num_devices - device
+    total = max(num_micro_batches, 2 * num_devices - 1)
     for _ in range(2 * behind - 1):
         builder.forward(0)
     for _ in range(device):

@@ -129,8 +129,10 @@ class _Space:
     """Values of every dimension, the rules that may be in conflict, the options that hold."""
 
     def __init__(self, enumeration: Enumeration) -> None:
-        self.context, self.values = enumeration.context, enumeration.values
-        options, self.fixed = enumeration.narrowing.rules, enumeration.narrowing.values
+        self.context = enumeration.context
+        self.values = enumeration.values
+        options = enumeration.narrowing.rules
+        self.fixed = enumeration.narrowing.values
         asked = [rule for rule in enumeration.rules if rule not in options]
         self.rules = [rule for rule in asked if not rule.only_prunes]
         self.pruning = [rule for rule in asked if rule.only_prunes]

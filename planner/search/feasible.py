@@ -45,7 +45,8 @@ def smallest_feasible(
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
     decided any more. Raises SearchTimeoutError where nothing was found by then.
     """
-    walk, unsure = _walk(context, narrowing, deadline), list[int]()
+    walk = _walk(context, narrowing, deadline)
+    unsure = list[int]()
     all_shapes = walk.exploration.shapes
     for group in range(len(all_shapes.gpus)):
         found = walk.opened(np.flatnonzero(all_shapes.group == group))
@@ -108,12 +109,14 @@ class _Walk:
             if isinstance(found, Found):
                 return found
             unsure += found
-            start, number = start + number, min(2 * number, MOST_SHAPES)
+            start = start + number
+            number = min(2 * number, MOST_SHAPES)
         return unsure
 
     def refined(self, rows: Index) -> Found | list[int]:
         """The first layout that bounds come upon, else the rows of which they leave it open."""
-        known, unsure = self.candidates, list[int]()
+        known = self.candidates
+        unsure = list[int]()
         for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
             self._check()
             self.exploration.solving.refine(part)

@@ -102,13 +102,15 @@ def _least(
         for num_stages, index in group_by_pp(model.strategy):
             # On a logarithmic scale, no more than the least by the last step.
             part = model.take(index)
-            low, high = np.zeros(len(part)), np.full(len(part), np.log(MOST_FACTOR))
+            low = np.zeros(len(part))
+            high = np.full(len(part), np.log(MOST_FACTOR))
             never = ~feasible(limited(part, np.exp(high)), num_stages)
             # 16 halvings of log(MOST_FACTOR): the factor to 0.013 %.
             for _ in range(16):
                 middle = 0.5 * (low + high)
                 possible = feasible(limited(part, np.exp(middle)), num_stages)
-                low, high = np.where(possible, low, middle), np.where(possible, middle, high)
+                low = np.where(possible, low, middle)
+                high = np.where(possible, middle, high)
             factors[rows[index]] = np.where(never, np.inf, np.exp(low))
     return strategy, factors
 

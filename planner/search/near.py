@@ -136,7 +136,8 @@ class Neighborhood:
         self.values = {name: int(getattr(own, name)[0]) for name in SEARCHED_FIELDS}
         self.policy = _only_policy(self.origin)
         # Every value that some legal strategy may have: any other breaks a rule by itself.
-        support, job = self.context.traits.support, self.context.job
+        support = self.context.traits.support
+        job = self.context.job
         whole = replace(self.context, placements=support.placements, schedules=support.schedules)
         found = dimension_values(whole, Narrowing(allowed=frozenset(OFF_BY_DEFAULT)))
         values = {name: set(each) for name, each in found.items()}
@@ -295,7 +296,8 @@ class Neighborhood:
     def _own_split(self) -> tuple[Array, Array] | None:
         """The origin's layers (P) and policies (K x P); None where no layout can have them."""
         own = self.origin
-        layers, num_layers = own.layers_per_stage, self.context.model.num_blocks
+        layers = own.layers_per_stage
+        num_layers = self.context.model.num_blocks
         if len(layers) != own.pp or min(layers) < 1 or sum(layers) != num_layers:
             return None
         numbers = np.array(layers, dtype=float)

@@ -58,7 +58,8 @@ class Candidates:
         self.longest_s = np.full(len(self.gpus), np.inf)
         self._is_limited = np.zeros(len(self.gpus), dtype=bool)
         self.most_weight = np.array([self.pricing.most_weight(one) for one in self.policies])
-        self.upper_s, self.is_refined = np.zeros(0), np.zeros(0, dtype=bool)
+        self.upper_s = np.zeros(0)
+        self.is_refined = np.zeros(0, dtype=bool)
         self._set([self.first])
 
     @property
@@ -121,7 +122,8 @@ class Candidates:
         """
         known = self.upper_s if scale is None else self.upper_s * scale
         rows = rows & (self.upper_s <= self.limits_s(np.arange(len(self.group))))
-        known, layout = known[rows], self.layout[rows]
+        known = known[rows]
+        layout = self.layout[rows]
         if self.one_per_layout:
             best = np.full(layout.max(initial=-1) + 1, np.inf)
             np.minimum.at(best, layout, known)

@@ -52,9 +52,12 @@ class Shapes:
             if not groups.all():
                 parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
                 among = np.sort(np.concatenate([np.zeros(0, dtype=int), *parts]))
-        lower, group = self.lower_s[among], self.group[among]
+        lower = self.lower_s[among]
+        group = self.group[among]
         kept = self.is_closed[among] & (lower < limit_s[group])
-        among, lower, group = among[kept], lower[kept], group[kept]
+        among = among[kept]
+        lower = lower[kept]
+        group = group[kept]
         limit, longest = limit_s[group], longest_s[group]
         opened, opened_longest = self.opened_s[:, among]
         asks = lower < np.where(np.isneginf(opened), longest * self.weight[among], np.inf)
@@ -70,7 +73,8 @@ class Shapes:
 
     def open(self, shapes: Index, limit_s: Array, longest_s: Array) -> Array:
         """Note under which limits of groups shapes are opened; those of all shapes before."""
-        before_s, group = self.opened_s.copy(), self.group[shapes]
+        before_s = self.opened_s.copy()
+        group = self.group[shapes]
         now = np.stack([limit_s[group], longest_s[group]])
         self.opened_s[:, shapes] = np.maximum(before_s[:, shapes], now)
         self.lower_s[shapes] = np.inf
@@ -153,7 +157,9 @@ class Exploration:
         shape = shapes[place]
         if self.shapes.footprint is not None:
             holds = self.shapes.footprint.can_fit(strategy, shape)
-            strategy, shape, is_new = strategy.take(holds), shape[holds], is_new[holds]
+            strategy = strategy.take(holds)
+            shape = shape[holds]
+            is_new = is_new[holds]
         self.num_priced += int(np.count_nonzero(is_new))
         before_s = self.shapes.open(shapes, limit_s, self.candidates.longest_s)
         kept: list[Bounded] = []
@@ -177,7 +183,8 @@ class Exploration:
         shapes = self.shapes
         model = self.pricing.model(strategy)
         free_s = bound_any_split_s(model)
-        found, is_fitting = [], np.zeros(len(strategy), dtype=bool)
+        found = []
+        is_fitting = np.zeros(len(strategy), dtype=bool)
         for code, policy in enumerate(self.candidates.policies):
             weight = self.pricing.weights(strategy, policy)
             limit = kept_below_s(shapes.opened_s, shape, weight)
@@ -240,7 +247,8 @@ def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Explor
     for code, policy in enumerate(found.candidates.policies):
         rows = offered(model, policy)
         under = strategy.take(rows)
-        weight, none_s = found.pricing.weights(under, policy), np.zeros(len(rows))
+        weight = found.pricing.weights(under, policy)
+        none_s = np.zeros(len(rows))
         codes = np.full(len(rows), code)
         found.candidates.add([Bounded(strategy=under, policy=codes, weight=weight, lower_s=none_s)])
     return found
@@ -260,7 +268,9 @@ def explored(
     layers = LayerTable(context=context)
     weigh = {"weight_of": partial(degree_penalty, context)} if context.weighs_evidence else {}
     kinds = enumeration.narrowing.kinds
-    num_shapes, parts, bounds = 0, list[Columns](), list[ShapeBounds]()
+    num_shapes = 0
+    parts = list[Columns]()
+    bounds = list[ShapeBounds]()
     for columns in enumeration.listed(until):
         num_shapes += len(columns["tp"])
         bound = shape_bounds(context, columns, kinds, states, layers, **weigh)

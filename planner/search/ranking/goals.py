@@ -47,7 +47,8 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     the k best of a count are its k fastest, below the time its limits allow.
     """
     candidates = exploration.candidates
-    gpus, every = candidates.gpus.astype(np.float64), np.ones(len(candidates.gpus), dtype=bool)
+    gpus = candidates.gpus.astype(np.float64)
+    every = np.ones(len(candidates.gpus), dtype=bool)
     # 1e-9: so that rounding drops no plan that just keeps a limit.
     exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9))
     if goal.order == "fewest_gpus":
@@ -69,7 +70,8 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
 
     Whatever the limits of a goal; descending in GPUs.
     """
-    candidates, steps = exploration.candidates, list[Best]()
+    candidates = exploration.candidates
+    steps = list[Best]()
     exploration.keep_to(without_job_limits(candidates.gpus))
     for halvings in range(1, MOST_HALVINGS + 1):
         within = candidates.gpus <= num_gpus // 2**halvings

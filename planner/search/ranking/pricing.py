@@ -67,7 +67,8 @@ class Pricing:
         if policy.is_mixed or not self.context.weighs_evidence:
             return 1.0
         if policy not in self._known:
-            kind, is_part = policy.kinds[-1], policy.part is not None
+            kind = policy.kinds[-1]
+            is_part = policy.part is not None
             sets = self.module_sets(policy) or (None,)
             weights = [policy_penalty(kind, one, self.context, partial=is_part) for one in sets]
             self._known[policy] = min(weights)

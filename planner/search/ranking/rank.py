@@ -66,7 +66,9 @@ def least_value(exploration: Exploration, k: int, field: Field) -> Best:
     is opened or refined next, until that bound passes the k-th best value known. No value can be
     below its bound, so nothing better is left out.
     """
-    candidates, all_shapes, weight = exploration.candidates, exploration.shapes, field.weight
+    candidates = exploration.candidates
+    all_shapes = exploration.shapes
+    weight = field.weight
     num_shapes, num_rows, shapes = FIRST_SHAPES, FIRST_ROWS, None
     while not exploration.is_late:
         limits = field.limits_s(_kth_value(candidates, k, field))
@@ -98,7 +100,9 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
 
     The bound is in seconds on the GPUs of the best one.
     """
-    candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
+    candidates = exploration.candidates
+    solving = exploration.solving
+    shapes = exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
     closed = shapes.is_closed & field.within[shapes.group]
     unrefined = field.within[candidates.group] & ~candidates.is_refined
@@ -118,7 +122,8 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
         if value[position] >= kth:
             break
         limits = field.limits_s(kth)
-        weight, layout = float(field.weight[candidates.group[row]]), int(candidates.layout[row])
+        weight = float(field.weight[candidates.group[row]])
+        layout = int(candidates.layout[row])
         limit_s = float(candidates.below_s(np.array([row]), limits)[0])
         limit_s = min(limit_s, own_s.get(layout, np.inf))
         if candidates.lower_s[row] >= limit_s:
@@ -170,7 +175,9 @@ def frontier(exploration: Exploration) -> list[Best]:
     if not exploration.is_late:
         exploration.solving.prepare(np.flatnonzero(may_lead), limit)
     kept: list[Best] = []
-    fastest_s, every, ones = float("inf"), np.arange(len(best_s)), np.ones(len(best_s))
+    fastest_s = float("inf")
+    every = np.arange(len(best_s))
+    ones = np.ones(len(best_s))
     for group in every.tolist():
         found = _solved(
             exploration, 1, Field(weight=ones, within=every == group, limit_s=fastest_s)

@@ -86,22 +86,28 @@ class Solving:
         """
         lower = np.zeros(len(rows))
         for num_stages, index in group_by_pp(model.strategy):
-            part, limit = model.take(index), limit_s[index]
+            part = model.take(index)
+            limit = limit_s[index]
             relaxed = None if bound is None else bound.take(index)
             found = refine(part, num_stages, relaxed, limit)
             lower[index] = found.lower_s
             for place in np.flatnonzero(np.isfinite(found.upper_s)).tolist():
-                row, variant = int(rows[index[place]]), variants[int(index[place])]
-                layers, counts = found.layers[place], found.counts[:, place]
+                row = int(rows[index[place]])
+                variant = variants[int(index[place])]
+                layers = found.layers[place]
+                counts = found.counts[:, place]
                 upper = float(found.upper_s[place])
                 self.candidates.keep(row, variant, layers, counts, upper, uneven)
         if uneven > 1.0:
-            regular_s, known = self._regular_s(model, uneven), self.candidates
+            regular_s = self._regular_s(model, uneven)
+            known = self.candidates
             for place in np.flatnonzero(np.isfinite(regular_s)).tolist():
                 row = int(rows[place])
-                pp, vpp = int(known.strategy.pp[row]), int(known.strategy.vpp[row])
+                pp = int(known.strategy.pp[row])
+                vpp = int(known.strategy.vpp[row])
                 layers = np.array(regular_layers(model.num_layers, pp, vpp), dtype=float)
-                counts, upper = np.zeros((len(POLICIES), pp)), float(regular_s[place])
+                counts = np.zeros((len(POLICIES), pp))
+                upper = float(regular_s[place])
                 known.keep(row, variants[place], layers, counts, upper, 1.0)
             bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
             lower = np.minimum(lower, bound_s)
@@ -116,7 +122,8 @@ class Solving:
             index = np.flatnonzero((shapes[0] == pp) & (shapes[1] == vpp))
             if layers is None:
                 continue
-            part, split = model.take(index), np.tile(np.array(layers, dtype=float), (len(index), 1))
+            part = model.take(index)
+            split = np.tile(np.array(layers, dtype=float), (len(index), 1))
             legal = part.fits(split) & (split.min() >= part.least_chunk_layers * vpp)
             part_s = part.iteration_s(split) / uneven
             seconds[index] = np.where(legal, part_s, np.inf)
@@ -162,7 +169,8 @@ class Solving:
         limits = known.below_s(rows, limit_s)
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
-        model, weight = pricing.model(known.strategy.take(rows)), known.weight[rows]
+        model = pricing.model(known.strategy.take(rows))
+        weight = known.weight[rows]
         if pricing.num_variants(policy) > 1:
             bound = pricing.price(model, policy, weight).bound
             # Rows that the bound leaves below their limit.
@@ -173,7 +181,8 @@ class Solving:
                 left, _ = within(part, capacity, limits[index])
                 alive[index[left]] = True
             known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
-            rows, model = rows[alive], model.take(alive)
+            rows = rows[alive]
+            model = model.take(alive)
             if not len(rows):
                 return
         model, places, variants = pricing.variants(model, policy)
@@ -198,7 +207,8 @@ class Solving:
             models = model.take(index)
             limits = stage_limits(models, num_stages)
             for place, pair in enumerate(index.tolist()):
-                row, variant = int(rows[pair]), variants[pair]
+                row = int(rows[pair])
+                variant = variants[pair]
                 weight = float(self.candidates.weight[row]) * self.pricing.variant_weight(variant)
                 way = StageCandidate(
                     lower_s=float(lower[pair]),
@@ -246,8 +256,10 @@ class Solving:
     def _best_way(self, row: int, limit_s: float) -> tuple[Split | None, bool]:
         """The best split known in the end, and whether no way can beat it and the limit."""
         known = self.candidates
-        best, proved = known.splits.get(row), True
-        left, checked_s = self._ways[row].ways, self._ways[row].below_s
+        best = known.splits.get(row)
+        proved = True
+        left = self._ways[row].ways
+        checked_s = self._ways[row].below_s
         longest_s = float(known.longest_s[known.group[row]])
         is_first = True
         while left:
@@ -256,7 +268,8 @@ class Solving:
             if below_s < checked_s and len(left) > 8:
                 left, checked_s = below(left, below_s), below_s
                 continue
-            way, left = left[0], left[1:]
+            way = left[0]
+            left = left[1:]
             if way.lower_s >= below_s:
                 break
             if not is_first and time.monotonic() > self.deadline:

@@ -106,7 +106,9 @@ def _kinds(term: ast.expr) -> frozenset[str]:
     """The kinds of layers that a comparison of ``recompute`` leaves."""
     if not isinstance(term, ast.Compare) or len(term.ops) != 1:
         raise ValueError(_ALONE)
-    left, operator, right = term.left, term.ops[0], term.comparators[0]
+    left = term.left
+    operator = term.ops[0]
+    right = term.comparators[0]
     if isinstance(operator, ast.Eq | ast.NotEq) and ast.unparse(right) == RECOMPUTE:
         left, right = right, left
     if not isinstance(left, ast.Name) or left.id != RECOMPUTE:
@@ -220,7 +222,8 @@ def _exact(compute: np.ufunc, left: Array, right: Array) -> Array:
 
 def _compared(compare: np.ufunc, left: Array, right: Array) -> Array:
     """1 where true, 0 where false, a half where undefined."""
-    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    left = np.asarray(left, dtype=np.float64)
+    right = np.asarray(right, dtype=np.float64)
     # Half is truth between false (0) and true (1): `not` leaves it as it is.
     return np.where(np.isnan(left + right), 0.5, compare(left, right))
 

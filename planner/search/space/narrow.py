@@ -182,7 +182,8 @@ class _Reader:
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
-        name, known = item.lower(), (*OFF_BY_DEFAULT, *FEATURES)
+        name = item.lower()
+        known = (*OFF_BY_DEFAULT, *FEATURES)
         if name.partition(":")[0] in NOT_COVERED:
             raise ValueError("ways to train otherwise are not covered")
         if name in ALWAYS:

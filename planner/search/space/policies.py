@@ -36,7 +36,8 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
     base, policies = base_policy(kinds), model.policies
     if base is not None:
         # What is offloaded is offered without pipelining: one micro-batch is in flight.
-        added, workspace = policies.added_s[base], policies.workspace_bytes[base]
+        added = policies.added_s[base]
+        workspace = policies.workspace_bytes[base]
         model = with_recomputed_mtp(model, base)
         model = replace(
             model,
@@ -135,7 +136,8 @@ def with_part(model: StageModel, kind: str, number: Array) -> StageModel:
     per micro-batch, and keeps ``v N (saved - kept)`` bytes less of each in flight. Every chunk
     holds at least N layers. Leading layers come first.
     """
-    k, policies = POLICIES.index(kind), model.policies
+    k = POLICIES.index(kind)
+    policies = model.policies
     under = number * model.strategy.vpp
     leading = np.minimum(under, model.num_leading)
     less = model.lead_saved_bytes - policies.lead_saved_bytes[k]

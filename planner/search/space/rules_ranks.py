@@ -118,7 +118,9 @@ def _meshes(context: Context) -> str:
 )
 def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
     """The framework offers the expert mesh; dense models have none, so that etp is tp."""
-    support, etp, ep = context.traits.support, columns["etp"], columns["ep"]
+    support = context.traits.support
+    etp = columns["etp"]
+    ep = columns["ep"]
     usual = np.asarray(etp == support.usual_etp(columns["tp"], ep))
     if context.model.moe is None:
         return np.asarray(etp == columns["tp"])
@@ -135,7 +137,8 @@ def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
 )
 def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Mask:
     """Expert exchange beside another micro-batch: with stages only in chunks, if asked for."""
-    overlap, support = context.traits.overlap, context.traits.support
+    overlap = context.traits.overlap
+    support = context.traits.support
     asked = support.batch_overlap_needs_chunks & (overlap.expert_all_to_all_overlap == "batches")
     bare = (columns["pp"] > 1) & (columns["vpp"] == 1) & (columns["ep"] > 1)
     return np.asarray(~(bare & asked))
@@ -246,7 +249,8 @@ def tp_splits_experts(context: Context, columns: Columns) -> Mask:
 
     A mixture may need sequence parallelism beside tensor parallelism.
     """
-    support, moe = context.traits.support, context.model.moe
+    support = context.traits.support
+    moe = context.model.moe
     if moe is None:
         return np.ones(len(columns["tp"]), dtype=bool)
     has_both = (columns["sequence_parallel"] == 1) | (not support.mixtures_need_sequence_parallel)
@@ -266,7 +270,8 @@ def _on_or_off(context: Context, row: Row) -> str:
 @rule("tp", "sequence_parallel", says=_on_or_off, offered_by="framework")
 def sequence_parallel_offered(context: Context, columns: Columns) -> Mask:
     """Sequence parallelism is offered, needs tp > 1, and comes with it where it is no choice."""
-    support, is_on = context.traits.support, columns["sequence_parallel"] == 1
+    support = context.traits.support
+    is_on = columns["sequence_parallel"] == 1
     can = support.sequence_parallel & (columns["tp"] > 1)
     return np.where(is_on, can, ~(can & support.sequence_parallel_required))
 

@@ -259,7 +259,9 @@ def schedule_fits_chunks(_: Context, columns: Columns) -> Mask:
 
 
 def _unfilled_chunks(context: Context, row: Row) -> str:
-    pp, vpp, uneven = row["pp"], row["vpp"], context.traits.support.uneven_stages
+    pp = row["pp"]
+    vpp = row["vpp"]
+    uneven = context.traits.support.uneven_stages
     if pp == 1:
         return "vpp {vpp} with pp 1: interleaving needs several stages"
     chunks = f"pp {{pp}} x vpp {{vpp}} = {pp * vpp} chunks"

@@ -174,7 +174,8 @@ def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
 
 def _not_offloaded(context: Context, row: Row) -> str:
     """Return what is offered, or the ZeRO stage that is missing."""
-    support, code = context.traits.support, OFFLOAD_CODES[row["offload"]]
+    support = context.traits.support
+    code = OFFLOAD_CODES[row["offload"]]
     if code not in support.offload:
         return "offload {offload}: {software} offers {support.offload}"
     if "optimizer" in code and context.traits.optimizer.offload == "no":
@@ -222,7 +223,8 @@ def _not_in_part(context: Context, row: Row) -> str:
 @rule("zero_stage", "offload", "offload_percent", says=_not_in_part, offered_by="framework")
 def offload_percent_offered(context: Context, columns: Columns) -> Mask:
     """A part of the optimizer's states is offloaded only where framework and optimizer can."""
-    percent, stages = columns["offload_percent"], context.traits.support.partial_offload_zero_stages
+    percent = columns["offload_percent"]
+    stages = context.traits.support.partial_offload_zero_stages
     partly = offloads(columns, "optimizer") & np.isin(columns["zero_stage"], stages)
     partly &= context.traits.optimizer.offload == "part"
     return np.asarray((percent == 100) | (partly & (percent > 0) & (percent < 100)))
@@ -260,7 +262,8 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
 
 def _loading_gib(context: Context, columns: Columns) -> Array:
     """Return the GiB of host memory that the ranks of a node take while they load the model."""
-    states, node = context.traits.states, context.cluster.node
+    states = context.traits.states
+    node = context.cluster.node
     every = states.host_load_bytes * count_parameters(context.model) * node.num_accelerators / GIB
     return np.where(np.asarray(columns["zero_stage"]) < 3, every, 0.0)
 
@@ -321,7 +324,8 @@ def placement_offered(context: Context, columns: Columns) -> Mask:
 )
 def placement_matters(context: Context, columns: Columns) -> Mask:
     """Only the first placement searched where pp or dp is 1, or no network level divides them."""
-    inner, whole = ranks_of_stage(columns) // columns["dp"], gpus_of(columns)
+    inner = ranks_of_stage(columns) // columns["dp"]
+    whole = gpus_of(columns)
     sizes = [level.num_accelerators for level in context.cluster.levels[:-1]]
     divided = np.any([(inner < size) & (size < whole) for size in sizes], axis=0)
     searched = context.placements or context.traits.support.placements

@@ -51,7 +51,8 @@ class Enumeration:
         self.context = narrowed(self.context, self.narrowing)
         self.values = dimension_values(self.context, self.narrowing)
         # Pruning does not apply to what a user asked for.
-        fixed, lifted = set(self.narrowing.values), set[str]()
+        fixed = set(self.narrowing.values)
+        lifted = set[str]()
         if "cross-domain-tp" in self.narrowing.allowed:
             lifted.add("tp_within_scale_up_domain")
         self.rules = [
@@ -190,7 +191,9 @@ def dimension_values(
     context: Context, narrowing: Narrowing = EVERYTHING
 ) -> dict[str, Sequence[int]]:
     """Values each dimension takes before any rule, in the order they are decided."""
-    model, cluster, support = context.model, context.cluster, context.traits.support
+    model = context.model
+    cluster = context.cluster
+    support = context.traits.support
     placements = context.placements or support.placements[:1]
     most_tp = cluster.node.scale_up.num_accelerators
     if "cross-domain-tp" in narrowing.allowed:

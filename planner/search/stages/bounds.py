@@ -58,7 +58,8 @@ def slowest_limit_s(model: StageModel, limit_s: Array, added_s: Array | float = 
     From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages, of
     which ``added_s`` are spent on policies, and the least tail.
     """
-    m, v = model.strategy.num_micro_batches, model.strategy.vpp
+    m = model.strategy.num_micro_batches
+    v = model.strategy.vpp
     finite = np.where(np.isfinite(limit_s), limit_s, 0.0)
     left = finite - tail_bound_s(model) - model.constant_s
     bubble = least_work_s(model) + added_s - model.bubble_filled_s
@@ -108,7 +109,8 @@ def may_fit(model: StageModel, limit_s: Array) -> Mask:
     between = np.maximum(pp - 2.0, 0.0)[:, None]
     runs = np.arange(1.0, SAMPLES - 1.0)[None, :] / (SAMPLES - 2.0)
     last_of_run = np.floor(runs * between)
-    first, last = np.zeros((len(pp), 1)), pp[:, None] - 1.0
+    first = np.zeros((len(pp), 1))
+    last = pp[:, None] - 1.0
     stages = np.concatenate([first, last_of_run, last], axis=1)
     sizes = np.diff(last_of_run, axis=1, prepend=0.0)
     weights = np.concatenate([first + 1.0, sizes, (last > 0) * 1.0], axis=1)
@@ -144,11 +146,13 @@ def refine(
         alive, added_s = within_whole(bound, limits, capacity, limit_s)
     else:
         alive, added_s = within(bound, capacity, limit_s)
-    lower, upper = limit_s.copy(), np.full(len(model), np.inf)
+    lower = limit_s.copy()
+    upper = np.full(len(model), np.inf)
     layers = np.zeros((len(model), num_stages))
     counts = np.zeros((len(POLICIES), len(model), num_stages))
     if len(alive):
-        part, its_bound = model.take(alive), bound.take(alive)
+        part = model.take(alive)
+        its_bound = bound.take(alive)
         its_capacity = capacity.take(alive)
         # The slowest stage is no faster than ``low``; within ``high`` stages hold the model, as
         # they must within some time.
@@ -189,7 +193,9 @@ def within_whole(
 ) -> tuple[Index, Array]:
     """The same with policies on whole layers; the model must be of one set of modules."""
     rows, added_s = within(model, capacity, limit_s)
-    model, limits, capacity = model.take(rows), limits.take(rows), capacity.take(rows)
+    model = model.take(rows)
+    limits = limits.take(rows)
+    capacity = capacity.take(rows)
     slowest_s = _slowest_within_s(model, limit_s[rows], added_s)
     most = whole_layers(model, limits, capacity.layers(slowest_s), slowest_s)
     kept = capacity.holds(most)
@@ -213,7 +219,8 @@ def _spread(model: StageModel, capacity: Capacity, most: Array) -> Array:
 
     Interleaved stages are as equal as they can be, where that is within the most.
     """
-    num_stages, fewest = most.shape[1], capacity.fewest
+    num_stages = most.shape[1]
+    fewest = capacity.fewest
     excess = (most.sum(axis=1) - model.num_layers)[:, None]
     spare = np.maximum(most - fewest, 0.0)
     before = np.cumsum(spare, axis=1) - spare
@@ -240,7 +247,8 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
         return np.where(saved > 0, np.minimum(number, layers), 0.0)
 
     wanted = layers * limits.layer_bytes
-    best, best_s = np.zeros((len(POLICIES), *layers.shape)), np.full(layers.shape, np.inf)
+    best = np.zeros((len(POLICIES), *layers.shape))
+    best_s = np.full(layers.shape, np.inf)
     options = [(best, limits.room_bytes)]
     for k in range(len(POLICIES)):
         saved = limits.layer_bytes - limits.policy_bytes[k]
@@ -248,7 +256,8 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
             counts = np.zeros_like(best)
             counts[k] = needed(wanted - limits.policy_room_bytes[k], saved)
             options.append((counts, limits.policy_room_bytes[k]))
-    cheap, dear = limits.policy_bytes[SELECTIVE], limits.policy_bytes[FULL]
+    cheap = limits.policy_bytes[SELECTIVE]
+    dear = limits.policy_bytes[FULL]
     counts = np.zeros_like(best)
     room = np.minimum(limits.policy_room_bytes[SELECTIVE], limits.policy_room_bytes[FULL])
     counts[FULL] = needed(layers * cheap - room, cheap - dear)

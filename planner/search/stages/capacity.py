@@ -36,7 +36,8 @@ class Limits(Rowed):
 
     def of_one(self, position: int, num_stages: int) -> "Limits":
         """Return the limits of one strategy, its own stages only."""
-        row, stages = slice(position, position + 1), slice(num_stages)
+        row = slice(position, position + 1)
+        stages = slice(num_stages)
         return Limits(**{f.name: getattr(self, f.name)[..., row, stages] for f in fields(self)})
 
 
@@ -56,7 +57,8 @@ def layer_ranges(model: StageModel, stages: Array) -> tuple[Array, Array]:
     fewest, most = range_at(strategy, model.num_layers, stages, uneven_stages=model.uneven_stages)
     least = model.least_chunk_layers[:, None]
     if least.any():
-        pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
+        pp = strategy.pp[:, None] * 1.0
+        vpp = strategy.vpp[:, None] * 1.0
         is_end = (stages == 0) | (stages == pp - 1)
         others = np.where(
             is_end, (vpp - 1.0) * chunk_size(model.num_layers, pp, vpp), (vpp - 1.0) * least
@@ -183,7 +185,8 @@ class Capacity(Rowed):
 
 def capacity_of(model: StageModel, limits: Limits) -> Capacity:
     """Return the capacity for layers that the limits of every stage leave."""
-    layer_s, most = model.layer_s[:, None], np.minimum(limits.max_host_layers, limits.most)
+    layer_s = model.layer_s[:, None]
+    most = np.minimum(limits.max_host_layers, limits.most)
     return Capacity(
         num_layers=model.num_layers,
         layer_s=layer_s,
@@ -207,7 +210,9 @@ def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Arra
     for _ in range(6):
         if not len(rows):
             break
-        its_model, its_limits, layers = model.take(rows), limits.take(rows), most[rows]
+        its_model = model.take(rows)
+        its_limits = limits.take(rows)
+        layers = most[rows]
         too_many = ~_fit(its_model, its_limits, layers, slowest_s[rows])
         if model.num_leading:
             too_many[:, 0] = ~_first_fit(its_model, layers[:, :1], slowest_s[rows])
@@ -223,7 +228,8 @@ def _fit(model: StageModel, limits: Limits, layers: Array, slowest_s: Array) -> 
     left_s = left_s - layers * model.layer_s[:, None]
     wanted = layers * limits.layer_bytes
     room, rooms = limits.room_bytes, limits.policy_room_bytes
-    added, fill = model.policies.added_s[:, :, None], model.policies.fill_s[:, :, None]
+    added = model.policies.added_s[:, :, None]
+    fill = model.policies.fill_s[:, :, None]
     by_selective = saved[SELECTIVE]
     fits = (wanted <= room * (1.0 + ROUNDING)) & (left_s >= 0.0)
     for full in range(int(layers.max()) + 1):
@@ -247,7 +253,8 @@ def _first_fit(model: StageModel, layers: Array, slowest_s: Array) -> Mask:
     full = np.arange(layers.max() + 1.0)[None, :] + 0.0 * layers
     number = leading_selective(model, layers + 0.0 * full, full)
     counts = np.zeros((len(POLICIES), *full.shape))
-    counts[SELECTIVE], counts[FULL] = np.where(np.isfinite(number), number, 0.0), full
+    counts[SELECTIVE] = np.where(np.isfinite(number), number, 0.0)
+    counts[FULL] = full
     seconds = model.time_s(layers + 0.0 * full, counts, np.zeros((1, full.shape[1])))
     within = np.isfinite(number) & (seconds <= slowest_s[:, None] * (1.0 + ROUNDING))
     return np.asarray(within.any(axis=1) | (layers[:, 0] <= 0))
@@ -260,7 +267,8 @@ def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
     infinite where none suffice. Leading layers become selective first, each saving amounts of its
     own, so the number follows from what is missing: among leading layers, else behind all of them.
     """
-    stages, policies = np.zeros((1, layers.shape[1])), model.policies
+    stages = np.zeros((1, layers.shape[1]))
+    policies = model.policies
     counts = np.zeros((len(POLICIES), *layers.shape))
     counts[FULL] = full
     held = model.held_bytes(layers, counts, stages)
@@ -268,7 +276,8 @@ def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
     rebuilt = policies.workspace_bytes[FULL][:, None] * (full > 0)
     beside = np.maximum(rebuilt, policies.workspace_bytes[SELECTIVE][:, None])
     more = model.transient_bytes(stages, beside) - model.transient_bytes(stages, rebuilt)
-    excess, flight = held + more - limit, model.in_flight(stages)
+    excess = held + more - limit
+    flight = model.in_flight(stages)
     behind = flight * (model.saved_bytes - policies.saved_bytes[SELECTIVE])[:, None]
     own = (model.lead_saved_bytes - policies.lead_saved_bytes[SELECTIVE])[:, None]
     leading = behind + flight * own

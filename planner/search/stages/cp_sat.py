@@ -27,7 +27,8 @@ def solve_cells(
     model: StageModel, table: StageTable, deadline: float = np.inf
 ) -> tuple[Array | None, bool]:
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
-    problem, chosen = cp_model.CpModel(), list[Choice]()
+    problem = cp_model.CpModel()
+    chosen = list[Choice]()
     # One boolean per stage and possible number of layers.
     for number, seconds in enumerate(table.seconds):
         columns = np.flatnonzero(np.isfinite(seconds)).tolist()
@@ -66,14 +67,16 @@ def _add_objective(
     problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: list[Choice]
 ) -> None:
     step_s = float(model.layer_s[0]) / 2**16
-    m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
+    m = int(model.strategy.num_micro_batches[0])
+    v = int(model.strategy.vpp[0])
     times: list[cp_model.LinearExpr] = []
     tails: list[cp_model.LinearExpr] = []
     finite = np.isfinite(table.seconds)
     in_steps = np.rint(np.where(finite, table.seconds, 0.0) / step_s).astype(int)
     tail_steps = np.rint(np.maximum(table.tail_s, 0.0) / step_s).astype(int)
     for i, stage in enumerate(chosen):
-        columns, variables = list(stage), list(stage.values())
+        columns = list(stage)
+        variables = list(stage.values())
         times.append(cp_model.LinearExpr.weighted_sum(variables, in_steps[i, columns].tolist()))
         tails.append(cp_model.LinearExpr.weighted_sum(variables, tail_steps[i, columns].tolist()))
     slowest = problem.new_int_var(0, int(in_steps.max()), "slowest")

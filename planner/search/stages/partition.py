@@ -78,7 +78,9 @@ class _Sweep:
         tails_s: list[float],
         deadline: float,
     ) -> None:
-        self.table, self.programme, self.deadline = table, programme, deadline
+        self.table = table
+        self.programme = programme
+        self.deadline = deadline
         self.pipeline, self.tails_s = pipeline, tails_s
         self.possible = np.isfinite(table.seconds)
         self.best: Partition | None = None
@@ -89,7 +91,8 @@ class _Sweep:
         least_s, is_exact = least_work_s, False
         for slowest in slowest_s:
             if self.best and not is_exact and not self._is_beaten(slowest, least_s):
-                least_s, is_exact = self.programme.least_total(self.possible)[0], True
+                least_s = self.programme.least_total(self.possible)[0]
+                is_exact = True
             if self._is_beaten(slowest, least_s):
                 break
             if not self._try(slowest, least_s):
@@ -136,7 +139,8 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
     """
     values = np.where(possible, by, np.inf)
     candidates = np.unique(values[possible])
-    most, fewest = np.where(possible, table.layers, 0.0), np.where(possible, table.layers, np.inf)
+    most = np.where(possible, table.layers, 0.0)
+    fewest = np.where(possible, table.layers, np.inf)
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
@@ -177,7 +181,8 @@ class PartitionDP:
             best[: last + 1] = reached.min(axis=0)
         if not np.isfinite(best[last]):
             return np.inf, None
-        columns, left = np.zeros(len(seconds), dtype=int), last
+        columns = np.zeros(len(seconds), dtype=int)
+        left = last
         for stage in reversed(range(len(seconds))):
             columns[stage] = choices[stage][left]
             left -= int(self.numbers[columns[stage]])
