@@ -5,10 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
-from planner.answers.evidence import Evidence, evidence
 from planner.answers.row import row_from
 from planner.cost.context import Context
 from planner.cost.estimate import estimates
@@ -95,11 +93,6 @@ class Plan(Priced):
     def ranked_s(self) -> float:
         """Time it is ranked by: its weighed time if a search found it, else its iteration time."""
         return self.estimate.iter_time_s if self.weighed_s is None else self.weighed_s
-
-    @cached_property
-    def evidence(self) -> Evidence:
-        """The nearest published runs."""
-        return evidence(self.context, self.strategy)
 
     def penalties(self) -> dict[str, float]:
         """Return the penalty of each mechanism it uses: the factor of time to make up for."""

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from planner.answers.base import Answer, Deadline, Found, Plan
+from planner.answers.evidence import Evidence, evidence
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
 from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
@@ -236,6 +237,7 @@ class Beside:
     mixed: Variant | None = None  # of the first plan with mixed policies, where they gain anything
     resident: Variant | None = None  # without offload, and no slower than the first plan
     recipe: Placed | None = None  # the nearest one, priced for the question
+    evidence: Evidence | None = None  # of the first plan
 
 
 def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = False) -> Beside:
@@ -251,6 +253,7 @@ def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = Fal
         mixed=mixed_policy_gain(first, narrowing, limit_s=limit_s) if verbose and by_time else None,
         resident=resident_variant(answer),
         recipe=placed(answer),
+        evidence=evidence(first.context, first.strategy) if verbose else None,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from planner.answers.base import Plan
-from planner.answers.evidence import Evidence
+from planner.answers.evidence import Evidence, evidence
 from planner.answers.row import Row, field_values, property_row, row_from, row_of
 from planner.answers.software import phrases
 from planner.cost.context import Context
@@ -148,7 +148,7 @@ class PlanRow(EstimateRow):
             cost_usd=plan.cost_usd(),
             energy_kwh=plan.amounts()["energy_kwh"],
             proved_optimal=plan.is_optimal,
-            evidence=plan.evidence,
+            evidence=evidence(plan.context, plan.strategy),
             **more,
         )
 

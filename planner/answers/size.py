@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
+from planner.answers.evidence import Evidence, evidence
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.plan import merged
 from planner.answers.row import Row
@@ -29,6 +30,7 @@ class Sizing:
     limits: JobLimits
     sizes: tuple[Plan, ...]  # ascending in GPUs, each faster than all smaller ones
     chosen: Plan | None  # in a cluster of its own; None where no size keeps the limits
+    evidence: Evidence | None = None  # of the chosen one
     nearest: tuple[Plan, ...] = ()  # ``nearest_sizes``, where none is chosen
     enough: Plan | None = None  # where none is chosen: the smallest beyond the largest cluster
     resident: Plan | None = None  # on the fewest GPUs with nothing offloaded
@@ -120,14 +122,16 @@ class Sizer:
         Where no size keeps the limits, one in a ``larger`` cluster is looked for.
         """
         sizes, searches = self.searched(case)
+        chosen = self.smallest(case, sizes)
         found = Sizing(
             case=case,
             limits=self.limits,
             sizes=sizes,
-            chosen=self.smallest(case, sizes),
+            chosen=chosen,
+            evidence=evidence(chosen.context, chosen.strategy) if chosen else None,
             searches=searches,
         )
-        if found.chosen is not None or not sizes:
+        if chosen is not None or not sizes:
             return found
         near = nearest_sizes(sizes, self.limits)
         nearest = [self.own_size(case, size.num_gpus) or size for size in near]

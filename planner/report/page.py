@@ -6,6 +6,7 @@ from typing import Any
 
 from planner import __version__
 from planner.answers.base import Answer, Plan
+from planner.answers.evidence import evidence
 from planner.answers.execution import iteration, too_long
 from planner.answers.explain import item_of, item_title, summary_of
 from planner.answers.layout import differences, short_layout
@@ -92,6 +93,7 @@ def describe(
         layers, verdict = strategy.layers_per_stage[stage], estimate.memory.verdict_at(peak)
         sizes = (f"{peak / GIB:,.2f}", f"{(hbm_bytes - peak) / GIB:,.2f}")
         stages.append((str(stage), str(layers), *sizes, verdict))
+    nearby = evidence_line(context, evidence(context, strategy))
     formulas = [item_of(f"time.{name}") for name in estimate.time]
     sentences = {item.address: summary_of(item) for item in formulas if item is not None}
     return {
@@ -123,7 +125,11 @@ def describe(
         "others": _layouts([plan, *others]) if others else None,
         "frontier": size_bars(by_gpus, plan) if has_frontier else None,
         "frontier_points": _layouts(by_gpus) if has_frontier else None,
-        "trust": (range_line(estimate), evidence_line(context, plan.evidence), mfu_line(plan)),
+        "trust": (
+            range_line(estimate),
+            evidence_line(context, evidence(context, strategy)),
+            mfu_line(plan),
+        ),
         "assumed": assumptions_line(context, [strategy]),
         "notes": [str(note) for note in answer.notes] if answer else (),
         "files": [

@@ -130,10 +130,11 @@ def _search_line(sizing: Sizing) -> str:
 
 def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
     """Return what the size rests on: its plan's costs, evidence, prices, software, search."""
+    chosen, evidence = sizing.chosen, sizing.evidence
     basis = [amount.basis(sizing.case.context.cluster) for amount in AMOUNTS.values()]
     basis.insert(0, "time: without start-up, checkpoints, evaluation, failures and restarts.")
     return [
-        *(ground_lines(sizing.chosen) if sizing.chosen else ()),
+        *(ground_lines(chosen, evidence) if chosen and evidence else ()),
         *(Text(line, "dim") for line in basis),
         *note_lines(notes, assumed=True),
         *software_lines(sizing.case.contexts, sizing.sizes),

@@ -236,14 +236,14 @@ def costs_line(plan: Plan) -> str:
     )
 
 
-def ground_lines(plan: Plan) -> list[str]:
+def ground_lines(plan: Plan, evidence: Evidence) -> list[str]:
     """Return what a plan rests on: costs, places, ranges, evidence."""
     return [
         costs_line(plan),
         f"Rank order {placement_line(plan.context, plan.strategy)}.",
         range_line(plan.estimate),
         mfu_line(plan),
-        evidence_line(plan.context, plan.evidence),
+        evidence_line(plan.context, evidence),
     ]
 
 
