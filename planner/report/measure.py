@@ -230,11 +230,11 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
 
 FIGURES: list[Column[Figure]] = [
     Column("figure", lambda each: each.key, right=False, wraps=True),
-    Column("catalog", lambda each: f"{each.catalog:g}"),
+    Column("catalog", lambda each: f"{each.catalog:g}" if each.catalog else "-"),
     Column("basis", lambda each: each.basis, right=False),
     Column("yours", lambda each: f"{each.value:.4g}"),
     Column("+-", lambda each: f"{each.value * each.deviation:.2g}"),
-    Column("change", lambda each: f"{each.factor - 1.0:+.1%}"),
+    Column("change", lambda each: f"{each.factor - 1.0:+.1%}" if each.catalog else "-"),
     Column("points", lambda each: str(each.num_points)),
 ]
 ERRORS: list[Column[OwnErrors]] = [
