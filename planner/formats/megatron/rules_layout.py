@@ -40,49 +40,65 @@ def degrees_divide_processes(file: MegatronView) -> list[str]:
     return [max(degrees, key=degrees.__getitem__)] if file.num_gpus % file.model_ranks else []
 
 
-@rule(_STATE, "--expert-model-parallel-size")
-def expert_degrees_divide_processes(file: MegatronView) -> Refused:
-    """Expert tensor parallelism x ep x pp divides the number of processes."""
-    degrees = f"expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp}"
-    is_uneven = file.num_experts and file.num_gpus % file.expert_ranks
-    return {f"{degrees} must divide the processes; given {file.num_gpus}": is_uneven}
-
-
-@rule(CONFIG, TP)
-def tp_divides_heads(file: MegatronView) -> bool:
-    """Must divide the {file.num_heads} attention heads; given {file.tp}."""
-    return file.num_heads % file.tp > 0
-
-
-@rule(CONFIG, TP)
-def tp_fits_kv_heads(file: MegatronView) -> bool:
-    """Must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}."""
-    heads = file.num_kv_heads
-    return bool(heads and heads % file.tp and file.tp % heads)
-
-
-@rule.unenforced("megatron/core/tensor_parallel/layers.py, when the model is built", TP)
-def tp_divides_ffn(file: MegatronView) -> bool:
-    """Must divide the MLP's width {file.ffn_size}; given {file.tp}."""
-    return file.ffn_size % file.tp > 0
-
-
-@rule(ARGUMENTS, "--num-attention-heads")
-def heads_divide_width(file: MegatronView) -> Refused:
-    """The width is split over the heads unless a head size of its own is given."""
-    heads, width = file.num_heads, file.hidden_size
-    is_split = file.has("--num-attention-heads") and not file.has("--kv-channels")
-    needed = f"must divide --hidden-size {width} or come with --kv-channels; given {heads}"
-    return {needed: is_split and heads > 0 and width % heads}
-
-
-@rule(ARGUMENTS, PP)
-def pp_divides_layers(file: MegatronView) -> Refused:
-    """Stages are equal unless a layout or the ends are given."""
-    layers, is_free = file.counted_layers, file.having(LAYOUT, CHUNKS, FIRST, LAST)
-    counted = f"must divide {layers} layers, embedding and loss counted where asked"
-    needed = f"{counted}; given {file.pp}, uneven stages need {LAYOUT}"
-    return {needed: layers % file.pp and not is_free}
+rule(
+    _STATE,
+    name="expert_degrees_divide_processes",
+    holds="Expert tensor parallelism x ep x pp divides the number of processes.",
+    key="--expert-model-parallel-size",
+    when=lambda file: file.num_experts > 0 and file.num_gpus % file.expert_ranks > 0,
+    says="expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp} must divide the "
+    "processes; given {file.num_gpus}",
+)
+rule(
+    CONFIG,
+    name="tp_divides_heads",
+    holds="Must divide the {file.num_heads} attention heads; given {file.tp}.",
+    key=TP,
+    when=lambda file: file.num_heads % file.tp > 0,
+)
+rule(
+    CONFIG,
+    name="tp_fits_kv_heads",
+    holds="Must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}.",
+    key=TP,
+    when=lambda file: (
+        file.num_kv_heads > 0
+        and file.num_kv_heads % file.tp > 0
+        and file.tp % file.num_kv_heads > 0
+    ),
+)
+rule.unenforced(
+    "megatron/core/tensor_parallel/layers.py, when the model is built",
+    name="tp_divides_ffn",
+    holds="Must divide the MLP's width {file.ffn_size}; given {file.tp}.",
+    key=TP,
+    when=lambda file: file.ffn_size % file.tp > 0,
+)
+rule(
+    ARGUMENTS,
+    name="heads_divide_width",
+    holds="The width is split over the heads unless a head size of its own is given.",
+    key="--num-attention-heads",
+    when=lambda file: (
+        file.has("--num-attention-heads")
+        and not file.has("--kv-channels")
+        and file.num_heads > 0
+        and file.hidden_size % file.num_heads > 0
+    ),
+    says="must divide --hidden-size {file.hidden_size} or come with --kv-channels; "
+    "given {file.num_heads}",
+)
+rule(
+    ARGUMENTS,
+    name="pp_divides_layers",
+    holds="Stages are equal unless a layout or the ends are given.",
+    key=PP,
+    when=lambda file: (
+        file.counted_layers % file.pp > 0 and not file.having(LAYOUT, CHUNKS, FIRST, LAST)
+    ),
+    says="must divide {file.counted_layers} layers, embedding and loss counted where asked; "
+    f"given {{file.pp}}, uneven stages need {LAYOUT}",
+)
 
 
 @rule(ARGUMENTS, CHUNK)
@@ -150,16 +166,21 @@ def layout_stands_alone(file: MegatronView) -> Refused:
     return {f"cannot stand beside {', '.join(found)}": file.has(LAYOUT) and found}
 
 
-@rule(CONFIG, says=f"cannot stand beside {EMBEDDING} or {LOSS}")
-def ends_or_accounted(file: MegatronView) -> list[str]:
-    """Layers of the ends, and embedding and loss as layers, exclude each other."""
-    return file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else []
-
-
-@rule(ARGUMENTS, CHUNK, says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}")
-def ends_take_number_of_chunks(file: MegatronView) -> bool:
-    """Chunks are given by number if the first or last stage has its own layers."""
-    return file.has(CHUNK) and bool(file.having(FIRST, LAST))
+rule(
+    CONFIG,
+    name="ends_or_accounted",
+    holds="Layers of the ends, and embedding and loss as layers, exclude each other.",
+    when=lambda file: file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else [],
+    says=f"cannot stand beside {EMBEDDING} or {LOSS}",
+)
+rule(
+    ARGUMENTS,
+    name="ends_take_number_of_chunks",
+    holds="Chunks are given by number if the first or last stage has its own layers.",
+    key=CHUNK,
+    when=lambda file: file.has(CHUNK) and bool(file.having(FIRST, LAST)),
+    says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}",
+)
 
 
 @rule(CONFIG)
@@ -215,11 +236,15 @@ def batch_divides(file: MegatronView) -> Refused:
     return {f"must be {what}; given {file.global_batch}": each and file.global_batch % each}
 
 
-@rule(ARGUMENTS, CP, says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}")
-def cp_divides_sequence(file: MegatronView) -> bool:
-    """Each rank takes two pieces of the sequence."""
+rule(
+    ARGUMENTS,
+    name="cp_divides_sequence",
+    holds="Each rank takes two pieces of the sequence.",
+    key=CP,
     # One from the front and one from the back: under a causal mask all do the same work.
-    return file.cp > 1 and file.seq_len % (2 * file.cp) > 0
+    when=lambda file: file.cp > 1 and file.seq_len % (2 * file.cp) > 0,
+    says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}",
+)
 
 
 @rule(ARGUMENTS, "--max-position-embeddings")
@@ -288,13 +313,17 @@ def ep_divides_experts(file: MegatronView) -> Refused:
     }
 
 
-@rule(_STATE, "--use-tp-pp-dp-mapping")
-def inner_stages_keep_dp(file: MegatronView) -> Refused:
-    """Experts have the same data parallelism as the rest if stages lie inside data parallelism."""
-    sizes = file.expert_dp, file.dp
-    is_other = file.flag("--use-tp-pp-dp-mapping") and file.pp > 1 and len({*sizes}) > 1
-    needed = "needs equal data parallelism of experts and the rest"
-    return {f"{needed}; given {sizes[0]} and {sizes[1]}": is_other}
+rule(
+    _STATE,
+    name="inner_stages_keep_dp",
+    holds="Experts have the same data parallelism as the rest if stages lie inside data "
+    "parallelism.",
+    key="--use-tp-pp-dp-mapping",
+    on="--use-tp-pp-dp-mapping",
+    when=lambda file: file.pp > 1 and file.expert_dp != file.dp,
+    says="needs equal data parallelism of experts and the rest; "
+    "given {file.expert_dp} and {file.dp}",
+)
 
 
 @rule(_STATE, "--num-distributed-optimizer-instances")

@@ -23,9 +23,7 @@ REQUIRED = {
 }
 # Ways of balancing that go with dropped tokens.
 _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
-_SCORE = "--moe-router-score-function"
 _BALANCING = "--moe-router-load-balancing-type"
-_UNIT = "--recompute-num-layers"
 
 rule = Rules(MegatronView)
 
@@ -46,49 +44,60 @@ def removed_options(file: MegatronView) -> Violations:
         yield option, f"is no longer taken; allowed is {REMOVED[option]}"
 
 
-@rule(ARGUMENTS, "--train-samples")
-def train_length_given_once(file: MegatronView) -> bool:
-    """Cannot stand beside --train-iters; allowed is one of them."""
-    return file.has("--train-iters") and file.has("--train-samples")
-
-
-@rule.unenforced(
-    f"{ARGUMENTS} switches it off with a warning", "--sequence-parallel", severity="warning"
+rule(
+    ARGUMENTS,
+    name="train_length_given_once",
+    holds="Cannot stand beside --train-iters; allowed is one of them.",
+    key="--train-samples",
+    when=lambda file: file.has("--train-iters") and file.has("--train-samples"),
 )
-def sequence_parallel_needs_tp(file: MegatronView) -> bool:
-    """Is switched off silently: --tensor-model-parallel-size is 1."""
-    return file.flag("--sequence-parallel") and file.tp == 1
-
-
-@rule.unenforced(
-    "megatron/core/transformer/moe/moe_layer.py, in the first layer", "--tensor-model-parallel-size"
+rule.unenforced(
+    f"{ARGUMENTS} switches it off with a warning",
+    name="sequence_parallel_needs_tp",
+    holds="Is switched off silently: --tensor-model-parallel-size is 1.",
+    key="--sequence-parallel",
+    severity="warning",
+    when=lambda file: file.flag("--sequence-parallel") and file.tp == 1,
 )
-def mixture_with_tp_needs_sequence_parallel(file: MegatronView) -> bool:
-    """{file.tp} with experts needs --sequence-parallel in training."""
-    return bool(file.num_experts and file.tp > 1 and not file["--sequence-parallel"])
-
-
-@rule(ARGUMENTS, "--tp-comm-overlap", on="--tp-comm-overlap")
-def tp_overlap_needs_sequence_parallel(file: MegatronView) -> bool:
-    """Needs --sequence-parallel and tensor parallelism; given tp {file.tp}."""
-    return not file["--sequence-parallel"] or file.tp == 1
-
-
-@rule(CONFIG, "--num-experts")
-def expert_bias_needs_whole_experts(file: MegatronView) -> Refused:
-    """Experts with biases are not split."""
-    has_biases = file.has("--num-experts") and not file["--disable-bias-linear"]
-    allowed = "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear"
-    return {f"{allowed}; given {file.etp}": has_biases and file.etp > 1}
-
-
-@rule(CONFIG, "--moe-router-topk")
-def single_expert_needs_pre_softmax(file: MegatronView) -> bool:
-    """1 needs --moe-router-pre-softmax."""
+rule.unenforced(
+    "megatron/core/transformer/moe/moe_layer.py, in the first layer",
+    name="mixture_with_tp_needs_sequence_parallel",
+    holds="{file.tp} with experts needs --sequence-parallel in training.",
+    key="--tensor-model-parallel-size",
+    when=lambda file: file.num_experts > 0 and file.tp > 1 and not file["--sequence-parallel"],
+)
+rule(
+    ARGUMENTS,
+    name="tp_overlap_needs_sequence_parallel",
+    holds="Needs --sequence-parallel and tensor parallelism; given tp {file.tp}.",
+    key="--tp-comm-overlap",
+    on="--tp-comm-overlap",
+    when=lambda file: not file["--sequence-parallel"] or file.tp == 1,
+)
+rule(
+    CONFIG,
+    name="expert_bias_needs_whole_experts",
+    holds="Experts with biases are not split.",
+    key="--num-experts",
+    when=lambda file: (
+        file.has("--num-experts") and not file["--disable-bias-linear"] and file.etp > 1
+    ),
+    says="experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear; "
+    "given {file.etp}",
+)
+rule(
+    CONFIG,
+    name="single_expert_needs_pre_softmax",
+    holds="1 needs --moe-router-pre-softmax.",
+    key="--moe-router-topk",
     # The softmax over one chosen expert has no gradient.
-    is_softmax = file.word(_SCORE, "softmax") == "softmax"
-    is_free = file.flag("--moe-router-pre-softmax") or "sinkhorn" in file.words(_BALANCING)
-    return file.number("--moe-router-topk") == 1 and is_softmax and not is_free
+    when=lambda file: (
+        file.number("--moe-router-topk") == 1
+        and file.router_score == "softmax"
+        and not file.flag("--moe-router-pre-softmax")
+        and "sinkhorn" not in file.words(_BALANCING)
+    ),
+)
 
 
 @rule(CONFIG)
@@ -103,30 +112,41 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
         yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
 
 
-@rule(CONFIG, "--moe-router-enable-expert-bias", on="--moe-router-enable-expert-bias")
-def balancing_offsets_need_sigmoid(file: MegatronView) -> Refused:
-    """Offsets that balance the experts go with sigmoid scores."""
-    score, allowed = file.word(_SCORE, "softmax"), ("sigmoid", "sqrtsoftplus")
-    return {f"needs {_SCORE} {' or '.join(allowed)}; given {score}": score not in allowed}
-
-
-@rule(CONFIG, "--moe-shared-expert-overlap", on="--moe-shared-expert-overlap")
-def shared_expert_overlap_needs_exchange(file: MegatronView) -> bool:
-    """Needs --moe-token-dispatcher-type alltoall or flex; given allgather."""
-    dispatcher = file.word("--moe-token-dispatcher-type", "allgather")
-    return file.has("--moe-shared-expert-intermediate-size") and dispatcher == "allgather"
-
-
-@rule(ARGUMENTS, "--group-query-attention", on="--group-query-attention")
-def latent_attention_excludes_groups(file: MegatronView) -> bool:
-    """Cannot stand beside --multi-latent-attention."""
-    return file.flag("--multi-latent-attention")
-
-
-@rule(CONFIG, "--squared-relu", on="--squared-relu")
-def squared_relu_excludes_fusion(file: MegatronView) -> bool:
-    """Needs --no-bias-gelu-fusion or --disable-bias-linear."""
-    return not file["--no-bias-gelu-fusion"] and not file["--disable-bias-linear"]
+rule(
+    CONFIG,
+    name="balancing_offsets_need_sigmoid",
+    holds="Offsets that balance the experts go with sigmoid scores.",
+    key="--moe-router-enable-expert-bias",
+    on="--moe-router-enable-expert-bias",
+    when=lambda file: file.router_score not in ("sigmoid", "sqrtsoftplus"),
+    says="needs --moe-router-score-function sigmoid or sqrtsoftplus; given {file.router_score}",
+)
+rule(
+    CONFIG,
+    name="shared_expert_overlap_needs_exchange",
+    holds="Needs --moe-token-dispatcher-type alltoall or flex; given allgather.",
+    key="--moe-shared-expert-overlap",
+    on="--moe-shared-expert-overlap",
+    when=lambda file: (
+        file.has("--moe-shared-expert-intermediate-size") and file.dispatcher == "allgather"
+    ),
+)
+rule(
+    ARGUMENTS,
+    name="latent_attention_excludes_groups",
+    holds="Cannot stand beside --multi-latent-attention.",
+    key="--group-query-attention",
+    on="--group-query-attention",
+    when=lambda file: file.flag("--multi-latent-attention"),
+)
+rule(
+    CONFIG,
+    name="squared_relu_excludes_fusion",
+    holds="Needs --no-bias-gelu-fusion or --disable-bias-linear.",
+    key="--squared-relu",
+    on="--squared-relu",
+    when=lambda file: not file["--no-bias-gelu-fusion"] and not file["--disable-bias-linear"],
+)
 
 
 @rule(ARGUMENTS, MTP)
@@ -138,9 +158,15 @@ def mtp_shifts_positions(file: MegatronView) -> Refused:
     return {text: count and not is_rotary}
 
 
-@rule.unenforced("megatron/core/transformer/multi_token_prediction.py, in the first step", _UNIT)
-def mtp_recomputes_single_layers(file: MegatronView) -> bool:
-    """Must be 1 beside --mtp-num-layers; given {given}."""
-    how = file.word("--recompute-granularity"), file.word("--recompute-method")
-    is_large = how == ("full", "uniform") and file.number(_UNIT) not in (None, 1)
-    return bool(file.number(MTP)) and is_large
+rule.unenforced(
+    "megatron/core/transformer/multi_token_prediction.py, in the first step",
+    name="mtp_recomputes_single_layers",
+    holds="Must be 1 beside --mtp-num-layers; given {given}.",
+    key="--recompute-num-layers",
+    when=lambda file: (
+        bool(file.number(MTP))
+        and file.granularity == "full"
+        and file.word("--recompute-method") == "uniform"
+        and file.number("--recompute-num-layers") not in (None, 1)
+    ),
+)

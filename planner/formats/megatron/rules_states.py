@@ -60,10 +60,12 @@ def recompute_has_a_granularity(file: MegatronView) -> list[str]:
     return [] if is_open else found[:1]
 
 
-@rule(_BOTH)
-def selective_recompute_takes_modules(file: MegatronView) -> list[str]:
-    """Belongs to full recomputation; selective takes --recompute-modules."""
-    return file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else []
+rule(
+    _BOTH,
+    name="selective_recompute_takes_modules",
+    holds="Belongs to full recomputation; selective takes --recompute-modules.",
+    when=lambda file: file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else [],
+)
 
 
 @rule(CONFIG, MODULES)
@@ -85,10 +87,14 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
     return {**named, **_unknown(modules, RECOMPUTABLE)}
 
 
-@rule(_BOTH, "--distribute-saved-activations", on="--distribute-saved-activations")
-def distributed_activations_need_full(file: MegatronView) -> bool:
-    """Needs tensor parallelism without --sequence-parallel and --recompute-granularity full."""
-    return file.tp == 1 or file.flag(SP) or file.granularity != "full"
+rule(
+    _BOTH,
+    name="distributed_activations_need_full",
+    holds="Needs tensor parallelism without --sequence-parallel and --recompute-granularity full.",
+    key="--distribute-saved-activations",
+    on="--distribute-saved-activations",
+    when=lambda file: file.tp == 1 or file.flag(SP) or file.granularity != "full",
+)
 
 
 @rule(CONFIG, "--cpu-offloading-num-layers")
@@ -173,15 +179,15 @@ def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     }
 
 
-@rule(
+rule(
     ARGUMENTS,
-    "--overlap-param-gather-with-optimizer-step",
+    name="step_overlap_needs_chunks",
+    holds="Gathering during the optimizer's step goes chunk by chunk.",
+    key="--overlap-param-gather-with-optimizer-step",
     on="--overlap-param-gather-with-optimizer-step",
+    when=lambda file: file.vpp == 1 or not file[GATHER] or not file[SHARDED],
     says=f"needs {SHARDED}, {GATHER} and several chunks per stage; given {{file.vpp}}",
 )
-def step_overlap_needs_chunks(file: MegatronView) -> bool:
-    """Gathering during the optimizer's step goes chunk by chunk."""
-    return file.vpp == 1 or not file[GATHER] or not file[SHARDED]
 
 
 @rule(ARGUMENTS, FSDP, on=FSDP)
@@ -194,24 +200,32 @@ def megatron_fsdp_setup(file: MegatronView) -> Refused:
     }
 
 
-@rule(_WRAPPED, FSDP, on=FSDP)
-def megatron_fsdp_takes_all_processes(file: MegatronView) -> bool:
-    """Needs --pipeline-model-parallel-size 1; given {file.pp}."""
+rule(
+    _WRAPPED,
+    name="megatron_fsdp_takes_all_processes",
+    holds="Needs --pipeline-model-parallel-size 1; given {file.pp}.",
+    key=FSDP,
+    on=FSDP,
     # Its mesh lies over all processes.
-    return file.pp > 1
-
-
-@rule(ARGUMENTS, FSDP, on=FSDP)
-def megatron_fsdp_optimizer(file: MegatronView) -> bool:
-    """Needs --optimizer adam or sgd; given {file.optimizer}."""
-    return file.optimizer not in ("adam", "sgd")
-
-
-@rule.unenforced(_WRAPPED, "--fsdp-double-buffer", on=FSDP)
-def double_buffer_excludes_batches(file: MegatronView) -> bool:
-    """Cannot stand beside --overlap-moe-expert-parallel-comm."""
+    when=lambda file: file.pp > 1,
+)
+rule(
+    ARGUMENTS,
+    name="megatron_fsdp_optimizer",
+    holds="Needs --optimizer adam or sgd; given {file.optimizer}.",
+    key=FSDP,
+    on=FSDP,
+    when=lambda file: file.optimizer not in ("adam", "sgd"),
+)
+rule.unenforced(
+    _WRAPPED,
+    name="double_buffer_excludes_batches",
+    holds="Cannot stand beside --overlap-moe-expert-parallel-comm.",
+    key="--fsdp-double-buffer",
+    on=FSDP,
     # That needs more than two buffers of a layer.
-    return file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE)
+    when=lambda file: file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE),
+)
 
 
 @rule(ARGUMENTS, FSDP2, on=FSDP2)
@@ -239,21 +253,24 @@ def connections_keep_order(file: MegatronView) -> Refused:
     return {f"{_ONE}; given {given}": _needs_one_queue(file) and given not in (None, "1")}
 
 
-@rule(ARGUMENTS, CONNECTIONS, severity="warning")
-def connections_are_set(file: MegatronView) -> Refused:
-    """A script sets the device queues itself, or relies on whoever starts it."""
-    stops = "Megatron stops where the environment does not set it either"
-    is_unset = _needs_one_queue(file) and file.variable(CONNECTIONS) is None
-    return {f"{_ONE}; not set in this file: {stops}": is_unset}
+rule(
+    ARGUMENTS,
+    name="connections_are_set",
+    holds="A script sets the device queues itself, or relies on whoever starts it.",
+    key=CONNECTIONS,
+    severity="warning",
+    when=lambda file: _needs_one_queue(file) and file.variable(CONNECTIONS) is None,
+    says=f"{_ONE}; not set in this file: Megatron stops where the environment does not set it "
+    "either",
+)
 
 
 @rule(CONFIG, EXCHANGE, on=EXCHANGE)
 def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
-    dispatcher = file.word("--moe-token-dispatcher-type", "allgather")
     missing = {
         "--expert-model-parallel-size above 1": file.ep == 1,
-        "--moe-token-dispatcher-type alltoall or flex": dispatcher == "allgather",
+        "--moe-token-dispatcher-type alltoall or flex": file.dispatcher == "allgather",
         "several chunks per stage": file.pp > 1 and file.vpp == 1,
         "no full recomputation": file.granularity == "full",
         f"no moe among {MODULES}": "moe" in file.words(MODULES),
@@ -264,10 +281,14 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
     return _needs(missing)
 
 
-@rule(CONFIG, "--delay-wgrad-compute", on="--delay-wgrad-compute")
-def delayed_gradients_need_exchange(file: MegatronView) -> bool:
-    """Needs --overlap-moe-expert-parallel-comm."""
-    return not file[EXCHANGE]
+rule(
+    CONFIG,
+    name="delayed_gradients_need_exchange",
+    holds="Needs --overlap-moe-expert-parallel-comm.",
+    key="--delay-wgrad-compute",
+    on="--delay-wgrad-compute",
+    when=lambda file: not file[EXCHANGE],
+)
 
 
 @rule(_BOTH)

@@ -129,6 +129,16 @@ class MegatronView(ConfigView):
         return self.word("--recompute-granularity")
 
     @property
+    def dispatcher(self) -> str:
+        """How tokens reach their experts."""
+        return self.word("--moe-token-dispatcher-type", "allgather")
+
+    @property
+    def router_score(self) -> str:
+        """What scores experts."""
+        return self.word("--moe-router-score-function", "softmax")
+
+    @property
     def optimizer(self) -> str:
         """The optimizer's name."""
         return self.word("--optimizer", "adam")

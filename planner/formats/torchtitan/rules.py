@@ -120,10 +120,12 @@ def of_pipeline(settings: Settings, world: CheckContext) -> TorchtitanView | Non
 rule, pipelined = Rules(of_release), Rules(of_pipeline)
 
 
-@rule("torchtitan/config/manager.py")
-def config_is_named(file: TorchtitanView) -> list[str]:
-    """Missing; torchtitan needs --module and --config."""
-    return [name for name in SELECTORS if name not in file.settings][:1]
+rule(
+    "torchtitan/config/manager.py",
+    name="config_is_named",
+    holds="Missing; torchtitan needs --module and --config.",
+    when=lambda file: [name for name in SELECTORS if name not in file.settings][:1],
+)
 
 
 @rule(_DIMS)
@@ -145,11 +147,13 @@ def degrees_make_world(file: TorchtitanView) -> Refused:
     return {f"{given}; needs {wanted} processes": is_sound and shards * others != wanted}
 
 
-@rule(_DIMS, EP)
-def experts_fit_shards(file: TorchtitanView) -> bool:
-    """{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}."""
-    ep = file.degree("ep")
-    return ep > 1 and file.expert_ranks % ep != 0
+rule(
+    _DIMS,
+    name="experts_fit_shards",
+    holds="{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}.",
+    key=EP,
+    when=lambda file: file.degree("ep") > 1 and file.expert_ranks % file.degree("ep") > 0,
+)
 
 
 @rule.unenforced(f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks", EP)
@@ -159,13 +163,16 @@ def experts_are_whole(file: TorchtitanView) -> Refused:
     return {f"{ep} given; needs a divisor of {experts} experts": ep > 1 and experts % ep}
 
 
-@rule.unenforced(
-    f"{_UNCHECKED}config/configs.py says no effect for other models", EP, severity="warning"
+rule.unenforced(
+    f"{_UNCHECKED}config/configs.py says no effect for other models",
+    name="experts_exist",
+    holds="{given} given; the model has no experts.",
+    key=EP,
+    severity="warning",
+    when=lambda file: (
+        file.degree("ep") > 1 and file.model("num_layers") > 0 and not file.model("num_experts")
+    ),
 )
-def experts_exist(file: TorchtitanView) -> bool:
-    """{given} given; the model has no experts."""
-    is_dense = file.model("num_layers") > 0 and not file.model("num_experts")
-    return file.degree("ep") > 1 and is_dense
 
 
 @rule(_DECODER, key.DEGREES["tp"])
@@ -188,10 +195,13 @@ def sequence_is_divided(file: TorchtitanView) -> Refused:
     return {f"{length} given; needs a multiple of {pieces}": pieces > 1 and length % pieces}
 
 
-@rule(_DECODER, "training.seq_len")
-def sequence_fits_rotary(file: TorchtitanView) -> bool:
-    """{given} given; the config allows {file.config.max_seq_len}."""
-    return bool(0 < file.config.max_seq_len < file["training.seq_len"])
+rule(
+    _DECODER,
+    name="sequence_fits_rotary",
+    holds="{given} given; the config allows {file.config.max_seq_len}.",
+    key="training.seq_len",
+    when=lambda file: 0 < file.config.max_seq_len < file["training.seq_len"],
+)
 
 
 @rule(_TRAINER, key.GLOBAL_BATCH)
@@ -203,10 +213,13 @@ def batch_is_divided(file: TorchtitanView) -> Refused:
     return {f"{total} given; needs a multiple of {local} x data parallelism = {step}": is_uneven}
 
 
-@rule(_TRAINER, key.CUDA_GRAPHS)
-def graphs_without_pipeline(file: TorchtitanView) -> bool:
-    """Not set with {file.pp} pipeline stages; needs to be."""
-    return file.pp > 1 and not file[key.CUDA_GRAPHS]
+rule(
+    _TRAINER,
+    name="graphs_without_pipeline",
+    holds="Not set with {file.pp} pipeline stages; needs to be.",
+    key=key.CUDA_GRAPHS,
+    when=lambda file: file.pp > 1 and not file[key.CUDA_GRAPHS],
+)
 
 
 @rule(_TRAINER, key.CUDA_GRAPHS)
@@ -218,82 +231,98 @@ def graphs_without_experts(file: TorchtitanView) -> Refused:
     return {message: ep > 1 and dispatcher in waits and not file[key.CUDA_GRAPHS]}
 
 
-@rule(_CONFIGS, key.ASYNC_TP, on=key.ASYNC_TP)
-def async_tp_is_compiled(file: TorchtitanView) -> bool:
-    """Set; needs --compile.enable and model among its components."""
-    return not file.compiles_blocks
-
-
-@rule(_TRAINER, POLICY)
-def budget_is_compiled(file: TorchtitanView) -> bool:
-    """Memory-budget given; needs --compile.enable and model among its components."""
-    return file[POLICY] == "memory_budget" and not file.compiles_blocks
-
-
-@rule(_TRAINER, TYPE_CHECKS, on=TYPE_CHECKS)
-def type_checks_without_pipeline(file: TorchtitanView) -> bool:
-    """Set with {file.pp} pipeline stages; needs one stage."""
-    return file.pp > 1 and bool(file[key.SPMD_BACKEND] == "spmd_types")
-
-
-@rule(_TRAINER, BATCH_INVARIANT)
-def batches_may_vary(file: TorchtitanView) -> bool:
-    """Set; training needs it to be off."""
-    return bool(file[BATCH_INVARIANT])
-
-
-@rule("torchtitan/models/*/model.py", CP)
-def context_needs_flex(file: TorchtitanView) -> bool:
-    """{given} given; the config's attention ({file.config.attention}) allows 1."""
-    return file.degree("cp") > 1 and file.config.attention == "VarlenAttention"
-
-
-@rule.unenforced(
-    "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step", BALANCER
+rule(
+    _CONFIGS,
+    name="async_tp_is_compiled",
+    holds="Set; needs --compile.enable and model among its components.",
+    key=key.ASYNC_TP,
+    on=key.ASYNC_TP,
+    when=lambda file: not file.compiles_blocks,
 )
-def balancer_is_known(file: TorchtitanView) -> bool:
-    """{given!r} given; allowed are headtail, ptrr, None."""
-    value = file[BALANCER]
-    return bool(file.degree("cp") > 1 and value and value not in ("headtail", "ptrr"))
-
-
-@rule(_CONFIGS, BALANCER)
-def balancer_is_named(file: TorchtitanView) -> bool:
-    """Empty; allowed are headtail, ptrr, None."""
-    return bool(file[BALANCER] == "")
-
-
-@rule(_TRAINER, key.MICRO_BATCH)
-def micro_batch_is_positive(file: TorchtitanView) -> bool:
-    """{given} given; needs 1 or more."""
-    return bool(file[key.MICRO_BATCH] < 1)
-
-
-@pipelined(_TRAINER, key.MICRO_BATCH)
-def micro_batch_divides_local(file: TorchtitanView) -> Refused:
-    """Micro-batches of the pipeline make up the local batch."""
-    size, local = file[key.MICRO_BATCH], file[key.LOCAL_BATCH]
-    message = f"{size} given; needs a divisor of the local batch {local}"
-    return {message: size > 0 and local % size}
-
-
-@pipelined(_SCHEDULES, key.SCHEDULE)
-def schedule_is_known(file: TorchtitanView) -> Refused:
-    """The schedule is one of torch's."""
-    allowed = ", ".join((*layout.SCHEDULE_NAMES.values(), *layout.OTHER_SCHEDULES))
-    return {f"{file[key.SCHEDULE]!r} given; allowed are {allowed}": not file.schedule}
-
-
-@pipelined(_DECODER, PP)
-def tied_model_has_one_stage(file: TorchtitanView) -> bool:
-    """{file.pp} given; the config ties embedding and head, which allows 1."""
-    return bool(file.config.model.get("tied_embeddings"))
-
-
-@pipelined(_PIPELINE)
-def stages_fill_ranks(file: TorchtitanView) -> list[str]:
-    """{file.parts} model parts; needs a multiple of {file.pp} stages."""
-    return [file.decides_parts] if file.parts % file.pp else []
+rule(
+    _TRAINER,
+    name="budget_is_compiled",
+    holds="Memory-budget given; needs --compile.enable and model among its components.",
+    key=POLICY,
+    when=lambda file: file[POLICY] == "memory_budget" and not file.compiles_blocks,
+)
+rule(
+    _TRAINER,
+    name="type_checks_without_pipeline",
+    holds="Set with {file.pp} pipeline stages; needs one stage.",
+    key=TYPE_CHECKS,
+    on=TYPE_CHECKS,
+    when=lambda file: file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types",
+)
+rule(
+    _TRAINER,
+    name="batches_may_vary",
+    holds="Set; training needs it to be off.",
+    key=BATCH_INVARIANT,
+    when=lambda file: file.is_on(BATCH_INVARIANT),
+)
+rule(
+    "torchtitan/models/*/model.py",
+    name="context_needs_flex",
+    holds="{given} given; the config's attention ({file.config.attention}) allows 1.",
+    key=CP,
+    when=lambda file: file.degree("cp") > 1 and file.config.attention == "VarlenAttention",
+)
+rule.unenforced(
+    "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
+    name="balancer_is_known",
+    holds="{given!r} given; allowed are headtail, ptrr, None.",
+    key=BALANCER,
+    when=lambda file: (
+        file.degree("cp") > 1 and file[BALANCER] not in ("headtail", "ptrr", "", None)
+    ),
+)
+rule(
+    _CONFIGS,
+    name="balancer_is_named",
+    holds="Empty; allowed are headtail, ptrr, None.",
+    key=BALANCER,
+    when=lambda file: file[BALANCER] == "",
+)
+rule(
+    _TRAINER,
+    name="micro_batch_is_positive",
+    holds="{given} given; needs 1 or more.",
+    key=key.MICRO_BATCH,
+    when=lambda file: file[key.MICRO_BATCH] < 1,
+)
+pipelined(
+    _TRAINER,
+    name="micro_batch_divides_local",
+    holds="Micro-batches of the pipeline make up the local batch.",
+    key=key.MICRO_BATCH,
+    when=lambda file: (
+        file[key.MICRO_BATCH] > 0 and file[key.LOCAL_BATCH] % file[key.MICRO_BATCH] > 0
+    ),
+    says=f"{{given}} given; needs a divisor of the local batch {{file[{key.LOCAL_BATCH}]}}",
+)
+pipelined(
+    _SCHEDULES,
+    name="schedule_is_known",
+    holds="The schedule is one of torch's.",
+    key=key.SCHEDULE,
+    when=lambda file: not file.schedule,
+    says="{given!r} given; allowed are "
+    + ", ".join((*layout.SCHEDULE_NAMES.values(), *layout.OTHER_SCHEDULES)),
+)
+pipelined(
+    _DECODER,
+    name="tied_model_has_one_stage",
+    holds="{file.pp} given; the config ties embedding and head, which allows 1.",
+    key=PP,
+    when=lambda file: bool(file.config.model.get("tied_embeddings")),
+)
+pipelined(
+    _PIPELINE,
+    name="stages_fill_ranks",
+    holds="{file.parts} model parts; needs a multiple of {file.pp} stages.",
+    when=lambda file: [file.decides_parts] if file.parts % file.pp else [],
+)
 
 
 @pipelined(_PIPELINE, key.LAYERS)
@@ -311,10 +340,13 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     }
 
 
-@pipelined.unenforced(f"{_UNCHECKED}{_PARTS} hands on the first part only", key.PARTS)
-def listed_parts_fit_schedule(file: TorchtitanView) -> bool:
-    """{file.parts} model parts; the schedule takes one per rank, {file.pp}."""
-    return len(file[key.PARTS] or ()) > file.pp and file.schedule in layout.SINGLE
+pipelined.unenforced(
+    f"{_UNCHECKED}{_PARTS} hands on the first part only",
+    name="listed_parts_fit_schedule",
+    holds="{file.parts} model parts; the schedule takes one per rank, {file.pp}.",
+    key=key.PARTS,
+    when=lambda file: len(file[key.PARTS] or ()) > file.pp and file.schedule in layout.SINGLE,
+)
 
 
 @pipelined(_PIPELINE)
@@ -343,14 +375,14 @@ def micro_batches_make_rounds(file: TorchtitanView) -> Refused:
     return {f"{number} micro-batches; {needed}": is_known and number % rounds}
 
 
-@pipelined.unenforced(
+pipelined.unenforced(
     f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
-    key.SCHEDULE,
+    name="split_backward_is_eager",
+    holds="{given} given with compiled blocks; needs --compile.no-enable.",
+    key=key.SCHEDULE,
     severity="warning",
+    when=lambda file: file.compiles_blocks and layout.splits_backward(file.schedule),
 )
-def split_backward_is_eager(file: TorchtitanView) -> bool:
-    """{given} given with compiled blocks; needs --compile.no-enable."""
-    return file.compiles_blocks and layout.splits_backward(file.schedule)
 
 
 @pipelined(_PIPELINE, key.FIRST_LESS)
