@@ -5,6 +5,7 @@ Source: megatron/bridge/peft/lora.py; data of a recipe of adapters are packed of
 """
 
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from planner.cost.context import Context
 from planner.formats.decision import which
@@ -21,11 +22,11 @@ NAMES: Mapping[str, tuple[Target, ...]] = {
     "linear_fc2": ("down",),
 }
 PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.dropout"
-KIND = "peft._target_"
-CHECKPOINT = "checkpoint.pretrained_checkpoint"
-PACKING, SPECS = "dataset.enable_offline_packing", "dataset.offline_packing_specs"
+SPECS = "dataset.offline_packing_specs"
 CLASS = "megatron.bridge.peft.lora.LoRA"
 NULL = ("null", "none", "")
+# An override: its key, the text of its value, and why; without a reason it is not told.
+Override: TypeAlias = tuple[str, str, str]
 # Switches of LoRA that plans do not price.
 UNPRICED = {
     "peft.a2a_experimental": "other collectives of adapters",
@@ -36,10 +37,11 @@ UNPRICED = {
 
 def names_of(training: Training) -> list[str]:
     """Bridge's names of the modules with adapters."""
-    return [name for name, targets in NAMES.items() if set(targets) & set(training.targets)]
+    chosen = set(training.targets)
+    return [name for name, targets in NAMES.items() if chosen.intersection(targets)]
 
 
-def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[Override]:
     """Overrides of a recipe of adapters, with reasons; none where all weights are trained."""
     training = context.traits.training
     if not training.is_frozen:
@@ -51,16 +53,17 @@ def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[tuple[st
     yield from packing(context, strategy)
 
 
-def packing(context: Context, strategy: Strategy) -> Iterator[tuple[str, str, str]]:
+def packing(context: Context, strategy: Strategy) -> Iterator[Override]:
     """Yield how samples fill sequences: packed if micro-batches have one, and what cp needs."""
     if strategy.micro_batch == 1:
         why = "samples are packed into whole sequences"
         yield f"{SPECS}.packed_sequence_size", f"{context.job.seq_len}", why
-        yield f"{SPECS}.pad_seq_to_mult", f"{2 * strategy.cp if strategy.cp > 1 else 1}", ""
+        multiple = 2 * strategy.cp if strategy.cp > 1 else 1
+        yield f"{SPECS}.pad_seq_to_mult", str(multiple), ""
     else:
         why = "packed samples need micro-batches of one sequence"
         yield SPECS, "null", why
-        yield PACKING, "false", why
+        yield "dataset.enable_offline_packing", "false", why
     if strategy.cp > 1:
         yield "model.calculate_per_token_loss", "true", "a rank may see no token that counts"
         yield "ddp.average_in_collective", "false", ""
@@ -75,7 +78,8 @@ def adapter_value(key: str, text: str) -> object:
             raise ValueError(f"must be a whole number from 1 to {MAX_RANK:,}; given {text[:60]!r}")
         return rank
     if key == MODULES:
-        return tuple(word for word in text.strip("[]").replace(" ", "").split(",") if word)
+        words = text.strip("[]").replace(" ", "").split(",")
+        return tuple(word for word in words if word)
     return text
 
 
@@ -85,15 +89,17 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     None where nothing speaks of adapters.
     """
     given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
-    if str(given.pop(PEFT, "given")).lower() in NULL or not (given or "_peft_" in recipe):
+    is_off = str(given.pop(PEFT, "given")).lower() in NULL
+    if is_off or not (given or "_peft_" in recipe):
         return None, ""
     rank, modules = given.get(RANK), given.get(MODULES)
     named = modules if isinstance(modules, tuple) else ()
-    off, kind = ("false", "[]", *NULL), str(given.get(KIND, CLASS))
-    refused = {f"{KIND} {kind[:80]}: plans price {CLASS}": kind != CLASS}
+    kind = str(given.get("peft._target_", CLASS))
+    refused = {f"peft._target_ {kind[:80]}: plans price {CLASS}": kind != CLASS}
     for key, what in UNPRICED.items():
         switch = str(given.get(key, "false")).lower()
-        refused[f"{key}: {what}, which plans do not price"] = switch not in off
+        is_on = switch not in ("false", "[]", *NULL)
+        refused[f"{key}: {what}, which plans do not price"] = is_on
     for name in named:
         unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
         refused[unknown] = name not in NAMES

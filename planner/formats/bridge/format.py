@@ -16,7 +16,7 @@ from itertools import chain
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.bridge import keys
-from planner.formats.bridge.adapters import CHECKPOINT, PEFT, adapter_overrides, packing
+from planner.formats.bridge.adapters import PEFT, Override, adapter_overrides, packing
 from planner.formats.bridge.read import NAME, overrides_in, read, recognise
 from planner.formats.decision import (
     KeyValue,
@@ -39,7 +39,7 @@ from planner.formats.format import (
     Violation,
 )
 from planner.formats.megatron import decisions, runtime
-from planner.formats.megatron.decisions import FSDP_STAGES, SHARDING, optimizer_problems
+from planner.formats.megatron.decisions import SHARDING, optimizer_problems
 from planner.formats.megatron.decisions_layout import SCHEDULE, selected_modules
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.model import SIZES, shape_reasons
@@ -51,7 +51,6 @@ from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 from planner.spec.training import FULL, Training
 
 RELEASE = "0.6.2"
-_NAME, _ADAPTERS, _LONGEST = "recipe", "adapters", "max_seq_len"
 
 
 @cache
@@ -66,15 +65,16 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
 
     Models that differ in how positions are scaled, not in sizes, share recipes.
     """
-    own = vars(model) | (vars(model.moe) if model.moe else {})
+    own = dict(vars(model))
+    if model.moe:
+        own |= vars(model.moe)
     shape = {key: str(value) for key, value in own.items()}
-    fitting = [
-        row
-        for row in recipes()
-        if all(shape.get(key, "") == row[key] for key in row.keys() - {_NAME, _ADAPTERS, _LONGEST})
-    ]
-    fitting.sort(key=lambda row: row[_LONGEST] != shape[_LONGEST])
-    return fitting[0][_ADAPTERS if training.is_frozen else _NAME] if fitting else ""
+    sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len"}
+    fitting = [row for row in recipes() if all(shape.get(key, "") == row[key] for key in sizes)]
+    if not fitting:
+        return ""
+    nearest = min(fitting, key=lambda row: row["max_seq_len"] != shape["max_seq_len"])
+    return nearest["adapters" if training.is_frozen else "recipe"]
 
 
 def unbuilt(context: Context) -> Iterator[str]:
@@ -114,7 +114,7 @@ def problems(context: Context) -> Iterator[str]:
     yield from optimizer_problems(context)
     yield from _unnamed(context)
     others = ("nanotron", "llm.c", "classic", "zero-bubble")
-    yield from wrong_profile(context, others, "Megatron-Bridge")
+    yield from wrong_profile(context, others, TITLE)
 
 
 def _unnamed(context: Context) -> Iterator[str]:
@@ -144,12 +144,15 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found = []
     for key, option in keys.OPTIONS.items():
         line = lines.get(option)
+        if option in SIZES.values() or (option in _BESIDE.split() and not line):
+            continue
         why = "experts are split as the other layers are" if option == ETP else ""
-        if option not in SIZES.values() and (option not in _BESIDE.split() or line):
-            found.append((key, _text(key, option, line, strategy), line.why if line else why))
-    why = f"planned in {context.job.precision}"
-    found.append((keys.PRECISION, keys.PRECISIONS[context.job.precision], why))
-    found += keys.gradients_apart(context.job.precision, context.traits.states.gradient_bytes)
+        if line:
+            why = line.why
+        found.append((key, _text(key, option, line, strategy), why))
+    precision = context.job.precision
+    found.append((keys.PRECISION, keys.PRECISIONS[precision], f"planned in {precision}"))
+    found += keys.gradients_apart(precision, context.traits.states.gradient_bytes)
     found += chain(*_beside(context, strategy).values())
     found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
@@ -157,10 +160,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         found.append(("model.mtp_num_layers", "null", why))
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
-    words = [
-        f"{'++' * key.startswith((f'{keys.PRECISION}.', f'{PEFT}.'))}{key}={value}"
-        for key, value, _ in found
-    ]
+    added = (f"{keys.PRECISION}.", f"{PEFT}.")
+    words = [f"{'++' * key.startswith(added)}{key}={value}" for key, value, _ in found]
     text = "".join(f"{shlex.quote(word)}\n" for word in words)
     variables = {
         "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
@@ -169,7 +170,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     words.append("optimizer.lr=${LEARNING_RATE}")
     if training.is_frozen:
         variables["PRETRAINED_CHECKPOINT"] = "folder of the frozen weights in Megatron's format"
-        words.append(f"{CHECKPOINT}=${{PRETRAINED_CHECKPOINT}}")
+        words.append("checkpoint.pretrained_checkpoint=${PRETRAINED_CHECKPOINT}")
     if not recipe:
         task = "peft" if training.is_frozen else "pretrain"
         variables["RECIPE"] = (
@@ -187,21 +188,21 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def _beside(
-    context: Context, strategy: Strategy
-) -> Mapping[tuple[str, ...], Sequence[tuple[str, str, str]]]:
+def _beside(context: Context, strategy: Strategy) -> Mapping[tuple[str, ...], Sequence[Override]]:
     """Return overrides of recipe settings that contradict a plan, by the options that need them.
 
     Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
     and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
     """
-    stage, exchanges = strategy.zero_stage, runtime.exchanges_beside_batches(context, strategy)
+    stage = strategy.zero_stage
+    exchanges = runtime.exchanges_beside_batches(context, strategy)
+    is_double = stage == 3 and not exchanges
     selective, full, offloaded = map(any, strategy.policy_counts)
     modules = selected_modules(context, strategy) if selective else ()
     apart = "saved activations go to the host, weights do not"
     overlap = "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
     sharding = (
-        ("ddp.fsdp_double_buffer", str(stage == 3 and not exchanges).lower(), ""),
+        ("ddp.fsdp_double_buffer", str(is_double).lower(), ""),
         ("ddp.average_in_collective", "false", ""),
         ("ddp.keep_fp8_transpose_cache", "false", ""),
         ("model.gradient_accumulation_fusion", "false", ""),
@@ -228,8 +229,9 @@ def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> s
     if not known.takes_values:
         return "true" if line else "false"
     if line is None:
-        own = {ETP: f"{strategy.etp}", SHARDING: next(iter(FSDP_STAGES)), CHUNKS: "null"}
-        return own.get(option, known.default.removesuffix(".0") or "null")
+        own = {ETP: str(strategy.etp), SHARDING: "no_shard", CHUNKS: "null"}
+        default = known.default.removesuffix(".0") or "null"
+        return own.get(option, default)
     _, *words = words_of(option, line.value)
     if known.nargs:
         return f"[{','.join(words)}]"
@@ -252,9 +254,10 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     }
     if any(option not in keys.OPTIONS.values() for option in found):
         texts[keys.PRECISION] = keys.PRECISIONS[context.job.precision]
-    beside: list[tuple[str, str, str]] = []
+    beside: list[Override] = []
     for options, overrides in _beside(context, strategy).items():
-        beside += overrides if found.keys() & {*options} else ()
+        if not found.keys().isdisjoint(options):
+            beside += overrides
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
         beside += packing(context, strategy)
     texts |= {key: text for key, text, _ in beside}
@@ -272,7 +275,6 @@ recompute_has_a_granularity selective_recompute_takes_modules host_layers_stand_
 optimizer_offload_setup precision_aware_needs_sharded_adam megatron_fsdp_takes_all_processes
 delayed_gradients_need_exchange layout_holds_mtp mtp_recomputes_single_layers
 """
-_OPTION = re.compile(r"--[a-z0-9-]+")
 
 
 def _in_overrides(rule: FormatRule) -> FormatRule:
@@ -284,9 +286,11 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
     def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
         options = keys.as_options(settings)
         for broken in rule.check(options, world):
-            asked = set(_OPTION.findall(broken.message))
-            if keys.NAMED not in settings or asked <= options.keys():
-                yield Violation(key=keys.spelled(broken.key), message=keys.spelled(broken.message))
+            asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
+            if keys.NAMED in settings and not asked <= options.keys():
+                continue
+            key, message = keys.spelled(broken.key), keys.spelled(broken.message)
+            yield Violation(key=key, message=message)
 
     return replace(rule, check=check)
 

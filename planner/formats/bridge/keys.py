@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from planner.formats.bridge.adapters import Override
 from planner.formats.format import Located
 from planner.formats.megatron.decisions import PRECISIONS as WORDS
 from planner.formats.megatron.options import MTP, attributes, load_options, typed
@@ -115,7 +116,9 @@ def option_value(key: str, text: str) -> object:
         return 0 if OPTIONS[key] == MTP else None
     if not option.takes_values:
         return switch(text) or None
-    words = text.strip("[]").replace(" ", "").split(",") if option.nargs else [text]
+    words = [text]
+    if option.nargs:
+        words = text.strip("[]").replace(" ", "").split(",")
     return typed(option, words)
 
 
@@ -148,15 +151,15 @@ def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
     return found
 
 
-def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str, str, str]]:
+def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]:
     """Overrides behind the name of a precision whose configuration has other gradients.
 
     A name has no fields: in its place comes a configuration that says the same, and gradients.
     """
     if gradient_bytes == (2 if precision == "fp16" else 4):
         return
-    kind = precision if precision == "fp16" else "bf16"
-    dtype = f"{{_target_:torch.{'half' if kind == 'fp16' else 'bfloat16'},_call_:false}}"
+    kind, half = ("fp16", "half") if precision == "fp16" else ("bf16", "bfloat16")
+    dtype = f"{{_target_:torch.{half},_call_:false}}"
     # What the named configurations say of scaling: training/mixed_precision.py.
     scaled = {
         "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
@@ -173,6 +176,7 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[tuple[str
         "pipeline_dtype": dtype,
         **{name: value for name, _, value in scaling},
     }
-    yield from ((f"{PRECISION}.{name}", value, "") for name, value in fields.items())
-    is_fp32 = str(gradient_bytes == 4).lower()
-    yield FP32_GRADIENTS, is_fp32, f"gradients of {gradient_bytes:g} bytes"
+    for name, value in fields.items():
+        yield f"{PRECISION}.{name}", value, ""
+    is_fp32 = gradient_bytes == 4
+    yield FP32_GRADIENTS, str(is_fp32).lower(), f"gradients of {gradient_bytes:g} bytes"

@@ -22,64 +22,65 @@ from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
-_FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=")
-# Overrides of NeMo before Megatron-Bridge.
-_OTHER = re.compile(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=")
 
 
 def recognise(source: SourceText) -> bool:
     """Return True if a file has overrides of decisions, or runs a recipe with any override."""
     text = source.text
-    if _OTHER.search(text) or source.path.endswith((".yaml", ".yml")):
+    # Overrides of NeMo before Megatron-Bridge.
+    is_other = re.search(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=", text)
+    if is_other or source.path.endswith((".yaml", ".yml")):
         return False
     # A key of the model may be mistyped.
     has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
     telling = (key for key in keys.OPTIONS if key.startswith(("model.", "train.")))
     runs_recipe = "run_recipe.py" in text and has_keys
-    return (runs_recipe or any(f"{key}=" in text for key in telling)) and "\x00" not in text
+    is_told = runs_recipe or any(f"{key}=" in text for key in telling)
+    return is_told and "\x00" not in text
 
 
 def overrides_in(source: SourceText) -> Launches:
     """Return the launches in a file, with their overrides; raises InputError."""
     lines = Lines(source.text)
-    first = _FIRST.match(source.text)
+    # Behind comments.
+    first = re.match(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=", source.text)
     if first and keys.is_known(first[1]):
         arguments = Command(words=read_words(source), is_list=True)
         return (arguments, _overrides(arguments.words, lines)), ()
     script = read_script(source)
-    found = list(_of(script.commands))
-    if not any(_overrides(each.words, lines) for each in found):
-        found = list(_of(script.kept()))
-    best = max(found, key=lambda each: len(_overrides(each.words, lines)), default=None)
-    overrides = _overrides(best.words, lines) if best else []
-    if best is None or not overrides:
+    found = list(_launches(script.commands, lines))
+    if not any(overrides for _, overrides in found):
+        found = list(_launches(script.kept(), lines))
+    best = max(found, key=lambda launch: len(launch[1]), default=None)
+    if best is None or not best[1]:
         raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
-    return (best, overrides), [(each, _overrides(each.words, lines)) for each in found]
+    return best, found
 
 
-def _of(commands: Sequence[Command]) -> Iterator[Command]:
+def _launches(commands: Sequence[Command], lines: Lines) -> Iterator[tuple[Command, list[Entry]]]:
     for each in commands:
-        yield replace(
-            each,
-            launcher=(*each.launcher, *each.words),
-            program=next((word for word in each.words if word.text.endswith(".py")), None),
-        )
+        programs = (word for word in each.words if word.text.endswith(".py"))
+        launcher = (*each.launcher, *each.words)
+        command = replace(each, launcher=launcher, program=next(programs, None))
+        yield command, _overrides(each.words, lines)
 
 
 def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
-    found = [(word, _OVERRIDE.fullmatch(word.text)) for word in words]
-    return [
-        Entry(word=word, name=match[2], joined=match[3], line=lines.at(word.start))
-        for word, match in found
+    found = []
+    for word in words:
+        match = _OVERRIDE.fullmatch(word.text)
         # These stand without a field: a name, or nothing.
-        if match and ("." in match[2] or match[2] in (keys.PRECISION, PEFT))
-    ]
+        if match and ("." in match[2] or match[2] in (keys.PRECISION, PEFT)):
+            line = lines.at(word.start)
+            found.append(Entry(word=word, name=match[2], joined=match[3], line=line))
+    return found
 
 
 def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it holds no override."""
     (arguments, found), _ = overrides_in(source)
-    reader, lines = WordsReader(format=NAME, path=source.path), Lines(source.text)
+    reader = WordsReader(format=NAME, path=source.path)
+    lines = Lines(source.text)
     reader.take(found, _value)
     for each in found:
         if not keys.is_known(each.name):
@@ -92,21 +93,27 @@ def read(source: SourceText) -> ParsedConfig:
     of_recipe = _of_recipe(arguments.launcher, reader.settings)
     reader.settings |= of_recipe
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
-    recipe = parts[parts.index(keys.NAMED) + 1] if keys.NAMED in parts[:-1] else ""
+    recipe = ""
+    if keys.NAMED in parts[:-1]:
+        recipe = parts[parts.index(keys.NAMED) + 1]
     training, unpriced = read_adapters(recipe, reader.settings)
     launched = reader.take_launcher(arguments, lines)
-    decisions = decisions_of(keys.as_options(reader.settings), processes(launched))
+    options = keys.as_options(reader.settings)
+    decisions = decisions_of(options, processes(launched))
     # These are the recipe's where a file leaves them out, not Megatron's default.
     left = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
     for name, key in left.items():
         if key not in reader.settings:
             decisions.pop(name, None)
-    traits = [*traits_of(keys.as_options(reader.settings))]
+    traits = list(traits_of(options))
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
         dropout = reader.settings.get(DROPOUT)
-        if dropout is not None and str(dropout.value).lower() not in ("0", "0.0", *NULL):
+        none = ("0", "0.0", *NULL)
+        if dropout is not None and str(dropout.value).lower() not in none:
             traits.append(("kernels.adapter_dropout", True))
+    stated = {each.name: reader.settings[each.name] for each in open_ones} | of_recipe
+    by_option = {keys.OPTIONS[key]: each for key, each in stated.items() if key in keys.OPTIONS}
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -116,11 +123,7 @@ def read(source: SourceText) -> ParsedConfig:
         traits=tuple(traits),
         training=training,
         unpriced=unpriced,
-        left_open=left_open(
-            {keys.OPTIONS[e.name]: reader.settings[e.name] for e in open_ones}
-            | {keys.OPTIONS[key]: each for key, each in of_recipe.items() if key in keys.OPTIONS}
-        )
-        | open_processes(launched),
+        left_open=left_open(by_option) | open_processes(launched),
     )
 
 
@@ -162,9 +165,6 @@ def _value(each: Entry) -> object:
     return text
 
 
-_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
-
-
 def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
     """The reading of what is printed, by ``group.field``; None where it is not whole."""
     heads = "model.num_attention_heads"
@@ -172,13 +172,14 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
         return None
     words: dict[str, Located] = {}
     dests = {option.name: dest for dest, option in options_by_dest().items()}
+    dtypes = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
     for key, place in given.items():
         # Fields of these groups have the names of Megatron's arguments.
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
         option = keys.option_of(key) if is_printed or key == "dataset.seq_length" else ""
         if option in dests and not (key == keys.VIRTUAL and keys.LAYOUT in given):
             text = str(place.value)
-            for dtype, short in _DTYPES.items():
+            for dtype, short in dtypes.items():
                 text = text.replace(f"torch.{dtype}", short)
             words[dests[option]] = Located(value=text.strip("'"), key=key, line=place.line)
     settings = settings_of(words)

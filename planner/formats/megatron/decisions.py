@@ -24,6 +24,7 @@ from planner.formats.megatron import decisions_layout
 from planner.formats.megatron.model import SIZES, shape_choices, shape_reasons
 from planner.formats.megatron.options import (
     BATCH,
+    CP,
     MICRO,
     PP,
     TP,
@@ -134,8 +135,9 @@ def _of_offload(settings: Settings) -> Decided:
         yield "offload", "--optimizer-cpu-offload", OFFLOADS[1]
         key = "--optimizer-offload-fraction"
         share = as_number(given(settings, key))
-        percent = 100 if share is None else round(100 * min(max(share, 0.0), 1.0))
-        yield "offload_percent", key, percent
+        if share is None:
+            share = 1.0
+        yield "offload_percent", key, round(100 * min(max(share, 0.0), 1.0))
 
 
 def _no_offload(context: Context, strategy: Strategy) -> Refused:
@@ -225,7 +227,13 @@ def _of_groups(settings: Settings) -> Decided:
 
 
 MODEL: Table = (
-    row("", "", lambda c, _: shape_choices(c), nothing, lambda c, _: shape_reasons(c)),
+    row(
+        "",
+        "",
+        lambda c, _: shape_choices(c),
+        nothing,
+        lambda c, _: shape_reasons(c),
+    ),
     *(row(name, key, nothing, stated(name, key)) for name, key in SIZES.items()),
     row("model.num_kv_heads", "--group-query-attention --num-query-groups", nothing, _of_groups),
 )
@@ -260,11 +268,13 @@ def left_open(settings: Settings) -> dict[str, Located]:
 
 def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[str, Located]:
     """Everything the options decide; what a default of Megatron decides stands in line 0."""
-    found = {name: each for name, each in decided_in(FILE, settings).items() if name in DECISIONS}
+    found = decided_in(FILE, settings)
+    for name in found.keys() - set(DECISIONS):
+        del found[name]
     if num_gpus is None:
         return found
     found["num_gpus"] = num_gpus
-    inner = whole(settings, TP) * whole(settings, PP) * whole(settings, "--context-parallel-size")
+    inner = whole(settings, TP) * whole(settings, PP) * whole(settings, CP)
     if left_open(settings) or num_gpus.value % inner:
         return found
     dp, micro = num_gpus.value // inner, whole(settings, MICRO, 0)
@@ -293,8 +303,11 @@ def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[s
     said = {key: each for key, each in settings.items() if not _is_default(key, each.value)}
     found = changes(table, said, [*others, *lines])
     for key, value in list(found.items()):
-        is_said = key in settings and value is not REMOVED and given(settings, key) == value
-        if is_said or (key not in settings and _is_default(key, value)):
+        if key not in settings:
+            is_said = _is_default(key, value)
+        else:
+            is_said = value is not REMOVED and given(settings, key) == value
+        if is_said:
             del found[key]
     return found
 

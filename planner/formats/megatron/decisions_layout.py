@@ -69,11 +69,8 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    chunks, pp, vpp = (
-        chunk_layers(strategy.layers_per_stage, strategy.vpp),
-        strategy.pp,
-        strategy.vpp,
-    )
+    pp, vpp = strategy.pp, strategy.vpp
+    chunks = chunk_layers(strategy.layers_per_stage, vpp)
     if pp > 1 and chunks != even_chunks(sum(chunks), pp, vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
         why = f"layers per stage, from embedding (E) to loss (L): {layers}"
@@ -85,10 +82,10 @@ def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_chunks(settings: Settings) -> Decided:
     pp, chunks = whole(settings, PP), chunks_in(settings)
-    if chunks is None:
-        vpp, key = whole(settings, CHUNKS), CHUNKS
-    else:
-        vpp, key = len(chunks) // pp, next((each for each in (*SPLITS, PP) if each in settings), PP)
+    vpp, key = whole(settings, CHUNKS), CHUNKS
+    if chunks is not None:
+        vpp = len(chunks) // pp
+        key = next((each for each in SPLITS if each in settings), PP)
     if vpp > 1:
         yield "vpp", key, vpp
     if chunks is not None:
@@ -162,10 +159,8 @@ def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
 def _no_policies(context: Context, strategy: Strategy) -> Refused:
     layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
     has_selective, has_full, has_offloaded = map(any, strategy.policy_counts)
-    modules, chunks = (
-        selected_modules(context, strategy),
-        chunk_layers(strategy.layers_per_stage, strategy.vpp),
-    )
+    modules = selected_modules(context, strategy)
+    chunks = chunk_layers(layers, strategy.vpp)
     no_block = has_full and full != layers and uniform_block(chunks, full) is None
     exchanges = exchanges_beside_batches(context, strategy)
     of_full = f"recompute_layers_per_stage: {list(full)}"

@@ -25,8 +25,11 @@ def parse_layout(text: str) -> list[str]:
     """The stages of a layout with repetitions written out; ValueError says what is wrong."""
     text = text.replace(",", "")
     for repeated in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
-        size = sum(len(m[1]) * _bounded(m[2]) for m in re.finditer(repeated, text))
-        if size + len(text) > MAX_LAYOUT:
+        size = len(text)
+        for found in re.finditer(repeated, text):
+            repeats = int(found[2]) if len(found[2]) < 8 else MAX_LAYOUT
+            size += len(found[1]) * repeats
+        if size > MAX_LAYOUT:
             raise ValueError(f"longer than {MAX_LAYOUT} layers")
         text = re.sub(repeated, lambda found: found[1] * int(found[2]), text)
     unknown = sorted(set(text) - {*LETTERS, "|"})
@@ -34,10 +37,6 @@ def parse_layout(text: str) -> list[str]:
         allowed = ", ".join(f"{letter} ({name})" for letter, name in LETTERS.items())
         raise ValueError(f"unknown layers {''.join(unknown)[:20]!r}; allowed are {allowed} and |")
     return text.split("|")
-
-
-def _bounded(digits: str) -> int:
-    return int(digits) if len(digits) < 8 else MAX_LAYOUT
 
 
 def layout_problem(stages: Sequence[str], num_layers: int | None) -> str | None:
@@ -84,10 +83,13 @@ def given_ends(
     tails = [last] if last is not None else []
     middle = pp - len(heads) - len(tails)
     rest = num_layers - sum(heads) - sum(tails)
-    if middle < 0 or rest < 0 or (middle == 0) != (rest == 0) or (middle and rest % middle):
+    if min(middle, rest) < 0 or bool(middle) != bool(rest):
         return None
-    stages = [*heads, *[rest // max(middle, 1)] * middle, *tails]
-    return None if any(n % vpp for n in stages) else tuple(n // vpp for n in stages) * vpp
+    each, left = divmod(rest, max(middle, 1))
+    stages = [*heads, *[each] * middle, *tails]
+    if left or any(layers % vpp for layers in stages):
+        return None
+    return tuple(layers // vpp for layers in stages) * vpp
 
 
 def per_stage(chunks: Sequence[int], pp: int) -> tuple[int, ...]:

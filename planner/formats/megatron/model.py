@@ -5,7 +5,6 @@ Defaults: megatron/training/arguments.py (validate_args for widths), schema.json
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from typing import Any
 
 from planner.cost.context import Context
@@ -71,16 +70,6 @@ SIZES: Mapping[str, str] = {
     for field, option in _PLACES.items()
     if (name := f"model.{field.removeprefix('moe.')}") in DECISIONS
 }
-# Fields that leaving a word out decides as well.
-_ALWAYS: Mapping[str, str] = {
-    "num_kv_heads": "--group-query-attention",
-    "norm": "--normalization",
-    "position": "--position-embedding-type",
-    "tied_embeddings": "--untie-embeddings-and-output-weights",
-    "qk_norm": "--qk-layernorm",
-    "biases.qkv": "--add-qkv-bias",
-    "biases.mlp": "--disable-bias-linear",
-}
 
 
 def described(settings: Settings) -> ModelInFile | None:
@@ -91,11 +80,16 @@ def described(settings: Settings) -> ModelInFile | None:
     is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None
     if is_uneven or settings.keys() & _OTHER:
         return None
-    vocab_size = number(settings, "--vocab-size") or number(settings, "--padded-vocab-size")
     tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
-    vocab_size = vocab_size or tokenizers.get(word(settings, "--tokenizer-type"))
+    vocab_size = (
+        number(settings, "--vocab-size")
+        or number(settings, "--padded-vocab-size")
+        or tokenizers.get(word(settings, "--tokenizer-type"))
+    )
     gate = next((option for option in _GATES if flag(settings, option)), "")
-    usual = int((4 * hidden_size * 2 / 3) / 64) * 64 if gate == "--swiglu" else 4 * hidden_size
+    usual = 4 * hidden_size
+    if gate == "--swiglu":
+        usual = int((usual * 2 / 3) / 64) * 64
     ffn_size = number(settings, "--ffn-hidden-size") or usual
     positions = number(settings, "--max-position-embeddings") or 0
     kind = word(settings, "--position-embedding-type", "learned_absolute")
@@ -143,7 +137,17 @@ def described(settings: Settings) -> ModelInFile | None:
         for field, option in _PLACES.items()
         if given(settings, option) is not None and (spec.moe or "." not in field)
     }
-    always = {"gated_mlp": gate or "--swiglu", **_ALWAYS}
+    # Fields that leaving a word out decides as well.
+    always = {
+        "gated_mlp": gate or "--swiglu",
+        "num_kv_heads": "--group-query-attention",
+        "norm": "--normalization",
+        "position": "--position-embedding-type",
+        "tied_embeddings": "--untie-embeddings-and-output-weights",
+        "qk_norm": "--qk-layernorm",
+        "biases.qkv": "--add-qkv-bias",
+        "biases.mlp": "--disable-bias-linear",
+    }
     for field, option in always.items():
         places[field] = settings.get(option, Located(value=None, key=option))
     return ModelInFile(spec=spec, places=places, assumed=assumed)
@@ -176,8 +180,12 @@ def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
     if pattern.isdigit():
         return 0, max(1, int(pattern[:4]))
     runs = re.findall(r"\[([01])\](?:\*(\d{1,4}))?", pattern.replace(" ", ""))
-    layers = [int(kind) for kind, count in runs for _ in range(int(count or 1))]
-    leading = len(list(takewhile(lambda kind: not kind, layers)))
+    leading = 0
+    for kind, count in runs:
+        repeats = int(count or 1)
+        if kind == "1" and repeats:
+            break
+        leading += repeats
     return (leading, 1) if leading < num_layers else (0, 1)
 
 
@@ -188,7 +196,8 @@ def _has_biases(model: ModelSpec) -> tuple[bool, bool, bool]:
 
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's GPT model expresses."""
-    model, seq_len, moe = context.model, context.job.seq_len, context.model.moe
+    model, moe = context.model, context.model.moe
+    seq_len = context.job.seq_len
     score = moe.router.score if moe else ""
     is_summed = moe is None or moe.top_k == 1 or moe.router.normalises
     given = f"{'gated ' if model.gated_mlp else ''}activation {model.activation}"
@@ -265,9 +274,10 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
     mixture: dict[str, object] = {}
     if model.moe:
         # How experts are scored and chosen: megatron/core/transformer/moe/moe_utils.py.
-        moe, router, leading = model.moe, model.moe.router, model.moe.num_leading_dense_layers
-        after = range(1, model.num_layers - leading + 1)
-        layers = [*[0] * leading, *(int(n % moe.moe_layer_step == 0) for n in after)]
+        moe, router = model.moe, model.moe.router
+        layers = [0] * moe.num_leading_dense_layers
+        for number_behind in range(1, model.num_layers - len(layers) + 1):
+            layers.append(int(number_behind % moe.moe_layer_step == 0))
         is_sigmoid, has_groups = router.score == "sigmoid", router.num_groups > 1
         is_plain_softmax = not is_sigmoid and (not router.normalises or moe.top_k == 1)
         mixture = {

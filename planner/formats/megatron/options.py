@@ -21,7 +21,6 @@ SettingValue = bool | int | float | str | tuple[int | float | str, ...]
 # Values of options, each with what of a plan rests on it.
 Choices = Mapping[str, tuple[object, str]]
 _KINDS = {"integer": "int", "number": "float"}
-_NUMBER_LIKE = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,8 @@ def is_own_script(path: str) -> bool:
 
 def is_option(word: str) -> bool:
     """Return True if the parser takes a word for an option and not for a value."""
-    return word.startswith("-") and len(word) > 1 and not _NUMBER_LIKE.match(word)
+    is_number = re.match(r"-\d+$|-\d*\.\d+$", word)
+    return word.startswith("-") and len(word) > 1 and not is_number
 
 
 def typed(option: Option, words: Sequence[str]) -> SettingValue:
@@ -204,10 +204,13 @@ def accounted(settings: Settings) -> tuple[bool, bool]:
 def choices(values: Choices) -> Iterator[KeyValue]:
     """Options with their values and why: None and False say nothing, True sets a flag."""
     for option, (value, why) in values.items():
-        if value is not None and value is not False:
-            words = value if isinstance(value, tuple) else () if value is True else (value,)
-            own = typed(load_options()[option], list(map(str, words)))
-            yield KeyValue(key=option, value=own, why=why)
+        if value is None or value is False:
+            continue
+        words = value if isinstance(value, tuple) else (value,)
+        if value is True:
+            words = ()
+        own = typed(load_options()[option], [str(word) for word in words])
+        yield KeyValue(key=option, value=own, why=why)
 
 
 def alike(values: Mapping[str, object], why: str = "") -> Iterator[KeyValue]:
@@ -220,7 +223,8 @@ def words_of(option: str, value: object) -> list[str]:
     if value is True:
         return [option]
     values = value if isinstance(value, tuple) else (value,)
-    return [option, *(f"{each:g}" if isinstance(each, float) else str(each) for each in values)]
+    words = (f"{each:g}" if isinstance(each, float) else str(each) for each in values)
+    return [option, *words]
 
 
 def all_words(lines: Iterable[KeyValue]) -> list[str]:
@@ -230,8 +234,13 @@ def all_words(lines: Iterable[KeyValue]) -> list[str]:
 
 def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> KeyMapping:
     """The row of decisions that share several options."""
-    names, keys = tuple(named.split()), tuple(options.split())
-    return KeyMapping(names=names, keys=keys, to=to, of=of, cannot=cannot)
+    return KeyMapping(
+        names=tuple(named.split()),
+        keys=tuple(options.split()),
+        to=to,
+        of=of,
+        cannot=cannot,
+    )
 
 
 def degree(name: str, option: str, why: str, cannot: Cannot = nothing) -> KeyMapping:

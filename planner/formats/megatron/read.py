@@ -51,7 +51,8 @@ def recognise(source: SourceText) -> bool:
     try:
         words = [word.text for word in _arguments(source)[0].words]
     except InputError:
-        words = text.split() if ".py" in text or first_line(text).startswith("--") else []
+        is_like = ".py" in text or first_line(text).startswith("--")
+        words = text.split() if is_like else []
     num_options = sum(word.startswith("--") for word in words)
     # Scripts of other trainers have a few such names too, as --seed.
     return _num_known(words) >= max(2, 0.25 * num_options)
@@ -86,13 +87,12 @@ def _num_known(words: Iterable[str]) -> int:
 def _of(commands: Iterable[Command]) -> Iterator[Command]:
     ends = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
     for command in commands:
-        words = enumerate(command.words)
-        scripts = (
-            at for at, word in words if word.text.endswith(ends) and len(split_words(word)) == 1
-        )
-        at = next(scripts, None)
-        if at is not None and _num_known(word.text for word in command.words[at + 1 :]):
-            yield command.behind(at)
+        for at, each in enumerate(command.words):
+            if each.text.endswith(ends) and len(split_words(each)) == 1:
+                found = command.behind(at)
+                if _num_known(behind.text for behind in found.words):
+                    yield found
+                break
 
 
 def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Entry]]:
@@ -122,8 +122,10 @@ def read(source: SourceText) -> ParsedConfig:
         shown = " ".join(each.name for each in (first, *more))[:80]
         text = f"words that belong to no option: {shown}" if more else ""
         reader.report(first, "unknown_key", text or "a word that belongs to no option")
-    hidden = [each for each in (*options, *strays) if each.word.unknown and each.name not in known]
-    reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
+    others = [each for each in (*options, *strays) if each.name not in known]
+    hidden = [each for each in others if each.word.unknown]
+    open_ones = [each for each in own if each.unknown and each.name in OWNED]
+    reader.note_open(open_ones + hidden)
     script = arguments.program.text if arguments.program else ""
     foreign = [each for each in options if each.name not in known and not each.word.unknown]
     _report_unknown(reader, foreign, script)
@@ -131,7 +133,12 @@ def read(source: SourceText) -> ParsedConfig:
         # Of a file for another Megatron nothing is said but that.
         said = tuple(one for one in reader.findings if one.kind == "made_for")
         return ParsedConfig(
-            format=FORMAT, path=source.path, settings={}, decisions={}, findings=said, made_for=fork
+            format=FORMAT,
+            path=source.path,
+            settings={},
+            decisions={},
+            findings=said,
+            made_for=fork,
         )
     launched = reader.take_launcher(arguments, lines)
     # Variables of a launch script by their own names, and the training script.
@@ -169,16 +176,21 @@ def _made_for(entries: Sequence[Entry]) -> str:
     """The Megatron whose options a file has where this release has none such; empty: this one."""
     known = _elsewhere()
     found = {known[each.name][0] for each in entries if each.name in known} - {ADDED}
-    forks = sorted(found - {RELEASE})
-    return forks[0] if forks else f"another release of Megatron-LM than {VERSION}" * bool(found)
+    forks = found - {RELEASE}
+    if forks:
+        return min(forks)
+    return f"another release of Megatron-LM than {VERSION}" if found else ""
 
 
 def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
     """Report unknown options: an error in Megatron-LM's own script, else one note for all."""
     elsewhere, known = _elsewhere(), load_options()
-    by_name = {entry.name: entry for entry in reversed(entries)}
-    names = dict.fromkeys(entry.name for entry in entries)
-    others = [by_name[name] for name in names if elsewhere.get(name, ("",))[0] != ADDED]
+    first: dict[str, Entry] = {}
+    for entry in entries:
+        of, _ = elsewhere.get(entry.name, ("", ""))
+        if of != ADDED:
+            first.setdefault(entry.name, entry)
+    others = list(first.values())
     if not others:
         return
     shown = listed([entry.name[:60] for entry in others])
@@ -204,14 +216,10 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
             reader.report(far[0], "unknown_key", message)
             far = []
         for entry in (*near, *far):
-            hint = did_you_mean(entry.name[:100], known) or ""
-            message = (
-                f"unknown option; {hint}" if hint else f"unknown option of Megatron-LM {VERSION}"
-            )
+            hint = did_you_mean(entry.name[:100], known)
+            release = f" of Megatron-LM {VERSION}"
+            message = f"unknown option{f'; {hint}' if hint else release}"
             reader.report(entry, "unknown_key", message)
-
-
-_LIST = re.compile(r"[\[(](.*)[\])]")
 
 
 def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, str] | None:
@@ -252,11 +260,13 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, 
 
 def settings_of(words: Mapping[str, Located]) -> dict[str, Located]:
     """Return values by option, of attributes that this release knows and whose texts are valid."""
-    return {
-        option.name: replace(each, value=value)
-        for name, each in words.items()
-        if (option := options_by_dest().get(name)) and (value := _value(option, each)) is not None
-    }
+    found = {}
+    for name, each in words.items():
+        option = options_by_dest().get(name)
+        value = _value(option, each) if option else None
+        if option and value is not None:
+            found[option.name] = replace(each, value=value)
+    return found
 
 
 def _is_on(words: Mapping[str, Located], name: str) -> bool:
@@ -265,7 +275,8 @@ def _is_on(words: Mapping[str, Located], name: str) -> bool:
 
 def _whole(place: Located) -> Located:
     text = str(place.value)
-    return replace(place, value=int(text) if text.isdecimal() and len(text) < 12 else text)
+    is_number = text.isdecimal() and len(text) < 12
+    return replace(place, value=int(text) if is_number else text)
 
 
 def _value(option: Option, place: Located) -> SettingValue | None:
@@ -273,10 +284,12 @@ def _value(option: Option, place: Located) -> SettingValue | None:
     text = str(place.value)
     if not option.takes_values:
         return True if (text == "True") == (option.kind != "off") else None
-    found = _LIST.fullmatch(text)
-    words = [each.strip(" '\"") for each in found[1].split(",")] if found else text.split()
+    found = re.fullmatch(r"[\[(](.*)[\])]", text)
+    words = text.split()
     if not option.nargs:
         words = [text]
+    elif found:
+        words = [each.strip(" '\"") for each in found[1].split(",")]
     try:
         return typed(option, words)
     except ValueError:

@@ -36,8 +36,10 @@ rule = Rules(MegatronView)
 )
 def degrees_divide_processes(file: MegatronView) -> list[str]:
     """Name the largest degree where all together do not divide the processes."""
+    if file.num_gpus % file.model_ranks == 0:
+        return []
     degrees = {TP: file.tp, PP: file.pp, CP: file.cp}
-    return [max(degrees, key=degrees.__getitem__)] if file.num_gpus % file.model_ranks else []
+    return [max(degrees, key=degrees.__getitem__)]
 
 
 rule(
@@ -104,8 +106,11 @@ rule(
 @rule(ARGUMENTS, CHUNK)
 def chunk_divides_stage(file: MegatronView) -> Refused:
     """Chunks of the size given fill every stage."""
-    size, (layers, rest) = file.number(CHUNK), divmod(file.counted_layers, file.pp)
-    is_wrong = size is not None and layers and not rest and (size < 1 or layers % size)
+    size = file.number(CHUNK)
+    layers, rest = divmod(file.counted_layers, file.pp)
+    if size is None or not layers or rest:
+        return {}
+    is_wrong = size < 1 or layers % size
     return {f"must divide the {layers} layers of a stage; given {size}": is_wrong}
 
 
@@ -113,7 +118,9 @@ def chunk_divides_stage(file: MegatronView) -> Refused:
 def chunks_divide_stage(file: MegatronView) -> Refused:
     """Each stage splits into the number of chunks given."""
     count, layers = file.number(CHUNKS), file.counted_layers
-    is_uneven = count and not file.having(FIRST, LAST) and layers % (file.pp * count)
+    if not count or file.having(FIRST, LAST):
+        return {}
+    is_uneven = layers % (file.pp * count)
     return {f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}": is_uneven}
 
 
@@ -189,8 +196,9 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
     given = file.having(FIRST, LAST)
     if not given or file.has(LAYOUT) or not file.num_layers:
         return
-    ends = [count for end in given if (count := file.number(end)) is not None]
-    middle, rest = file.pp - len(ends), file.num_layers - sum(ends)
+    ends = [file.number(end) or 0 for end in given]
+    middle = file.pp - len(ends)
+    rest = file.num_layers - sum(ends)
     vpp = file.number(CHUNKS) or 1
     wrong = {
         f"must be from 1 on; given {ends}": any(count < 1 for count in ends),
@@ -198,7 +206,7 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
             bool(rest) != bool(middle) or (middle > 0 and rest % middle)
         ),
         f"every stage must split into {vpp} chunks; given {ends}": (
-            any(count % vpp for count in (*ends, rest // middle if middle else 0))
+            any(count % vpp for count in (*ends, rest // max(middle, 1)))
         ),
     }
     yield from ((given[0], text) for text in first_of(wrong))
@@ -270,16 +278,14 @@ def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
 @rule.unenforced(_ATTENTION, CP_TYPE)
 def heads_divide_exchange(file: MegatronView) -> Refused:
     """Context parallelism that exchanges heads splits the heads of a rank."""
-    heads, exchanges = (
-        {"heads": file.num_heads, "query groups": file.num_kv_heads},
-        file.words(CP_TYPE),
-    )
-    return {
-        f"a2a: cp {file.cp} must divide the {count // file.tp} {what} of a rank": (
-            "a2a" in exchanges and count % file.tp == 0 and (count // file.tp) % file.cp
-        )
-        for what, count in heads.items()
-    }
+    refused: dict[str, bool] = {}
+    if "a2a" not in file.words(CP_TYPE):
+        return refused
+    for what, count in (("heads", file.num_heads), ("query groups", file.num_kv_heads)):
+        own, rest = divmod(count, file.tp)
+        needed = f"a2a: cp {file.cp} must divide the {own} {what} of a rank"
+        refused[needed] = rest == 0 and own % file.cp > 0
+    return refused
 
 
 @rule.unenforced(_ATTENTION, CP_TYPE)
@@ -329,5 +335,8 @@ rule(
 @rule(_STATE, "--num-distributed-optimizer-instances")
 def instances_divide_dp(file: MegatronView) -> Refused:
     """Replicas of the sharding group divide dp x cp and the experts' dp."""
-    count, sizes = file.instances, {"dp x cp": file.dp * file.cp, "experts' dp": file.expert_dp}
-    return {f"must divide {what} {n}; given {count}": n % count for what, n in sizes.items()}
+    count, ranks, expert_dp = file.instances, file.dp * file.cp, file.expert_dp
+    return {
+        f"must divide dp x cp {ranks}; given {count}": ranks % count,
+        f"must divide experts' dp {expert_dp}; given {count}": expert_dp % count,
+    }

@@ -32,9 +32,14 @@ rule = Rules(MegatronView)
 def required_options(file: MegatronView) -> list[str]:
     """Is missing; Megatron has no default for it."""
     # A model that is described is described in full; other scripts may have defaults.
-    if not file.having(*list(REQUIRED)[:3]) or not is_own_script(file.word("script")):
+    is_described = file.having(*list(REQUIRED)[:3])
+    if not is_described or not is_own_script(file.word("script")):
         return []
-    return [each for each, others in REQUIRED.items() if not file.settings.keys() & {each, *others}]
+    return [
+        option
+        for option, others in REQUIRED.items()
+        if file.settings.keys().isdisjoint((option, *others))
+    ]
 
 
 @rule(ARGUMENTS)

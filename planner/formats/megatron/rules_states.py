@@ -40,8 +40,9 @@ def _is_sharded(file: MegatronView) -> bool:
 
 
 def _needs_one_queue(file: MegatronView) -> bool:
-    is_ordered = keeps_order(file.world.compute_capability)
-    is_free = file.flag(FSDP) or file.flag(FSDP2) or file.flag(EXCHANGE) or is_ordered
+    if keeps_order(file.world.compute_capability):
+        return False
+    is_free = any(file.flag(option) for option in (FSDP, FSDP2, EXCHANGE))
     return file.is_script and not is_free and file.tp * file.cp > 1
 
 
@@ -83,7 +84,7 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
         f"shared_experts cannot stand beside {overlap}": file.flag(overlap) and has_shared,
         f"layernorm cannot stand beside {delayed}": is_delayed,
     }
-    named = {what: is_so and what.split()[0] in modules for what, is_so in refused.items()}
+    named = {what: is_so and what.partition(" ")[0] in modules for what, is_so in refused.items()}
     return {**named, **_unknown(modules, RECOMPUTABLE)}
 
 
@@ -193,10 +194,10 @@ rule(
 @rule(ARGUMENTS, FSDP, on=FSDP)
 def megatron_fsdp_setup(file: MegatronView) -> Refused:
     """Megatron-FSDP has its own checkpoints and wants several device queues."""
-    form, connections = file.word("--ckpt-format", "torch_dist"), file.variable(CONNECTIONS)
+    form = file.word("--ckpt-format", "torch_dist")
     return {
         f"needs --ckpt-format fsdp_dtensor; given {form}": form != "fsdp_dtensor",
-        f"needs {CONNECTIONS} unset or above 1; given 1": connections == "1",
+        f"needs {CONNECTIONS} unset or above 1; given 1": file.connections == "1",
     }
 
 
@@ -236,7 +237,7 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
         "--pipeline-model-parallel-size 1": file.pp > 1,
         "--expert-model-parallel-size 1": file.ep > 1,
         f"no {SHARDED}": file.flag(SHARDED),
-        f"{CONNECTIONS} unset or above 1": file.variable(CONNECTIONS) == "1",
+        f"{CONNECTIONS} unset or above 1": file.connections == "1",
         fused: not file[fused],
         tied: not file[tied],
     }
@@ -246,11 +247,15 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
 _ONE = "must be 1 with tensor or context parallelism before Blackwell"
 
 
-@rule(ARGUMENTS, CONNECTIONS)
-def connections_keep_order(file: MegatronView) -> Refused:
-    """Before Blackwell one device queue keeps communication ahead of the product it hides under."""
-    given = file.variable(CONNECTIONS)
-    return {f"{_ONE}; given {given}": _needs_one_queue(file) and given not in (None, "1")}
+rule(
+    ARGUMENTS,
+    name="connections_keep_order",
+    holds="Before Blackwell one device queue keeps communication ahead of the product it hides "
+    "under.",
+    key=CONNECTIONS,
+    when=lambda file: _needs_one_queue(file) and file.connections not in (None, "1"),
+    says=f"{_ONE}; given {{file.connections}}",
+)
 
 
 rule(
@@ -259,7 +264,7 @@ rule(
     holds="A script sets the device queues itself, or relies on whoever starts it.",
     key=CONNECTIONS,
     severity="warning",
-    when=lambda file: _needs_one_queue(file) and file.variable(CONNECTIONS) is None,
+    when=lambda file: _needs_one_queue(file) and file.connections is None,
     says=f"{_ONE}; not set in this file: Megatron stops where the environment does not set it "
     "either",
 )

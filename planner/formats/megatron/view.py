@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole
+from planner.formats.megatron.runtime import CONNECTIONS
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 
@@ -151,4 +152,11 @@ class MegatronView(ConfigView):
     def variable(self, name: str) -> str | None:
         """A variable of the environment; None: not set."""
         found = given(self.settings, name)
-        return str(found) if found is not None else self.world.environment.get(name)
+        if found is None:
+            return self.world.environment.get(name)
+        return str(found)
+
+    @property
+    def connections(self) -> str | None:
+        """Device queues of the environment; None: not set."""
+        return self.variable(CONNECTIONS)

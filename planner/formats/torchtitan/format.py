@@ -45,8 +45,11 @@ def chosen_config(context: Context) -> Chosen | None:
     model, moe = context.model, context.model.moe
     if context.job.precision != "bf16" or list(_foreign_parts(model)):
         return None
-    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
-    name = f"{'m_' if words[0].isdigit() else ''}{words}_{model.num_layers}_layers"
+    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII)
+    words = words.strip("_") or "model"
+    if words[0].isdigit():
+        words = f"m_{words}"
+    name = f"{words}_{model.num_layers}_layers"
     template = resources.files(__package__).joinpath("planner_config.py.txt")
     absent = dict.fromkeys(("num_experts", "top_k", "expert_ffn_size"), 0)
     literals = {
@@ -57,9 +60,8 @@ def chosen_config(context: Context) -> Chosen | None:
         "is_tied": model.tied_embeddings,
         "has_qk_norm": model.qk_norm == "head",
     }
-    text = Template(template.read_text(encoding="utf-8")).substitute(
-        {key: ascii(value) for key, value in literals.items()} | {"name": name}
-    )
+    spelled = {key: ascii(value) for key, value in literals.items()} | {"name": name}
+    text = Template(template.read_text(encoding="utf-8")).substitute(spelled)
     # The model's sizes do not say them.
     variables = {
         "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
@@ -67,7 +69,12 @@ def chosen_config(context: Context) -> Chosen | None:
         "NORM_EPS": "epsilon of its norms, rms_norm_eps",
         "LEARNING_RATE": "highest learning rate",
     }
-    return Chosen(module=keys.OWN_MODULE, config=name, text=text, variables=variables)
+    return Chosen(
+        module=keys.OWN_MODULE,
+        config=name,
+        text=text,
+        variables=variables,
+    )
 
 
 def unlike_configs(context: Context) -> Iterator[str]:
@@ -98,22 +105,26 @@ def _named(context: Context) -> keys.Config | None:
     module = next(which(kinds), "")
     # By the names in configs.json: those of the model's parts with a dot.
     shape = dict(vars(model))
-    for part, values in (("moe", model.moe), ("mla", model.mla)):
-        shape |= {f"{part}.{key}": value for key, value in vars(values).items()} if values else {}
-    configs = (keys.config_named(module, name) for name in keys.modules().get(module, ()))
-    fitting = [
-        each
-        for each in configs
-        if not each.name.startswith("sft_")
-        and each.precision == context.job.precision
-        and all(shape.get(key) == value for key, value in each.model.items())
-    ]
-    return min(fitting, key=lambda each: (len(each.name), each.name), default=None)
+    for part in ("moe", "mla"):
+        values = shape[part]
+        if values:
+            shape |= {f"{part}.{key}": value for key, value in vars(values).items()}
+    names = sorted(keys.modules().get(module, ()), key=lambda name: (len(name), name))
+    for name in names:
+        config = keys.config_named(module, name)
+        if (
+            not name.startswith("sft_")
+            and config.precision == context.job.precision
+            and all(shape.get(key) == value for key, value in config.model.items())
+        ):
+            return config
+    return None
 
 
 def _foreign_parts(model: ModelSpec) -> Iterator[str]:
     """Return what the written module cannot build: it makes Llama- and Qwen-like decoders."""
-    moe, biases = model.moe, {name for name, has in vars(model.biases).items() if has}
+    moe = model.moe
+    biases = {name for name, has in vars(model.biases).items() if has}
     is_other_norm = model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm
     has_encoder = model.architecture != "decoder"
     is_other_mlp = not model.gated_mlp or model.activation not in ("silu", "swiglu")
@@ -144,7 +155,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return a plan as words; raises ExpressError with every reason where it is impossible."""
     chosen = chosen_config(context)
     found = reasons(TABLE, context, strategy)
-    refuse(keys.NAME, found if chosen else [*found, *unlike_configs(context)])
+    if chosen is None:
+        found += unlike_configs(context)
+    refuse(keys.NAME, found)
     assert chosen is not None
     where = "its own" if not chosen.text else "written for this plan, found in the working folder"
     head = {
@@ -156,9 +169,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     }
     lines = [*told(head), *lines_of(TABLE, context, strategy)]
     words = [keys.words_of(line.key, line.value) for line in lines]
-    # Variables stay open.
-    quoted = ((w if w.startswith("${") else shlex.quote(w) for w in own) for own in words)
-    text = "".join(f"{' '.join(own)}\n" for own in quoted)
+    text = ""
+    for own in words:
+        # Variables stay open.
+        quoted = (word if word.startswith("${") else shlex.quote(word) for word in own)
+        text += f"{' '.join(quoted)}\n"
     files = [OutputFile(name="torchtitan.args", text=text)]
     if chosen.text:
         files.append(OutputFile(name=f"{chosen.module}.py", text=chosen.text))
@@ -175,8 +190,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             **chosen.variables,
         },
         decided=tuple(
-            ExplainedKey(key=own[0], value=" ".join(own[1:]) or "set", why=line.why)
-            for line, own in zip(lines, words, strict=True)
+            ExplainedKey(key=key, value=" ".join(values) or "set", why=line.why)
+            for line, (key, *values) in zip(lines, words, strict=True)
             if line.why
         ),
         left_open=chosen.left_open,
@@ -197,7 +212,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if is_old(source.text):
         raise ExpressError(f"{source.path} {OLD}")
     read.refuse_processes(source, strategy.num_gpus)
-    settings, ((_, entries), _) = keys.filled(read.read(source).settings), read.entries_in(source)
+    settings = keys.filled(read.read(source).settings)
+    (_, entries), _ = read.entries_in(source)
     lines = {each.key: each for each in lines_of(TABLE, context, strategy)}
     others = [
         KeyValue(key=key, value=each.value, is_assumed=True)
@@ -209,15 +225,16 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         own = keys.policies()[found[keys.POLICY]]
         every = {name for names in keys.policies().values() for name in names}
         found |= dict.fromkeys(every - set(own), REMOVED)
-    found |= {
-        each.name: lines[each.name].value for each in read.misplaced(entries) if each.name in lines
-    }
+    for each in read.misplaced(entries):
+        if each.name in lines:
+            found[each.name] = lines[each.name].value
     there = {each.name for each in entries}
-    wanted = {
-        key: () if value is REMOVED else keys.words_of(key, value)
-        for key, value in sorted(found.items(), key=lambda change: change[0] == keys.POLICY)
-        if value is not REMOVED or key in there
-    }
+    wanted: dict[str, tuple[str, ...]] = {}
+    for key in sorted(found, key=lambda key: key == keys.POLICY):
+        if found[key] is not REMOVED:
+            wanted[key] = keys.words_of(key, found[key])
+        elif key in there:
+            wanted[key] = ()
     deciding = DECIDING | read.SCRIPT_VARIABLES.keys() | {read.PROCESSES}
     return edited(source, read.entries_in, wanted, strategy.num_gpus, deciding, last=keys.POLICY)
 

@@ -100,12 +100,18 @@ def modules() -> Mapping[str, Mapping[str, Any]]:
 def config_named(module: str, name: str) -> Config:
     """Return a config; one that is not known has torchtitan's general defaults."""
     general = {key: entry["default"] for key, entry in options().items() if "default" in entry}
-    facts = modules().get(module.removeprefix("torchtitan.models."), {}).get(name)
+    own = modules().get(module.removeprefix("torchtitan.models."), {})
+    facts = own.get(name)
     if facts is None:
         layers = re.search(r"_(\d{1,6})_layers$", name) if module == OWN_MODULE else None
-        model = {"num_layers": int(layers[1])} if layers else {}
-        return Config(name=name, is_known=False, defaults=general, model=model)
-    return Config(**facts | {"defaults": general | facts["defaults"]}, name=name, is_known=True)
+        return Config(
+            name=name,
+            is_known=False,
+            defaults=general,
+            model={"num_layers": int(layers[1])} if layers else {},
+        )
+    defaults = general | facts["defaults"]
+    return Config(**facts | {"defaults": defaults}, name=name, is_known=True)
 
 
 def config_of(settings: Settings) -> Config:
@@ -116,7 +122,8 @@ def config_of(settings: Settings) -> Config:
 def filled(settings: Settings) -> Settings:
     """Settings with the config's defaults beneath, which have no line."""
     defaults = config_of(settings).defaults
-    return {k: Located(value=value, key=f"--{k}") for k, value in defaults.items()} | {**settings}
+    found = {key: Located(value=value, key=f"--{key}") for key, value in defaults.items()}
+    return found | dict(settings)
 
 
 def degree(settings: Settings, name: str) -> int:
@@ -159,7 +166,7 @@ def words_of(key: str, value: Any) -> tuple[str, ...]:  # noqa: ANN401
     section, _, last = key.rpartition(".")
     if isinstance(value, bool):
         return (f"--{section}.{'' if value else 'no_'}{last}",)
-    texts = [str(value)]
-    if isinstance(value, list | tuple):
-        texts = [",".join(each) for each in (value if takes_several(options()[key]) else [value])]
-    return (f"--{key}", *texts)
+    if not isinstance(value, list | tuple):
+        return (f"--{key}", str(value))
+    lists = value if takes_several(options()[key]) else [value]
+    return (f"--{key}", *map(",".join, lists))

@@ -80,13 +80,20 @@ def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[i
         return None
     weights = [first, *([0] * (parts - 2)), last]
     wanted = [base + (i < extra) - weight for i, weight in enumerate(weights)]
-    return wanted if sum(wanted) == num_layers and min(wanted) >= 0 else None
+    if sum(wanted) != num_layers or min(wanted) < 0:
+        return None
+    return wanted
 
 
 def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
     is_free = strategy.pp == 1 and strategy.ep == 1
-    yield KeyValue(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
+    yield KeyValue(
+        key=option.CUDA_GRAPHS,
+        value=True,
+        why=why,
+        is_assumed=is_free,
+    )
     if strategy.pp > 1:
         layers = ", ".join(map(str, strategy.layers_per_stage))
         is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
@@ -101,7 +108,8 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def of_pipeline(settings: Settings) -> Decided:
     """Yield the decisions of settings on schedule, chunks and layers."""
-    pp, num_layers = option.degree(settings, "pp"), config_of(settings).model.get("num_layers", 0)
+    pp = option.degree(settings, "pp")
+    num_layers = config_of(settings).model.get("num_layers", 0)
     if pp == 1 and num_layers:
         yield "layers_per_stage", "config", (num_layers,)
     schedule = schedule_named(word(settings, option.SCHEDULE))
@@ -110,19 +118,23 @@ def of_pipeline(settings: Settings) -> Decided:
     ours = "1f1b" if schedule == "interleaved" else schedule
     yield "schedule", option.SCHEDULE, ours
     # Layers of every model part, and the key that says so.
-    parts, per_part = given(settings, option.PARTS), given(settings, option.LAYERS)
+    parts = given(settings, option.PARTS)
+    per_part = given(settings, option.LAYERS)
     counts, key = [len(layers_in(part)) for part in parts or ()], option.PARTS
     if parts is None and num_layers and pp <= MAX_PARTS and (per_part or 1) > 0:
-        less = whole(settings, option.FIRST_LESS, 0), whole(settings, option.LAST_LESS, 0)
-        count = num_parts(num_layers, pp, schedule, per_part, *less)
-        counts, key = default_counts(num_layers, count, *less) or [], option.LAYERS
+        first = whole(settings, option.FIRST_LESS, 0)
+        last = whole(settings, option.LAST_LESS, 0)
+        count = num_parts(num_layers, pp, schedule, per_part, first, last)
+        counts, key = default_counts(num_layers, count, first, last) or [], option.LAYERS
     if not counts or len(counts) % pp:
         return
     if len(counts) > pp:
         yield "vpp", key, len(counts) // pp
     # The second parts of a V-shaped schedule go back from the last rank to the first.
-    dealt = [*counts[:pp], *reversed(counts[pp:])] if ours in V_SHAPED else counts
-    yield "layers_per_stage", key, tuple(sum(dealt[rank::pp]) for rank in range(pp))
+    if ours in V_SHAPED:
+        counts = [*counts[:pp], *reversed(counts[pp:])]
+    layers = tuple(sum(counts[rank::pp]) for rank in range(pp))
+    yield "layers_per_stage", key, layers
 
 
 def splits_backward(schedule: str) -> bool:
@@ -136,7 +148,9 @@ def _unlike_pipeline(context: Context, strategy: Strategy) -> Refused:
         chunks = f"schedule {schedule} with {strategy.vpp} chunks on one stage"
         return {chunks: schedule != "1f1b" or strategy.vpp > 1}
     stages, is_known = pp * strategy.vpp, schedule in SCHEDULE_NAMES
-    least = {"1f1b": pp if strategy.vpp == 1 else 1, "dualpipe-v": stages}.get(schedule, 1)
+    least = 1
+    if schedule == "dualpipe-v" or (schedule == "1f1b" and strategy.vpp == 1):
+        least = stages
     rounds = max(1, number // pp)
     has_rounds = strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")
     is_split = splits_backward(schedule) and context.traits.profile == "current"

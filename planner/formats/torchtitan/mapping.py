@@ -12,6 +12,7 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     decided_in,
+    derived,
     nothing,
     of_key,
     says,
@@ -46,10 +47,17 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
 
     def read(settings: Settings) -> int | None:
         degree = whole(settings, key, 0)
-        return degree if degree > 1 or (degree == 1 and settings[key].line) else None
+        is_stated = degree > 1 or (degree == 1 and settings[key].line)
+        return degree if is_stated else None
 
     return of_key(
-        name, key, lambda _, s: getattr(s, name), why, follows=read, cannot=cannot, more=more
+        name,
+        key,
+        lambda _, s: getattr(s, name),
+        why,
+        follows=read,
+        cannot=cannot,
+        more=more,
     )
 
 
@@ -64,8 +72,10 @@ def _batch_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_batch(settings: Settings) -> Decided:
     """A global batch below 1 is the local one of every rank."""
-    local, total = whole(settings, option.LOCAL_BATCH, 0), whole(settings, option.GLOBAL_BATCH, 0)
-    dp = max(0, whole(settings, option.SHARD, 0)) * option.degree(settings, "dp_replicate")
+    local = whole(settings, option.LOCAL_BATCH, 0)
+    total = whole(settings, option.GLOBAL_BATCH, 0)
+    shards = max(0, whole(settings, option.SHARD, 0))
+    dp = shards * option.degree(settings, "dp_replicate")
     key = option.MICRO_BATCH if option.degree(settings, "pp") > 1 else option.LOCAL_BATCH
     micro = whole(settings, key, 0)
     if micro < 1 or local < 1:
@@ -81,28 +91,28 @@ def _of_batch(settings: Settings) -> Decided:
 
 
 def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
-    model = context.model
-    kv_heads, tp = model.num_heads if model.mla else model.num_kv_heads, strategy.tp
+    model, tp = context.model, strategy.tp
+    kv_heads = model.num_heads if model.mla else model.num_kv_heads
     if kv_heads % tp:
         yield f"tp {tp}: torchtitan splits the {kv_heads} key and value heads whole"
 
 
 def _of_shards(settings: Settings) -> Decided:
-    shards, replicas = whole(settings, option.SHARD, 0), option.degree(settings, "dp_replicate")
-    ranks = replicas * prod(option.degree(settings, name) for name in ("tp", "pp", "cp"))
+    shards = whole(settings, option.SHARD, 0)
+    replicas, *others = (
+        option.degree(settings, name) for name in ("dp_replicate", "tp", "pp", "cp")
+    )
+    ranks = replicas * prod(others)
     if shards > 0 and ranks > 0:
         yield "dp", option.SHARD, shards * replicas
         yield "num_gpus", option.SHARD, shards * ranks
 
 
-def _of_expert_tp(settings: Settings) -> Decided:
-    if min(option.degree(settings, name) for name in ("ep", "tp")) > 1:
-        yield "etp", option.DEGREES["ep"], 1
-
-
 def _stage(settings: Settings) -> int:
-    policy, is_piped = word(settings, option.RESHARD), option.degree(settings, "pp") > 1
-    return 2 if policy == "never" or (policy == "default" and is_piped) else 3
+    policy = word(settings, option.RESHARD)
+    if policy == "default":
+        return 2 if option.degree(settings, "pp") > 1 else 3
+    return 2 if policy == "never" else 3
 
 
 def _of_precision(settings: Settings) -> Decided:
@@ -123,26 +133,43 @@ def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str
 
 
 def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    is_on, profile = context.traits.profile == "current", f"profile {context.traits.profile}"
+    is_on = context.traits.profile == "current"
+    profile = f"profile {context.traits.profile}"
     is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
     is_split = splits_backward(strategy.schedule)
-    async_why = "products in chunks beside the transfers of tensor parallelism"
-    mesh_why = "torch 2.13 cannot shard what the default backend makes"
-    overlaps = is_on and is_ring and strategy.tp > 1
-    yield KeyValue(key="compile.enable", value=is_on, why=profile, is_assumed=not is_split)
+    yield KeyValue(
+        key="compile.enable",
+        value=is_on,
+        why=profile,
+        is_assumed=not is_split,
+    )
     if is_on:
-        value, why = ["model", "loss"], f"{profile}: blocks and loss"
-        yield KeyValue(key="compile.components", value=value, why=why, is_assumed=True)
-    yield KeyValue(key=option.ASYNC_TP, value=overlaps, why=async_why, is_assumed=not is_split)
-    yield KeyValue(key=option.SPMD_BACKEND, value="partial_dtensor", why=mesh_why, is_assumed=True)
+        yield KeyValue(
+            key="compile.components",
+            value=["model", "loss"],
+            why=f"{profile}: blocks and loss",
+            is_assumed=True,
+        )
+    yield KeyValue(
+        key=option.ASYNC_TP,
+        value=is_on and is_ring and strategy.tp > 1,
+        why="products in chunks beside the transfers of tensor parallelism",
+        is_assumed=not is_split,
+    )
+    yield KeyValue(
+        key=option.SPMD_BACKEND,
+        value="partial_dtensor",
+        why="torch 2.13 cannot shard what the default backend makes",
+        is_assumed=True,
+    )
 
 
 def policy_of(strategy: Strategy) -> str:
     """The one policy of all layers; empty where layers differ."""
-    found = {name: getattr(strategy, counts) for name, counts in POLICIES.items()}
-    none = "none" if not any(map(sum, strategy.policy_counts)) else ""
-    whole_model = strategy.layers_per_stage
-    return next((name for name, counts in found.items() if counts == whole_model), none)
+    for name, counts in POLICIES.items():
+        if getattr(strategy, counts) == strategy.layers_per_stage:
+            return name
+    return "" if any(map(sum, strategy.policy_counts)) else "none"
 
 
 def _of_policy(settings: Settings) -> Decided:
@@ -196,7 +223,15 @@ TABLE: Table = (
         ),
         option.CUDA_GRAPHS,
     ),
-    KeyMapping(names=("etp",), keys=(), of=_of_expert_tp),
+    KeyMapping(
+        names=("etp",),
+        keys=(),
+        of=derived(
+            "etp",
+            option.DEGREES["ep"],
+            lambda found: 1 if min(option.degree(found, n) for n in ("ep", "tp")) > 1 else None,
+        ),
+    ),
     _degree("dp_replicate", "replicas of the sharding group"),
     KeyMapping(
         names=("dp", "num_gpus"),

@@ -61,18 +61,20 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Pa
     """Return the decisions of such a file; ``lines`` has their places by ``section.key``."""
     said: dict[str, Located] = {}
     for section, values in data.items():
-        for name, value in values.items() if isinstance(values, Mapping) else ():
+        if not isinstance(values, Mapping):
+            continue
+        for name, value in values.items():
             key = f"{section}.{name}"
             said[key] = Located(value=value, key=key, line=lines[key])
-    settings: dict[str, Located] = {}
+    settings = {_renamed(key): place for key, place in said.items()}
+    settings.pop("", None)
     findings = []
-    for name, place in {_renamed(key): place for key, place in said.items()}.items():
+    for name, place in list(settings.items()):
         wrong = next(iter(wrongs(option_of(name) or {}, place.value)), None)
-        if name and wrong:
+        if wrong:
+            del settings[name]
             message = f"{brief(place.value)} given; {wrong.allowed}"
             findings.append(finding_at(f"{NAME}.bad_value", path, place, message))
-        elif name:
-            settings[name] = place
     # Selective checkpointing of every n-th layer, its default then, is none that is known now.
     option = "activation_checkpoint.selective_ac_option"
     chosen = said.get(option, Located(value="2", key=option))

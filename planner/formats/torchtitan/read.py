@@ -21,10 +21,6 @@ from planner.spelling import did_you_mean
 # Behind this word of a command stand torchtitan's own.
 _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")
 _POLICY_WORD = re.compile(r"activation[-_]checkpoint:(.*)", re.DOTALL)
-_OPTIONS = re.compile(
-    r"(?<!\S)--(?:parallelism|training|activation[-_]checkpoint)\.[a-z]"
-    r"|(?<!\S)activation[-_]checkpoint:"
-)
 # What torchtitan's own run_train.sh takes from the environment.
 SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 # So does it the number of processes of a node.
@@ -54,7 +50,8 @@ def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
         key=lambda words: sum(_is_option(word.text) for word in words),
         default=(),
     )
-    at = next((at for at, word in enumerate(words) if _is_option(word.text)), 0)
+    places = (at for at, word in enumerate(words) if _is_option(word.text))
+    at = next(places, 0)
     return Command(words=tuple(words[at:]), launcher=tuple(words[:at])), ()
 
 
@@ -94,7 +91,8 @@ def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Wor
     for at, each in enumerate(found):
         policy = _POLICY_WORD.fullmatch(each.word.text)
         key = keys.POLICY if policy else _key(each.name)[0]
-        found[at] = replace(each, name=key, joined=policy[1] if policy else each.joined)
+        joined = policy[1] if policy else each.joined
+        found[at] = replace(each, name=key, joined=joined)
     return found, strays
 
 
@@ -103,7 +101,8 @@ def _key(name: str) -> tuple[str, bool]:
     key = name[2:].replace("-", "_")
     section, _, last = key.rpartition(".")
     positive = f"{section}.{last.removeprefix('no_')}"
-    is_off = last.startswith("no_") and (keys.option_of(positive) or {}).get("type") == "boolean"
+    entry = keys.option_of(positive) or {}
+    is_off = last.startswith("no_") and entry.get("type") == "boolean"
     return positive if is_off else key, is_off
 
 
@@ -117,9 +116,12 @@ def recognise(source: SourceText) -> bool:
     if source.path.endswith(others) or re.search(r"^\s*[\[{]", text):
         return False
     if not re.search(r"torchtitan[./]train\b|run_train\.sh|--job\.config[-_]file", text):
-        return all(re.search(rf"(?<!\S)--{name}\b", text) for name in keys.SELECTORS) or bool(
-            _OPTIONS.search(text)
+        option = (
+            r"(?<!\S)--(?:parallelism|training|activation[-_]checkpoint)\.[a-z]"
+            r"|(?<!\S)activation[-_]checkpoint:"
         )
+        is_named = all(re.search(rf"(?<!\S)--{name}\b", text) for name in keys.SELECTORS)
+        return is_named or re.search(option, text) is not None
     try:
         # A script that only names it does not start it; one that is broken may.
         return arguments_in(source)[0].program is not None
@@ -132,7 +134,8 @@ def read(source: SourceText) -> ParsedConfig:
     if is_old(source.text):
         return read_old(source)
     (found, _), lines = arguments_in(source), Lines(source.text)
-    refuse_old(source.path, found.words, found.environment if _is_wrapped(found) else {})
+    environment = found.environment if _is_wrapped(found) else {}
+    refuse_old(source.path, found.words, environment)
     entries, strays = _grouped(found.words, lines)
     reader = WordsReader(format=keys.NAME, path=source.path)
     for entry in entries:
@@ -171,8 +174,12 @@ def _processes(found: Command, lines: Lines) -> dict[str, Located]:
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
     number = found.environment[PROCESSES]
-    value, line = launch.number_of(number.text), lines.at(number.start)
-    return {launch.NPROC_PER_NODE: Located(value=value, key=PROCESSES, line=line)}
+    place = Located(
+        value=launch.number_of(number.text),
+        key=PROCESSES,
+        line=lines.at(number.start),
+    )
+    return {launch.NPROC_PER_NODE: place}
 
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
@@ -188,8 +195,9 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
 
 
 def _take(reader: WordsReader, option: Entry) -> None:
-    key, spelled, line = option.name, option.word.text.partition("=")[0], option.line
-    entry, settings = keys.option_of(key), reader.settings
+    key, line, settings = option.name, option.line, reader.settings
+    spelled = option.word.text.partition("=")[0]
+    entry = keys.option_of(key)
     if entry is None:
         known = [f"--{name}" for name in keys.options() if name != keys.POLICY]
         hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
@@ -204,7 +212,9 @@ def _take(reader: WordsReader, option: Entry) -> None:
             message = f"{' '.join(option.texts)}: the variable is not set in this file"
             reader.report_at(spelled, line, "open_variable", message, "note")
         return
-    texts = [text.replace("-", "_") if key == keys.POLICY else text for text in option.texts]
+    texts = option.texts
+    if key == keys.POLICY:
+        texts = [text.replace("-", "_") for text in texts]
     try:
         value = keys.value_of(entry, texts, is_negated=_key(spelled)[1])
     except ValueError as error:

@@ -14,8 +14,6 @@ from planner.formats.torchtitan.old import RELEASE
 from planner.spec.strategy import V_SHAPED
 
 BALANCER = "parallelism.context_parallel_load_balancer"
-BATCH_INVARIANT = "debug.batch_invariant"
-TYPE_CHECKS = "debug.spmd_typechecking"
 PP, EP, CP = (key.DEGREES[name] for name in ("pp", "ep", "cp"))
 # Degrees that make the processes with that of the shards.
 _OTHERS = ("dp_replicate", "cp", "tp", "pp")
@@ -61,7 +59,9 @@ class TorchtitanView(ConfigView):
     def shards(self) -> int:
         """Shards of data parallelism: what is given, or what the other degrees leave."""
         given = int(self[key.SHARD])
-        return given if given != -1 else self.world.num_gpus // max(1, self.others)
+        if given != -1:
+            return given
+        return self.num_gpus // max(1, self.others)
 
     @property
     def expert_ranks(self) -> int:
@@ -86,13 +86,20 @@ class TorchtitanView(ConfigView):
     @property
     def parts(self) -> int:
         """Model parts that are listed, or that torchtitan makes; 0: not known."""
-        listed, layers, per_part = self[key.PARTS], self.model("num_layers"), self[key.LAYERS]
+        listed, per_part = self[key.PARTS], self[key.LAYERS]
+        layers = self.model("num_layers")
         if listed is not None:
             return len(listed)
         if per_part is not None and (per_part < 1 or not layers):
             return 0
-        less = self[key.FIRST_LESS], self[key.LAST_LESS]
-        return layout.num_parts(layers, self.pp, self.schedule, per_part, *less)
+        return layout.num_parts(
+            layers,
+            self.pp,
+            self.schedule,
+            per_part,
+            self[key.FIRST_LESS],
+            self[key.LAST_LESS],
+        )
 
     @property
     def decides_parts(self) -> str:
@@ -131,17 +138,20 @@ rule(
 @rule(_DIMS)
 def degrees_are_positive(file: TorchtitanView) -> list[str]:
     """{given} given; needs 1 or more, shards also -1."""
+    names = list(key.DEGREES.values())
     # -1 is what the other degrees leave.
-    shards = () if file[key.SHARD] == -1 else (key.SHARD,)
-    return [name for name in (*key.DEGREES.values(), *shards) if file[name] < 1]
+    if file[key.SHARD] != -1:
+        names.append(key.SHARD)
+    return [name for name in names if file[name] < 1]
 
 
 @rule(_DIMS, key.SHARD)
 def degrees_make_world(file: TorchtitanView) -> Refused:
     """Replicas x shards x cp x tp x pp are the processes."""
-    names = (key.SHARD, *(key.DEGREES[name] for name in _OTHERS))
-    is_known = file.config.is_known or all(file.settings[name].line for name in names)
-    shards, others, wanted = file.shards, file.others, file.world.num_gpus
+    names = [key.SHARD, *(key.DEGREES[name] for name in _OTHERS)]
+    is_stated = all(file.settings[name].line for name in names)
+    is_known = file.config.is_known or is_stated
+    shards, others, wanted = file.shards, file.others, file.num_gpus
     given = f"{shards} shards x {others} of the other degrees = {shards * others}"
     is_sound = is_known and others > 0 and file[key.SHARD] != 0
     return {f"{given}; needs {wanted} processes": is_sound and shards * others != wanted}
@@ -178,11 +188,11 @@ rule.unenforced(
 @rule(_DECODER, key.DEGREES["tp"])
 def tp_divides_heads(file: TorchtitanView) -> Refused:
     """Tensor parallelism divides query heads and heads of keys and values."""
-    tp, names = file.degree("tp"), {"num_heads": "heads", "num_kv_heads": "key and value heads"}
-    heads = {what: file.model(name) for name, what in names.items()}
+    tp, heads, groups = file.degree("tp"), file.model("num_heads"), file.model("num_kv_heads")
+    needed = f"{tp} given; needs a divisor of"
     return {
-        f"{tp} given; needs a divisor of {number} {what}": tp > 1 and number % tp
-        for what, number in heads.items()
+        f"{needed} {heads} heads": tp > 1 and heads % tp,
+        f"{needed} {groups} key and value heads": tp > 1 and groups % tp,
     }
 
 
@@ -250,16 +260,16 @@ rule(
     _TRAINER,
     name="type_checks_without_pipeline",
     holds="Set with {file.pp} pipeline stages; needs one stage.",
-    key=TYPE_CHECKS,
-    on=TYPE_CHECKS,
+    key="debug.spmd_typechecking",
+    on="debug.spmd_typechecking",
     when=lambda file: file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types",
 )
 rule(
     _TRAINER,
     name="batches_may_vary",
     holds="Set; training needs it to be off.",
-    key=BATCH_INVARIANT,
-    when=lambda file: file.is_on(BATCH_INVARIANT),
+    key="debug.batch_invariant",
+    when=lambda file: file.is_on("debug.batch_invariant"),
 )
 rule(
     "torchtitan/models/*/model.py",
@@ -329,14 +339,13 @@ pipelined(
 def stages_fit_schedule(file: TorchtitanView) -> Refused:
     """Where layers per stage give the parts, 1F1B and GPipe take one per rank, others two."""
     each, rest = divmod(file.parts, file.pp)
-    is_computed = file[key.PARTS] is None and file[key.LAYERS] and each and not rest
-    is_single, is_known = file.schedule in layout.SINGLE, file.schedule not in ("", "other")
-    is_short = is_known and not is_single and each < 2
+    is_computed = file[key.PARTS] is None and file[key.LAYERS]
+    if not (is_computed and each) or rest or file.schedule in ("", "other"):
+        return {}
+    is_single = file.schedule in layout.SINGLE
     return {
-        f"{each} model parts per rank; the schedule takes 1": (
-            is_computed and is_single and each != 1
-        ),
-        f"{each} model part per rank; the schedule needs 2": is_computed and is_short,
+        f"{each} model parts per rank; the schedule takes 1": is_single and each > 1,
+        f"{each} model part per rank; the schedule needs 2": not is_single and each < 2,
     }
 
 
@@ -400,7 +409,9 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
 def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     """Every layer stands in one model part; torchtitan drops those that are missing."""
     layers = file.model("num_layers")
-    counts = Counter(layer for part in file[key.PARTS] or () for layer in layout.layers_in(part))
+    counts = Counter[int]()
+    for part in file[key.PARTS] or ():
+        counts.update(layout.layers_in(part))
     wrong = [layer for layer in range(layers) if counts[layer] != 1]
     wrong += [layer for layer in counts if layer >= layers]
     names = listed([f"layers.{layer}" for layer in wrong])
@@ -411,10 +422,13 @@ def parts_hold_all_layers(file: TorchtitanView) -> Refused:
 @pipelined.unenforced(f"{_UNCHECKED}{_PARTS}, fails in the first step", key.PARTS)
 def parts_hold_both_ends(file: TorchtitanView) -> Refused:
     """The first model part holds the embedding, the last one the norm and the head."""
-    ends = (("tok_embeddings", 0, "first"), ("norm", -1, "last"), ("lm_head", -1, "last"))
+    parts = file[key.PARTS]
+    if not parts:
+        return {}
     return {
-        f"{name} is not in the {where} part; it must be": name not in file[key.PARTS][at]
-        for name, at, where in (ends if file[key.PARTS] else ())
+        "tok_embeddings is not in the first part; it must be": "tok_embeddings" not in parts[0],
+        "norm is not in the last part; it must be": "norm" not in parts[-1],
+        "lm_head is not in the last part; it must be": "lm_head" not in parts[-1],
     }
 
 
