@@ -1,10 +1,9 @@
 """Reads recipe overrides: a file of them, or a launch script that hands them on."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from planner.errors import InputError
 from planner.formats.bridge import keys
 from planner.formats.bridge.adapters import DROPOUT, NULL, PEFT, RANK, adapter_value, read_adapters
 from planner.formats.format import Located, ParsedConfig, Severity, SourceText
@@ -15,8 +14,7 @@ from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import decided
 from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Entry, Launches, WordsReader
-from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.options import Entry, Launches, WordsReader, launches_in
 from planner.formats.shell.word import Command, Lines, Word
 from planner.spelling import alike, did_you_mean
 
@@ -41,32 +39,27 @@ def recognise(source: SourceText) -> bool:
 
 def overrides_in(source: SourceText) -> Launches:
     """Return the launches in a file, with their overrides; raises InputError."""
-    lines = Lines(source.text)
     # Behind comments.
     first = re.match(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=", source.text)
-    if first and keys.is_known(first[1]):
-        arguments = Command(words=read_words(source), is_list=True)
-        return (arguments, _overrides(arguments.words, lines)), ()
-    script = read_script(source)
-    found = list(_launches(script.commands, lines))
-    if not any(overrides for _, overrides in found):
-        found = list(_launches(script.kept(), lines))
-    best = max(found, key=lambda launch: len(launch[1]), default=None)
-    if best is None or not best[1]:
-        raise InputError.single(source.path, "", "no command has overrides such as model.KEY=VALUE")
-    return best, found
+    return launches_in(
+        source,
+        _starts,
+        _overrides,
+        lambda launch: len(launch[1]),
+        is_list=first is not None and keys.is_known(first[1]),
+        lacking="no command has overrides such as model.KEY=VALUE",
+    )
 
 
-def _launches(commands: Sequence[Command], lines: Lines) -> Iterator[tuple[Command, list[Entry]]]:
+def _starts(commands: Iterable[Command]) -> Iterator[Command]:
     for each in commands:
-        programs = (word for word in each.words if word.text.endswith(".py"))
         launcher = (*each.launcher, *each.words)
-        command = replace(each, launcher=launcher, program=next(programs, None))
-        yield command, _overrides(each.words, lines)
+        program = next((word for word in each.words if word.text.endswith(".py")), None)
+        yield replace(each, launcher=launcher, program=program)
 
 
 def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
-    found = []
+    found: list[Entry] = []
     for word in words:
         match = _OVERRIDE.fullmatch(word.text)
         # These stand without a field: a name, or nothing.

@@ -16,7 +16,7 @@ from planner.formats.format import Finding, Located, Severity, SourceText, read_
 from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import repeated_keys
 from planner.formats.shell.launch import launcher_settings, number_of, processes
-from planner.formats.shell.options import grouped
+from planner.formats.shell.options import grouped, strays
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines, Word
 from planner.formats.trainer.format import is_json, places_in
@@ -115,7 +115,7 @@ def _start(words: Sequence[Word], tool: FrontEnd) -> int:
 def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], Located | None]:
     """Values by option, None of one that is not known, and the file that the words name."""
     found: dict[str, Located] = {}
-    entries, strays = grouped(words, lines, lambda text: text.startswith("--"), lambda _: None)
+    entries = grouped(words, lines, lambda text: text.startswith("--"), lambda _: None)
     for each in entries:
         # A word as YAML has it, several as a list; an option without a value is true.
         values = [_scalar(text) for text in each.texts] or [True]
@@ -124,7 +124,8 @@ def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], L
         place = Located(value=value if is_known else None, key=each.name, line=each.line)
         found[each.name[2:].replace("-", "_")] = place
     named = found.pop("config", None)
-    file = next((word for word in strays if word.text.endswith(FILES)), None)
+    others = strays(words, entries)
+    file = next((word for word in others if word.text.endswith(FILES)), None)
     if file is not None:
         named = Located(value=file.text, key=file.text, line=lines.at(file.start))
     return found, named

@@ -31,8 +31,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
 from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Entry, Launches, WordsReader, grouped
-from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
 from planner.formats.shell.syntax import branch_places
 from planner.formats.shell.word import Command, Lines, Word, split_words
 from planner.spelling import alike, did_you_mean
@@ -49,7 +48,8 @@ def recognise(source: SourceText) -> bool:
     if "--" not in text or "\x00" in text:
         return False
     try:
-        words = [word.text for word in _arguments(source)[0].words]
+        (command, _), _ = options_in(source)
+        words = [word.text for word in command.words]
     except InputError:
         is_like = ".py" in text or first_line(text).startswith("--")
         words = text.split() if is_like else []
@@ -60,23 +60,14 @@ def recognise(source: SourceText) -> bool:
 
 def options_in(source: SourceText) -> Launches:
     """Return the launches of Megatron in a file, with their options; raises InputError."""
-    (chosen, found), lines = _arguments(source), Lines(source.text)
-    first, *others = [(each, _grouped(each.words, lines)[0]) for each in (chosen, *found)]
-    return first, others
-
-
-def _arguments(source: SourceText) -> tuple[Command, Sequence[Command]]:
-    """Megatron's words of a file and of all its commands; InputError where it runs none."""
-    if first_line(source.text).startswith("--"):
-        return Command(words=read_words(source), is_list=True), ()
-    script = read_script(source)
-    found = list(_of(script.commands))
-    found = found or list(_of(script.kept()))
-    if not found:
-        message = "no command runs a training script with Megatron options"
-        raise InputError.single(source.path, "", message)
-    best = max(found, key=lambda arguments: _num_known(word.text for word in arguments.words))
-    return replace(best, environment={**script.environment, **best.environment}), found
+    return launches_in(
+        source,
+        _starts,
+        _options,
+        lambda launch: _num_known(entry.name for entry in launch[1]),
+        is_list=first_line(source.text).startswith("--"),
+        lacking="no command runs a training script with Megatron options",
+    )
 
 
 def _num_known(words: Iterable[str]) -> int:
@@ -84,7 +75,7 @@ def _num_known(words: Iterable[str]) -> int:
     return sum(word.partition("=")[0] in options for word in words)
 
 
-def _of(commands: Iterable[Command]) -> Iterator[Command]:
+def _starts(commands: Iterable[Command]) -> Iterator[Command]:
     ends = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
     for command in commands:
         for at, each in enumerate(command.words):
@@ -95,34 +86,36 @@ def _of(commands: Iterable[Command]) -> Iterator[Command]:
                 break
 
 
-def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Entry]]:
+def _options(words: Sequence[Word], lines: Lines) -> list[Entry]:
     def most(name: str) -> int | None:
         option = load_options().get(name)
         if option is None or option.nargs:
             return None
         return int(option.takes_values)
 
-    options, strays = grouped(words, lines, is_option, most)
-    return options, [Entry(word=w, name=w.text, line=lines.at(w.start)) for w in strays]
+    return grouped(words, lines, is_option, most)
 
 
 def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it runs no training script."""
     reader = WordsReader(format=FORMAT, path=source.path)
     lines = Lines(source.text)
-    arguments, _ = _arguments(source)
-    options, strays = _grouped(arguments.words, lines)
+    (arguments, options), _ = options_in(source)
+    strange = [
+        Entry(word=word, name=word.text, line=lines.at(word.start))
+        for word in strays(arguments.words, options)
+    ]
     known = load_options()
     own = [each for each in options if each.name in known]
     branches = () if arguments.is_list else branch_places(source.text)
     reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
-    stray_words = (each for each in strays if not each.word.unknown)
-    for _, found in groupby(stray_words, key=lambda each: each.line):
+    known_words = (each for each in strange if not each.word.unknown)
+    for _, found in groupby(known_words, key=lambda each: each.line):
         first, *more = found
         shown = " ".join(each.name for each in (first, *more))[:80]
         text = f"words that belong to no option: {shown}" if more else ""
         reader.report(first, "unknown_key", text or "a word that belongs to no option")
-    others = [each for each in (*options, *strays) if each.name not in known]
+    others = [each for each in (*options, *strange) if each.name not in known]
     hidden = [each for each in others if each.word.unknown]
     open_ones = [each for each in own if each.unknown and each.name in OWNED]
     reader.note_open(open_ones + hidden)

@@ -1,12 +1,14 @@
 """The options of a file of words: what they say, and what is wrong with them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from planner.formats.format import Finding, Located, Severity
+from planner.errors import InputError
+from planner.formats.format import Finding, Located, Severity, SourceText
 from planner.formats.settings import finding_at
 from planner.formats.shell.launch import launcher_settings, torchrun_findings
+from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command, Lines, Word
 
 # Options that a note lists.
@@ -40,27 +42,68 @@ Launch = tuple[Command, Sequence[Entry]]
 Launches = tuple[Launch, Sequence[Launch]]
 
 
+def launches_in(
+    source: SourceText,
+    starts: Callable[[Iterable[Command]], Iterable[Command]],
+    options: Callable[[Sequence[Word], Lines], list[Entry]],
+    weight: Callable[[Launch], int],
+    *,
+    is_list: bool,
+    lacking: str = "",
+) -> Launches:
+    """The launches of a program in a script, or the options of a file that is a list of words.
+
+    ``starts`` finds the program in commands, or in those that variables hold where no other has
+    any ``weight``. The one that is read has most. Raises InputError, with what is ``lacking`` where
+    there is none.
+    """
+    lines = Lines(source.text)
+    if is_list:
+        words = read_words(source)
+        return (Command(words=words, is_list=True), options(words, lines)), ()
+    script = read_script(source)
+
+    def launches(commands: Iterable[Command]) -> Iterator[Launch]:
+        for command in starts(commands):
+            environment = {**script.environment, **command.environment}
+            entries = options(command.words, lines)
+            yield replace(command, environment=environment), entries
+
+    found = list(launches(script.commands))
+    if not any(map(weight, found)):
+        found = list(launches(script.kept()))
+    if not any(map(weight, found)):
+        raise InputError.single(source.path, "", lacking)
+    return max(found, key=weight), found
+
+
+def strays(words: Sequence[Word], entries: Sequence[Entry]) -> list[Word]:
+    """Words that belong to no option."""
+    taken = {id(word) for entry in entries for word in (entry.word, *entry.values)}
+    return [word for word in words if id(word) not in taken]
+
+
 def grouped(
     words: Sequence[Word],
     lines: Lines,
     is_option: Callable[[str], bool],
     most: Callable[[str], int | None],
-) -> tuple[list[Entry], list[Word]]:
-    """Options with their values, and the words that belong to none.
+) -> list[Entry]:
+    """Options with their values.
 
     ``most`` says how many words an option takes without an equals sign; None: all up to the next.
     """
     starts = [at for at, word in enumerate(words) if is_option(word.text)]
-    found, strays = list[Entry](), [*words[: starts[0] if starts else None]]
+    found: list[Entry] = []
     for at, end in pairwise([*starts, len(words)]):
-        word, behind = words[at], words[at + 1 : end]
+        word, line = words[at], lines.at(words[at].start)
         name, sign, joined = word.text.partition("=")
-        count = 0 if sign else most(name)
-        values, line = tuple(behind[:count]), lines.at(word.start)
-        value = joined if sign else None
-        found.append(Entry(name=name, word=word, values=values, joined=value, line=line))
-        strays += behind[len(values) :]
-    return found, strays
+        if sign:
+            found.append(Entry(name=name, word=word, joined=joined, line=line))
+        else:
+            values = words[at + 1 : end][: most(name)]
+            found.append(Entry(name=name, word=word, values=tuple(values), line=line))
+    return found
 
 
 @dataclass(kw_only=True)

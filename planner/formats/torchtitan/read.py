@@ -1,16 +1,15 @@
 """Reads torchtitan's command-line words: settings with their lines, and what is wrong."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import dropwhile, islice
+from itertools import dropwhile
 
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Located, ParsedConfig, SourceText, first_line
 from planner.formats.settings import word
 from planner.formats.shell import launch
-from planner.formats.shell.options import Entry, Launches, WordsReader, grouped
-from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
 from planner.formats.shell.word import Command, Lines, Word
 from planner.formats.torchtitan import keys
 from planner.formats.torchtitan.layout import SCHEDULE_NAMES, schedule_named
@@ -27,32 +26,34 @@ SCRIPT_VARIABLES = {"MODULE": "module", "CONFIG": "config"}
 PROCESSES = "NGPU"
 
 
-def arguments_in(source: SourceText) -> tuple[Command, Sequence[Command]]:
-    """Return torchtitan's words of a file, and those of all commands that start it.
+def entries_in(source: SourceText) -> Launches:
+    """Return the launches in a file, with options by torchtitan's names; raises InputError.
 
-    In a script they stand behind the program, at the first place where a launcher starts it if
-    there is one, or are those of the command that has most options; any other file holds nothing
-    else. Raises InputError where the file cannot be read as words.
+    The one that is read is the first that a launcher starts, else the first.
     """
-    if _is_option(first_line(source.text).split(" ")[0]):
-        return Command(words=read_words(source), is_list=True), ()
-    script = read_script(source)
-    starts = [
-        replace(each.behind(at), environment={**script.environment, **each.environment})
-        for each in script.commands
-        for at in islice((i for i, word in enumerate(each.words) if _ENTRY.search(word.text)), 1)
-    ]
-    if starts:
-        launched = (each for each in starts if any(launch.launcher_values(each.launcher)))
-        return next(launched, starts[0]), starts
-    words = max(
-        (each.words for each in script.commands),
-        key=lambda words: sum(_is_option(word.text) for word in words),
-        default=(),
+    return launches_in(
+        source,
+        _starts,
+        _options,
+        lambda found: 1 + any(launch.launcher_values(found[0].launcher)),
+        is_list=_is_option(first_line(source.text).split(" ")[0]),
     )
-    places = (at for at, word in enumerate(words) if _is_option(word.text))
-    at = next(places, 0)
-    return Command(words=tuple(words[at:]), launcher=tuple(words[:at])), ()
+
+
+def _starts(commands: Iterable[Command]) -> list[Command]:
+    """Torchtitan's words of commands, behind the program; else those of the most options."""
+    found: list[Command] = []
+    most, others = 0, Command(words=())
+    for command in commands:
+        words = command.words
+        programs = [at for at, word in enumerate(words) if _ENTRY.search(word.text)]
+        options = [at for at, word in enumerate(words) if _is_option(word.text)]
+        if programs:
+            found.append(command.behind(programs[0]))
+        elif len(options) > most:
+            most, first = len(options), options[0]
+            others = Command(words=words[first:], launcher=words[:first])
+    return found or [others]
 
 
 def _is_option(text: str) -> bool:
@@ -65,20 +66,13 @@ def _is_wrapped(found: Command) -> bool:
     return found.program is not None and found.program.text.endswith("run_train.sh")
 
 
-def entries_in(source: SourceText) -> Launches:
-    """Return the launches in a file, with options by torchtitan's names; raises InputError."""
-    (chosen, found), lines = arguments_in(source), Lines(source.text)
-    first, *others = [(each, _grouped(each.words, lines)[0]) for each in (chosen, *found)]
-    return first, others
-
-
 def misplaced(entries: Sequence[Entry]) -> list[Entry]:
     """Options behind the policy's word, which takes them for its own."""
     behind = list(dropwhile(lambda each: each.name != keys.POLICY, entries))
     return [each for each in behind if not each.name.startswith(keys.POLICY)]
 
 
-def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Word]]:
+def _options(words: Sequence[Word], lines: Lines) -> list[Entry]:
     def most(name: str) -> int | None:
         if not name.startswith("--"):
             return 0
@@ -87,13 +81,13 @@ def _grouped(words: Sequence[Word], lines: Lines) -> tuple[list[Entry], list[Wor
             return None
         return int(entry.get("type") != "boolean")
 
-    found, strays = grouped(words, lines, _is_option, most)
+    found = grouped(words, lines, _is_option, most)
     for at, each in enumerate(found):
         policy = _POLICY_WORD.fullmatch(each.word.text)
         key = keys.POLICY if policy else _key(each.name)[0]
         joined = policy[1] if policy else each.joined
         found[at] = replace(each, name=key, joined=joined)
-    return found, strays
+    return found
 
 
 def _key(name: str) -> tuple[str, bool]:
@@ -124,7 +118,8 @@ def recognise(source: SourceText) -> bool:
         return is_named or re.search(option, text) is not None
     try:
         # A script that only names it does not start it; one that is broken may.
-        return arguments_in(source)[0].program is not None
+        (found, _), _ = entries_in(source)
+        return found.program is not None
     except InputError:
         return True
 
@@ -133,10 +128,9 @@ def read(source: SourceText) -> ParsedConfig:
     """Read words in a script, a file of arguments or a list; raises InputError."""
     if is_old(source.text):
         return read_old(source)
-    (found, _), lines = arguments_in(source), Lines(source.text)
+    ((found, entries), _), lines = entries_in(source), Lines(source.text)
     environment = found.environment if _is_wrapped(found) else {}
     refuse_old(source.path, found.words, environment)
-    entries, strays = _grouped(found.words, lines)
     reader = WordsReader(format=keys.NAME, path=source.path)
     for entry in entries:
         _take(reader, entry)
@@ -145,7 +139,7 @@ def read(source: SourceText) -> ParsedConfig:
         if keys.option_of(entry.name) and not entry.unknown:
             spelled = entry.word.text.partition("=")[0]
             reader.report_at(spelled, entry.line, "misplaced_option", message)
-    for stray in strays:
+    for stray in strays(found.words, entries):
         if not stray.unknown:
             reader.report_at(stray.text, lines.at(stray.start), "bad_value", "belongs to no option")
     _take_variables(reader, found, lines)
@@ -184,7 +178,7 @@ def _processes(found: Command, lines: Lines) -> dict[str, Located]:
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
     """Raise ExpressError where the variable of torchtitan's script starts other processes."""
-    (found, _), lines = arguments_in(source), Lines(source.text)
+    ((found, _), _), lines = entries_in(source), Lines(source.text)
     own = _processes(found, lines)
     count = launch.processes(launch.launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
