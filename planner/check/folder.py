@@ -9,8 +9,8 @@ from planner.check.plan import is_plan_file, read_plan_layout
 from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
 from planner.errors import InputError
-from planner.formats.format import Finding, Located, SourceText, read_source
-from planner.formats.shell.launch import launcher_settings, processes
+from planner.formats.format import Finding, SourceText, read_source
+from planner.formats.shell.launch import launcher_settings, processes, variables
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
 from planner.query.from_file import Request, Software
@@ -48,18 +48,13 @@ def _launched(source: SourceText, request: Request) -> Request:
     except InputError:
         return request
     lines = Lines(source.text)
-    environment = {
-        name: Located(value=word.text, key=name, line=lines.at(word.start))
-        for name, word in script.environment.items()
-        if not word.unknown
-    }
     started = (
         processes(launcher_settings((*command.launcher, *command.words), lines))
         for command in script.commands
     )
     return replace(
         request,
-        environment={**request.environment, **environment},
+        environment={**request.environment, **variables(script.environment, lines)},
         num_gpus=request.num_gpus or next((one.value for one in started if one), None),
     )
 

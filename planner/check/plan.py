@@ -54,11 +54,7 @@ def read_plan_layout(
         return None, tuple(_placed(finding, lines) for finding in found), "", cluster or ""
     keys = {name: f"inputs.{name}" for name in InputsPart.model_fields}
     keys |= {name: f"strategy.{name}" for name in StrategyPart.model_fields}
-    places = {
-        name: Located(value=None, key=key, line=lines[key])
-        for name, key in keys.items()
-        if key in lines
-    }
+    places = {name: Located(key=key, line=lines[key]) for name, key in keys.items() if key in lines}
     layout = Layout(
         context=replace(context, margin_fraction=0.0),
         strategy=strategy,

@@ -17,7 +17,6 @@ from planner.errors import InputError
 # Where a piece of a text begins and ends, and what stands there instead.
 Splice = tuple[int, int, str]
 Pair = tuple[Node, Node]
-_STEP = "  "
 _LINE_END = re.compile(r"[ \t]*(\r?\n)")
 _REST_OF_LINE = re.compile(r"[ \t]*(?:(?://|#)[^\r\n]*|(?:/\*[^\r\n]*?\*/[ \t]*)?)(?=\r?\n)")
 
@@ -153,7 +152,7 @@ def json_text(value: Plain, indent: str = "", newline: str = "\n") -> str:
     """Write a value: one member of an object to a line, arrays on one."""
     if not isinstance(value, dict) or not value:
         return json.dumps(value)
-    inner = indent + _STEP
+    inner = f"{indent}  "
     lines = (f"{inner}{json.dumps(k)}: {json_text(v, inner, newline)}" for k, v in value.items())
     return "{" + newline + f",{newline}".join(lines) + newline + indent + "}"
 

@@ -8,7 +8,6 @@ from typing import Final, Literal
 from planner.errors import InputError
 from planner.limits import MAX_FILE_BYTES
 
-_BOM = "\ufeff"
 # Among changes of a document, in the place of a value: the key goes.
 REMOVED: Final = object()
 
@@ -40,7 +39,7 @@ def read_text(
         message = "is no text file: it holds a NUL byte"
         raise InputError.single(where, _line(data, nul), message)
     try:
-        return data.decode("utf-8", errors).removeprefix(_BOM)
+        return data.decode("utf-8", errors).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: byte 0x{data[error.start]:02x} ({error.reason})"
         raise InputError.single(where, _line(data, error.start), message) from None

@@ -14,10 +14,7 @@ from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
 Path = tuple[str | int, ...]  # of a value: the keys, and places in lists, that lead to it
-_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 Event: TypeAlias = Any  # an event of PyYAML's; its stubs leave open whether it has marks
-# What PyYAML's constructors raise where a scalar is not what its tag says.
-_WRONG = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _NOT_SPECIFIC = ("", "!", None)
 # In the place of the end of a collection whose end has not been read.
@@ -135,13 +132,15 @@ class _Composer:
         if tag in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
             return event.value
         num_digits = len(event.value.lstrip("-"))
+        # What PyYAML's constructors raise where a scalar is not what its tag says.
+        wrong = (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError)
         try:
             if num_digits <= MAX_DIGITS:
                 node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
                 value: object = self.loader.construct_object(node, deep=True)
                 if not isinstance(value, int) or abs(value) < 10**MAX_DIGITS:
                     return value
-        except (yaml.YAMLError, *_WRONG) as error:
+        except (yaml.YAMLError, *wrong) as error:
             reason = getattr(error, "problem", None) or str(error)
             raise self.refuse(event, f"{event.value!r} cannot be read: {reason}") from None
         message = f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read"
@@ -158,8 +157,8 @@ def compose(where: str, text: str) -> Node | None:
         return _Composer(where=where, loader=loader).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        last = len(_BREAK.findall(text)) + 1
-        line = min(mark.line + 1, last) if mark else 1
+        breaks = re.findall(r"\r\n|[\n\r\x85\u2028\u2029]", text)
+        line = min(mark.line, len(breaks)) + 1 if mark else 1
         problem = " ".join(filter(None, (error.context, error.problem)))
         # how libyaml says that it stops before all brackets are open
         if "maximum nesting depth" in problem:

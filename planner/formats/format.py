@@ -54,13 +54,13 @@ def listed(names: Sequence[str]) -> str:
 
 
 # What a file can decide, by the names of Strategy, JobSpec and ModelSpec.
-_SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
 DECISIONS = (
     *("num_gpus", *FIELDS, "global_batch", "seq_len", "precision", "optimizer", "profile"),
     "mtp_layers",  # of multi-token prediction, where they are trained
     "gradient_bytes",  # of a gradient, as it is held and reduced
     "expert_exchange",  # what expert exchange runs beside: none, shared_expert or batches
-    *(f"model.{name}" for name in (*_SIZES, "num_experts")),
+    *("model.num_layers", "model.hidden_size", "model.num_heads", "model.num_kv_heads"),
+    *("model.ffn_size", "model.vocab_size", "model.num_experts"),
 )
 
 
@@ -84,9 +84,9 @@ class PerChunk(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """A value of a file with its place."""
+    """A value of a file with its place, or the place alone."""
 
-    value: Any
+    value: Any = None
     key: str  # Key as the file spells it
     line: int = 0
 

@@ -22,15 +22,12 @@ def first_of(refused: Refused) -> Refused:
     return dict.fromkeys(islice(found, 1), True)
 
 
-_NOWHERE = CheckContext(num_gpus=0, decisions={})
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConfigView:
     """A file as rules ask about it."""
 
     settings: Settings
-    world: CheckContext = _NOWHERE
+    world: CheckContext = CheckContext(num_gpus=0, decisions={})  # noqa: RUF009 - frozen
     unresolved: set[str] = field(default_factory=set)
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 
@@ -62,11 +59,6 @@ class ConfigView:
     def spelled(self, key: str) -> str:
         """A key as the file spells it."""
         return self.settings[key].key if key in self.settings else key
-
-
-def _as_clause(sentence: str) -> str:
-    """A sentence as what follows a key: without a capital and a full stop."""
-    return sentence[:1].lower() + sentence[1:].removesuffix(".")
 
 
 View = TypeVar("View", bound=ConfigView)
@@ -117,7 +109,11 @@ class Rules(list[FormatRule], Generic[View]):
                     yield each
 
         def add(rule: Check[View]) -> Check[View]:
-            words = says or _as_clause(holds or rule.__doc__ or "")
+            words = says
+            if not words:
+                # A sentence as what follows a key: without a capital and a full stop.
+                sentence = holds or rule.__doc__ or ""
+                words = sentence[:1].lower() + sentence[1:].removesuffix(".")
 
             @wraps(rule)
             def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:

@@ -113,5 +113,5 @@ def repeated_keys(
 ) -> Iterator[Finding]:
     """Findings about keys that stand twice; ``says`` may name the ``first`` line."""
     for each in duplicates:
-        place = Located(value=None, key=".".join(map(str, each.path)), line=each.line)
+        place = Located(key=".".join(map(str, each.path)), line=each.line)
         yield finding_at(rule, path, place, says.format(first=each.first_line))

@@ -15,7 +15,7 @@ from planner.query.rules import OWN
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, FieldSpec, gpus_of_replica
 
-NOWHERE = Located(value=None, key="")
+NOWHERE = Located(key="")
 # Fields of the model by the decisions that state them.
 SIZES = {
     "model.num_layers": "num_layers",
@@ -240,7 +240,7 @@ def check_model(values: Values, model: ModelSpec) -> None:
         wrong.setdefault((place.key, place.line), []).append(text)
     for (key, line), (text, *others) in wrong.items():
         more = f" (and {len(others)} other sizes)" if others else ""
-        place = Located(value=None, key=key, line=line)
+        place = Located(key=key, line=line)
         values.findings.append(values.places.at(place, "job.model", text + more))
     if own is not None and own.spec is model:
         values.assumed += own.assumed

@@ -128,7 +128,7 @@ def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[s
     for name in ("tensor_model", "pipeline_model", "context", "expert_model"):
         key = f"model.{name}_parallel_size"
         if key not in settings:
-            found[key] = Located(value=None, key=key)
+            found[key] = Located(key=key)
     return found
 
 

@@ -188,7 +188,7 @@ def read_hostfile(source: SourceText) -> Hosts:
             "slots": "no slots; given 0, needed are 1 or more" * (int(count) == 0),
             "rest": f"ignored by the launcher; given {rest[:60]!r} behind the slots" * is_rest,
         }
-        place = Located(value=None, key=host, line=number)
+        place = Located(key=host, line=number)
         for rule, message in wrong.items():
             severity: Severity = "warning" if rule == "rest" else "error"
             name = f"deepspeed.hostfile_{rule}"
@@ -198,7 +198,7 @@ def read_hostfile(source: SourceText) -> Hosts:
             slots.setdefault(host, int(count))
     if not slots and not findings:
         message = "no host; given none, needed is a line such as `worker-0 slots=8`"
-        place = Located(value=None, key="")
+        place = Located(key="")
         findings.append(finding_at("deepspeed.hostfile_empty", source.path, place, message))
     return slots, tuple(findings)
 

@@ -213,7 +213,7 @@ def _beyond_plans(
     tool: FrontEnd, settings: Settings, training: Training, found: Mapping[str, Located]
 ) -> str:
     """Return what Trainer runs and plans do not price."""
-    nothing = Located(value=None, key="")
+    nothing = Located(key="")
     section, optimizer = section_of(settings), found.get("optimizer", nothing).value
     split = next((found[name] for name in ("cp", "tp") if name in found), nothing)
     is_wide = training.mode == "lora" and tool.frozen_in_16_bits_only

@@ -61,7 +61,7 @@ def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
         made.take(place, _in_full(tool, name, as_number(place.value)))
     # A name may stand for what the program knows, in place of a file.
     for key, names in tool.presets.items():
-        place = content.places.get(key, Located(value=None, key=key))
+        place = content.places.get(key, Located(key=key))
         preset = names.get(str(place.value), {})
         heads = {name.partition(".")[0].removesuffix("_config") for name in preset}
         made.take(place, {**preset, **dict.fromkeys(heads & {*_ENGINES}, True)})

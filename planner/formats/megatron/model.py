@@ -149,7 +149,7 @@ def described(settings: Settings) -> ModelInFile | None:
         "biases.mlp": "--disable-bias-linear",
     }
     for field, option in always.items():
-        places[field] = settings.get(option, Located(value=None, key=option))
+        places[field] = settings.get(option, Located(key=option))
     return ModelInFile(spec=spec, places=places, assumed=assumed)
 
 

@@ -30,7 +30,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
-from planner.formats.shell.launch import open_processes, processes
+from planner.formats.shell.launch import open_processes, processes, variables
 from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
 from planner.formats.shell.syntax import branch_places
 from planner.formats.shell.word import Command, Lines, Word, split_words
@@ -135,13 +135,10 @@ def read(source: SourceText) -> ParsedConfig:
         )
     launched = reader.take_launcher(arguments, lines)
     # Variables of a launch script by their own names, and the training script.
-    words = {name: word for name, word in arguments.environment.items() if not word.unknown}
+    reader.settings |= launched | variables(arguments.environment, lines)
     if arguments.program is not None:
-        words[SCRIPT] = arguments.program
-    reader.settings |= launched
-    for name, value in words.items():
-        line = lines.at(value.start)
-        reader.settings[name] = Located(value=value.text, key=name, line=line)
+        line = lines.at(arguments.program.start)
+        reader.settings[SCRIPT] = Located(value=script, key=SCRIPT, line=line)
     run_by = word(reader.settings, SCRIPT, "")
     is_own = is_own_script(run_by)
     return ParsedConfig(

@@ -14,13 +14,11 @@ from planner.documents.edit import Splice, spliced
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.launch import launcher_settings, processes, processes_edit
-from planner.formats.shell.options import Entry, Launch, Launches
+from planner.formats.shell.options import Entry, Launch, Launches, strays
 from planner.formats.shell.syntax import branches_in
 from planner.formats.shell.word import Command, Lines, Span, Word
 
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
-# Finds what a file hands on, and the options in it; raises InputError.
-Options = Callable[[SourceText], Launches]
 # By the name of an option all its words, none where it goes.
 Wanted = Mapping[str, Sequence[str]]
 
@@ -38,19 +36,13 @@ def _within_double(text: str) -> str:
     return re.sub(r'(["\\$`])', r"\\\1", shlex.quote(text))
 
 
-# Which one a place needs depends on the quotes around it and on how often it is read: the first
-# that is read again as the text is taken. Quotes of its own come before none, lest names of files
-# take the place of a pattern.
-_SPELLINGS: tuple[Callable[[str], str], ...] = (shlex.quote, str, _within_single, _within_double)
-
-
 class _StuckError(Exception):
     """No edit of a word is safe."""
 
 
 def edited(
     source: SourceText,
-    options: Options,
+    options: Callable[[SourceText], Launches],
     wanted: Wanted,
     num_gpus: int,
     deciding: Container[str],
@@ -58,9 +50,10 @@ def edited(
 ) -> str:
     """The file with options as they are wanted, and launchers that start so many processes.
 
-    All launches of the program are edited; options and variables that are ``deciding`` should
-    agree in them. ``last`` is the option that ends the list: others count before it only. Raises
-    ExpressError with the words to write by hand where no edit is safe, and InputError.
+    ``options`` finds the launches in a file. All of the program are edited; options and variables
+    that are ``deciding`` should agree in them. ``last`` is the option that ends the list: others
+    count before it only. Raises ExpressError with the words to write by hand where no edit is safe,
+    and InputError.
     """
     words = " ".join(shlex.join(each) for each in wanted.values() if each)
     gone = " ".join(name for name, each in wanted.items() if not each)
@@ -71,7 +64,12 @@ def edited(
         raise ExpressError(f"{source.path}: {reason}")
     texts = [text for each in wanted.values() for text in each]
     is_plain = all(shlex.quote(text) == text for text in texts)
-    spellings = _SPELLINGS[:1] if is_plain else _SPELLINGS
+    # Which one a place needs depends on the quotes around it and on how often it is read: the first
+    # that is read again as the text is taken. Quotes of its own come before none, lest names of
+    # files take the place of a pattern.
+    spellings: list[Callable[[str], str]] = [shlex.quote]
+    if not is_plain:
+        spellings += [str, _within_single, _within_double]
     for uses_origin, spelled in product((True, False), spellings):
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Splice, None] = {}
@@ -87,9 +85,10 @@ def edited(
             after = _launches(options(made))
         except (_StuckError, InputError):
             continue
-        if len(before) == len(after) and all(
-            _has(new, old[1], wanted, num_gpus) for old, new in zip(before, after, strict=True)
-        ):
+        if len(before) != len(after):
+            continue
+        pairs = zip(before, after, strict=True)
+        if all(_has(new, entries, wanted, num_gpus) for (_, entries), new in pairs):
             return made.text
     raise ExpressError(
         f"{source.path}: its options stand inside quotes or are computed; "
@@ -100,8 +99,12 @@ def edited(
 def _launches(found: Launches) -> Sequence[Launch]:
     """All that start the program of the one that is read, this one among them."""
     chosen, others = found
-    name = chosen[0].program and chosen[0].program.text
-    return [each for each in others if each[0].program and each[0].program.text == name] or [chosen]
+    same: list[Launch] = []
+    for launch in others:
+        program, own = launch[0].program, chosen[0].program
+        if program and own and program.text == own.text:
+            same.append(launch)
+    return same or [chosen]
 
 
 def _refused(
@@ -142,15 +145,16 @@ def _num_processes(command: Command) -> int | None:
 def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int) -> bool:
     """Return True if a launch has what is wanted once, and all else as it was."""
     command, after = launch
+    if _num_processes(command) not in (None, num_gpus):
+        return False
     found = [each for each in after if each.name in wanted]
-    others, old_others = (
-        [(each.name, each.texts) for each in entries if each.name not in wanted]
-        for entries in (after, before)
-    )
-    is_whole = others == old_others and _num_processes(command) in (None, num_gpus)
+    others = [(each.name, each.texts) for each in after if each.name not in wanted]
+    old_others = [(each.name, each.texts) for each in before if each.name not in wanted]
     names = sorted(name for name, words in wanted.items() if words)
     is_there = sorted(each.name for each in found) == names
-    return is_whole and is_there and all(_says(each, wanted[each.name]) for each in found)
+    if others != old_others or not is_there:
+        return False
+    return all(_says(each, wanted[each.name]) for each in found)
 
 
 def _says(entry: Entry, words: Sequence[str]) -> bool:
@@ -159,7 +163,9 @@ def _says(entry: Entry, words: Sequence[str]) -> bool:
 
 
 def _values(words: Sequence[str]) -> list[str]:
-    return [*re.split("[=:]", words[0], maxsplit=1)[1:], *words[1:]]
+    first, *others = words
+    _, *joined = re.split("[=:]", first, maxsplit=1)
+    return joined + others
 
 
 @dataclass(frozen=True)
@@ -209,37 +215,41 @@ class _Edits:
     def _respelled(self, word: Word, text: str) -> Splice:
         """The edit that makes a word another text: where it is made, or else where it is used."""
         made, site = word.origin, word.site
-        # What is made where it stands is written anew with its quotes, not between them.
-        stands_there = made and site and site[0] <= made[0] and made[1] <= site[1]
-        is_changed_there = self.uses_origin and made and not stands_there
-        if made and is_changed_there and self._depth(made[0]) <= self._depth(word.start):
-            return (*made, self.spelled(text))
+        if made and self.uses_origin:
+            # What is made where it stands is written anew with its quotes, not between them.
+            stands_there = site and site[0] <= made[0] and made[1] <= site[1]
+            if not stands_there and self._depth(made[0]) <= self._depth(word.start):
+                return (*made, self.spelled(text))
         return (*_place(word), self.spelled(text))
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Splice]:
-        places = [_place(word) for word in words]
-        if places and not self.text[places[0][1] : places[-1][0]].strip(" \t"):
-            places = [(places[0][0], places[-1][1])]
+        places = list(map(_place, words))
+        if places:
+            (first, end_of_first), (start_of_last, last) = places[0], places[-1]
+            if not self.text[end_of_first:start_of_last].strip(" \t"):
+                places = [(first, last)]
         for start, end in places:
             yield (*_with_blanks(self.text, start, end), "")
 
     def _addition(self, entries: Sequence[Entry], added: Wanted) -> Iterator[Splice]:
         """New options go behind the last option that stays, of those in the fewest branches."""
-        gone = {self.last, *(name for name, words in self.wanted.items() if not words)}
+        gone = {name for name, words in self.wanted.items() if not words} | {self.last}
         stay = [each for each in entries if each.name not in gone]
         if not stay:
             # Behind the program, or at the start of a list.
             text, program = " ".join(map(shlex.join, added.values())), self.command.program
-            if program is None and not self.command.is_list:
+            if program:
+                yield program.end, program.end, f" {text}"
+            elif self.command.is_list:
+                yield 0, 0, f"{text} "
+            else:
                 raise _StuckError
-            at = program.end if program else 0
-            yield at, at, f" {text}" if program else f"{text} "
             return
         chosen = min(reversed(stay), key=lambda each: self._depth(each.word.start))
         behind = (chosen.word, *chosen.values)[-1]
         gap = "\n" if self.command.is_list and "\n" in self.text.rstrip() else " "
-        going = {id(w) for e in self.entries if e.name in gone for w in (e.word, *e.values)}
-        rest = [word for word in self.command.words if id(word) not in going]
+        going = [each for each in self.entries if each.name in gone]
+        rest = strays(self.command.words, going)
         for name, words in added.items():
             at, text = behind.end, " ".join(map(self.spelled, words))
             if name == self.last and rest[-1] is not behind:
@@ -264,9 +274,12 @@ def _place(word: Word) -> Span:
 
 def _with_blanks(text: str, start: int, end: int) -> Span:
     """A word with the blanks before it, or with its line where it stands alone in it."""
-    first, after = len(text[:start].rstrip(" \t")), _LINE_END.match(text, end)
+    first = len(text[:start].rstrip(" \t"))
+    after = _LINE_END.match(text, end)
     is_first = first == 0 or text[first - 1] == "\n"
     is_continued = text[:first].endswith(("\\\n", "\\\r\n"))
     if is_first and after and is_continued == after[0].lstrip().startswith("\\"):
         return first, after.end()
-    return (first, end) if not is_first and text[first - 1] not in "(\"'" else (start, end)
+    if is_first or text[first - 1] in "(\"'":
+        return start, end
+    return first, end

@@ -18,20 +18,15 @@ from planner.spelling import did_you_mean
 NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
 # Begins a comment that holds words of sbatch.
 SBATCH = "#SBATCH"
-# Options of torchrun without a value.
-_SWITCHES = """
---help --standalone --module --no-python --run-path --virtual-local-rank -h -m
-"""
-_WITH_VALUE = """
+# Options of torchrun without a value, and those with one.
+SWITCHES = "--help --standalone --module --no-python --run-path --virtual-local-rank -h -m"
+WITH_VALUE = """
 --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts
 --monitor-interval --start-method --event-log-handler --role --log-dir --redirects --tee
 --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank
 --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle
 --shutdown-timeout -r -t
 """
-SWITCHES, WITH_VALUE = frozenset(_SWITCHES.split()), frozenset(_WITH_VALUE.split())
-# Programs whose own options begin where they stand among the words of srun.
-_OTHERS = ("torchrun", "mpirun", "mpiexec", "python", "python3")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
 # Variables that Slurm sets where a job asks for so much.
 SLURM_VARIABLES = {
@@ -50,24 +45,42 @@ def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
     is_slurm = False
     for word, following in zip_longest(words, words[1:]):
         program = word.text.rpartition("/")[2]
-        starts_job = program in ("srun", "sbatch", "salloc", SBATCH)
-        is_slurm = starts_job or (is_slurm and program not in _OTHERS)
+        if program in ("srun", "sbatch", "salloc", SBATCH):
+            is_slurm = True
+        elif program in ("torchrun", "mpirun", "mpiexec", "python", "python3"):
+            # Their own options begin here among the words of srun.
+            is_slurm = False
         name = word.text.partition("=")[0]
-        spelled, start = re.sub("^-+", "--", name.replace("_", "-")), len(name) + 1
+        spelled = re.sub("^-+", "--", name.replace("_", "-"))
+        start = len(name) + 1
         if is_slurm and name[:2] in _SHORT:
             spelled, start = _SHORT[name[:2]], 2
-        is_torchruns = spelled in (NNODES, NPROC_PER_NODE)
-        start, value = (start, word) if start < len(word.text) else (0, following)
-        if value and (is_torchruns or (is_slurm and spelled in SLURM_VARIABLES)):
-            found = _NUMBER.fullmatch(value.text, start)
-            yield spelled, value.cut(*(found.span(1) if found else (start, len(value.text))))
+        value = word
+        if start >= len(word.text):
+            start, value = 0, following
+        is_slurms = is_slurm and spelled in SLURM_VARIABLES
+        if value and (is_slurms or spelled in (NNODES, NPROC_PER_NODE)):
+            end = len(value.text)
+            if found := _NUMBER.fullmatch(value.text, start):
+                start, end = found.span(1)
+            yield spelled, value.cut(start, end)
 
 
 def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Located]:
     """Numbers of nodes and processes per node; None where they are not numbers."""
+    found: dict[str, Located] = {}
+    for option, word in launcher_values(words):
+        number, line = number_of(word.text), lines.at(word.start)
+        found[option] = Located(value=number, key=option, line=line)
+    return found
+
+
+def variables(environment: Mapping[str, Word], lines: Lines) -> dict[str, Located]:
+    """Variables that are known, by their names."""
     return {
-        option: Located(value=number_of(word.text), key=option, line=lines.at(word.start))
-        for option, word in launcher_values(words)
+        name: Located(value=word.text, key=name, line=lines.at(word.start))
+        for name, word in environment.items()
+        if not word.unknown
     }
 
 
@@ -84,7 +97,8 @@ def processes(settings: Mapping[str, Located]) -> Located | None:
     """
 
     def first(*names: str) -> Located | None:
-        return next((settings[n] for n in names if n in settings and settings[n].value), None)
+        found = (settings[name] for name in names if name in settings)
+        return next((each for each in found if each.value), None)
 
     is_slurm = NPROC_PER_NODE not in settings
     per_node = first(NPROC_PER_NODE, "--gpus-per-node", "--gres", "--ntasks-per-node")
@@ -118,9 +132,10 @@ def processes_edit(
     place.
     """
     values = list(launcher_values(words))
-    settings = {name: Located(value=number_of(word.text), key=name) for name, word in values}
+    settings = launcher_settings(words, Lines(source.text))
     count = processes(settings)
-    if count is None or count.value == num_gpus or any(word.unknown for _, word in values):
+    is_open = any(word.unknown for _, word in values)
+    if count is None or count.value == num_gpus or is_open:
         return
     # Options whose numbers are those of the whole job.
     totals = [each for each in values if each[0] in (NNODES, "--nodes", "--ntasks", "--gpus")]
@@ -146,26 +161,30 @@ def torchrun_findings(
 
     What a variable hides is not looked into.
     """
+    switches = SWITCHES.split()
+    known = [*switches, *WITH_VALUE.split()]
     names = [word.text.rpartition("/")[2] for word in words]
     programs = ("torchrun", "torch.distributed.run")
     at = next((at + 1 for at, name in enumerate(names) if name in programs), len(words))
-    while at < len(words) and words[at].text.startswith("-") and not words[at].unknown:
-        spelled, sign, _ = words[at].text.partition("=")
-        found = _option(spelled)
+    while at < len(words):
+        word = words[at]
+        if word.unknown or not word.text.startswith("-"):
+            return
+        spelled, sign, _ = word.text.partition("=")
+        found = _option(spelled, known)
         if found is None:
-            hint = did_you_mean(spelled, SWITCHES | WITH_VALUE)
+            hint = did_you_mean(spelled, known)
             message = f"torchrun has no such option; {hint}".removesuffix("; ")
-            place = Located(value=None, key=spelled[:120], line=lines.at(words[at].start))
+            place = Located(key=spelled[:120], line=lines.at(word.start))
             yield finding_at(f"{format_name}.unknown_key", path, place, message)
             return
         is_joined = bool(sign) or (len(found) == 2 and spelled != found)
-        at += 1 if is_joined or found in SWITCHES else 2
+        at += 1 if is_joined or found in switches else 2
 
 
-def _option(spelled: str) -> str | None:
+def _option(spelled: str, known: Sequence[str]) -> str | None:
     """The option of a name in full or shortened; None where there is none."""
     if not spelled.startswith("--"):
-        return next((name for name in ("-h", "-m", "-r", "-t") if spelled.startswith(name)), None)
+        return spelled[:2] if spelled[:2] in ("-h", "-m", "-r", "-t") else None
     name = spelled.replace("_", "-")
-    known = (each for each in SWITCHES | WITH_VALUE if each.startswith(name))
-    return min(known, default=None)
+    return min((each for each in known if each.startswith(name)), default=None)

@@ -5,14 +5,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from planner.errors import InputError
-from planner.formats.format import Finding, Located, Severity, SourceText
+from planner.formats.format import Finding, Located, Severity, SourceText, listed
 from planner.formats.settings import finding_at
 from planner.formats.shell.launch import launcher_settings, torchrun_findings
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command, Lines, Word
-
-# Options that a note lists.
-SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +25,15 @@ class Entry:
     @property
     def unknown(self) -> tuple[str, ...]:
         """Parts of the value that could not be resolved."""
-        own = self.word.unknown if self.joined is not None else ()
-        return (*own, *(name for value in self.values for name in value.unknown))
+        words = self.values if self.joined is None else (self.word,)
+        return tuple(name for word in words for name in word.unknown)
 
     @property
     def texts(self) -> list[str]:
         """Words of the value."""
-        return [self.joined] if self.joined is not None else [word.text for word in self.values]
+        if self.joined is not None:
+            return [self.joined]
+        return [word.text for word in self.values]
 
 
 Launch = tuple[Command, Sequence[Entry]]
@@ -123,7 +122,7 @@ class WordsReader:
         self, key: str, line: int, rule: str, message: str, severity: Severity = "error"
     ) -> None:
         """Note what is wrong with a word of a line."""
-        place = Located(value=None, key=key, line=line)
+        place = Located(key=key, line=line)
         self.findings.append(
             finding_at(f"{self.format}.{rule}", self.path, place, message, severity)
         )
@@ -144,9 +143,10 @@ class WordsReader:
             if other := before.get(entry.name):
                 first, last = sorted((other.word.start, entry.word.start))
                 is_in_turn = any(first < place < last for place in branches)
-                severity: Severity = "note" if is_in_turn else "warning"
+                severity: Severity = "warning"
                 says = "given again; the last one counts, another"
                 if is_in_turn:
+                    severity = "note"
                     says = "given in two branches; this one is checked, the other"
                 self.report(entry, "duplicate_key", f"{says} is in line {other.line}", severity)
             before[entry.name] = entry
@@ -161,14 +161,15 @@ class WordsReader:
         """Report what variables leave open in one note: a script given its sizes has many."""
         if not entries:
             return
-        first, shown = entries[0], ", ".join(dict.fromkeys(each.name for each in entries[:SHOWN]))
-        names = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))[:80]
-        message = f"{names} is not set in the file, or branches differ; taken as not known"
+        first, names = entries[0], dict.fromkeys(each.name for each in entries)
         if len(entries) > 1:
             message = (
                 f"{len(entries)} options are taken as not known, whose variables the file does not "
-                f"set, or on which branches differ: {shown}{', ...' * (len(entries) > SHOWN)}"
+                f"set, or on which branches differ: {listed([*names])}"
             )
+        else:
+            parts = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))
+            message = f"{parts[:80]} is not set in the file, or branches differ; taken as not known"
         self.report(first, "unresolved", message, "note")
 
     def take_launcher(self, command: Command, lines: Lines) -> dict[str, Located]:

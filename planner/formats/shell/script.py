@@ -28,9 +28,6 @@ Arm = tuple[bool | None, "Iterable[Node]"]
 MAX_DEPTH = 100
 # Nodes in which nothing is a statement.
 _NO_STATEMENTS = (*WORDS, "comment", "test_command", "heredoc_body")
-# In a command whose here-document is a script.
-_SHELL = re.compile(r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b")
-_NO_WORDS = re.compile(r"\$\((?:[^()]|\([^()]*+\))*+\)|([;&|<>()])")
 
 
 @dataclass(kw_only=True)
@@ -66,7 +63,8 @@ class Script(Expander):
         root = parsed(self.text)
         for node in root.children:
             if node.type == "comment" and self.written(node).startswith(SBATCH):
-                self.outer += split_words(Word(self.source[slice(*self.span(node))]))
+                start, end = self.span(node)
+                self.outer += split_words(Word(self.source[start:end]))
         for option, word in launcher_values(self.outer):
             self.values |= dict.fromkeys(SLURM_VARIABLES.get(option, ()), (word,))
         self._run(root)
@@ -117,12 +115,14 @@ class Script(Expander):
         yield found if is_and or found is None else not found, rest
 
     def _branches_of_if(self, node: "Node") -> Iterator[Arm]:
-        then = next((i for i, n in enumerate(node.children) if n.type == "then"), 1)
+        types = [each.type for each in node.children]
+        then = types.index("then") if "then" in types else 1
         conditions, body = node.children[1:then], node.children[then:]
         self._run_each(conditions)
         last = next((each for each in reversed(conditions) if each.is_named), None)
         clauses = ("elif_clause", "else_clause")
-        yield self.holds(last) if last else None, [n for n in body if n.type not in clauses]
+        own = [each for each in body if each.type not in clauses]
+        yield self.holds(last) if last else None, own
         for each in body:
             if each.type == "elif_clause":
                 yield from self._branches_of_if(each)
@@ -164,7 +164,8 @@ class Script(Expander):
                 break
         self.assigned = outer
         for name in changed:
-            self._set(name, _agreed(name, [end.get(name, before.get(name)) for end in ends]))
+            found = [end.get(name, before.get(name)) for end in ends]
+            self._set(name, _agreed(name, found))
 
     def _set(self, name: str, value: Value | None) -> None:
         self.assigned[name] = None
@@ -196,10 +197,11 @@ class Script(Expander):
         else:
             value = (self.joined(written),)
         old = self.values.get(self.written(target)) if sign.type == "+=" else ()
-        if old and not array:
-            value = (Word(old[0].chars + value[0].chars), *old[1:])
-        elif old:
+        if old and array:
             value = (*old, *value)
+        elif old:
+            first, *others = old
+            value = (Word(first.chars + value[0].chars), *others)
         self.budget.spend(sum(len(word.chars) for word in value))
         return value
 
@@ -226,7 +228,8 @@ class Script(Expander):
         words = tuple(word for each in pieces for word in self.words(each))
         is_shared = self.num_shells > 0 or self.arguments is not None
         if words:
-            self._start(words, own, None if is_shared else self.span(pieces[-1])[1])
+            _, end = self.span(pieces[-1])
+            self._start(words, own, None if is_shared else end)
         heredocs = [each for each in node.children if each.type == "heredoc_redirect"]
         for here in heredocs:
             self._heredoc(node, here)
@@ -248,11 +251,14 @@ class Script(Expander):
         """A here-document that a shell reads, at once or from the file that it becomes."""
         parts = {each.type: each for each in here.children}
         start, body = parts.get("heredoc_start"), parts.get("heredoc_body")
-        if start and body and _SHELL.search(self.text[node.start_byte : body.start_byte]):
-            is_raw = set("'\"\\") & set(self.written(start))
-            raw = self.source[slice(*self.span(body))]
+        if start is None or body is None:
+            return
+        shells = r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b"
+        if re.search(shells, self.text[node.start_byte : body.start_byte]):
             words = self.commands[-1].words if self.commands else ()
-            text = raw if is_raw else self.joined([body], "<<").chars
+            text = self.joined([body], "<<").chars
+            if set("'\"\\") & set(self.written(start)):
+                text = self.source[slice(*self.span(body))]
             self._hand_on(text, {}, words)
 
     def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
@@ -314,12 +320,17 @@ def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
 
 def _agreed(name: str, found: list[Value | None]) -> Value | None:
     """Return the value common to all branches; where branches differ it is not known."""
-    by_text = {" ".join(word.text for word in each or ()).strip(): each for each in found}
-    given = [each for text, each in by_text.items() if text]
+    by_text: dict[str, Value | None] = {}
+    for value in found:
+        text = " ".join(word.text for word in value or ())
+        by_text[text.strip()] = value
+    given = [value for text, value in by_text.items() if text]
     if len(given) < 2:
-        return given[0] if given else next(iter(by_text.values()))
-    place = next(char.place for each in given for word in each or () for char in word.chars)
-    return (Word(tuple(Char(each, place, place, is_known=False) for each in f"${{{name}}}")),)
+        return given[0] if given else found[-1]
+    words = (word for value in given for word in value or ())
+    place = next(char.place for word in words for char in word.chars)
+    unknown = (Char(each, place, place, is_known=False) for each in f"${{{name}}}")
+    return (Word(tuple(unknown)),)
 
 
 def read_script(source: SourceText) -> Script:
@@ -344,14 +355,18 @@ def read_words(source: SourceText) -> tuple[Word, ...]:
     Line ends only separate them, as in an array's brackets; other signs of the shell are text.
     """
     head, tail = "A=(", "\n\n)"
-    masked = _NO_WORDS.sub(lambda found: "%" if found[1] else found[0], source.text)
+    substitution, sign = r"\$\((?:[^()]|\([^()]*+\))*+\)", "([;&|<>()])"
+    masked = re.sub(
+        f"{substitution}|{sign}", lambda found: "%" if found[1] else found[0], source.text
+    )
     found: list[Word] = []
     with _refusing(source, shift=-len(head)):
         stack = [parsed(f"{head}{masked}{tail}")]
         words = Expander(source=_whole(source.text), shift=-len(head))
         while stack:
             node = stack.pop()
-            if node.type in WORDS and len(head) <= node.start_byte < len(head) + len(masked):
+            is_inside = len(head) <= node.start_byte < len(head) + len(masked)
+            if is_inside and node.type in WORDS:
                 found += words.words(node)
             else:
                 stack += reversed(node.children)
@@ -359,7 +374,8 @@ def read_words(source: SourceText) -> tuple[Word, ...]:
 
 
 def _whole(text: str) -> tuple[Char, ...]:
-    return tuple(Char(each, (at, at + 1), (at, at + 1)) for at, each in enumerate(text))
+    spans = ((at, at + 1) for at in range(len(text)))
+    return tuple(Char(each, span, span) for each, span in zip(text, spans, strict=True))
 
 
 @contextmanager

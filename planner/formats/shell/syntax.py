@@ -20,9 +20,6 @@ MAX_NODES = 20_000
 # The parser gets its text in pieces of so many characters, and may ask for each so often on
 # average: a text that is made to be tried again and again ends there.
 _CHUNK, _READ_AGAIN = 4096, 8
-_ODD = re.compile(r"[^\t\n -~]")
-_LONE = re.compile(r"(?<!\$)\$(?=\s|$)")
-_SIGNS = re.compile(r"[\"'`$(){}<>|&;]")
 # Text in an example for the reader to fill in, `<path to data>`: a word, no redirections.
 PLACEHOLDER = r"(?<![<\d&])<[A-Za-z](?:[^<>\n;|&$`'\"]*[A-Za-z.)])?>(?![>&])"
 
@@ -43,12 +40,15 @@ def parsed(text: str) -> "Node":
     """
     from tree_sitter import Parser
 
-    if len(_SIGNS.findall(text)) > MAX_SIGNS:
+    signs = re.findall(r"[\"'`$(){}<>|&;]", text)
+    if len(signs) > MAX_SIGNS:
         raise ScriptError(f"it has more than {MAX_SIGNS:,} quotes, brackets and other signs")
     # The grammar counts bytes: whatever it need not understand becomes one of the same length.
     plain = text.replace("\\\r\n", " \\\n").replace("\r\n", "\n\n").replace("\r", " ")
     plain = re.sub(PLACEHOLDER, lambda found: "%" * len(found[0]), plain)
-    data = _LONE.sub("%", _ODD.sub("%", plain)).encode("ascii")
+    plain = re.sub(r"[^\t\n -~]", "%", plain)
+    plain = re.sub(r"(?<!\$)\$(?=\s|$)", "%", plain)
+    data = plain.encode("ascii")
     left = (len(data) // _CHUNK + 100) * _READ_AGAIN
 
     def chunk(at: int, _: object) -> bytes:
@@ -57,7 +57,8 @@ def parsed(text: str) -> "Node":
         return data[at : at + _CHUNK]
 
     try:
-        root = Parser(_language()).parse(chunk, progress_callback=lambda *_: left < 0).root_node
+        parser = Parser(_language())
+        root = parser.parse(chunk, progress_callback=lambda *_: left < 0).root_node
     except ValueError:
         raise ScriptError("it is tangled so that it takes too long to read") from None
     at = _unclosed(root, text) if root.has_error or "$'" in text else None

@@ -38,7 +38,8 @@ class Word:
     def unknown(self) -> tuple[str, ...]:
         """Parts that could not be resolved, as written."""
         runs = groupby(self.chars, key=lambda char: (char.is_known, char.place))
-        return tuple("".join(char.text for char in run) for (known, _), run in runs if not known)
+        unknown = (run for (is_known, _), run in runs if not is_known)
+        return tuple("".join(char.text for char in run) for run in unknown)
 
     @property
     def origin(self) -> Span | None:
@@ -53,12 +54,14 @@ class Word:
     @property
     def start(self) -> int:
         """Position in the file where the word begins."""
-        return self.site[0] if self.site else min((c.place[0] for c in self.chars), default=0)
+        starts = [char.place[0] for char in self.chars]
+        return self.site[0] if self.site else min(starts, default=0)
 
     @property
     def end(self) -> int:
         """Behind it in the file."""
-        return self.site[1] if self.site else max((c.place[1] for c in self.chars), default=0)
+        ends = [char.place[1] for char in self.chars]
+        return self.site[1] if self.site else max(ends, default=0)
 
     def cut(self, start: int, end: int) -> "Word":
         """Some of its characters."""
@@ -68,8 +71,9 @@ class Word:
 def in_one_piece(spans: Iterable[Span]) -> Span | None:
     """All of a file that places take up; None where there is something between them."""
     found = sorted(set(spans))
-    joined = all(left[1] == right[0] for left, right in pairwise(found))
-    return (found[0][0], found[-1][1]) if found and joined else None
+    if not found or any(left[1] != right[0] for left, right in pairwise(found)):
+        return None
+    return found[0][0], found[-1][1]
 
 
 def split(chars: Iterable[Char]) -> Iterator[Char | None]:
@@ -88,8 +92,9 @@ def gathered(chars: Iterable[Char | None]) -> Iterator[tuple[Char, ...]]:
 
 def split_words(word: Word) -> tuple[Word, ...]:
     """A word that stands without quotes, as its words."""
-    is_one = word.text and not re.search(r"\s", word.text)
-    return (word,) if is_one else tuple(map(Word, gathered(split(word.chars))))
+    if word.text and not re.search(r"\s", word.text):
+        return (word,)
+    return tuple(map(Word, gathered(split(word.chars))))
 
 
 def spaced(words: Iterable[Word]) -> Iterator[Char]:
@@ -121,20 +126,21 @@ class Command:
     @property
     def start(self) -> int:
         """Position of the program in the file, or of the words."""
-        return min((word.start for word in (self.program, *self.words) if word), default=0)
+        written = (self.program, *self.words)
+        return min((word.start for word in written if word), default=0)
 
     def behind(self, at: int) -> "Command":
         """Return the command whose program is the word at this index, with the words after it."""
-        words = self.words
-        launcher = (*self.launcher, *words[:at])
-        return replace(self, words=words[at + 1 :], launcher=launcher, program=words[at])
+        before, program, after = self.words[:at], self.words[at], self.words[at + 1 :]
+        return replace(self, words=after, launcher=self.launcher + before, program=program)
 
 
 class Lines:
     """Starts of the lines of a text."""
 
     def __init__(self, text: str) -> None:
-        self.starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        ends = (found.end() for found in re.finditer("\n", text))
+        self.starts = [0, *ends]
 
     def at(self, place: int) -> int:
         """The line of a place, from 1."""

@@ -106,7 +106,7 @@ def read(source: SourceText) -> ParsedConfig:
             parse_json(source.path, source.text, is_plain=True)
     except InputError as error:
         (problem,) = error.problems
-        place = Located(value=None, key="", line=int(problem.key.removeprefix("line ")))
+        place = Located(key="", line=int(problem.key.removeprefix("line ")))
         reason = problem.message.removeprefix("not JSON: ")
         message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
         findings.append(finding_at("trainer.bad_value", source.path, place, message))
