@@ -73,7 +73,8 @@ class Editor(ABC):
         if not mapping.pairs:
             at = self.text.index("{", mapping.start) + 1
             return [(at, at, key + self.written(value))]
-        last, indent = mapping.pairs[-1][1], self.indent_of(mapping.pairs[0][0].start)
+        (first, _), (_, last) = mapping.pairs[0], mapping.pairs[-1]
+        indent = self.indent_of(first.start)
         comma = self.comma_behind(last)
         end, sign = (last.end, ",") if comma < 0 else (comma + 1, "")
         if indent is None:
@@ -104,7 +105,8 @@ class Editor(ABC):
         now = self
         for path, value in changes:
             while not now._has(path, value):
-                after = type(self)(self.where, spliced(now.text, now._splices(path, value)))
+                made = spliced(now.text, now._splices(path, value))
+                after = type(self)(self.where, made)
                 now._check(after, path, value)
                 now = after
         return now.text

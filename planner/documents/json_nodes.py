@@ -60,7 +60,8 @@ class _Parser:
         return Node(line=number + 1, column=column, start=self.at, end=self.at)
 
     def fail(self, message: str) -> NoReturn:
-        given = repr(self.text[self.at : self.at + 12]) if self.at < len(self.text) else "the end"
+        rest = self.text[self.at : self.at + 12]
+        given = repr(rest) if rest else "the end"
         line = f"line {self.node().line}"
         raise InputError.single(self.where, line, f"not JSON: {message}; given {given}")
 
@@ -147,6 +148,6 @@ class _Parser:
         num_digits = len(found[0].lstrip("-"))
         if num_digits > MAX_DIGITS:
             self.fail(f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read")
-        number = float(found[0]) if found[1] or found[2] else int(found[0])
         self.at = found.end()
-        return number
+        is_whole = found[1] is None and found[2] is None
+        return int(found[0]) if is_whole else float(found[0])

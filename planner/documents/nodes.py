@@ -86,7 +86,8 @@ class _Composer:
     def _node(self, depth: int) -> Node:
         event = self.loader.get_event()
         mark, end = event.start_mark, event.end_mark.index
-        node = Node(line=mark.line + 1, column=mark.column, start=mark.index, end=end)
+        line, column = mark.line + 1, mark.column
+        node = Node(line=line, column=column, start=mark.index, end=end)
         if isinstance(event, yaml.AliasEvent):
             node.kind, node.target = "alias", self._target(event)
         elif event.anchor:
@@ -110,7 +111,8 @@ class _Composer:
         if start.tag not in (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             message = f"tag {start.tag} asks for an object; allowed are plain values"
             raise self.refuse(start, message)
-        node.end, node.is_block = self.loader.get_event().end_mark.index, not start.flow_style
+        last = self.loader.get_event()
+        node.end, node.is_block = last.end_mark.index, not start.flow_style
         if isinstance(start, yaml.SequenceStartEvent):
             node.kind, node.items = "sequence", tuple(children)
         else:

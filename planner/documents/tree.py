@@ -85,11 +85,14 @@ class _Walk:
         target = node.resolved
         if target.kind == "mapping":
             inner = self._mapping(target, path)
-            return Entry(value={k: each.value for k, each in inner.items()}, line=line, inner=inner)
+            members = {name: each.value for name, each in inner.items()}
+            return Entry(value=members, line=line, inner=inner)
         if target.kind == "sequence":
-            items = [self.visit(item, (*path, i), item.line) for i, item in enumerate(target.items)]
-            values = [each.value for each in items]
-            return Entry(value=values, line=line, inner=dict(enumerate(items)))
+            items: dict[str | int, Entry] = {}
+            for at, item in enumerate(target.items):
+                items[at] = self.visit(item, (*path, at), item.line)
+            values = [each.value for each in items.values()]
+            return Entry(value=values, line=line, inner=items)
         return Entry(value=target.value, line=line)
 
     def _mapping(self, node: Node, path: Path) -> dict[str | int, Entry]:
@@ -117,7 +120,8 @@ class _Walk:
         self.num_merging += 1
         target = node.resolved
         found: dict[str | int, Entry] = {}
-        for source in reversed(target.items if target.kind == "sequence" else (target,)):
+        sources = target.items if target.kind == "sequence" else (target,)
+        for source in reversed(sources):
             self.count(node, path)
             if source.resolved.kind != "mapping":
                 raise self.refuse(node, "a merge key takes a mapping or a list of mappings")
@@ -141,7 +145,9 @@ def parsed_json(where: str, text: str, *, is_plain: bool = False) -> Tree:
 
 def _tree(where: str, root: Node | None) -> Tree:
     walk = _Walk(where=where)
-    top = walk.visit(root, (), root.line) if root else Entry(value=None, line=1)
+    top = Entry(value=None, line=1)
+    if root:
+        top = walk.visit(root, (), root.line)
     entries, duplicates = dict(_entries(top, ())), tuple(walk.duplicates)
     return Tree(value=top.value, entries=entries, duplicates=duplicates, root=root)
 

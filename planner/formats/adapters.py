@@ -51,7 +51,8 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
         dtype = {"bf16": "bfloat16", "fp16": "float16"}[context.job.precision]
         types = {"bnb_4bit_compute_dtype": dtype, "bnb_4bit_quant_storage": dtype}
         content["quantization"] = {**_NF4, **types}
-    return (OutputFile(name=FILE, text=json.dumps(content, indent=2) + "\n"),)
+    text = json.dumps(content, indent=2)
+    return (OutputFile(name=FILE, text=f"{text}\n"),)
 
 
 def adapter_lines(context: Context) -> Iterator[ExplainedKey]:
@@ -77,7 +78,8 @@ def read_adapters(source: SourceText) -> Training:
     content = parsed_object(source.path, source.text).value
     lora = content.get("lora")
     lora = lora if isinstance(lora, dict) else {}
-    rank, (targets, unknown) = lora.get("r"), _targets(lora.get("target_modules"))
+    rank = lora.get("r")
+    targets, unknown = _targets(lora.get("target_modules"))
     of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
     # None, or as it is written here: plans price no other quantisation.
     small = content.get("quantization")

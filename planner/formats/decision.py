@@ -6,7 +6,7 @@ all follow from the same rows.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -23,8 +23,6 @@ To: TypeAlias = Callable[[Context, Strategy], Iterable["KeyValue"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str] | Refused]
 # Why a key has its value, or that by value; it may name what is in ``c`` and ``s``.
 Why: TypeAlias = str | Mapping[Any, str]
-P = ParamSpec("P")
-T = TypeVar("T")
 # In the place of a value: the key stays as it is.
 UNCHANGED: Final = object()
 
@@ -66,7 +64,8 @@ def says(
     def to(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         said = value(context, strategy)
         if said is not None:
-            reason = (why if isinstance(why, str) else why[said]).format(c=context, s=strategy)
+            words = why if isinstance(why, str) else why[said]
+            reason = words.format(c=context, s=strategy)
             yield KeyValue(key=key, value=said, why=reason, is_default=is_default)
 
     return to
@@ -103,11 +102,11 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
     return cannot
 
 
-def several(*functions: Callable[P, Iterable[T]]) -> Callable[P, list[T]]:
+def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
     """One function for a row that gives all that several give, in their order."""
 
-    def given(*args: P.args, **named: P.kwargs) -> list[T]:
-        return [each for function in functions for each in function(*args, **named)]
+    def given(*args: object) -> list[Any]:
+        return [each for function in functions for each in function(*args)]
 
     return given
 
@@ -175,18 +174,21 @@ def lines_of(table: Table, context: Context, strategy: Strategy) -> list[KeyValu
 
 def decided_in(table: Table, settings: Settings) -> dict[str, Located]:
     """Return the decisions that settings make, by the names of DECISIONS."""
-    found = (each for row in table for each in row.of(settings))
     return {
         name: decided(settings, key, value)
-        for name, key, value in found
+        for row in table
+        for name, key, value in row.of(settings)
         if not name.startswith("_")
     }
 
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
     """Every reason why a format cannot say a plan; empty where it can."""
-    found = (row.cannot(context, strategy) for row in table)
-    return [why for each in found for why in (which(each) if isinstance(each, Mapping) else each)]
+    found: list[str] = []
+    for row in table:
+        refused = row.cannot(context, strategy)
+        found += which(refused) if isinstance(refused, Mapping) else refused
+    return found
 
 
 def refuse(title: str, found: Sequence[str]) -> None:
@@ -209,7 +211,8 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
     while before != found:
         before = dict(found)
         for row in table:
-            if not row.names or _values(row, _with(settings, found)) != _values(row, after):
+            is_said = _values(row, _with(settings, found)) == _values(row, after)
+            if not (row.names and is_said):
                 found |= _edits(row, settings, wanted)
     for key, value in list(found.items()):
         # A key may be left out that is off.
@@ -217,19 +220,20 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
         if key in settings or not is_off:
             continue
         without = {other: value for other, value in found.items() if other != key}
-        if any(row.names and key in row.keys for row in table) and all(
-            _values(row, _with(settings, without)) == _values(row, _with(settings, found))
-            for row in table
-        ):
+        now, then = _with(settings, found), _with(settings, without)
+        is_decision = any(row.names and key in row.keys for row in table)
+        if is_decision and all(_values(row, now) == _values(row, then) for row in table):
             found = without
     return dict(sorted(found.items(), key=lambda change: change[1] is REMOVED))
 
 
 def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
     gone = tuple(f"{key}." for key, value in found.items() if value is REMOVED)
-    kept = {key: each for key, each in settings.items() if not f"{key}.".startswith(gone)}
-    changed = {k: Located(value=value, key=k) for k, value in found.items() if value is not REMOVED}
-    return kept | changed
+    after = {key: each for key, each in settings.items() if not f"{key}.".startswith(gone)}
+    for key, value in found.items():
+        if value is not REMOVED:
+            after[key] = Located(value=value, key=key)
+    return after
 
 
 def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) -> dict[str, Any]:
@@ -248,8 +252,11 @@ def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) 
 
 def _values(row: KeyMapping, settings: Settings) -> dict[str, Any]:
     """Return the decisions of a row without neutral values, which need no key."""
-    values = ((name, value) for name, _, value in row.of(settings))
-    return {k: v for k, v in values if k not in FIELD_DEFAULTS or v != FIELD_DEFAULTS[k]}
+    return {
+        name: value
+        for name, _, value in row.of(settings)
+        if name not in FIELD_DEFAULTS or value != FIELD_DEFAULTS[name]
+    }
 
 
 def explained(

@@ -19,8 +19,8 @@ from planner.spec.traits import FrameworkTraits
 def format_names() -> tuple[str, ...]:
     """Names of all formats, sorted; none is imported."""
     folder = resources.files("planner.formats")
-    own = (entry.name for entry in folder.iterdir() if entry.joinpath("format.py").is_file())
-    return tuple(sorted((*own, *tool_names())))
+    formats = (each for each in folder.iterdir() if each.joinpath("format.py").is_file())
+    return tuple(sorted([*tool_names(), *(each.name for each in formats)]))
 
 
 @cache
@@ -59,8 +59,10 @@ def recognised(source: SourceText) -> list[Format]:
 
 def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
     """Whose hostfile a file is, and what it says; None where it is none."""
-    found = ((kind, kind.hosts(source)) for kind in map(load_format, format_names()))
-    return next(((kind, hosts) for kind, hosts in found if hosts), None)
+    for kind in map(load_format, format_names()):
+        if hosts := kind.hosts(source):
+            return kind, hosts
+    return None
 
 
 # A program, and what its files alone hold, by how the names of these end.
@@ -99,10 +101,10 @@ def program_of(source: SourceText) -> str:
     """The program whose configuration a file is; empty where that is not known."""
     # Configurations of other programs are named and not taken for something else.
     for ends, patterns in _PROGRAMS.items():
-        for name, pattern in patterns.items():
-            is_named = source.path.lower().endswith(ends)
-            if is_named and re.search(pattern, source.text, re.MULTILINE):
-                return name
+        if source.path.lower().endswith(ends):
+            for name, pattern in patterns.items():
+                if re.search(pattern, source.text, re.MULTILINE):
+                    return name
     return ""
 
 

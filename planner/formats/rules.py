@@ -96,18 +96,6 @@ class Rules(list[FormatRule], Generic[View]):
     ) -> Callable[[Check[View]], Check[View]]:
         """Add a rule under the function's name."""
 
-        def pairs(
-            file: View, found: Violations | Refused | Iterable[str] | bool, words: str
-        ) -> Violations:
-            if isinstance(found, Mapping):
-                yield from ((key, text) for text, is_so in found.items() if is_so)
-                return
-            for each in [key] * found if isinstance(found, bool) else found:
-                if isinstance(each, str):
-                    yield each, words.format(file=file, given=file[each])
-                else:
-                    yield each
-
         def add(rule: Check[View]) -> Check[View]:
             words = says
             if not words:
@@ -120,10 +108,20 @@ class Rules(list[FormatRule], Generic[View]):
                 file = self._view(settings=settings, world=world)
                 if file is None or (on and file[on] is not True):
                     return []
-                found = list(pairs(file, rule(file), words))
+                wrong = rule(file)
+                if isinstance(wrong, bool):
+                    wrong = [key] * wrong
+                elif isinstance(wrong, Mapping):
+                    wrong = iter([(key, text) for text, is_so in wrong.items() if is_so])
+                found: list[Violation] = []
+                for each in wrong:
+                    if isinstance(each, str):
+                        at, text = each, words.format(file=file, given=file[each])
+                    else:
+                        at, text = each
+                    found.append(Violation(key=file.spelled(at), message=text))
                 # What was asked for is known only once the rule has run.
-                known = () if file.unresolved else found
-                return [Violation(key=file.spelled(at), message=text) for at, text in known]
+                return [] if file.unresolved else found
 
             check.__doc__ = holds or rule.__doc__
             self.append(

@@ -1,6 +1,7 @@
 """Contents of a file's settings: values of a kind, decisions with their place, what is wrong."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -81,8 +82,8 @@ def word(settings: Settings, key: str, default: str = "") -> str:
 
 def decided(settings: Settings, key: str, value: object) -> Located:
     """A decision with the place of the key it comes from, line 0 where that is missing."""
-    found = settings.get(key)
-    return Located(value=value, key=found.key if found else key, line=found.line if found else 0)
+    place = settings.get(key, Located(key=key))
+    return replace(place, value=value)
 
 
 def path_of(settings: Settings, key: str) -> tuple[str, ...]:
@@ -91,7 +92,8 @@ def path_of(settings: Settings, key: str) -> tuple[str, ...]:
     while head and head not in settings:
         head, _, name = head.rpartition(".")
         rest = (name, *rest)
-    return (*(settings[head].key.split(".") if head else ()), *rest)
+    above = settings[head].key.split(".") if head else []
+    return (*above, *rest)
 
 
 def one_of(words: Iterable[str]) -> str:
@@ -113,5 +115,6 @@ def repeated_keys(
 ) -> Iterator[Finding]:
     """Findings about keys that stand twice; ``says`` may name the ``first`` line."""
     for each in duplicates:
-        place = Located(key=".".join(map(str, each.path)), line=each.line)
+        key = ".".join(map(str, each.path))
+        place = Located(key=key, line=each.line)
         yield finding_at(rule, path, place, says.format(first=each.first_line))

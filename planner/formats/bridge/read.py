@@ -15,7 +15,7 @@ from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import decided
 from planner.formats.shell.launch import open_processes, processes
 from planner.formats.shell.options import Entry, Launches, WordsReader, launches_in
-from planner.formats.shell.word import Command, Lines, Word
+from planner.formats.shell.word import Command, Word
 from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
@@ -58,22 +58,20 @@ def _starts(commands: Iterable[Command]) -> Iterator[Command]:
         yield replace(each, launcher=launcher, program=program)
 
 
-def _overrides(words: Sequence[Word], lines: Lines) -> list[Entry]:
+def _overrides(words: Sequence[Word]) -> list[Entry]:
     found: list[Entry] = []
     for word in words:
         match = _OVERRIDE.fullmatch(word.text)
         # These stand without a field: a name, or nothing.
         if match and ("." in match[2] or match[2] in (keys.PRECISION, PEFT)):
-            line = lines.at(word.start)
-            found.append(Entry(word=word, name=match[2], joined=match[3], line=line))
+            found.append(Entry(word=word, name=match[2], joined=match[3]))
     return found
 
 
 def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it holds no override."""
     (arguments, found), _ = overrides_in(source)
-    reader = WordsReader(format=NAME, path=source.path)
-    lines = Lines(source.text)
+    reader = WordsReader(format=NAME, source=source)
     reader.take(found, _value)
     for each in found:
         if not keys.is_known(each.name):
@@ -90,7 +88,7 @@ def read(source: SourceText) -> ParsedConfig:
     if keys.NAMED in parts[:-1]:
         recipe = parts[parts.index(keys.NAMED) + 1]
     training, unpriced = read_adapters(recipe, reader.settings)
-    launched = reader.take_launcher(arguments, lines)
+    launched = reader.take_launcher(arguments)
     options = keys.as_options(reader.settings)
     decisions = decisions_of(options, processes(launched))
     # These are the recipe's where a file leaves them out, not Megatron's default.

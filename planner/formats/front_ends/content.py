@@ -115,13 +115,14 @@ def _start(words: Sequence[Word], tool: FrontEnd) -> int:
 def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], Located | None]:
     """Values by option, None of one that is not known, and the file that the words name."""
     found: dict[str, Located] = {}
-    entries = grouped(words, lines, lambda text: text.startswith("--"), lambda _: None)
+    entries = grouped(words, lambda text: text.startswith("--"), lambda _: None)
     for each in entries:
         # A word as YAML has it, several as a list; an option without a value is true.
         values = [_scalar(text) for text in each.texts] or [True]
         value = values[0] if len(values) == 1 else values
         is_known = not (each.unknown or each.word.unknown)
-        place = Located(value=value if is_known else None, key=each.name, line=each.line)
+        line = lines.at(each.word.start)
+        place = Located(value=value if is_known else None, key=each.name, line=line)
         found[each.name[2:].replace("-", "_")] = place
     named = found.pop("config", None)
     others = strays(words, entries)

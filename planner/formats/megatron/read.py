@@ -33,7 +33,7 @@ from planner.formats.settings import word
 from planner.formats.shell.launch import open_processes, processes, variables
 from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
 from planner.formats.shell.syntax import branch_places
-from planner.formats.shell.word import Command, Lines, Word, split_words
+from planner.formats.shell.word import Command, Word, split_words
 from planner.spelling import alike, did_you_mean
 
 FORMAT = "megatron"
@@ -86,31 +86,29 @@ def _starts(commands: Iterable[Command]) -> Iterator[Command]:
                 break
 
 
-def _options(words: Sequence[Word], lines: Lines) -> list[Entry]:
+def _options(words: Sequence[Word]) -> list[Entry]:
     def most(name: str) -> int | None:
         option = load_options().get(name)
         if option is None or option.nargs:
             return None
         return int(option.takes_values)
 
-    return grouped(words, lines, is_option, most)
+    return grouped(words, is_option, most)
 
 
 def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it runs no training script."""
-    reader = WordsReader(format=FORMAT, path=source.path)
-    lines = Lines(source.text)
+    reader = WordsReader(format=FORMAT, source=source)
+    lines = reader.lines
     (arguments, options), _ = options_in(source)
-    strange = [
-        Entry(word=word, name=word.text, line=lines.at(word.start))
-        for word in strays(arguments.words, options)
-    ]
+    others = strays(arguments.words, options)
+    strange = [Entry(word=word, name=word.text) for word in others]
     known = load_options()
     own = [each for each in options if each.name in known]
     branches = () if arguments.is_list else branch_places(source.text)
     reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
     known_words = (each for each in strange if not each.word.unknown)
-    for _, found in groupby(known_words, key=lambda each: each.line):
+    for _, found in groupby(known_words, key=lambda each: lines.at(each.word.start)):
         first, *more = found
         shown = " ".join(each.name for each in (first, *more))[:80]
         text = f"words that belong to no option: {shown}" if more else ""
@@ -133,7 +131,7 @@ def read(source: SourceText) -> ParsedConfig:
             findings=said,
             made_for=fork,
         )
-    launched = reader.take_launcher(arguments, lines)
+    launched = reader.take_launcher(arguments)
     # Variables of a launch script by their own names, and the training script.
     reader.settings |= launched | variables(arguments.environment, lines)
     if arguments.program is not None:

@@ -60,8 +60,8 @@ def edited(
     by_hand = f"{words}{f'; without {gone}' if gone else ''}"
     found = options(source)
     before = _launches(found)
-    for reason in _refused(found[0], before, deciding, Lines(source.text), by_hand):
-        raise ExpressError(f"{source.path}: {reason}")
+    if why := _refused(source, found[0], before, deciding, by_hand):
+        raise ExpressError(f"{source.path}: {why}")
     texts = [text for each in wanted.values() for text in each]
     is_plain = all(shlex.quote(text) == text for text in texts)
     # Which one a place needs depends on the quotes around it and on how often it is read: the first
@@ -108,21 +108,28 @@ def _launches(found: Launches) -> Sequence[Launch]:
 
 
 def _refused(
-    chosen: Launch, found: Sequence[Launch], deciding: Container[str], lines: Lines, by_hand: str
-) -> Iterator[str]:
+    source: SourceText,
+    chosen: Launch,
+    found: Sequence[Launch],
+    deciding: Container[str],
+    by_hand: str,
+) -> str:
+    """Why launches are not edited; empty where they are."""
     if chosen[0].is_kept:
         how = "how it is run is not understood; edit it by hand"
-        yield f"the command line stands in a variable, and {how}"
-    here = lines.at(chosen[0].start)
-    unlike = {lines.at(each[0].start) for each in found if _differ(each, chosen, deciding)}
+        return f"the command line stands in a variable, and {how}"
+    unlike = [each[0].start for each in found if _differ(each, chosen, deciding)]
     if unlike:
-        others = ", ".join(map(str, sorted(unlike)))
+        lines = Lines(source.text)
+        here = lines.at(chosen[0].start)
+        others = ", ".join(map(str, sorted(set(map(lines.at, unlike)))))
         starts = f"line {others} starts the program of line {here} too"
         how = "with other decisions or processes"
-        yield f"{starts}, {how}; to repair line {here}, write there {by_hand}"
+        return f"{starts}, {how}; to repair line {here}, write there {by_hand}"
     # People do not expect more launches to be edited at once.
     if len(found) > 8:
-        yield f"starts the program {len(found)} times; edit it by hand: {by_hand}"
+        return f"starts the program {len(found)} times; edit it by hand: {by_hand}"
+    return ""
 
 
 def _differ(left: Launch, right: Launch, deciding: Container[str]) -> bool:

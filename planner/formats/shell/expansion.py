@@ -105,11 +105,16 @@ class Expander:
         # A text that is asked for as an array stands where the variable does, as others do.
         if whole and value is not None and not _is_text(value):
             self.budget.spend(sum(len(word.text) + 1 for word in value))
-            return [*value] if whole[1] else [each for word in value for each in split_words(word)]
-        found = [*gathered(self._chars(node, _BARE))]
+            if whole[1]:
+                return list(value)
+            return [each for word in value for each in split_words(word)]
+        found = list(gathered(self._chars(node, _BARE)))
         self.budget.spend(sum(map(len, found)))
-        site = in_one_piece(char.place for char in self.source[slice(*self.span(node))])
-        return [Word(chars, site if len(found) == 1 else None) for chars in found]
+        if len(found) > 1:
+            return list(map(Word, found))
+        start, end = self.span(node)
+        site = in_one_piece(char.place for char in self.source[start:end])
+        return [Word(chars, site) for chars in found]
 
     def joined(self, nodes: "Iterable[Node]", quote: str = _ASSIGNED) -> Word:
         """Return what follows ``=``: one text, however many words."""
@@ -194,7 +199,8 @@ class Expander:
         every = subscript or (name if name in ("@", "*") else "")
         is_set = value is not None and (":" not in sign or any(word.text for word in value))
         own = quote if "+" in sign else _ASSIGNED
-        rest = self._between(node.children, max(found.start(4), start), end - 1, own, depth)
+        start_of_rest = max(found.start(4), start)
+        rest = self._between(node.children, start_of_rest, end - 1, own, depth)
         if value is not None and "+" in sign:
             yield from rest if is_set else ()
         elif value is not None and is_set:
@@ -240,8 +246,10 @@ class Expander:
                 text = self._known(parts[1])
                 return None if text is None else (sign == "-n") == bool(text)
             case (("binary_expression" | "list"), [_, "&&" | "||" as sign, _]):
-                found, decides = {self.holds(parts[0]), self.holds(parts[2])}, sign == "||"
-                return decides if decides in found else None if None in found else not decides
+                found, decides = set(map(self.holds, (parts[0], parts[2]))), sign == "||"
+                if decides in found:
+                    return decides
+                return None if None in found else not decides
             case "binary_expression", [_, sign, _]:
                 left, right = self._known(parts[0]), self._known(parts[2])
                 if left is None or right is None:
@@ -262,16 +270,20 @@ class Expander:
             return self._number(node.children[1])
         if node.type == "binary_expression" and node.child_count == 3:
             left, sign, right = node.children
-            a, b, operation = self._number(left), self._number(right), _OPERATIONS.get(sign.type)
-            if a is None or b is None or operation is None or (sign.type in "/%" and not b):
+            a, b = self._number(left), self._number(right)
+            operation = _OPERATIONS.get(sign.type)
+            if a is None or b is None or operation is None:
+                return None
+            if sign.type in "/%" and b == 0:
                 return None
             number = operation(a, b)
             return number if 0 <= number < 10**15 else None
+        text = ""
         if node.type == "variable_name":
             value = self._value(self.written(node))
             text = value[0].text if value else ""
-        else:
-            text = self.joined([node]).text if node.type in WORDS else ""
+        elif node.type in WORDS:
+            text = self.joined([node]).text
         return int(text) if NUMBER.fullmatch(text) else None
 
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from planner.errors import ExpressError
-from planner.formats.format import Finding, Located, SourceText
-from planner.formats.settings import finding_at
+from planner.formats.format import Located, SourceText
 from planner.formats.shell.word import Lines, Word
 from planner.spelling import did_you_mean
 
@@ -154,10 +153,8 @@ def processes_edit(
         yield *word.place, str(number // count.value)
 
 
-def torchrun_findings(
-    words: Sequence[Word], lines: Lines, path: str, format_name: str
-) -> Iterator[Finding]:
-    """The first option that torchrun does not know, which ends the job at once.
+def unknown_options(words: Sequence[Word]) -> Iterator[tuple[Word, str]]:
+    """The first option that torchrun does not know, which ends the job at once, and a near one.
 
     What a variable hides is not looked into.
     """
@@ -173,10 +170,7 @@ def torchrun_findings(
         spelled, sign, _ = word.text.partition("=")
         found = _option(spelled, known)
         if found is None:
-            hint = did_you_mean(spelled, known)
-            message = f"torchrun has no such option; {hint}".removesuffix("; ")
-            place = Located(key=spelled[:120], line=lines.at(word.start))
-            yield finding_at(f"{format_name}.unknown_key", path, place, message)
+            yield word, did_you_mean(spelled, known)
             return
         is_joined = bool(sign) or (len(found) == 2 and spelled != found)
         at += 1 if is_joined or found in switches else 2

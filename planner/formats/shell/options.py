@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 from planner.errors import InputError
 from planner.formats.format import Finding, Located, Severity, SourceText, listed
 from planner.formats.settings import finding_at
-from planner.formats.shell.launch import launcher_settings, torchrun_findings
+from planner.formats.shell.launch import launcher_settings, unknown_options
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command, Lines, Word
 
@@ -20,7 +21,6 @@ class Entry:
     word: Word
     values: tuple[Word, ...] = ()
     joined: str | None = None  # the value where it is written behind an equals sign
-    line: int
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ Launches = tuple[Launch, Sequence[Launch]]
 def launches_in(
     source: SourceText,
     starts: Callable[[Iterable[Command]], Iterable[Command]],
-    options: Callable[[Sequence[Word], Lines], list[Entry]],
+    options: Callable[[Sequence[Word]], list[Entry]],
     weight: Callable[[Launch], int],
     *,
     is_list: bool,
@@ -56,17 +56,15 @@ def launches_in(
     any ``weight``. The one that is read has most. Raises InputError, with what is ``lacking`` where
     there is none.
     """
-    lines = Lines(source.text)
     if is_list:
         words = read_words(source)
-        return (Command(words=words, is_list=True), options(words, lines)), ()
+        return (Command(words=words, is_list=True), options(words)), ()
     script = read_script(source)
 
     def launches(commands: Iterable[Command]) -> Iterator[Launch]:
         for command in starts(commands):
             environment = {**script.environment, **command.environment}
-            entries = options(command.words, lines)
-            yield replace(command, environment=environment), entries
+            yield replace(command, environment=environment), options(command.words)
 
     found = list(launches(script.commands))
     if not any(map(weight, found)):
@@ -84,7 +82,6 @@ def strays(words: Sequence[Word], entries: Sequence[Entry]) -> list[Word]:
 
 def grouped(
     words: Sequence[Word],
-    lines: Lines,
     is_option: Callable[[str], bool],
     most: Callable[[str], int | None],
 ) -> list[Entry]:
@@ -95,13 +92,13 @@ def grouped(
     starts = [at for at, word in enumerate(words) if is_option(word.text)]
     found: list[Entry] = []
     for at, end in pairwise([*starts, len(words)]):
-        word, line = words[at], lines.at(words[at].start)
+        word, *behind = words[at:end]
         name, sign, joined = word.text.partition("=")
         if sign:
-            found.append(Entry(name=name, word=word, joined=joined, line=line))
+            found.append(Entry(name=name, word=word, joined=joined))
         else:
-            values = words[at + 1 : end][: most(name)]
-            found.append(Entry(name=name, word=word, values=tuple(values), line=line))
+            values = tuple(behind[: most(name)])
+            found.append(Entry(name=name, word=word, values=values))
     return found
 
 
@@ -110,13 +107,19 @@ class WordsReader:
     """Settings and findings of a file, as they come."""
 
     format: str
-    path: str
+    source: SourceText
     settings: dict[str, Located] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
+    @cached_property
+    def lines(self) -> Lines:
+        """Lines of the file."""
+        return Lines(self.source.text)
+
     def report(self, entry: Entry, rule: str, message: str, severity: Severity = "error") -> None:
         """Note what is wrong with an option."""
-        self.report_at(entry.name[:120], entry.line, rule, message, severity)
+        line = self.lines.at(entry.word.start)
+        self.report_at(entry.name[:120], line, rule, message, severity)
 
     def report_at(
         self, key: str, line: int, rule: str, message: str, severity: Severity = "error"
@@ -124,7 +127,7 @@ class WordsReader:
         """Note what is wrong with a word of a line."""
         place = Located(key=key, line=line)
         self.findings.append(
-            finding_at(f"{self.format}.{rule}", self.path, place, message, severity)
+            finding_at(f"{self.format}.{rule}", self.source.path, place, message, severity)
         )
 
     def take(
@@ -141,6 +144,7 @@ class WordsReader:
         before: dict[str, Entry] = {}
         for entry in entries:
             if other := before.get(entry.name):
+                line = self.lines.at(other.word.start)
                 first, last = sorted((other.word.start, entry.word.start))
                 is_in_turn = any(first < place < last for place in branches)
                 severity: Severity = "warning"
@@ -148,14 +152,15 @@ class WordsReader:
                 if is_in_turn:
                     severity = "note"
                     says = "given in two branches; this one is checked, the other"
-                self.report(entry, "duplicate_key", f"{says} is in line {other.line}", severity)
+                self.report(entry, "duplicate_key", f"{says} is in line {line}", severity)
             before[entry.name] = entry
             found = None
             try:
                 found = None if entry.unknown else value(entry)
             except ValueError as error:
                 self.report(entry, "bad_value", str(error))
-            self.settings[entry.name] = Located(value=found, key=entry.name, line=entry.line)
+            line = self.lines.at(entry.word.start)
+            self.settings[entry.name] = Located(value=found, key=entry.name, line=line)
 
     def note_open(self, entries: Sequence[Entry]) -> None:
         """Report what variables leave open in one note: a script given its sizes has many."""
@@ -172,7 +177,10 @@ class WordsReader:
             message = f"{parts[:80]} is not set in the file, or branches differ; taken as not known"
         self.report(first, "unresolved", message, "note")
 
-    def take_launcher(self, command: Command, lines: Lines) -> dict[str, Located]:
+    def take_launcher(self, command: Command) -> dict[str, Located]:
         """Return the settings of the launcher's words; report the first that is not known."""
-        self.findings += torchrun_findings(command.launcher, lines, self.path, self.format)
-        return launcher_settings(command.launcher, lines)
+        for word, hint in unknown_options(command.launcher):
+            spelled, line = word.text.partition("=")[0], self.lines.at(word.start)
+            message = f"torchrun has no such option; {hint}".removesuffix("; ")
+            self.report_at(spelled[:120], line, "unknown_key", message)
+        return launcher_settings(command.launcher, self.lines)

@@ -72,7 +72,7 @@ def misplaced(entries: Sequence[Entry]) -> list[Entry]:
     return [each for each in behind if not each.name.startswith(keys.POLICY)]
 
 
-def _options(words: Sequence[Word], lines: Lines) -> list[Entry]:
+def _options(words: Sequence[Word]) -> list[Entry]:
     def most(name: str) -> int | None:
         if not name.startswith("--"):
             return 0
@@ -81,7 +81,7 @@ def _options(words: Sequence[Word], lines: Lines) -> list[Entry]:
             return None
         return int(entry.get("type") != "boolean")
 
-    found = grouped(words, lines, _is_option, most)
+    found = grouped(words, _is_option, most)
     for at, each in enumerate(found):
         policy = _POLICY_WORD.fullmatch(each.word.text)
         key = keys.POLICY if policy else _key(each.name)[0]
@@ -128,21 +128,22 @@ def read(source: SourceText) -> ParsedConfig:
     """Read words in a script, a file of arguments or a list; raises InputError."""
     if is_old(source.text):
         return read_old(source)
-    ((found, entries), _), lines = entries_in(source), Lines(source.text)
+    (found, entries), _ = entries_in(source)
     environment = found.environment if _is_wrapped(found) else {}
     refuse_old(source.path, found.words, environment)
-    reader = WordsReader(format=keys.NAME, path=source.path)
+    reader = WordsReader(format=keys.NAME, source=source)
+    lines = reader.lines
     for entry in entries:
         _take(reader, entry)
     message = "stands behind the activation-checkpoint word; all options stand before it"
     for entry in misplaced(entries):
         if keys.option_of(entry.name) and not entry.unknown:
             spelled = entry.word.text.partition("=")[0]
-            reader.report_at(spelled, entry.line, "misplaced_option", message)
+            reader.report_at(spelled, lines.at(entry.word.start), "misplaced_option", message)
     for stray in strays(found.words, entries):
         if not stray.unknown:
             reader.report_at(stray.text, lines.at(stray.start), "bad_value", "belongs to no option")
-    _take_variables(reader, found, lines)
+    _take_variables(reader, found)
     if entries or found.program:
         _report_config(reader)
     for key in (keys.SCHEDULE, keys.SCHEDULE_CSV):
@@ -152,7 +153,7 @@ def read(source: SourceText) -> ParsedConfig:
             modelled = ", ".join(SCHEDULE_NAMES.values())
             message = f"{place.value} is not modelled; modelled are {modelled}"
             reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")
-    launched = reader.take_launcher(found, lines) | _processes(found, lines)
+    launched = reader.take_launcher(found) | _processes(found, lines)
     return ParsedConfig(
         format=keys.NAME,
         path=source.path,
@@ -189,8 +190,9 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
 
 
 def _take(reader: WordsReader, option: Entry) -> None:
-    key, line, settings = option.name, option.line, reader.settings
+    key, settings = option.name, reader.settings
     spelled = option.word.text.partition("=")[0]
+    line = reader.lines.at(option.word.start)
     entry = keys.option_of(key)
     if entry is None:
         known = [f"--{name}" for name in keys.options() if name != keys.POLICY]
@@ -220,13 +222,13 @@ def _take(reader: WordsReader, option: Entry) -> None:
     settings[key] = Located(value=value, key=spelled, line=line)
 
 
-def _take_variables(reader: WordsReader, found: Command, lines: Lines) -> None:
+def _take_variables(reader: WordsReader, found: Command) -> None:
     for name, key in SCRIPT_VARIABLES.items():
         variable = found.environment.get(name)
         place = variable or (found.program if _is_wrapped(found) else None)
         if key in reader.settings or place is None:
             continue
-        line = lines.at(place.start)
+        line = reader.lines.at(place.start)
         text = "" if variable is None or variable.unknown else variable.text
         if variable is None or variable.unknown:
             message = f"{name} is not set in this file, nor is --{key}"

@@ -19,10 +19,10 @@ def options(source: SourceText) -> Launches:
         name, sign, joined = word.text.partition("=")
         if word.text.startswith("--"):
             value = joined if sign else None
-            entries.append(Entry(name=name, word=word, joined=value, line=1))
+            entries.append(Entry(name=name, word=word, joined=value))
         elif entries:
             last = entries.pop()
-            entries.append(Entry(name=last.name, word=last.word, values=(word,), line=1))
+            entries.append(Entry(name=last.name, word=last.word, values=(word,)))
     command = Command(words=tuple(words), is_list=is_list, program=None if is_list else words[0])
     return (command, entries), ()
 

@@ -4,7 +4,7 @@ import pytest
 
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
-from planner.formats.shell.launch import torchrun_findings
+from planner.formats.shell.launch import unknown_options
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
 
@@ -16,10 +16,10 @@ TAIL = {
 
 
 def unknown(text: str) -> list[tuple[str, int]]:
-    source = SourceText(path="run.sh", text=text)
+    source, lines = SourceText(path="run.sh", text=text), Lines(text)
     words = read_script(source).commands[-1].words
-    found = torchrun_findings(words, Lines(text), source.path, "megatron")
-    return [(each.key, each.line) for each in found]
+    found = [word for word, _ in unknown_options(words)]
+    return [(word.text.partition("=")[0], lines.at(word.start)) for word in found]
 
 
 @pytest.mark.parametrize(
