@@ -65,7 +65,8 @@ class Editor(ABC):
     def replaced(self, pair: Pair, value: object) -> Splice:
         """Put a value where another stands."""
         key, item = pair
-        return item.start, item.end, self.written(value, self.indent_of(key.start))
+        indent = self.indent_of(key.start)
+        return item.start, item.end, self.written(value, indent)
 
     def added(self, mapping: Node, path: Path, value: object) -> list[Splice]:
         """A pair behind the last one, on a line of its own where the first has one."""
@@ -76,7 +77,9 @@ class Editor(ABC):
         (first, _), (_, last) = mapping.pairs[0], mapping.pairs[-1]
         indent = self.indent_of(first.start)
         comma = self.comma_behind(last)
-        end, sign = (last.end, ",") if comma < 0 else (comma + 1, "")
+        end, sign = last.end, ","
+        if comma >= 0:
+            end, sign = comma + 1, ""
         if indent is None:
             return [(end, end, f"{sign} {key}{self.written(value)}")]
         rest = _REST_OF_LINE.match(self.text, end)
@@ -96,14 +99,14 @@ class Editor(ABC):
         at = space.end() if space else node.end
         return at if self.text.startswith(",", at) else -1
 
-    def changed(self, changes: Iterable[tuple[Path, Any]]) -> str:
+    def changed(self, changes: Mapping[tuple[str, ...], Any]) -> str:
         """The text with values set or (REMOVED) taken out, in order; all else stays as it is.
 
         Mappings that are missing are made. Of duplicate keys the last is set, and all are taken
         out. InputError where a change cannot be made without touching what it does not name.
         """
         now = self
-        for path, value in changes:
+        for path, value in changes.items():
             while not now._has(path, value):
                 made = spliced(now.text, now._splices(path, value))
                 after = type(self)(self.where, made)
@@ -171,20 +174,18 @@ def written(values: Mapping[str, Plain]) -> str:
     return json_text(root) + "\n"
 
 
-def edited_json(where: str, text: str, changes: Mapping[tuple[str, ...], Plain]) -> str:
-    """The text of an object with changes (:meth:`Editor.changed`); raises InputError.
+class JsonEditor(Editor):
+    """The text of an object; what is no object on the way to a key is replaced by one."""
 
-    What is no object on the way to a key is replaced by one.
-    """
-    return _JsonEditor(where, text).changed(changes.items())
-
-
-class _JsonEditor(Editor):
     def read(self) -> Tree:
+        """The values; InputError where the text is no object."""
         return parsed_object(self.where, self.text)
 
     def written(self, value: Plain, indent: str | None = None) -> str:
-        return json.dumps(value) if indent is None else json_text(value, indent, self.newline)
+        """A value as JSON, with ``indent`` a member to a line."""
+        if indent is None:
+            return json.dumps(value)
+        return json_text(value, indent, self.newline)
 
     def without(self, mapping: Node, pair: Pair) -> list[Splice]:
         """Take out a member, its comma, and its line if nothing else is on it."""
@@ -198,27 +199,26 @@ class _JsonEditor(Editor):
             start, end = start - len(indent), line_end.end()
         if comma < 0 and index:
             comma = self.comma_behind(mapping.pairs[index - 1][1])
-        is_apart = comma >= 0 and not start <= comma < end
-        return [(start, end, ""), *[(comma, comma + 1, "")] * is_apart]
+        taken_out = [(start, end, "")]
+        if comma >= 0 and not start <= comma < end:
+            taken_out.append((comma, comma + 1, ""))
+        return taken_out
 
 
-def edited_yaml(where: str, text: str, changes: Mapping[tuple[str, ...], Any]) -> str:
-    """The text with changes (:meth:`Editor.changed`); raises InputError.
+class YamlEditor(Editor):
+    """A text of YAML; null is replaced by a mapping on the way to a key, other values are not."""
 
-    Null is replaced by a mapping on the way to a key, other values are not.
-    """
-    return _YamlEditor(where, text).changed(changes.items())
-
-
-class _YamlEditor(Editor):
     def read(self) -> Tree:
+        """The values; InputError where the text is no YAML."""
         return parsed_yaml(self.where, self.text)
 
     def written(self, value: object, indent: str | None = None) -> str:  # noqa: ARG002 - JSON's
+        """A value on one line."""
         dumped: str = yaml.safe_dump([value], default_flow_style=True, width=10**9, sort_keys=False)
         return dumped.strip()[1:-1]
 
     def opened(self, pair: Pair | None, above: Path, path: Path, value: object) -> Splice:
+        """A mapping in the place of null, or behind a text without values."""
         node = pair[1] if pair else self.tree.root
         if node and (node.kind != "scalar" or node.value is not None or node.is_anchored):
             place, key = f"{self.where}:{node.line}", ".".join(map(str, above))
@@ -228,6 +228,7 @@ class _YamlEditor(Editor):
         return super().opened(pair, above, path, value)
 
     def replaced(self, pair: Pair, value: object) -> Splice:
+        """A value, on one line, in the place of another with all its lines."""
         key, item = pair
         start, end, new = item.start, _end(item), self.written(value)
         if item.kind == "scalar":
@@ -238,14 +239,17 @@ class _YamlEditor(Editor):
         return start, end, new
 
     def added(self, mapping: Node, path: Path, value: object) -> list[Splice]:
+        """A pair behind the last one, in a block on a line of its own."""
         if not mapping.is_block:
             return super().added(mapping, path, value)
-        line_end = self._line_end(_end(mapping))
-        return [self._lines(line_end, mapping.pairs[0][0].column, path, value)]
+        line_end, (first, _) = self._line_end(_end(mapping)), mapping.pairs[0]
+        return [self._lines(line_end, first.column, path, value)]
 
     def without(self, mapping: Node, pair: Pair) -> list[Splice]:
+        """Take out a pair, in a block with its lines."""
         key, item = pair
-        start, end, index = key.start, _end(item), mapping.pairs.index(pair)
+        start, end = key.start, _end(item)
+        index = mapping.pairs.index(pair)
         if mapping.is_block:
             line = start - key.column
             start = start if self.text[line:start].strip() else line

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents.edit import edited_json as edited
+from planner.documents.edit import JsonEditor
 from planner.documents.file import REMOVED
 from planner.documents.tree import parsed_json
 from planner.errors import InputError
+
+
+def edited(where: str, text: str, changes: dict[tuple[str, ...], Any]) -> str:
+    return JsonEditor(where, text).changed(changes)
+
 
 KEYS = st.sampled_from(["a", "b", "stage", "zero optimization", "ä", 'q"uote', "//"])
 SCALARS = (

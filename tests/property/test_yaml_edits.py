@@ -7,10 +7,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.documents.edit import edited_yaml as edited
+from planner.documents.edit import YamlEditor
 from planner.documents.file import REMOVED
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
+
+
+def edited(where: str, text: str, changes: dict[tuple[str, ...], Any]) -> str:
+    return YamlEditor(where, text).changed(changes)
+
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "no", "8", "a b", "delta: x"])
 SCALARS = st.one_of(

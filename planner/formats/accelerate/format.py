@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.cost.context import Context
-from planner.documents.edit import edited_yaml
+from planner.documents.edit import YamlEditor
 from planner.documents.schema import wrongs
 from planner.documents.tree import keys_at_top, parsed_yaml
 from planner.errors import ExpressError, InputError
@@ -203,7 +203,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     values = {tuple(line.key.split(".")): line.value for line in lines}
     comment = comment_of(context, strategy, section)
     head = f"# Hugging Face Accelerate: accelerate launch --config_file {FILE} ..."
-    text = f"{head}\n{comment}\n{edited_yaml(FILE, '', values)}"
+    content = YamlEditor(FILE, "").changed(values)
+    text = f"{head}\n{comment}\n{content}"
     # Accelerator reads steps from here, and ``accelerate launch`` passes no path of NVMe on.
     environment = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(strategy.num_micro_batches)}
     if section.distributed_type == "DEEPSPEED":
@@ -289,7 +290,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     found = changes(table, settings, lines)
     paths = {path_of(settings, key): value for key, value in found.items()}
     comment = comment_of(context, strategy, section)
-    return _COMMENT.sub(lambda _: comment, edited_yaml(source.path, source.text, paths), count=1)
+    text = YamlEditor(source.path, source.text).changed(paths)
+    return _COMMENT.sub(lambda _: comment, text, count=1)
 
 
 FORMAT = Format(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.cost.context import Context
-from planner.documents.edit import edited_json, json_text, written
+from planner.documents.edit import JsonEditor, json_text, written
 from planner.documents.file import REMOVED
 from planner.documents.schema import Path, Schema, entry_of, wrongs
 from planner.documents.tree import keys_at_top, parsed_object
@@ -280,7 +280,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         runs = '"auto" is for Trainer and Accelerate, which do not read'
         raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
     paths = {path_of(settings, key): value for key, value in found.items()}
-    return edited_json(source.path, source.text, paths)
+    return JsonEditor(source.path, source.text).changed(paths)
 
 
 def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from planner.cost.context import Context
-from planner.documents.edit import edited_json, edited_yaml
+from planner.documents.edit import JsonEditor, YamlEditor
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError, InputError
 from planner.formats.adapters import LIGER, SUFFIX
@@ -291,8 +291,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy, tool: F
         is_inverse = key in tool.inverse.values() and value is not REMOVED
         if key in carried:
             found[tuple(name.split("."))] = (not value) if is_inverse else value
-    edited = edited_json if is_json(source) else edited_yaml
-    text = edited(source.path, source.text, found)
+    editor = JsonEditor if is_json(source) else YamlEditor
+    text = editor(source.path, source.text).changed(found)
     after = read(SourceText(path=source.path, text=text), tool)
     refuse(source.path, [*_unsaid(after, strategy)])
     return text

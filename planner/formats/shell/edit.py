@@ -122,7 +122,8 @@ def _refused(
     if unlike:
         lines = Lines(source.text)
         here = lines.at(chosen[0].start)
-        others = ", ".join(map(str, sorted(set(map(lines.at, unlike)))))
+        numbers = sorted(set(map(lines.at, unlike)))
+        others = ", ".join(map(str, numbers))
         starts = f"line {others} starts the program of line {here} too"
         how = "with other decisions or processes"
         return f"{starts}, {how}; to repair line {here}, write there {by_hand}"
@@ -190,7 +191,9 @@ class _Edits:
     def all(self) -> Iterator[Splice]:
         """Every edit; raises _StuckError."""
         names = [each.name for each in self.entries]
-        end = names.index(self.last) + 1 if self.last in names else len(names)
+        end = len(names)
+        if self.last in names:
+            end = names.index(self.last) + 1
         there: set[str] = set()
         for at, entry in enumerate(self.entries):
             if entry.name not in self.wanted:
@@ -244,7 +247,8 @@ class _Edits:
         stay = [each for each in entries if each.name not in gone]
         if not stay:
             # Behind the program, or at the start of a list.
-            text, program = " ".join(map(shlex.join, added.values())), self.command.program
+            text = " ".join(map(shlex.join, added.values()))
+            program = self.command.program
             if program:
                 yield program.end, program.end, f" {text}"
             elif self.command.is_list:

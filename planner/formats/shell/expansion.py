@@ -12,7 +12,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from planner.formats.shell.syntax import PLACEHOLDER, ScriptError
-from planner.formats.shell.word import Char, Span, Word, gathered, in_one_piece, split, split_words
+from planner.formats.shell.word import (
+    Char,
+    Chars,
+    Span,
+    Word,
+    gathered,
+    in_one_piece,
+    split,
+    split_words,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -123,7 +132,7 @@ class Expander:
         self.budget.spend(len(word.chars))
         return word
 
-    def _chars(self, node: "Node", quote: str, depth: int = 0) -> Iterator[Char | None]:
+    def _chars(self, node: "Node", quote: str, depth: int = 0) -> Chars:
         """The characters of a written word; None where one word of several ends."""
         start, end = self.span(node)
         if depth > MAX_DEPTH or node.type in _UNKNOWN:
@@ -147,7 +156,7 @@ class Expander:
 
     def _between(
         self, nodes: "Iterable[Node]", start: int, end: int, quote: str, depth: int
-    ) -> Iterator[Char | None]:
+    ) -> Chars:
         """Expansions and quotes, and the literal text around them."""
         for node in nodes:
             first, last = self.span(node)
@@ -157,7 +166,7 @@ class Expander:
                 start = last
         yield from self._literal(start, end, quote)
 
-    def _literal(self, start: int, end: int, quote: str) -> Iterator[Char | None]:
+    def _literal(self, start: int, end: int, quote: str) -> Chars:
         """Text without expansions, whose backslashes count where its quotes let them."""
         for found in _LITERAL.finditer(self.text, start, end):
             first, last = found.span()
@@ -185,10 +194,10 @@ class Expander:
 
     def _place(self, start: int, end: int) -> Span:
         """A place in the text as one in the file; the first where the text comes from several."""
-        places = [char.place for char in self.source[start:end]] or [(start, end)]
-        return in_one_piece(places) or places[0]
+        places = [char.place for char in self.source[start:end]]
+        return in_one_piece(places) or (places[0] if places else (start, end))
 
-    def _variable(self, node: "Node", quote: str, depth: int) -> Iterator[Char | None]:
+    def _variable(self, node: "Node", quote: str, depth: int) -> Chars:
         start, end = self.span(node)
         found = _REFERENCE.fullmatch(self.text, start, end)
         if found is None:
@@ -197,7 +206,9 @@ class Expander:
         name, subscript, sign = found[1], found[2] or "", found[3] or ""
         value, place = self._value(name), self._place(start, end)
         every = subscript or (name if name in ("@", "*") else "")
-        is_set = value is not None and (":" not in sign or any(word.text for word in value))
+        is_set = value is not None
+        if value is not None and ":" in sign:
+            is_set = any(word.text for word in value)
         own = quote if "+" in sign else _ASSIGNED
         start_of_rest = max(found.start(4), start)
         rest = self._between(node.children, start_of_rest, end - 1, own, depth)
@@ -213,7 +224,7 @@ class Expander:
         else:
             yield from self._unknown(start, end, f"${{{name}{subscript}}}")
 
-    def _held(self, value: Value, every: str, place: Span, quote: str) -> Iterator[Char | None]:
+    def _held(self, value: Value, every: str, place: Span, quote: str) -> Chars:
         """Yield the value of a variable; a text without blanks gets the variable's place."""
         for at, word in enumerate(value if every else value[:1]):
             if at:
@@ -246,7 +257,8 @@ class Expander:
                 text = self._known(parts[1])
                 return None if text is None else (sign == "-n") == bool(text)
             case (("binary_expression" | "list"), [_, "&&" | "||" as sign, _]):
-                found, decides = set(map(self.holds, (parts[0], parts[2]))), sign == "||"
+                found = set(map(self.holds, (parts[0], parts[2])))
+                decides = sign == "||"
                 if decides in found:
                     return decides
                 return None if None in found else not decides

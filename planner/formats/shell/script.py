@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError
@@ -46,8 +47,12 @@ class Script(Expander):
     @property
     def environment(self) -> dict[str, Word]:
         """Exported variables that hold one text."""
-        found = ((name, self.values.get(name)) for name in self.exported)
-        return {name: value[0] for name, value in found if value and len(value) == 1}
+        found: dict[str, Word] = {}
+        for name in self.exported:
+            value = self.values.get(name)
+            if value and len(value) == 1:
+                found[name] = value[0]
+        return found
 
     def kept(self) -> list[Command]:
         """Commands that variables hold: a script may hand them on in ways not understood."""
@@ -66,7 +71,8 @@ class Script(Expander):
                 start, end = self.span(node)
                 self.outer += split_words(Word(self.source[start:end]))
         for option, word in launcher_values(self.outer):
-            self.values |= dict.fromkeys(SLURM_VARIABLES.get(option, ()), (word,))
+            for name in SLURM_VARIABLES.get(option, ()):
+                self.values[name] = (word,)
         self._run(root)
 
     def _run(self, node: "Node") -> None:
@@ -179,7 +185,8 @@ class Script(Expander):
         target, sign = node.children[:2]
         own, value = self.written(target).partition("[")[0], self._assigned(node)
         name = re.escape(own)
-        grows = sign.type == "+=" or re.search(rf"\$({name}\b|\{{{name}[\[}}])", self.written(node))
+        reference = rf"\$({name}\b|\{{{name}[\[}}])"
+        grows = sign.type == "+=" or re.search(reference, self.written(node))
         if grows and target.type != "subscript":
             self.values[own] = value
         else:
@@ -268,19 +275,21 @@ class Script(Expander):
             for word in words[1:]:
                 self._set(word.text.partition("=")[0], None)
         elif name == "shift" and self.arguments:
-            count = words[1].text if len(words) > 1 else "1"
-            self.arguments = self.arguments[int(count) if NUMBER.fullmatch(count) else 1 :]
+            count = words[1].text if len(words) > 1 else ""
+            number = int(count) if NUMBER.fullmatch(count) else 1
+            self.arguments = self.arguments[number:]
         elif name in self.functions:
             # A function that runs already is passed over.
             text, body = function = self.functions.pop(name)
             replace(self, source=text, arguments=words[1:])._run(body)
             self.functions[name] = function
         elif name == "eval":
-            self._read_again(replace(self, source=_text_of(spaced(words[1:]))))
+            source = _text_of(spaced(words[1:]))
+            self._read_again(replace(self, source=source))
         elif name not in ("echo", "printf"):
             inherited = self.environment if self.num_shells else {}
-            exported = {**inherited, **own}
-            command = Command(words=words, environment=exported, launcher=self.outer, end=end)
+            environment = {**inherited, **own}
+            command = Command(words=words, environment=environment, launcher=self.outer, end=end)
             self.commands.append(command)
             values: dict[str, Value | None] = {name: (word,) for name, word in own.items()}
             for word in words:
@@ -374,7 +383,7 @@ def read_words(source: SourceText) -> tuple[Word, ...]:
 
 
 def _whole(text: str) -> tuple[Char, ...]:
-    spans = ((at, at + 1) for at in range(len(text)))
+    spans = pairwise(range(len(text) + 1))
     return tuple(Char(each, span, span) for each, span in zip(text, spans, strict=True))
 
 

@@ -21,6 +21,10 @@ class Char(NamedTuple):
     """False in what could not be resolved: that stands as it is written, and is never split."""
 
 
+# Of a text: None in the place of blanks that separate words.
+Chars = Iterator[Char | None]
+
+
 @dataclass(frozen=True)
 class Word:
     """A word as a command gets it."""
@@ -65,25 +69,28 @@ class Word:
 
     def cut(self, start: int, end: int) -> "Word":
         """Some of its characters."""
-        return Word(tuple(char for char in self.chars if char.text)[start:end])
+        chars = [char for char in self.chars if char.text]
+        return Word(tuple(chars[start:end]))
 
 
 def in_one_piece(spans: Iterable[Span]) -> Span | None:
     """All of a file that places take up; None where there is something between them."""
     found = sorted(set(spans))
-    if not found or any(left[1] != right[0] for left, right in pairwise(found)):
+    gaps = [(left, right) for (_, left), (right, _) in pairwise(found) if left != right]
+    if gaps or not found:
         return None
-    return found[0][0], found[-1][1]
+    (start, _), (_, end) = found[0], found[-1]
+    return start, end
 
 
-def split(chars: Iterable[Char]) -> Iterator[Char | None]:
+def split(chars: Iterable[Char]) -> Chars:
     """The characters without blanks, None in place of these."""
     for each in chars:
         if each.text:
             yield None if each.is_known and each.text.isspace() else each
 
 
-def gathered(chars: Iterable[Char | None]) -> Iterator[tuple[Char, ...]]:
+def gathered(chars: Chars) -> Iterator[tuple[Char, ...]]:
     """The characters of each word of those that None separates."""
     for is_gap, run in groupby(chars, key=lambda each: each is None):
         if not is_gap:
@@ -131,8 +138,9 @@ class Command:
 
     def behind(self, at: int) -> "Command":
         """Return the command whose program is the word at this index, with the words after it."""
-        before, program, after = self.words[:at], self.words[at], self.words[at + 1 :]
-        return replace(self, words=after, launcher=self.launcher + before, program=program)
+        launcher = self.launcher + self.words[:at]
+        program, *after = self.words[at:]
+        return replace(self, words=tuple(after), launcher=launcher, program=program)
 
 
 class Lines:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.cost.context import Context
-from planner.documents.edit import edited_json, written
+from planner.documents.edit import JsonEditor, written
 from planner.documents.json_nodes import parse_json
 from planner.documents.schema import Path, wrongs
 from planner.documents.tree import Tree, keys_at_top, parsed_json, parsed_object, parsed_yaml
@@ -254,7 +254,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     if "optimizer" not in reading.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
     paths = {path_of(settings, key): value for key, value in found.items()}
-    return edited_json(source.path, source.text, paths)
+    return JsonEditor(source.path, source.text).changed(paths)
 
 
 FORMAT = Format(

@@ -1,12 +1,19 @@
 """YAML as text: places, duplicates, refusals, and changes in place."""
 
+from typing import Any
+
 import pytest
 import yaml
 
-from planner.documents.edit import edited_yaml as edited
+from planner.documents.edit import YamlEditor
 from planner.documents.file import REMOVED
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError
+
+
+def edited(where: str, text: str, changes: dict[tuple[str, ...], Any]) -> str:
+    return YamlEditor(where, text).changed(changes)
+
 
 TEXT = """\
 # who wrote this
