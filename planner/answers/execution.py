@@ -1,16 +1,16 @@
 """One iteration in time: its slices and memory, and as a graph of nodes per pipeline stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from planner.answers.base import Plan
 from planner.cost.ledger import stage_ledgers
 from planner.cost.passes import RECOMPUTE, TRANSFER, chunk_stages
-from planner.cost.stage_model import PricedStrategy, price
+from planner.cost.stage_model import price
 from planner.cost.timeline import WAIT, MemoryCurve, Slice, Timeline, memory_curve, timeline
 from planner.cost.traffic import Message, Traffic, traffic_of
-from planner.schedules.operation import Operation, Slot
+from planner.schedules.operation import Operation
 from planner.schedules.simulate import inputs_of, num_chunks
 from planner.spec.cluster import Collective
 from planner.spec.strategy import Strategy
@@ -76,11 +76,15 @@ Nodes = tuple[Node, ...]
 
 
 @dataclass(kw_only=True)
-class _Line:
-    """Nodes of a stage in the making, and the time up to which it is made."""
+class _Stage:
+    """Nodes of a stage in the making, and the time up to which they are made."""
 
+    number: int
+    num_micro_batches: int
+    traffic: Traffic
+    stages: Sequence[int]  # of every chunk
     nodes: list[Node] = field(default_factory=list)
-    ends: tuple[int, ...] = ()  # what the next slice waits for
+    ends: tuple[int, ...] = ()  # what the next node waits for
     now_s: float = 0.0
 
     def add(
@@ -88,10 +92,9 @@ class _Line:
         kind: NodeKind,
         name: str,
         seconds: float,
-        after: tuple[int, ...],
         **carried: Any,  # noqa: ANN401 - fields of a node that moves bytes
-    ) -> tuple[int, ...]:
-        """Append a node that takes the next ``seconds``; return its number."""
+    ) -> None:
+        """Append a node that takes the next ``seconds``; the next one waits for it."""
         start, self.now_s = round(self.now_s * 1e6), self.now_s + seconds
         node = Node(
             id=len(self.nodes),
@@ -99,61 +102,45 @@ class _Line:
             kind=kind,
             start_us=start,
             duration_us=round(self.now_s * 1e6) - start,
-            after=after,
+            after=self.ends,
             **carried,
         )
         self.nodes.append(node)
-        return (node.id,)
+        self.ends = (node.id,)
 
-    def exchange(
-        self, name: str, seconds: float, after: tuple[int, ...], one: Message
-    ) -> tuple[int, ...]:
+    def exchange(self, name: str, seconds: float, one: Message) -> None:
         """Append a collective."""
         carried = {"num_bytes": one.num_bytes, "collective": one.collective, "axis": one.axis}
-        return self.add("collective", name, seconds, after, **carried)
+        self.add("collective", name, seconds, **carried)
 
-    def work(
-        self,
-        name: str,
-        seconds: float,
-        messages: Sequence[tuple[Message, float]],
-        after: tuple[int, ...],
-    ) -> tuple[int, ...]:
+    def transfer(self, kind: NodeKind, operation: Operation, seconds: float, stage: int) -> None:
+        """Append what a forward or backward of a micro-batch sends to, or gets from, a stage."""
+        place = (operation.kind == "B") * len(self.stages) + operation.chunk
+        self.add(
+            kind,
+            f"{kind} {operation.kind}{operation.micro_batch}",
+            seconds,
+            num_bytes=self.traffic.sent_bytes,
+            peer=stage,
+            # A number of its own.
+            tag=place * self.num_micro_batches + operation.micro_batch,
+        )
+
+    def work(self, name: str, seconds: float, messages: Sequence[tuple[Message, float]]) -> None:
         """Kernels, and their collectives: those that show behind them, the others beside them."""
-        beside = after
+        before = self.ends
         for message, shown_s in messages:
             if not shown_s:
-                beside = self.exchange(f"{name}: {message.item}", 0.0, beside, message)
-        kernels = self.add("compute", name, seconds, after)
-        last = kernels if beside == after else (*kernels, *beside)
+                self.exchange(f"{name}: {message.item}", 0.0, message)
+        beside, self.ends = self.ends, before
+        self.add("compute", name, seconds - sum(shown_s for _, shown_s in messages))
+        if beside != before:
+            self.ends += beside
         for message, shown_s in messages:
             if shown_s:
-                last = self.exchange(f"{name}: {message.item}", shown_s, last, message)
-        return last
+                self.exchange(f"{name}: {message.item}", shown_s, message)
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Maker:
-    """Converter of slices of any stage into nodes."""
-
-    strategy: Strategy
-    traffic: Traffic
-    stages: Sequence[int]  # of every chunk
-
-    def tag(self, operation: Operation) -> int:
-        """A number of its own for what a forward or a backward of a micro-batch sends."""
-        kind, chunk, micro_batch = operation
-        number = self.strategy.num_micro_batches
-        return ((kind == "B") * len(self.stages) + chunk) * number + micro_batch
-
-    def sent(self, slot: Slot, stage: int) -> Iterator[tuple[Operation, int]]:
-        """Operations of a slot whose results another stage needs, and which."""
-        for operation in slot:
-            target = operation.chunk + {"F": 1, "B": -1, "W": 0}[operation.kind]
-            if 0 <= target < len(self.stages) and self.stages[target] != stage:
-                yield operation, self.stages[target]
-
-    def messages(self, each: Slice, stage: int) -> list[tuple[Message, float]]:
+    def messages(self, each: Slice) -> list[tuple[Message, float]]:
         """Messages of a slice with what of their item shows, dealt out by their bytes."""
         found: list[Message] = []
         for kind, chunk, _ in each.slot:
@@ -161,31 +148,35 @@ class _Maker:
                 own = self.traffic.chunks[chunk]
                 found += own.forward if kind == "F" else own.backward
         if not each.slot:
-            found += [one for one in self.traffic.tails[stage] if one.item == each.kind]
-        shown = dict(each.seconds)
-        if RECOMPUTE in shown:
-            shown[RECOMPUTE] *= self.traffic.recomputed_fraction[stage]
+            found += [one for one in self.traffic.tails[self.number] if one.item == each.kind]
+        shown_s = dict(each.seconds)
+        if RECOMPUTE in shown_s:
+            shown_s[RECOMPUTE] *= self.traffic.recomputed_fraction[self.number]
         total: dict[str, float] = {}
         for one in found:
             total[one.item] = total.get(one.item, 0.0) + one.num_bytes
-        return [(one, shown.get(one.item, 0.0) * one.num_bytes / total[one.item]) for one in found]
+        return [
+            (one, shown_s.get(one.item, 0.0) * one.num_bytes / total[one.item]) for one in found
+        ]
 
-    def slot(self, line: _Line, each: Slice, stage: int) -> None:
+    def slot(self, each: Slice) -> None:
         """Receive, gather over tp, compute, collectives, send."""
-        line.now_s, after = each.start_s, line.ends
-        needed = inputs_of(each.slot, len(self.stages))
-        # Of other stages, and where they ran.
-        received = [(one, source) for one in needed if (source := self.stages[one.chunk]) != stage]
-        sent = list(self.sent(each.slot, stage))
+        self.now_s = each.start_s
+        # What other stages have sent, or need.
+        received, sent = list[Operation](), list[tuple[Operation, int]]()
+        for operation in inputs_of(each.slot, len(self.stages)):
+            if self.stages[operation.chunk] != self.number:
+                received.append(operation)
+        for operation in each.slot:
+            target = operation.chunk + {"F": 1, "B": -1, "W": 0}[operation.kind]
+            if 0 <= target < len(self.stages) and self.stages[target] != self.number:
+                sent.append((operation, self.stages[target]))
         transfer_s = each.seconds.get(TRANSFER, 0.0)
         on_send = transfer_s if sent else 0.0
         on_receive = transfer_s - on_send if received else 0.0
-        size = self.traffic.sent_bytes
-        for number, (operation, source) in enumerate(received, start=1):
-            seconds = on_receive if number == len(received) else 0.0
-            name = f"receive {operation.kind}{operation.micro_batch}"
-            tag = self.tag(operation)
-            after = line.add("receive", name, seconds, after, num_bytes=size, peer=source, tag=tag)
+        for operation in received:
+            seconds = on_receive if operation is received[-1] else 0.0
+            self.transfer("receive", operation, seconds, self.stages[operation.chunk])
         if received and self.traffic.gathered_bytes:
             gather = Message(
                 item=TRANSFER,
@@ -193,50 +184,42 @@ class _Maker:
                 axis="tp",
                 num_bytes=len(received) * self.traffic.gathered_bytes,
             )
-            after = line.exchange("gather received", 0.0, after, gather)
-        messages = self.messages(each, stage)
+            self.exchange("gather received", 0.0, gather)
+        numbers = dict.fromkeys(str(operation.micro_batch) for operation in each.slot)
         rest_s = each.end_s - each.start_s - on_send - on_receive
-        name = " ".join([each.kind, "+".join(dict.fromkeys(str(one[2]) for one in each.slot))])
-        after = line.work(name, rest_s - sum(shown for _, shown in messages), messages, after)
-        line.ends = after
+        self.work(f"{each.kind} {'+'.join(numbers)}", rest_s, self.messages(each))
+        # Every send waits for the work alone; what follows waits for the one that shows.
+        done = last = self.ends
         for operation, target in sent:
-            name = f"send {operation.kind}{operation.micro_batch}"
-            tag = self.tag(operation)
-            last = line.add("send", name, on_send, after, num_bytes=size, peer=target, tag=tag)
+            self.ends = done
+            self.transfer("send", operation, on_send, target)
             if on_send:
-                line.ends, on_send = last, 0.0
+                last, on_send = self.ends, 0.0
+        self.ends = last
 
-    def tail(self, line: _Line, slices: Sequence[Slice], stage: int) -> None:
+    def flush(self, at_s: float, num_gpus: int) -> None:
+        """Wait for all stages."""
+        everyone = Message(
+            item=FLUSH,
+            collective="all_reduce",
+            axis=WORLD,
+            num_bytes=FLUSH_BYTES * num_gpus,
+        )
+        self.now_s = at_s
+        self.exchange(FLUSH, 0.0, everyone)
+
+    def tail(self, slices: Sequence[Slice]) -> None:
         """Append the work of a stage after the pipeline; what is hidden runs with the first."""
         named = {each.kind for each in slices}
-        hidden = [(one, 0.0) for one in self.traffic.tails[stage] if one.item not in named]
+        hidden = [(one, 0.0) for one in self.traffic.tails[self.number] if one.item not in named]
         for each in slices:
-            messages = self.messages(each, stage)
-            seconds = each.end_s - each.start_s - sum(shown for _, shown in messages)
+            messages = self.messages(each)
             if messages and not hidden:
-                for message, shown in messages:
-                    line.ends = line.exchange(each.kind, shown, line.ends, message)
+                for message, shown_s in messages:
+                    self.exchange(each.kind, shown_s, message)
                 continue
-            line.ends = line.work(each.kind, seconds, [*hidden, *messages], line.ends)
+            self.work(each.kind, each.end_s - each.start_s, [*hidden, *messages])
             hidden = []
-
-    def stage(self, slices: Sequence[Slice], stage: int, flush_s: float | None) -> Nodes:
-        """Nodes of a stage; its tail starts at ``flush_s``, or when its own passes are over."""
-        line = _Line()
-        for each in slices:
-            if each.slot:
-                self.slot(line, each, stage)
-        if flush_s is not None:
-            everyone = Message(
-                item=FLUSH,
-                collective="all_reduce",
-                axis=WORLD,
-                num_bytes=FLUSH_BYTES * self.strategy.num_gpus,
-            )
-            line.now_s = flush_s
-            line.ends = line.exchange(FLUSH, 0.0, line.ends, everyone)
-        self.tail(line, [one for one in slices if not one.slot and one.kind != WAIT], stage)
-        return tuple(line.nodes)
 
 
 def execution(plan: Plan, drawn: Timeline) -> tuple[Nodes, ...]:
@@ -248,11 +231,24 @@ def execution(plan: Plan, drawn: Timeline) -> tuple[Nodes, ...]:
     them. Replayed with its own durations it takes the simulation's time where that is not longer
     than the closed form, and then the tails.
     """
-    subject: PricedStrategy = price(plan.context, plan.strategy)
-    maker = _Maker(
-        strategy=plan.strategy, traffic=traffic_of(subject), stages=chunk_stages(subject)
-    )
-    ends = [max(each.end_s for each in stage if each.slot) for stage in drawn.stages]
-    waits = plan.context.traits.overlap.optimizer_waits_for_all_stages and plan.strategy.pp > 1
-    flush_s = max(ends) if waits else None
-    return tuple(maker.stage(slices, stage, flush_s) for stage, slices in enumerate(drawn.stages))
+    strategy, subject = plan.strategy, price(plan.context, plan.strategy)
+    traffic, stages = traffic_of(subject), chunk_stages(subject)
+    waits = plan.context.traits.overlap.optimizer_waits_for_all_stages and strategy.pp > 1
+    flush_s = max(each.end_s for slices in drawn.stages for each in slices if each.slot)
+    found = []
+    for number, slices in enumerate(drawn.stages):
+        made = _Stage(
+            number=number,
+            num_micro_batches=strategy.num_micro_batches,
+            traffic=traffic,
+            stages=stages,
+        )
+        for each in slices:
+            if each.slot:
+                made.slot(each)
+        # The tail starts when all stages are here, or when the stage's own passes are over.
+        if waits:
+            made.flush(flush_s, strategy.num_gpus)
+        made.tail([each for each in slices if not each.slot and each.kind != WAIT])
+        found.append(tuple(made.nodes))
+    return tuple(found)

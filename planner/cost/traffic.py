@@ -26,8 +26,6 @@ from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm
 from planner.spec.cluster import Collective
 
-# Items of time behind the pipeline whose messages are below.
-TAIL, TIED = "data_parallel", "tied_embedding"
 # The group of the two stages that hold a tied embedding.
 ENDS = "ends"
 
@@ -123,13 +121,6 @@ class _Sharding:
         expert = float((parts.costs.at(parts.costs.expert_params) / parts.params)[0])
         return {axis: 1.0 - expert, f"expert_{axis}": expert}
 
-    @property
-    def when(self) -> Exchanges:
-        """Gathers and reductions, per micro-batch or once an iteration."""
-        context = self.subject.context
-        stays = context.traits.states.zero3_keeps_ends_gathered and not self.is_layer
-        return exchanges_of(context, self.subject.columns, stays_gathered=stays)
-
     def gathers(self, item: str, elements: float, element_bytes: float) -> Iterable[Message]:
         """All-gather so many elements, as a rank holds them when they are whole."""
         for axis, share in self._axes.items():
@@ -150,27 +141,40 @@ class _Sharding:
                 item=item, collective="all_reduce", axis="dp_replicate", num_bytes=sent / shards
             )
 
+    def _exchanges(self) -> Exchanges:
+        context = self.subject.context
+        stays = context.traits.states.zero3_keeps_ends_gathered and not self.is_layer
+        return exchanges_of(context, self.subject.columns, stays_gathered=stays)
 
-def _each(sharding: _Sharding, trained: float, frozen: float) -> tuple[Messages, Messages]:
-    """Return what stage 3 gathers before forward and backward, and what is reduced after it."""
-    when = sharding.when
-    width = gathered_weight_bytes(sharding.subject.context)
-    gathers: Messages = ()
-    if when.gathers_each[0]:
-        gathers = tuple(sharding.gathers(SHARDING, trained + frozen, width))
-    if not when.reduces_each[0]:
-        return gathers, gathers
-    whole = bool(when.all_reduces[0])
-    return gathers, (*gathers, *sharding.reduces(SHARDING, trained, whole=whole))
+    def each(self, trained: float, frozen: float) -> tuple[Messages, Messages]:
+        """Return what stage 3 gathers before a forward; for a backward also what is reduced."""
+        when, width = self._exchanges(), gathered_weight_bytes(self.subject.context)
+        gathers: Messages = ()
+        if when.gathers_each[0]:
+            gathers = tuple(self.gathers(SHARDING, trained + frozen, width))
+        if not when.reduces_each[0]:
+            return gathers, gathers
+        whole = bool(when.all_reduces[0])
+        return gathers, (*gathers, *self.reduces(SHARDING, trained, whole=whole))
+
+    def once(self, trained: float, frozen: float) -> Iterable[Message]:
+        """Yield what an iteration reduces and gathers after its micro-batches."""
+        when, width = self._exchanges(), weight_bytes(self.subject.context)
+        if not when.reduces_each[0]:
+            yield from self.reduces("data_parallel", trained, whole=bool(when.all_reduces[0]))
+        if when.gathers_once[0]:
+            yield from self.gathers("data_parallel", trained + frozen, width)
 
 
-def _once(sharding: _Sharding, trained: float, frozen: float) -> Iterable[Message]:
-    """Yield what an iteration reduces and gathers after its micro-batches."""
-    when = sharding.when
-    if not when.reduces_each[0]:
-        yield from sharding.reduces(TAIL, trained, whole=bool(when.all_reduces[0]))
-    if when.gathers_once[0]:
-        yield from sharding.gathers(TAIL, trained + frozen, weight_bytes(sharding.subject.context))
+def _recomputed_fraction(subject: PricedStrategy, stage: int) -> float:
+    """Share of the seconds of what a stage recomputes that its messages show."""
+    costs = subject.parts.costs
+    comms_s = whole_s = 0.0
+    for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
+        number = float(subject.counts[policy, 0, stage])
+        whole_s += number * float(costs.exposed_at(items)[0])
+        comms_s += number * float(costs.exposed_at(comm_items(items))[0])
+    return comms_s / whole_s if whole_s else 0.0
 
 
 def traffic_of(subject: PricedStrategy) -> Traffic:
@@ -197,42 +201,40 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             backward += _of_comms(op.comms[1], share)
             selective += _of_comms(op.comms[0], share * repeated, RECOMPUTE)
             full += _of_comms(op.comms[0], share * (not op.is_spared), RECOMPUTE)
-    embedding, head = (
-        tuple(tuple(_of_comms(comms, 1.0)) for comms in op.comms)
-        for op in (make(context.model, shape, traits) for make in (embedding_op, head_op))
-    )
+    embedding = embedding_op(context.model, shape, traits).comms
+    head = head_op(context.model, shape, traits).comms
     stages = chunk_stages(subject)
     own = _Sharding(subject=subject, is_layer=True)
     ends = _Sharding(subject=subject, is_layer=False)
+    params, frozen_params = float(parts.params[0]), float(parts.frozen_elements[0])
     chunks = []
-    for chunk, (stage, share) in enumerate(
-        zip(stages, chunk_shares(subject, stages).tolist(), strict=True)
-    ):
+    shares = chunk_shares(subject, stages).tolist()
+    for chunk, (stage, share) in enumerate(zip(stages, shares, strict=True)):
         layers = float(subject.layers[0, stage]) * share
-        counts = subject.counts[:, 0, stage] * share
-        trained = layers * float(parts.params[0])
-        frozen = layers * float(parts.frozen_elements[0])
-        of_layers = _each(own, trained, frozen)
-        at = {"is_first": chunk == 0, "is_last": chunk == len(stages) - 1}
-        of_ends = _each(
-            ends, float(subject.end_params(**at)[0]), float(subject.frozen_ends(**at)[0])
-        )
-        before = [*of_layers[0], *of_ends[0], *_scaled(forward, layers)]
-        after = [
-            *_scaled(selective, float(counts[SELECTIVE])),
-            *_scaled(full, float(counts[FULL])),
-            *(*of_layers[1], *of_ends[1], *_scaled(backward, layers)),
+        repeated_layers = (subject.counts[:, 0, stage] * share).tolist()
+        is_first, is_last = chunk == 0, chunk == len(stages) - 1
+        end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
+        frozen_ends = float(subject.frozen_ends(is_first=is_first, is_last=is_last)[0])
+        before, after = own.each(layers * params, layers * frozen_params)
+        ends_before, ends_after = ends.each(end_params, frozen_ends)
+        sent = [*before, *ends_before, *_scaled(forward, layers)]
+        sent_back = [
+            *_scaled(selective, repeated_layers[SELECTIVE]),
+            *_scaled(full, repeated_layers[FULL]),
+            *after,
+            *ends_after,
+            *_scaled(backward, layers),
         ]
-        for end, is_here in ((embedding, at["is_first"]), (head, at["is_last"])):
-            before += end[0] * is_here
-            after += end[1] * is_here
-        chunks.append(
-            ChunkTraffic(forward=_summed(before, subject), backward=_summed(after, subject))
-        )
-    costs = parts.costs
-    fractions = list[float]()
+        for op_comms, is_here in ((embedding, is_first), (head, is_last)):
+            if is_here:
+                sent += _of_comms(op_comms[0], 1.0)
+                sent_back += _of_comms(op_comms[1], 1.0)
+        made = ChunkTraffic(forward=_summed(sent, subject), backward=_summed(sent_back, subject))
+        chunks.append(made)
     tails = list[Messages]()
-    per_layer, first, last = (float(each[0]) for each in frozen_weight_gathers(parts))
+    frozen_layer, frozen_first, frozen_last = (
+        float(each[0]) for each in frozen_weight_gathers(parts)
+    )
     head_stage = subject.strategy.head_stage
     for stage in range(subject.strategy.pp):
         is_first = stage == 0
@@ -240,26 +242,25 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         layers = float(subject.layers[0, stage])
         end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
         messages = [
-            *_once(own, layers * float(parts.params[0]), layers * per_layer),
-            *_once(ends, end_params, is_first * first + is_last * last),
+            *own.once(layers * params, layers * frozen_layer),
+            *ends.once(end_params, is_first * frozen_first + is_last * frozen_last),
         ]
         if context.model.tied_embeddings and head_stage and (is_first or is_last):
-            num_bytes = float(tied_gradient_bytes(parts)[0])
-            tied = Message(item=TIED, collective="all_reduce", axis=ENDS, num_bytes=num_bytes)
+            tied = Message(
+                item="tied_embedding",
+                collective="all_reduce",
+                axis=ENDS,
+                num_bytes=float(tied_gradient_bytes(parts)[0]),
+            )
             messages.append(tied)
         tails.append(_summed(messages, subject))
-        # Of what the stage recomputes, the share of its seconds that messages show.
-        comms_s = whole_s = 0.0
-        for policy, items in ((SELECTIVE, costs.selective), (FULL, costs.repeated)):
-            number = float(subject.counts[policy, 0, stage])
-            whole_s += number * float(costs.exposed_at(items)[0])
-            comms_s += number * float(costs.exposed_at(comm_items(items))[0])
-        fractions.append(comms_s / whole_s if whole_s else 0.0)
-    sent, gathered = boundary_message_bytes(parts)
+    sent_bytes, gathered_bytes = (float(each[0]) for each in boundary_message_bytes(parts))
     return Traffic(
         chunks=tuple(chunks),
         tails=tuple(tails),
-        sent_bytes=float(sent[0]),
-        gathered_bytes=float(gathered[0]) if subject.strategy.tp > 1 else 0.0,
-        recomputed_fraction=tuple(fractions),
+        sent_bytes=sent_bytes,
+        gathered_bytes=gathered_bytes if subject.strategy.tp > 1 else 0.0,
+        recomputed_fraction=tuple(
+            _recomputed_fraction(subject, stage) for stage in range(subject.strategy.pp)
+        ),
     )

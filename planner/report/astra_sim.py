@@ -92,40 +92,29 @@ def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Groups:
-    """Every group that a collective runs on, numbered from 1; all ranks have no number."""
-
-    numbers: Mapping[Ranks, int]
-    of_rank: Mapping[tuple[str, int], Ranks]  # by axis and member
-
-
-def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> _Groups:
-    numbers: dict[Ranks, int] = {}
-    of_rank: dict[tuple[str, int], Ranks] = {}
+def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> dict[tuple[str, int], Ranks]:
+    """Members of every group that a collective runs on, by axis and rank."""
+    found = dict[tuple[str, int], Ranks]()
     for stage, nodes in enumerate(stages):
-        for axis in dict.fromkeys(node.axis for node in nodes if node.axis not in ("", WORLD)):
-            found = (
-                pairs_of(strategy, (0, strategy.head_stage))
-                if axis == ENDS
-                else groups_of(axis, strategy, stage)
-            )
-            for group in found:
-                of_rank |= {(axis, rank): group for rank in group}
-                if len(group) < strategy.num_gpus:
-                    numbers.setdefault(group, len(numbers) + 1)
-    return _Groups(numbers=numbers, of_rank=of_rank)
+        for axis in dict.fromkeys(node.axis for node in nodes if node.axis):
+            groups = groups_of(axis, strategy, stage) if axis not in (ENDS, WORLD) else ()
+            if axis == ENDS:
+                groups = pairs_of(strategy, (0, strategy.head_stage))
+            if axis == WORLD:
+                groups = (tuple(range(strategy.num_gpus)),)
+            found |= {(axis, rank): group for group in groups for rank in group}
+    return found
 
 
-def _attributes(
-    node: Node, rank: int, place: int, ranks: Sequence[Ranks], groups: _Groups
-) -> Values:
-    """Return what ASTRA-sim reads of a node. It counts an all-gather by what one rank puts in."""
+def _attributes(node: Node, rank: int, peer: int, group: Ranks, number: int | None) -> Values:
+    """Return what ASTRA-sim reads of a node; ``number``: of its group, unless all ranks are in it.
+
+    It counts an all-gather by what one rank puts in.
+    """
     if node.kind == "compute":
         return ()
     if node.kind != "collective":
-        ends = (rank, ranks[node.peer][place])
-        source, target = ends if node.kind == "send" else ends[::-1]
+        source, target = (rank, peer) if node.kind == "send" else (peer, rank)
         return (
             ("comm_size", max(round(node.num_bytes), 1)),
             ("comm_src", source),
@@ -133,36 +122,30 @@ def _attributes(
             ("comm_tag", node.tag),
         )
     assert node.collective
-    group = groups.of_rank.get((node.axis, rank), ())
-    members = len(group) or len(ranks) * len(ranks[0])
-    size = node.num_bytes / (members if node.collective == "all_gather" else 1)
-    number = groups.numbers.get(group)
-    return (
-        ("comm_type", COLLECTIVES[node.collective]),
-        ("comm_size", max(round(size), 1)),
-        *((("pg_name", str(number)),) if number else ()),
-    )
+    size = node.num_bytes
+    if node.collective == "all_gather":
+        size /= len(group)
+    kind = ("comm_type", COLLECTIVES[node.collective])
+    found = (kind, ("comm_size", max(round(size), 1)))
+    return (*found, ("pg_name", str(number))) if number else found
 
 
-def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes]) -> str:
-    strategy, context = plan.strategy, plan.context
+def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes], num_nodes: int) -> str:
+    context, estimated_s = plan.context, plan.estimate.iter_time_s
     end_us = max(node.start_us + node.duration_us for nodes in stages for node in nodes)
-    nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
-    longer = max(drawn.modelled_s - drawn.simulated_s, 0.0)
-    beyond = (
-        f"\nThe estimate is {format_seconds(longer)} longer: its closed form of the pipeline, "
-        "beyond the schedule's own order."
-        if longer > 1e-6
-        else ""
-    )
-    estimated_s = plan.estimate.iter_time_s
+    longer_s, beyond = drawn.modelled_s - drawn.simulated_s, ""
+    if longer_s > 1e-6:
+        beyond = (
+            f"\nThe estimate is {format_seconds(longer_s)} longer: its closed form of the "
+            "pipeline, beyond the schedule's own order."
+        )
     return f"""# One iteration of {context.model.name} on {context.cluster.name}
 
-Written by planner {__version__} for ASTRA-sim. Plan: {placement_line(context, strategy)}
+Written by planner {__version__} for ASTRA-sim. Plan: {placement_line(context, plan.strategy)}
 
 | file | holds |
 |---|---|
-| `{PREFIX}.RANK.et` | a Chakra execution trace per global rank ({nodes:,} nodes in all) |
+| `{PREFIX}.RANK.et` | a Chakra execution trace per global rank ({num_nodes:,} nodes in all) |
 | `comm_group.json` | the ranks of every group that traces name; all ranks have no number |
 | `network.yml` | the cluster's levels, innermost first, at the rates that large messages reach |
 | `system.json` | rings everywhere, no roofline: kernels take the durations of the traces |
@@ -207,12 +190,15 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
     stages = execution(plan, drawn)
     num_nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
     groups = _groups(strategy, stages)
+    # From 1; all ranks have no number.
+    named = (group for group in dict.fromkeys(groups.values()) if len(group) < strategy.num_gpus)
+    numbers = {group: number for number, group in enumerate(named, start=1)}
     for number, most, what in (
         # Some 200 MB.
         (num_nodes, 2_000_000, "nodes over all ranks"),
         # ASTRA-sim numbers what a group sends from a million times the group's number, in 32 bits
         # (CommunicatorGroup::set_id).
-        (len(groups.numbers), 2147, "communication groups"),
+        (len(numbers), 2147, "communication groups"),
     ):
         if number > most:
             message = f"{number:,} {what}; at most {most:,} are written"
@@ -226,7 +212,7 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
     )
     rings = ["ring"] * len(dimensions)
     documents: dict[str, Mapping[str, object]] = {
-        "comm_group.json": {str(number): group for group, number in groups.numbers.items()},
+        "comm_group.json": {str(number): group for group, number in numbers.items()},
         "system.json": {
             "scheduling-policy": "FIFO",
             "endpoint-delay": 1,
@@ -246,15 +232,16 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
         lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
         files.append(OutputFile(name=name, text="{\n" + ",\n".join(lines) + "\n}\n"))
     files.append(OutputFile(name="network.yml", text=levels))
-    files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages)))
+    files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages, num_nodes)))
     ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
-    start = header((("producer", f"planner {__version__}"),))
-    for nodes, own in zip(stages, ranks, strict=True):
+    for stage, nodes in enumerate(stages):
         parts = [shared(node) for node in nodes]
-        for number, rank in enumerate(own):
-            data = [
-                on_rank(part, _attributes(node, rank, number, ranks, groups))
-                for part, node in zip(parts, nodes, strict=True)
-            ]
-            files.append(BinaryFile(name=f"{PREFIX}.{rank}.et", data=b"".join([start, *data])))
+        for place_in_stage, rank in enumerate(ranks[stage]):
+            data = bytearray(header())
+            for part, node in zip(parts, nodes, strict=True):
+                peer = ranks[node.peer][place_in_stage]
+                group = groups.get((node.axis, rank), ())
+                values = _attributes(node, rank, peer, group, numbers.get(group))
+                data += on_rank(part, values)
+            files.append(BinaryFile(name=f"{PREFIX}.{rank}.et", data=bytes(data)))
     return tuple(files)

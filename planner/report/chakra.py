@@ -8,16 +8,15 @@ numbers are packed, members of a oneof are always written.
 
 from functools import lru_cache
 
+from planner import __version__
 from planner.answers.execution import Node
 
 # NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE.
 TYPES = {"compute": 4, "send": 5, "receive": 6, "collective": 7}
 # CollectiveCommType.
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
-# Field numbers of et_def.proto.
-ATTRIBUTE_NAME, INT64_VALUE, BOOL_VALUE, STRING_VALUE = 1, 9, 27, 29
-METADATA_VERSION, METADATA_ATTRIBUTE = 1, 2
-NODE_ID, NODE_NAME, NODE_TYPE, NODE_DATA_DEPS, NODE_START, NODE_DURATION = 1, 2, 3, 5, 6, 7
+# Fields of an attribute's value: int64_val, bool_val, string_val.
+VALUE_FIELDS = {int: 9, bool: 27, str: 29}
 # Attributes of a node or a header, by name.
 Values = tuple[tuple[str, bool | int | str], ...]
 
@@ -36,12 +35,11 @@ def _delimited(data: bytes) -> bytes:
     return _varint(len(data)) + data
 
 
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _data(field: int, data: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _delimited(data)
+def _field(number: int, value: int | str | bytes) -> bytes:
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _delimited(data)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -49,37 +47,30 @@ def _attributes(field: int, values: Values) -> bytes:
     """Attributes of a message: joined to its other fields, they are its own."""
     written = b""
     for name, value in values:
-        attribute = _data(ATTRIBUTE_NAME, name.encode())
-        if isinstance(value, str):
-            attribute += _data(STRING_VALUE, value.encode())
-        else:
-            attribute += _number(BOOL_VALUE if isinstance(value, bool) else INT64_VALUE, value)
-        written += _data(field, attribute)
+        attribute = _field(1, name) + _field(VALUE_FIELDS[type(value)], value)
+        written += _field(field, attribute)
     return written
 
 
-def header(about: Values) -> bytes:
+def header() -> bytes:
     """Return the bytes that a trace starts with."""
     # The release of Chakra whose schema this is.
-    version = _data(METADATA_VERSION, b"1.0.0")
-    return _delimited(version + _attributes(METADATA_ATTRIBUTE, about))
+    version = _field(1, "1.0.0")
+    return _delimited(version + _attributes(2, (("producer", f"planner {__version__}"),)))
 
 
 def shared(node: Node) -> bytes:
     """Return the fields of a node that are the same on every rank of its stage."""
-    fields: dict[int, int | bytes] = {
-        NODE_ID: node.id,
-        NODE_NAME: node.name.encode(),
-        NODE_TYPE: TYPES[node.kind],
-        NODE_DATA_DEPS: b"".join(map(_varint, node.after)),
-        NODE_START: node.start_us,
-        NODE_DURATION: node.duration_us,
+    # id, name, type, data_deps, start_time_micros, duration_micros.
+    fields: dict[int, int | str | bytes] = {
+        1: node.id,
+        2: node.name,
+        3: TYPES[node.kind],
+        5: b"".join(map(_varint, node.after)),
+        6: node.start_us,
+        7: node.duration_us,
     }
-    return b"".join(
-        _data(number, value) if isinstance(value, bytes) else _number(number, value)
-        for number, value in fields.items()
-        if value
-    )
+    return b"".join(_field(number, value) for number, value in fields.items() if value)
 
 
 def on_rank(node: bytes, values: Values) -> bytes:

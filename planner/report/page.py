@@ -127,7 +127,7 @@ def describe(
         "frontier_points": _layouts(by_gpus) if has_frontier else None,
         "trust": (
             range_line(estimate),
-            evidence_line(context, evidence(context, strategy)),
+            nearby,
             mfu_line(plan),
         ),
         "assumed": assumptions_line(context, [strategy]),

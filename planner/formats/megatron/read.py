@@ -101,8 +101,7 @@ def read(source: SourceText) -> ParsedConfig:
     reader = WordsReader(format=FORMAT, source=source)
     lines = reader.lines
     (arguments, options), _ = options_in(source)
-    others = strays(arguments.words, options)
-    strange = [Entry(word=word, name=word.text) for word in others]
+    strange = [Entry(word=word, name=word.text) for word in strays(arguments.words, options)]
     known = load_options()
     own = [each for each in options if each.name in known]
     branches = () if arguments.is_list else branch_places(source.text)
