@@ -37,20 +37,13 @@ HOUR_S = 3600.0
 DAY_S = 86400.0
 
 _COUNT_SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
-_COUNT = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbBgGtT]?)\s*$")
-# A batch of "4M tokens" is 4,194,304 in every paper: sequences have powers of two of tokens.
-_OF_LENGTHS = {"k": (2**10, 10**3), "m": (2**20, 10**6)}
-_BYTES_SIZES = {
-    f"{unit}{binary}": (1024 if binary else 1000) ** power
-    for power, unit in enumerate(("", "k", "m", "g", "t", "p"))
-    for binary in ("", "i")
-}
-_BYTES = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kKMGTP]i?)?)B?\s*$")
-_USD = re.compile(r"^\s*\$?\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMbB]?)\s*(?:USD|usd)?\s*$")
+# A number, which a group holds.
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)\s*"
 
 
-def _matched(pattern: re.Pattern[str], text: str, what: str, allowed: str) -> re.Match[str]:
-    found = pattern.match(text) if len(text) <= MAX_COUNT_DIGITS else None
+def _matched(pattern: str, text: str, what: str, allowed: str) -> re.Match[str]:
+    is_short = len(text) <= MAX_COUNT_DIGITS
+    found = re.fullmatch(rf"\s*{pattern}\s*", text) if is_short else None
     if found is None:
         raise ValueError(f"not {what}: {brief(text)}; allowed are {allowed}")
     return found
@@ -67,7 +60,9 @@ def parse_count(text: str) -> int:
 
     Raises ValueError when the text is not a positive count.
     """
-    match = _matched(_COUNT, text, "a count", "numbers such as 1024, 4M or 15T")
+    match = _matched(
+        _NUMBER + "([kKmMbBgGtT]?)", text, "a count", "numbers such as 1024, 4M or 15T"
+    )
     value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
     if value < 1 or value != int(value):
         raise ValueError(f"not a positive whole number: {brief(text)}")
@@ -79,7 +74,9 @@ def parse_batch_tokens(text: str) -> int:
 
     Raises ValueError when the text is not a positive count.
     """
-    number, of = _OF_LENGTHS.get(text.rstrip()[-1:].lower(), (1, 1))
+    # A batch of "4M tokens" is 4,194,304 in every paper: sequences have powers of two of tokens.
+    lengths = {"k": (2**10, 10**3), "m": (2**20, 10**6)}
+    number, of = lengths.get(text.rstrip()[-1:].lower(), (1, 1))
     return parse_count(text) * number // of
 
 
@@ -88,8 +85,12 @@ def parse_bytes(text: str) -> float:
 
     Raises ValueError when the text is not a positive size.
     """
-    match = _matched(_BYTES, text, "a size", "sizes such as 4096, 64MiB or 350GB")
-    value = Decimal(match[1]) * _BYTES_SIZES[match[2].lower()]
+    match = _matched(
+        _NUMBER + "((?:[kKMGTP]i?)?)B?", text, "a size", "sizes such as 4096, 64MiB or 350GB"
+    )
+    unit = match[2].lower()
+    power = 1 + "kmgtp".index(unit[0]) if unit else 0
+    value = Decimal(match[1]) * (1024 if unit.endswith("i") else 1000) ** power
     if not value >= 1:
         raise ValueError(f"not a size of at least one byte: {brief(text)}")
     return float(_at_most(MAX_BYTES, value, text))
@@ -100,18 +101,12 @@ def parse_usd(text: str) -> float:
 
     Raises ValueError when the text is not a positive amount.
     """
-    match = _matched(_USD, text, "an amount", "amounts such as 500k, 2M or $1.5M")
+    pattern = rf"\$?\s*{_NUMBER}([kKmMbB]?)\s*(?:USD|usd)?"
+    match = _matched(pattern, text, "an amount", "amounts such as 500k, 2M or $1.5M")
     value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
     if not value > 0:
         raise ValueError(f"not an amount above 0: {brief(text)}")
     return float(_at_most(MAX_USD, value, text))
-
-
-_DURATION_PART = (
-    r"([0-9]+(?:\.[0-9]+)?)\s*"
-    r"(weeks?|w|days?|d|hours?|hrs?|h|minutes?|min|m|seconds?|s)(?![a-z])\s*"
-)
-_DURATION = re.compile(rf"^\s*(?:{_DURATION_PART})+$", re.IGNORECASE)
 
 
 def parse_duration(text: str) -> float:
@@ -119,9 +114,11 @@ def parse_duration(text: str) -> float:
 
     Raises ValueError when the text is not a positive span, its units from large to small.
     """
+    units = "weeks?|w|days?|d|hours?|hrs?|h|minutes?|min|m|seconds?|s"
+    part = rf"(?i:{_NUMBER}({units})(?![a-z])\s*)"
     kind = ("a span of time", "spans such as 30d, 2w, 1d12h or 90m")
-    _matched(_DURATION, text, *kind)
-    parts = re.findall(_DURATION_PART, text, re.IGNORECASE)
+    _matched(f"({part})+", text, *kind)
+    parts = re.findall(part, text)
     unit_s = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
     sizes = [unit_s[unit[0].lower()] for _, unit in parts]
     if sizes != sorted(set(sizes), reverse=True):

@@ -34,7 +34,6 @@ PIECES = {
     "context_parallel": "context",
     "expert_parallel": "expert",
 }
-PASSES = {"forward": "forward", "backward": "backward", "weight gradient": "weight"}
 TIME_TITLES = {
     "forward": "forward",
     "backward": "backward",
@@ -100,7 +99,8 @@ def _colour(each: Slice, item: str = COMPUTE) -> str:
         return "wait"
     if not each.slot:
         return "tail"
-    return PIECES.get(item) or PASSES.get(each.kind, "backward")
+    passes = {"forward": "forward", "weight gradient": "weight"}
+    return PIECES.get(item) or passes.get(each.kind, "backward")
 
 
 def pieces(each: Slice) -> Iterator[tuple[float, float, str]]:
@@ -133,7 +133,8 @@ def peak_groups(curve: MemoryCurve) -> dict[str, float]:
 
 
 def _used(titles: Mapping[str, str], rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
-    return {name: title for name, title in titles.items() if any(row.get(name, 0) for row in rows)}
+    used = {name for row in rows for name, length in row.items() if length}
+    return {name: title for name, title in titles.items() if name in used}
 
 
 def time_bars(found: Iteration) -> Chart:
@@ -210,8 +211,8 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                     boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
             # There is room for the number of a micro-batch.
             if each.slot and right - left > 15.0 and height > 12.0:
-                number = str(each.slot[0].micro_batch)
-                numbers.append(_text((left + right) / 2.0, bottom - height / 4.0, number, "number"))
+                middle, number = (left + right) / 2.0, str(each.slot[0].micro_batch)
+                numbers.append(_text(middle, bottom - height / 4.0, number, "number"))
     for colour, drawn in boxes.items():
         if drawn:
             yield f'<path style="fill:var(--{colour})" d="{"".join(drawn)}"/>'
@@ -271,11 +272,16 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
     """Timeline of every stage; below it HBM of the fullest stage by group, and of all stages."""
     stages, curves = found.timeline.stages, found.curves
     row = min(max(320.0 / len(stages), 5.0), 36.0)
-    floors = [row * len(stages) + (16.0 + PANEL) * number for number in (1, 2)]
-    panels = [_Panel(floor=floor, most=hbm_bytes) for floor in floors[: len(stages)]]
+    panels = []
+    # One for all stages, where there are several.
+    for number in range(1, min(len(stages), 2) + 1):
+        floor = row * len(stages) + (16.0 + PANEL) * number
+        panels.append(_Panel(floor=floor, most=hbm_bytes))
+    # Labels of rows do not touch.
+    every = max(1, math.ceil(14.0 / row))
     parts = [
         _text(LEFT - 6.0, (stage + 0.5) * row + 4.0, str(stage), "end")
-        for stage in range(0, len(stages), max(1, math.ceil(14.0 / row)))
+        for stage in range(0, len(stages), every)
     ]
     for panel in panels:
         parts.append(_text(LEFT - 6.0, panel.floor, "0", "end"))
@@ -290,9 +296,11 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
         for panel in panels:
             parts += panel.frame(window)
         for time_s, kind in ((window.start_s, "start"), (window.end_s, "end")):
-            text = format_seconds(time_s)
-            parts.append(_text(window.x(time_s), panels[-1].floor + 16.0, text, kind))
+            below, text = panels[-1].floor + 16.0, format_seconds(time_s)
+            parts.append(_text(window.x(time_s), below, text, kind))
     times = [stage_seconds(found, stage) for stage in range(len(stages))]
+    legend = _used(TIME_TITLES, times)
+    legend |= _used(MEMORY_TITLES, [peak_groups(curves[fullest])])
     size = f'viewBox="0 0 {WIDTH:g} {panels[-1].floor + 24.0:g}"'
     label = "What every pipeline stage does during one iteration, and its HBM"
     others = ", and of all stages" if len(curves) > 1 else ""
@@ -303,7 +311,7 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
             "communication is drawn in one piece at the start or end of its pass, though it comes "
             "layer by layer, and not apart in passes too narrow for it; what hides is not drawn."
         ),
-        legend=_used(TIME_TITLES, times) | _used(MEMORY_TITLES, [peak_groups(curves[fullest])]),
+        legend=legend,
         svg=f'<svg {size} role="img" aria-label="{label}">{"".join(parts)}</svg>',
     )
 
@@ -330,7 +338,8 @@ def size_bars(points: Sequence[Plan], own: Plan) -> Chart:
         made, gpus = plan.estimate, f"{plan.num_gpus:,} GPUs"
         low, high = made.iter_time_s_lower, made.iter_time_s_upper
         label = f"this: {gpus}" if plan.num_gpus == own.num_gpus else gpus
-        bars.append((label, format_seconds(made.iter_time_s), {"accent": low, "wait": high - low}))
+        lengths = {"accent": low, "wait": high - low}
+        bars.append((label, format_seconds(made.iter_time_s), lengths))
     return Chart(
         caption="The fastest plan of every useful number of GPUs for the same batch.",
         legend={"accent": "the lower end of eight of ten runs like it", "wait": "to the upper end"},

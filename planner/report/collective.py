@@ -1,6 +1,6 @@
 """A collective in the terminal: what plans count on, levels, algorithms, other ways."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rich.console import Console
@@ -11,28 +11,6 @@ from planner.collectives.hierarchy import GroupLevel
 from planner.report.show import LEVEL_NAMES, LEVEL_RATES
 from planner.report.table import Column, Table, show, text_table
 from planner.units import GB, format_bytes, format_seconds
-
-SHOWN_ALGORITHMS = 6
-LEVELS: list[Column[GroupLevel]] = [
-    *LEVEL_NAMES,
-    Column("units", lambda level: str(level.members)),
-    *LEVEL_RATES,
-]
-ALGORITHMS: list[Column[AlgorithmRow]] = [
-    Column("algorithm", attrgetter("name"), right=False),
-    Column("time", lambda row: format_seconds(row.time_s)),
-    Column("bus GB/s", lambda row: f"{row.busbw_bytes_per_s / GB:.4g}"),
-    Column("rounds", lambda row: _count(row.rounds)),
-    Column("sent per rank", lambda row: format_bytes(row.sent_bytes)),
-    Column("bottleneck", attrgetter("bottleneck"), right=False),
-]
-WAYS: list[Column[WayRow]] = [
-    Column("other way", attrgetter("name"), right=False),
-    Column("time", lambda row: format_seconds(row.time_s)),
-    Column("exposed", lambda row: "" if row.exposed_s is None else format_seconds(row.exposed_s)),
-    Column("sent", lambda row: "" if row.sent_bytes is None else format_bytes(row.sent_bytes)),
-    Column("what it does", attrgetter("note"), right=False, wraps=True),
-]
 
 
 def _count(value: float) -> str:
@@ -53,20 +31,48 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
     has_levels = len(answer.levels) > 1
     has_steps = len(answer.crossovers) > 1 or len(answer.algorithms) > 1
     steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
-    is_cut = not verbose and (len(answer.algorithms) > SHOWN_ALGORITHMS or has_levels)
+    most = len(answer.algorithms) if verbose else 6
+    is_cut = len(answer.algorithms) > most or (has_levels and not verbose)
+    levels = [
+        *LEVEL_NAMES,
+        Column[GroupLevel]("units", lambda level: str(level.members)),
+        *LEVEL_RATES,
+    ]
+    algorithms: list[Column[AlgorithmRow]] = [
+        Column("algorithm", attrgetter("name"), right=False),
+        Column("time", lambda row: format_seconds(row.time_s)),
+        Column("bus GB/s", lambda row: f"{row.busbw_bytes_per_s / GB:.4g}"),
+        Column("rounds", lambda row: _count(row.rounds)),
+        Column("sent per rank", lambda row: format_bytes(row.sent_bytes)),
+        Column("bottleneck", attrgetter("bottleneck"), right=False),
+    ]
     more = "-v adds slower algorithms, and each level's share of them."
     show(
         console,
         Text(title, "dim"),
         answer.note,
         Text(in_plans, "bold green") if in_plans else "",
-        Table(answer.levels, LEVELS),
-        Table(answer.algorithms[: None if verbose else SHOWN_ALGORITHMS], ALGORITHMS),
+        Table(answer.levels, levels),
+        Table(answer.algorithms[:most], algorithms),
         _shares(answer) if verbose and has_levels else "",
-        Table(answer.ways, WAYS) if answer.ways else "",
+        _ways(answer.ways) if answer.ways else "",
         f"fastest by size: {', '.join(steps)}" if has_steps else "",
         Text(more, "dim") if is_cut else "",
     )
+
+
+def _ways(ways: Sequence[WayRow]) -> Table[WayRow]:
+    def if_known(value: float | None, in_words: Callable[[float], str]) -> str:
+        return "" if value is None else in_words(value)
+
+    columns: list[Column[WayRow]] = [
+        Column("other way", attrgetter("name"), right=False),
+        Column("time", lambda row: format_seconds(row.time_s)),
+        Column("exposed", lambda row: if_known(row.exposed_s, format_seconds)),
+        Column("sent", lambda row: if_known(row.sent_bytes, format_bytes)),
+        Column("what it does", attrgetter("note"), right=False, wraps=True),
+    ]
+    return Table(ways, columns)
 
 
 def _shares(answer: CollectiveAnswer) -> Table[Sequence[str]]:

@@ -233,12 +233,11 @@ def _readme(
     check = shlex.join(words)
     # A block of shell that no line of the command ends.
     ticks = "`" * (1 + max(map(len, re.findall("`{2,}", check)), default=2))
-    decided = _table(
-        ("key", "value", "why"),
-        [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided],
-    )
+    rows = [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided]
+    decided = _table(("key", "value", "why"), rows)
     variables, left_to_user = "", ""
-    set_first = [(_code(name), what) for name, what in user_variables(emitted.variables).items()]
+    unset = user_variables(emitted.variables)
+    set_first = [(_code(name), what) for name, what in unset.items()]
     set_first += [
         (f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys
     ]
@@ -246,7 +245,8 @@ def _readme(
         table = _table(("variable", "what it is"), set_first)
         variables = f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
     if left := {**left_open(made.name), **emitted.left_open}:
-        table = _table(("what", "keys"), [(what, _code(keys)) for what, keys in left.items()])
+        keys_left = [(what, _code(keys)) for what, keys in left.items()]
+        table = _table(("what", "keys"), keys_left)
         left_to_user = (
             "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
             f"are: compare them before you train.\n\n{table}"

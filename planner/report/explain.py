@@ -19,15 +19,7 @@ from planner.report.words import evidence_line, inputs_line, range_line
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
-# Inputs between these are shown to the last digit, with thousands separators.
-WHOLE, LARGEST_WHOLE = 1e5, 1e16
-MOST_PEAKS = 8
-# Of the items of a stage, the states of parameters are one group.
-STATES = ("weights", "gradients", "optimizer")
 GROUPS = ("states", "activations", "transient", "overhead", "other")
-MOST_ITEMS = 12
-# Of each group of items, the largest.
-SHOWN_PARTS = 3
 
 
 def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float) -> None:
@@ -37,11 +29,15 @@ def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float) -> No
         head, _, rest = name.partition(".")
         groups.setdefault(head, {})[rest] = value
     in_words = format_bytes if path == "memory" else format_seconds
-    for head, inner in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
+    for head, inner in _largest_first(groups):
         value = sum(inner.values())
         branch = tree.add(Text(f"{head}  {in_words(value)}  {value / total:.1%}"))
         if set(inner) != {""}:
             _grow(branch, inner, path, total)
+
+
+def _largest_first(groups: dict[str, dict[str, float]]) -> list[tuple[str, dict[str, float]]]:
+    return sorted(groups.items(), key=lambda group: -sum(group[1].values()))
 
 
 def _memory_tree(memory: MemoryEstimate) -> list[Tree | str]:
@@ -136,7 +132,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, int | float):
-        return f"{value:,.0f}" if WHOLE <= abs(value) <= LARGEST_WHOLE else f"{value:,.6g}"
+        return f"{value:,.0f}" if 1e5 <= abs(value) <= 1e16 else f"{value:,.6g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_shown(inner)}" for name, inner in value.items())
     if isinstance(value, list):
@@ -187,11 +183,13 @@ def _stages(answer: MemoryAnswer) -> Table[Sequence[str]]:
         groups = dict.fromkeys(GROUPS, 0.0)
         for item in ledger.items:
             head = item.name.partition(".")[0]
-            head = "states" if head in STATES else head
+            if head in ("weights", "gradients", "optimizer"):
+                head = "states"
             groups[head if head in groups else "other"] += item.num_bytes
         held = (format_bytes(size) if size else "-" for size in groups.values())
         peak, verdict = format_bytes(ledger.peak_bytes), memory.verdict_at(ledger.peak_bytes)
-        rows.append((str(ledger.stage), str(layers[ledger.stage]), *held, peak, verdict))
+        stage = ledger.stage
+        rows.append((str(stage), str(layers[stage]), *held, peak, verdict))
     return text_table(("stage", "layers", *GROUPS, "peak", ""), rows, left=("",))
 
 
@@ -216,8 +214,8 @@ def _savings(savings: Sequence[PricedChange], memory: MemoryEstimate) -> Iterato
         yield Text("not possible here:", "dim")
     for rule, changes in refused.items():
         names = ", ".join(saving.change for saving in changes)
-        whys = dict.fromkeys(saving.why.partition(": ")[2] or saving.why for saving in changes)
-        yield Text(f"  {names} ({rule}: {'; '.join(whys)})", "dim")
+        whys = [saving.why.partition(": ")[2] or saving.why for saving in changes]
+        yield Text(f"  {names} ({rule}: {'; '.join(dict.fromkeys(whys))})", "dim")
 
 
 def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
@@ -229,11 +227,11 @@ def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
         part = rest.partition(".")[0]
         parts[part] = parts.get(part, 0.0) + item.num_bytes
     rows = []
-    for head, parts in sorted(groups.items(), key=lambda group: -sum(group[1].values())):
+    for head, parts in _largest_first(groups):
         size = sum(parts.values())
-        largest = sorted(parts.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
-        words = [f"{name.replace('_', ' ')} {own / GIB:,.2f}" for name, own in largest]
-        words += ["..."] if len(parts) > SHOWN_PARTS else []
+        largest = sorted(parts.items(), key=lambda part: -part[1])
+        words = [f"{name.replace('_', ' ')} {own / GIB:,.2f}" for name, own in largest[:3]]
+        words += ["..."] if len(parts) > 3 else []
         share = f"{size / ledger.peak_bytes:.1%}"
         said = ", ".join(words) if len(parts) > 1 else ""
         rows.append((head.replace("_", " "), format_bytes(size), share, said))
@@ -261,16 +259,19 @@ def print_memory_answer(
     )
     peak = f"The peak is in the {fullest.moment}."
     if len(answer.ledgers) > 1:
-        shown = answer.ledgers[:MOST_PEAKS]
-        peaks = ", ".join(f"{ledger.peak_bytes / GIB:,.1f}" for ledger in shown)
-        more = ", ..." if len(answer.ledgers) > MOST_PEAKS else ""
+        sizes = [f"{ledger.peak_bytes / GIB:,.1f}" for ledger in answer.ledgers]
+        if len(sizes) > 8:
+            sizes[8:] = ["..."]
+        peaks = ", ".join(sizes)
         peak = (
             f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all "
-            f"stages: {peaks}{more}."
+            f"stages: {peaks}."
         )
     styles = {"fits": "bold green", "tight": "bold yellow"}
-    stages = [Text("\nby stage", "bold"), _stages(answer)] if len(answer.ledgers) > 1 else []
-    most = len(fullest.items) if show_all else MOST_ITEMS
+    stages: list[Part] = []
+    if len(answer.ledgers) > 1:
+        stages = [Text("\nby stage", "bold"), _stages(answer)]
+    most = len(fullest.items) if show_all else 12
     hidden = fullest.items[most:]
     items = [
         Text(f"\nledger of stage {memory.stage}", "bold"),

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 GITHUB_TEXT = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-GITHUB_PROPERTY = GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
-# Characters that XML 1.0 cannot hold, escaped or not.
-NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 # The document's types: a file's result with what its properties say, and the results together.
 _CheckedFile: Any = make_dataclass(
@@ -103,8 +100,8 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
                 f"on {format_stage(made.peak_stage, made.num_stages)}"
             )
             assumed = f"assumed: {', '.join(result.assumed)}" if result.assumed else ""
-            lines = filter(None, (assumed, figures))
-            show(console, *(Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in lines))
+            for said in filter(None, (assumed, figures)):
+                show(console, Padding(Text(said, "dim"), (0, 0, 0, 2)))
     show(console, Text(summary(results), _style(counts(results))))
 
 
@@ -130,11 +127,11 @@ def render_json(results: Sequence[FileResult]) -> str:
 
 def render_github(results: Sequence[FileResult]) -> str:
     """A workflow command of GitHub Actions per finding, which annotates the change."""
-    lines = []
+    lines, of_property = [], GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
     for finding in (each for result in results for each in result.findings):
         given = {"file": finding.path, "line": str(finding.line or ""), "title": finding.rule}
         properties = ",".join(
-            f"{name}={value.translate(GITHUB_PROPERTY)}" for name, value in given.items() if value
+            f"{name}={value.translate(of_property)}" for name, value in given.items() if value
         )
         command = "notice" if finding.severity == "note" else finding.severity
         text = _with_key(finding).translate(GITHUB_TEXT)
@@ -235,11 +232,13 @@ def render_junit(results: Sequence[FileResult]) -> str:
 def _set_counts(element: "ElementTree.Element", cases: "Sequence[ElementTree.Element]") -> None:
     element.set("tests", str(len(cases)))
     for name, kind in (("failures", "failure"), ("errors", "error")):
-        element.set(name, str(sum(case.find(kind) is not None for case in cases)))
+        number = sum(case.find(kind) is not None for case in cases)
+        element.set(name, str(number))
 
 
 def _in_xml(text: str) -> str:
-    return NOT_IN_XML.sub("\ufffd", text)
+    # What XML 1.0 cannot hold, escaped or not.
+    return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
 
 
 # By the words of --format.

@@ -247,7 +247,8 @@ ERRORS: list[Column[OwnErrors]] = [
 
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
-    name, points = made.base.cluster.name, plural(sum(own.num_points for own in made.own), "point")
+    name, num_points = made.base.cluster.name, sum(own.num_points for own in made.own)
+    points = plural(num_points, "point")
     headline = f"{name}: {points}, which no figure that can be fitted follows."
     if made.figures:
         most = max(made.figures, key=lambda each: abs(each.factor - 1.0))

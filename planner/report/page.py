@@ -39,8 +39,6 @@ from planner.report.words import (
 )
 from planner.units import GIB, format_bytes, format_count, format_seconds
 
-MAX_LEDGER = 40
-
 
 def page_of(
     plan: Plan,
@@ -120,7 +118,7 @@ def describe(
         "memory_chart": memory_bars(found, hbm_bytes) if found else None,
         "stages": text_table(("stage", "layers", "peak GiB", "free GiB", ""), stages),
         "fullest": fullest,
-        "ledger": ledger_table(stage_ledger(price(context, strategy), fullest), MAX_LEDGER),
+        "ledger": ledger_table(stage_ledger(price(context, strategy), fullest), 40),
         "proof": "best under the model, as was proved" if proved else "not proved best",
         "others": _layouts([plan, *others]) if others else None,
         "frontier": size_bars(by_gpus, plan) if has_frontier else None,
@@ -183,7 +181,8 @@ def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
 def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     """Every item of time: what it adds, and how long it runs where part of it hides."""
     rows = []
-    for name, item in sorted(estimate.time.items(), key=lambda each: -each[1].exposed_s):
+    largest_first = sorted(estimate.time.items(), key=lambda each: -each[1].exposed_s)
+    for name, item in largest_first:
         hidden_s = item.busy_s - item.exposed_s
         hidden = format_seconds(hidden_s) if hidden_s > max(1e-3 * item.busy_s, 0.0) else ""
         share = f"{item.exposed_s / estimate.iter_time_s:.1%}"

@@ -42,8 +42,6 @@ from planner.report.words import (
 from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.units import GIB, format_bytes
 
-MAX_LISTED_RULES = 6
-
 
 def _standing(found: Placed) -> str:
     if found.problem:
@@ -118,8 +116,10 @@ def tight_line(plans: Sequence[Plan]) -> str:
     if not tight:
         return ""
     rank, first = next(iter(tight.items()))
-    named = f"Plans {', '.join(tight)} are" if len(tight) > 1 else f"Plan {rank} is"
-    of_plan = f" (plan {rank})" if len(tight) > 1 else ""
+    named, of_plan = f"Plan {rank} is", ""
+    if len(tight) > 1:
+        named = f"Plans {', '.join(tight)} are"
+        of_plan = f" (plan {rank})"
     memory = first.estimate.memory
     return (
         f"{named} tight: {format_bytes(memory.free_bytes)} of HBM free{of_plan}, and published "
@@ -193,11 +193,11 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[Part]:
     yield from note_lines(answer.notes, assumed=True)
     yield from software_lines(answer.contexts, (*answer.plans, *answer.pareto))
     # What the search looked at and why most of it was set aside.
-    searches, dropped = answer.searches, answer.dropped()
-    listed = [f"{name} {count:,}" for name, count in list(dropped.items())[:MAX_LISTED_RULES]]
-    if len(dropped) > MAX_LISTED_RULES:
-        rest = sum(list(dropped.values())[MAX_LISTED_RULES:])
-        listed.append(f"{len(dropped) - MAX_LISTED_RULES} other rules {rest:,}")
+    searches, dropped = answer.searches, list(answer.dropped().items())
+    listed = [f"{name} {count:,}" for name, count in dropped[:6]]
+    if others := dropped[6:]:
+        rest = sum(count for _, count in others)
+        listed.append(f"{len(others)} other rules {rest:,}")
     line = (
         f"Searched {sum(r.num_configurations for r in searches):,} configurations in "
         f"{answer.seconds:.2f} s; dropped: {', '.join(listed) or 'none'}; "
@@ -212,9 +212,9 @@ def _variants(answer: Answer, beside: Beside) -> Iterator[str]:
     if answer.aim.objective != "iteration_s" or not beside.variants:
         return
     gaining = [one for one in beside.variants[0] if one.time_change < 0]
-    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))[:3]
+    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
     if simplest:
-        shown = "; ".join(f"{one.words} {one.time_change:+.1%}" for one in simplest)
+        shown = "; ".join(f"{one.words} {one.time_change:+.1%}" for one in simplest[:3])
         yield f"Variants of plan 1: {shown}."
     mixed = beside.mixed
     if mixed is not None and mixed.time_change < -0.001:

@@ -70,11 +70,9 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         titles, number = ("dimension", "values of legal strategies"), len(row.layer_policies)
         modules = ", ".join(sorted({name for chosen in row.module_sets for name in chosen}))
         several = f"{len(row.module_sets)} sets of " if len(row.module_sets) > 1 else ""
-        rows = [
-            *((name, ", ".join(map(str, values))) for name, values in row.dimensions.items()),
-            ("activations", "; ".join(row.layer_policies) or "none"),
-            ("selective: modules", f"{several}{modules or 'none'}"),
-        ]
+        rows = [(name, ", ".join(map(str, values))) for name, values in row.dimensions.items()]
+        rows.append(("activations", "; ".join(row.layer_policies) or "none"))
+        rows.append(("selective: modules", f"{several}{modules or 'none'}"))
         policies = f"under {number} {'policy' if number == 1 else 'policies'}"
         digits = len(row.splits)
         splits = f"{int(row.splits):,}" if digits <= 7 else f"about 10^{digits - 1}"
@@ -143,7 +141,8 @@ def print_versus(found: Versus, console: Console) -> None:
     first = next(side.answer for side in found.sides if side.answer)
     named = {side.label or AS_ASKED: side for side in found.sides}
     plans = {label: side.plan for label, side in named.items() if side.plan}
-    bases = dict.fromkeys(ratio.basis for one in found.others if (ratio := found.ratio(one)))
+    ratios = [ratio for one in found.others if (ratio := found.ratio(one))]
+    bases = dict.fromkeys(ratio.basis for ratio in ratios)
     show(
         console,
         *(Text(_versus_line(found, other), "bold green") for other in found.others),
@@ -171,10 +170,10 @@ def _side(side: Side) -> dict[str, Any]:
 
 def versus_document(found: Versus) -> VersusDocument:
     """Every side with its plan."""
-    others = [
-        OtherRow(**_side(other), speed=found.ratio(other), verdict=_versus_line(found, other))
-        for other in found.others
-    ]
+    others = []
+    for other in found.others:
+        verdict, speed = _versus_line(found, other), found.ratio(other)
+        others.append(OtherRow(**_side(other), speed=speed, verdict=verdict))
     asked = SideRow(**_side(found.asked))
     return VersusDocument(asked=asked, others=others)
 

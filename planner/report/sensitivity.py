@@ -7,13 +7,11 @@ from rich.text import Text
 
 from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter
-from planner.answers.sensitivity import FACTORS, ParameterSweep, Sensitivity, layout_of
+from planner.answers.sensitivity import FACTORS, Crossover, ParameterSweep, Sensitivity, layout_of
 from planner.notes import Note
 from planner.report.table import Column, Table, show, whole
 from planner.report.words import inputs_line, layout_words, note_lines, question_lines
 from planner.units import format_seconds
-
-NEAR = 1.1  # a factor of figures; who wins within it is the verdict
 
 
 def _value(figure: Parameter, factor: float = 1.0) -> str:
@@ -28,8 +26,7 @@ def _verdict(result: Sensitivity) -> str:
     nearest = [
         one.figure.title
         for one in result.responses
-        if one.figure.is_hardware
-        and any(1.0 / NEAR <= each.factor <= NEAR for each in one.crossings)
+        if one.figure.is_hardware and any(1.0 / 1.1 <= each.factor <= 1.1 for each in one.crossings)
     ]
     layout = short_layout(result.best.strategy)
     if not nearest:
@@ -42,7 +39,12 @@ def _verdict(result: Sensitivity) -> str:
 def _crossings(result: Sensitivity) -> Iterator[str]:
     """From which values on other layouts win, nearest first."""
     found = [(one.figure, each) for one in result.responses for each in one.crossings]
-    for figure, each in sorted(found, key=lambda pair: max(pair[1].factor, 1.0 / pair[1].factor)):
+
+    def distance(pair: tuple[Parameter, Crossover]) -> float:
+        factor = pair[1].factor
+        return max(factor, 1.0 / factor)
+
+    for figure, each in sorted(found, key=distance):
         side = "less" if each.factor < 1.0 else "more"
         wins = f"{each.layout} wins" if each.layout else "nothing fits"
         value, now = _value(figure, each.factor), _value(figure)
@@ -66,7 +68,8 @@ def _table(result: Sensitivity) -> Table[ParameterSweep]:
 
     def factor_column(factor: float, title: str) -> Column[ParameterSweep]:
         def text(one: ParameterSweep) -> str:
-            point = {each.factor: each for each in one.points}.get(one.figure.factor(factor))
+            wanted = one.figure.factor(factor)
+            point = next((each for each in one.points if each.factor == wanted), None)
             if point is None:
                 return "-"
             change = point.time_per_token_change

@@ -19,40 +19,6 @@ from planner.units import GB, GIB, TERA, format_count, format_seconds
 # Rows of a list where not all are asked for.
 MOST = 20
 NOTHING = "Nothing that all words apply to."
-MODELS: list[Column[answers.ModelRow]] = [
-    Column("model", attrgetter("name"), right=False),
-    Column("params", lambda row: format_count(row.parameters)),
-    Column("active", lambda row: format_count(row.active_parameters) if row.is_mixture else ""),
-    Column("layers", lambda row: str(row.num_blocks)),
-    Column("hidden", lambda row: str(row.hidden_size)),
-    Column("vocab", lambda row: str(row.vocab_size)),
-    Column("max seq", lambda row: str(row.max_seq_len)),
-]
-NAMED: list[Column[Any]] = [
-    Column("name", attrgetter("name"), right=False),
-    Column("title", attrgetter("title"), right=False, wraps=True),
-]
-ACCELERATORS: list[Column[answers.AcceleratorRow]] = [
-    *NAMED,
-    Column("HBM GiB", lambda row: f"{row.hbm_bytes / GIB:g}"),
-    Column("HBM GB/s", lambda row: f"{row.hbm_bytes_per_s / GB:g}"),
-    Column("TFLOP/s dense", lambda row: _rate(row.peak_flops_per_s)),
-]
-NODES: list[Column[answers.NodeRow]] = [
-    Column("name", attrgetter("name"), right=False),
-    Column("holds", lambda row: f"{row.gpus} x {row.accelerator}", right=False, wraps=True),
-    Column("domain", lambda row: str(row.scale_up_gpus)),
-    Column("net GB/s", lambda row: _known(row.network_bytes_per_s, GB, "g")),
-    Column("host GiB", lambda row: _known(row.host_memory_bytes, GIB, ",.0f")),
-    Column("USD/h", lambda row: _known(row.usd_per_hour, 1.0, ".2f")),
-]
-RECIPES: list[Column[answers.ListedRecipe]] = [
-    Column("recipe", attrgetter("recipe"), right=False),
-    Column("GPUs", lambda row: _gpus(row)),
-    Column("batch", lambda row: str(row.global_batch)),
-    Column("length", lambda row: str(row.seq_len)),
-    Column("layout", attrgetter("summary"), right=False, wraps=True),
-]
 # Of levels of a network, as a cluster or a group has them.
 LEVEL_NAMES: list[Column[Any]] = [
     Column("level", attrgetter("name"), right=False, wraps=True),
@@ -62,11 +28,6 @@ LEVEL_RATES: list[Column[Any]] = [
     Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
     Column("latency", lambda level: format_seconds(level.latency_s)),
     Column("reduces", lambda level: "yes" if level.reduces_in_network else "no", right=False),
-]
-PROFILES: list[Column[answers.ProfileRow]] = [
-    Column("framework", attrgetter("framework"), right=False),
-    Column("profile", attrgetter("profile"), right=False),
-    Column("stands for", lambda row: row.title, right=False, wraps=True),
 ]
 
 
@@ -81,7 +42,8 @@ def _known(value: float | None, unit: float, form: str) -> str:
 def _rate(peaks: dict[str, float]) -> str:
     """Return the rate of bf16 GEMMs, else of the next best data type."""
     dtype = next(each for each in ("bf16", "fp16", "fp32") if each in peaks)
-    return f"{peaks[dtype] / TERA:g}" + ("" if dtype == "bf16" else f" ({dtype})")
+    named = "" if dtype == "bf16" else f" ({dtype})"
+    return f"{peaks[dtype] / TERA:g}{named}"
 
 
 def _gpus(row: answers.ListedRecipe) -> str:
@@ -103,8 +65,17 @@ def _lists(hint: str, *lists: tuple[Sequence[Any], list[Column[Any]], int, str])
 
 def print_models(found: answers.Models, console: Console) -> None:
     """One line per model."""
+    columns: list[Column[answers.ModelRow]] = [
+        Column("model", attrgetter("name"), right=False),
+        Column("params", lambda row: format_count(row.parameters)),
+        Column("active", lambda row: format_count(row.active_parameters) if row.is_mixture else ""),
+        Column("layers", lambda row: str(row.num_blocks)),
+        Column("hidden", lambda row: str(row.hidden_size)),
+        Column("vocab", lambda row: str(row.vocab_size)),
+        Column("max seq", lambda row: str(row.max_seq_len)),
+    ]
     hint = "`planner show models NAME` shows one with its sources." if found.found else NOTHING
-    show(console, *_lists(hint, (found.models, MODELS, found.found, "models")))
+    show(console, *_lists(hint, (found.models, columns, found.found, "models")))
 
 
 def print_model(found: answers.Model, console: Console) -> None:
@@ -116,10 +87,11 @@ def print_model(found: answers.Model, console: Console) -> None:
         rows.append(("parameters, as published", f"{found.published_parameters / 1e9:g} billion"))
     if found.model.moe is not None:
         rows.append(("active parameters, exact", f"{found.active_parameters:,}"))
+    rows += [(key, str(value)) for key, value in found.stated.items()]
     show(
         console,
         Text(f"{found.name}: {describe_size(found.model)}", "bold"),
-        pairs([*rows, *((key, str(value)) for key, value in found.stated.items())]),
+        pairs(rows),
         f"basis: {found.basis}" if found.basis else "",
         whole(f"note: {found.note}") if found.note else "",
         *(whole(f"source: {source}") for source in found.sources),
@@ -128,15 +100,34 @@ def print_model(found: answers.Model, console: Console) -> None:
 
 def print_hardware(found: answers.Hardware, console: Console) -> None:
     """Accelerators with their main rates, nodes with what they hold, fabrics and machines."""
-    columns: dict[str, list[Column[Any]]] = {
-        "accelerators": ACCELERATORS,
-        "nodes": NODES,
-        "fabrics": NAMED,
-        "machines": NAMED,
-    }
-    lists = [(getattr(found, kind), columns[kind], found.found[kind], kind) for kind in columns]
+    named: list[Column[Any]] = [
+        Column("name", attrgetter("name"), right=False),
+        Column("title", attrgetter("title"), right=False, wraps=True),
+    ]
+    accelerators: list[Column[answers.AcceleratorRow]] = [
+        *named,
+        Column("HBM GiB", lambda row: f"{row.hbm_bytes / GIB:g}"),
+        Column("HBM GB/s", lambda row: f"{row.hbm_bytes_per_s / GB:g}"),
+        Column("TFLOP/s dense", lambda row: _rate(row.peak_flops_per_s)),
+    ]
+    nodes: list[Column[answers.NodeRow]] = [
+        named[0],
+        Column("holds", lambda row: f"{row.gpus} x {row.accelerator}", right=False, wraps=True),
+        Column("domain", lambda row: str(row.scale_up_gpus)),
+        Column("net GB/s", lambda row: _known(row.network_bytes_per_s, GB, "g")),
+        Column("host GiB", lambda row: _known(row.host_memory_bytes, GIB, ",.0f")),
+        Column("USD/h", lambda row: _known(row.usd_per_hour, 1.0, ".2f")),
+    ]
     hint = "`planner show hardware NAME` shows every figure with its basis and source."
-    show(console, *_lists(hint if any(found.found.values()) else NOTHING, *lists))
+    number = found.found
+    lists = _lists(
+        hint if any(number.values()) else NOTHING,
+        (found.accelerators, accelerators, number["accelerators"], "accelerators"),
+        (found.nodes, nodes, number["nodes"], "nodes"),
+        (found.fabrics, named, number["fabrics"], "fabrics"),
+        (found.machines, named, number["machines"], "machines"),
+    )
+    show(console, *lists)
 
 
 def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console: Console) -> None:
@@ -226,20 +217,32 @@ def recipes_line(found: answers.Recipes) -> str:
 def print_recipes(found: answers.Recipes, console: Console, most: int | None = MOST) -> None:
     """Print the number of recipes, and one line per recipe."""
     rows = found.recipes[:most]
+    columns: list[Column[answers.ListedRecipe]] = [
+        Column("recipe", attrgetter("recipe"), right=False),
+        Column("GPUs", _gpus),
+        Column("batch", lambda row: str(row.global_batch)),
+        Column("length", lambda row: str(row.seq_len)),
+        Column("layout", attrgetter("summary"), right=False, wraps=True),
+    ]
     other = "In brackets: the GPUs that the degrees need, where more or not stated."
     hint = "`planner plan --like RECIPE` starts from one."
     show(
         console,
         recipes_line(found),
         other if any(row.needed_gpus != row.gpus for row in rows) else "",
-        *(_lists(hint, (rows, RECIPES, len(found.recipes), "recipes")) if rows else ()),
+        *(_lists(hint, (rows, columns, len(found.recipes), "recipes")) if rows else ()),
     )
 
 
 def print_frameworks(found: answers.Frameworks, console: Console, most: int | None = MOST) -> None:
     """Every profile, and what it stands for."""
     hint = "`planner show frameworks FRAMEWORK/PROFILE` shows what it assumes, with sources."
-    listed = (found.profiles[:most], PROFILES, len(found.profiles), "profiles")
+    columns: list[Column[answers.ProfileRow]] = [
+        Column("framework", attrgetter("framework"), right=False),
+        Column("profile", attrgetter("profile"), right=False),
+        Column("stands for", lambda row: row.title, right=False, wraps=True),
+    ]
+    listed = (found.profiles[:most], columns, len(found.profiles), "profiles")
     show(console, *_lists(hint, listed))
 
 

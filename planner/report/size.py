@@ -60,7 +60,8 @@ def print_sizing(
     asked = limits_text(sizing.limits) or "the fewest GPUs that hold it"
     inputs = f"{inputs_line(case.contexts, on=cluster.node.name)}: {asked}"
     none = f"No size up to {cluster.num_accelerators:,} GPUs does it; the nearest are marked."
-    marked = {size.num_gpus: size for size in ((chosen,) if chosen else sizing.nearest)}
+    named = (chosen,) if chosen else sizing.nearest
+    marked = {size.num_gpus: size for size in named}
     show(
         console,
         *question_lines(inputs, notes, case.narrowing.texts),
@@ -81,42 +82,44 @@ def _shown_sizes(sizing: Sizing, marked: Mapping[int, Plan]) -> list[Plan]:
     """The marked sizes, those 1, 2 and 4 places beside them, and both ends."""
     sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
     places = {0, len(sizes) - 1}
+    steps = (-4, -2, -1, 0, 1, 2, 4)
     for place, size in enumerate(sizes):
         if size.num_gpus in marked:
-            places |= {place + step for step in (-4, -2, -1, 0, 1, 2, 4)}
+            places |= {place + step for step in steps}
     return [sizes[place] for place in sorted(places) if 0 <= place < len(sizes)]
 
 
 def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     """The size, what to run on it, and why no smaller one does."""
-    job = sizing.case.context.job
-    run = run_line(plan, of_gpus=plan.num_gpus, names_framework=len(sizing.case.contexts) > 1)
+    gpus, node = plan.num_gpus, sizing.case.context.cluster.node
+    several_frameworks = len(sizing.case.contexts) > 1
+    run = run_line(plan, of_gpus=gpus, names_framework=several_frameworks)
     others = []
-    below = [size for size in sizing.sizes if size.num_gpus < plan.num_gpus]
-    if below:
-        why = missed_text(below[-1], sizing.limits) or "not enough in a cluster of their own"
-        others.append(f"No smaller size does: {below[-1].num_gpus:,} GPUs, the next, are {why}.")
+    if below := [size for size in sizing.sizes if size.num_gpus < gpus]:
+        next_one = below[-1]
+        why = missed_text(next_one, sizing.limits) or "not enough in a cluster of their own"
+        others.append(f"No smaller size does: {next_one.num_gpus:,} GPUs, the next, are {why}.")
     if size := sizing.resident:
         others.append(
             f"With nothing offloaded {size.num_gpus:,} do ({size.num_nodes:,} x "
-            f"{sizing.case.context.cluster.node.name}, {short_layout(size.strategy)}): "
+            f"{node.name}, {short_layout(size.strategy)}): "
             f"{format_seconds(size.estimate.iter_time_s)} per iteration."
         )
-    if job.total_tokens is not None:
+    if plan.context.job.total_tokens is not None:
         made, deadline_s = plan.estimate, sizing.limits.deadline_s
         slow_s = plan.span_s() * made.iter_time_s_upper / made.iter_time_s
-        is_late = deadline_s is not None and slow_s > deadline_s
-        late = f", {format_seconds(slow_s - (deadline_s or 0.0))} late" if is_late else ""
+        late = ""
+        if deadline_s is not None and slow_s > deadline_s:
+            late = f", {format_seconds(slow_s - deadline_s)} late"
         others.append(f"At the slow end of that the job takes {format_seconds(slow_s)}{late}.")
-    node, gpus = sizing.case.context.cluster.node, plan.num_gpus
     is_part = plan.num_nodes == 1 and gpus < node.num_accelerators
     place = f"of a {node.name}" if is_part else f"{plan.num_nodes:,} x {node.name}"
     one, several = ("holds", "hold") if sizing.limits.is_empty else ("does", "do")
     head = f"{gpus:,} GPUs ({place}) are the fewest that {several} it."
     if gpus == 1:
         head = f"1 GPU ({place}) is the fewest that {one} it."
-    styled = [Text(head, "bold green"), Text(run, "bold")]
-    return [*styled, *(Text(f"  {line}") for line in figure_lines(plan)), *map(Text, others)]
+    figures = [f"  {line}" for line in figure_lines(plan)]
+    return [Text(head, "bold green"), Text(run, "bold"), *map(Text, [*figures, *others])]
 
 
 def _search_line(sizing: Sizing) -> str:
@@ -131,8 +134,9 @@ def _search_line(sizing: Sizing) -> str:
 def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
     """Return what the size rests on: its plan's costs, evidence, prices, software, search."""
     chosen, evidence = sizing.chosen, sizing.evidence
-    basis = [amount.basis(sizing.case.context.cluster) for amount in AMOUNTS.values()]
-    basis.insert(0, "time: without start-up, checkpoints, evaluation, failures and restarts.")
+    cluster = sizing.case.context.cluster
+    basis = ["time: without start-up, checkpoints, evaluation, failures and restarts."]
+    basis += [amount.basis(cluster) for amount in AMOUNTS.values()]
     return [
         *(ground_lines(chosen, evidence) if chosen and evidence else ()),
         *(Text(line, "dim") for line in basis),
@@ -185,7 +189,8 @@ def _scaling_table(result: Scaling) -> Table[Plan]:
 
 def _bite_lines(result: Scaling) -> Iterator[str]:
     """Where each limit begins to bite, the earliest first."""
-    for name, sizes in sorted(result.bites().items(), key=lambda item: item[1][0][0]):
+    earliest = sorted(result.bites().items(), key=lambda item: item[1][0][0])
+    for name, sizes in earliest:
         (first, loss), (last, _) = sizes[0], sizes[-1]
         worst, most = max(sizes, key=lambda size: size[1])
         where = f"at {first:,} to {last:,} GPUs"
@@ -212,13 +217,13 @@ def _deadline_line(result: Scaling, seconds: float) -> str:
     """The fewest GPUs that finish in time, and how many would do at their rate."""
     plan = result.finishes_in(seconds)
     job = plan.context.job if plan else result.base.context.job
-    tokens = format_count(job.total_tokens or 0)
-    head = f"{tokens} tokens in {seconds / DAY_S:g} days"
+    tokens = job.total_tokens or 0
+    head = f"{format_count(tokens)} tokens in {seconds / DAY_S:g} days"
     if plan is None:
         return f"{head}: on none of these sizes."
     rate = plan.estimate.model_flops_per_s_per_gpu
-    num_iterations = (job.total_tokens or 0) / job.tokens_per_iteration
-    enough = gpus_for_deadline(num_iterations * plan.estimate.model_flops, rate, seconds)
+    flops = plan.estimate.model_flops * (tokens / job.tokens_per_iteration)
+    enough = gpus_for_deadline(flops, rate, seconds)
     return (
         f"{head}: {plan.num_gpus:,} GPUs take {format_days(plan.span_s())}; at their "
         f"{rate / TERA:.0f} TFLOP/s each, about {enough:,.0f} would do."

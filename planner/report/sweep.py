@@ -99,9 +99,8 @@ def print_show(shown: Winners, out: Console) -> None:
             show(out, _change_words(shown, shown.along, group, steps), table)
         return
     lacking = f" ({shown.num_unknown:,} without the figure)" if shown.num_unknown else ""
-    cells = [
-        _figures((*shown.per, *shown.choices), row) for rows in shown.best.values() for row in rows
-    ]
+    names = (*shown.per, *shown.choices)
+    cells = [_figures(names, row) for rows in shown.best.values() for row in rows]
     show(
         out,
         f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{among}:",

@@ -22,8 +22,6 @@ from planner.spec.strategy import (
 )
 from planner.units import GIB, format_count, format_days, format_seconds
 
-MAX_FRONTIER_ROWS = 16
-ALWAYS_SHOWN = ("dp", "tp", "pp")
 # Columns that stand behind others in place of at the end.
 _BEHIND = {"num_micro_batches": "recompute", "dp_replicate": "recompute_modules"}
 CSV_COLUMNS = (
@@ -55,7 +53,7 @@ def telling_axes(plans: Sequence[Plan]) -> list[str]:
     return [
         axis
         for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES))
-        if axis in ALWAYS_SHOWN or len({each.get(axis, 1) for each in degrees}) > 1
+        if axis in ("dp", "tp", "pp") or len({each.get(axis, 1) for each in degrees}) > 1
     ]
 
 
@@ -137,8 +135,6 @@ def _gib(num_bytes: float) -> str:
 ITERATION = Column[Plan]("iteration", lambda p: format_seconds(p.estimate.iter_time_s))
 TOKENS_PER_S = Column[Plan]("tokens/s", lambda p: format_count(p.estimate.tokens_per_s), spare=5)
 MFU = Column[Plan]("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6)
-PEAK = Column[Plan]("peak\nGiB", lambda p: _gib(p.estimate.memory.peak_bytes), spare=7)
-FREE = Column[Plan]("free\nGiB", lambda p: _gib(p.estimate.memory.free_bytes), spare=1)
 DAYS = Column[Plan]("days", lambda p: format_days(p.span_s()), spare=3)
 
 
@@ -177,8 +173,8 @@ def plans_table(
         Column("tokens/s\n/GPU", lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}", spare=8),
         MFU,
         *of_job,
-        PEAK,
-        FREE,
+        Column("peak\nGiB", lambda p: _gib(p.estimate.memory.peak_bytes), spare=7),
+        Column("free\nGiB", lambda p: _gib(p.estimate.memory.free_bytes), spare=1),
     ]
 
     def style(plan: Plan) -> str:
@@ -190,11 +186,12 @@ def plans_table(
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
-    """Return at most MAX_FRONTIER_ROWS points, evenly over the frontier, both ends included."""
-    if len(plans) <= MAX_FRONTIER_ROWS:
+    """Return at most 16 points, evenly over the frontier, both ends included."""
+    most = 16
+    if len(plans) <= most:
         return list(plans)
-    step = (len(plans) - 1) / (MAX_FRONTIER_ROWS - 1)
-    return [plans[round(i * step)] for i in range(MAX_FRONTIER_ROWS)]
+    step = (len(plans) - 1) / (most - 1)
+    return [plans[round(i * step)] for i in range(most)]
 
 
 def frontier_table(

@@ -23,12 +23,10 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB
 
 Event = dict[str, Any]
-# The only one: the iteration.
-PROCESS = 0
 
 
 def _event(kind: str, name: str, rank: int, args: Event, **more: object) -> Event:
-    return {"name": name, "ph": kind, "pid": PROCESS, "tid": rank, "args": args, **more}
+    return {"name": name, "ph": kind, "pid": 0, "tid": rank, "args": args, **more}
 
 
 def _complete(
@@ -73,7 +71,7 @@ def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
                 "name": name,
                 "ph": "C",
                 "ts": round(time_s * 1e6),
-                "pid": PROCESS,
+                "pid": 0,
                 "args": {"GiB": round(num_bytes / GIB, 6)},
             }
 

@@ -20,7 +20,8 @@ LARGEST = 3  # items that a verdict names on either side at most
 
 def print_why(answer: WhyAnswer, console: Console) -> None:
     """The verdict first, then what it rests on."""
-    head, *lines = _nothing(answer.nothing, answer.best) if answer.nothing else _sentences(answer)
+    lines = _nothing(answer.nothing, answer.best) if answer.nothing else _sentences(answer)
+    head = next(lines)
     show(console, Text(head, "bold"), *lines)
     if answer.asked is None:
         return
@@ -193,5 +194,6 @@ def _times(both: Comparison) -> Iterator[Part]:
 
 
 def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
-    both = (sum(item.asked_s for item in items), sum(item.best_s for item in items))
-    return ItemDifference.of(name, *both)
+    asked_s = sum(item.asked_s for item in items)
+    best_s = sum(item.best_s for item in items)
+    return ItemDifference.of(name, asked_s, best_s)

@@ -124,7 +124,8 @@ def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:
 def range_text(estimate: Estimate) -> str:
     """Lower to upper iteration time, a common unit named once."""
     ends = (estimate.iter_time_s_lower, estimate.iter_time_s_upper)
-    (lower, unit), (upper, other) = (format_seconds(end).split() for end in ends)
+    texts = [format_seconds(end).split() for end in ends]
+    (lower, unit), (upper, other) = texts
     return f"{lower} to {upper} {unit}" if unit == other else f"{lower} {unit} to {upper} {other}"
 
 
@@ -227,8 +228,9 @@ def costs_line(plan: Plan) -> str:
     for name, item in estimate.time.items():
         title = item_title(name)
         shares[title] = shares.get(title, 0.0) + item.exposed_s
-    largest = sorted(shares.items(), key=lambda share: -share[1])[:4]
-    parts = ", ".join(f"{seconds / estimate.iter_time_s:.1%} {name}" for name, seconds in largest)
+    largest = sorted(shares.items(), key=lambda share: -share[1])
+    total_s = estimate.iter_time_s
+    parts = ", ".join(f"{seconds / total_s:.1%} {name}" for name, seconds in largest[:4])
     return (
         f"Plan 1 spends {parts}. With communication overlapped fully: "
         f"{format_seconds(estimate.iter_time_s_overlapped)}; not at all: "
@@ -272,11 +274,18 @@ def evidence_line(context: Context, found: Evidence) -> str:
     parts = [found.note] if found.note else []
     runs = []
     for run in found.runs:
-        degrees = ["tp", "pp", "dp", *(name for name in ("cp", "ep") if getattr(run, name) > 1)]
-        layout = " ".join(f"{name}{getattr(run, name)}" for name in degrees)
-        names = ((run.framework, context.traits.name), (run.precision, context.job.precision))
-        other = [name for name, ours in names if name != ours]
-        what = ", ".join([run.model, f"{run.gpus:,} {run.accelerator}", layout, *other])
+        degrees = {name: getattr(run, name) for name in ("tp", "pp", "dp", "cp", "ep")}
+        layout = [
+            f"{name}{degree}"
+            for name, degree in degrees.items()
+            if degree > 1 or name not in ("cp", "ep")
+        ]
+        parts_of_run = [run.model, f"{run.gpus:,} {run.accelerator}", " ".join(layout)]
+        if run.framework != context.traits.name:
+            parts_of_run.append(run.framework)
+        if run.precision != context.job.precision:
+            parts_of_run.append(run.precision)
+        what = ", ".join(parts_of_run)
         memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
         runs.append(f"{what}: time {100.0 * run.time_error:+.1f} %{memory}")
     if runs:
