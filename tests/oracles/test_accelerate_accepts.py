@@ -12,7 +12,6 @@ from accelerate_plans import Case, cases
 
 from planner.errors import ExpressError
 from planner.formats.accelerate.format import FORMAT
-from planner.formats.accelerate.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "accelerate"
 NUM_PLANS = 100
@@ -84,7 +83,7 @@ def run(rule: str, which: str, monkeypatch: pytest.MonkeyPatch) -> Started:
     return start(Path(f"{which}.yaml"))
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES if rule.enforced])
+@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if rule.enforced])
 def test_accelerate_refuses_what_an_enforced_rule_refuses(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,13 +91,13 @@ def test_accelerate_refuses_what_an_enforced_rule_refuses(
         run(rule, "refused", monkeypatch)
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES if not rule.enforced])
+@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if not rule.enforced])
 def test_accelerate_starts_what_only_the_planner_refuses(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(rule, "refused", monkeypatch)
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules])
 def test_accelerate_starts_the_accepted_file(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(rule, "accepted", monkeypatch)

@@ -24,7 +24,6 @@ from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Traine
 from planner.errors import ExpressError
 from planner.formats.trainer.format import FORMAT
 from planner.formats.trainer.keys import WHOLE, replaced
-from planner.formats.trainer.rules import RULES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "formats" / "trainer"
 NUM_PLANS = 80
@@ -101,18 +100,18 @@ def example(rule: str, which: str) -> str:
     return (EXAMPLES / rule / f"{which}.json").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES if rule.enforced])
+@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if rule.enforced])
 def test_transformers_refuses_what_an_enforced_rule_refuses(rule: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         arguments(example(rule, "refused"), tmp_path)
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES if not rule.enforced])
+@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if not rule.enforced])
 def test_transformers_takes_what_only_the_planner_refuses(rule: str, tmp_path: Path) -> None:
     arguments(example(rule, "refused"), tmp_path)
 
 
-@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules])
 def test_transformers_takes_the_accepted_file(rule: str, tmp_path: Path) -> None:
     arguments(example(rule, "accepted"), tmp_path)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner.documents.json_nodes import parse_json
 from planner.documents.nodes import Node
 from planner.errors import ExpressError
-from planner.formats.deepspeed.format import RULES, emit, read, write_into
+from planner.formats.deepspeed.format import emit, read, write_into
 from planner.formats.format import CheckContext, Format, SourceText
 from planner.formats.registry import load_format
 
@@ -51,7 +51,7 @@ def test_emitted_plans_are_read_back_as_they_were_and_break_no_rule(seed: int) -
         "model.num_heads": context.model.num_heads,
     }
     world = CheckContext(num_gpus=strategy.num_gpus, decisions={**decided, **model})
-    assert [b for rule in RULES for b in rule.check(reading.settings, world)] == []
+    assert [b for rule in FORMAT.rules for b in rule.check(reading.settings, world)] == []
 
 
 @given(SEEDS)

@@ -33,7 +33,7 @@ from planner.formats.accelerate.rows import (
     recomputes_all,
     section_for,
 )
-from planner.formats.accelerate.rules import RULES
+from planner.formats.accelerate.rules import rule
 from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
 from planner.formats.decision import Table, changes, decided_in, explained, lines_of, told
 from planner.formats.deepspeed.keys import DEVICES
@@ -301,7 +301,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=RULES,
+    rules=tuple(rule),
     write_into=write_into,
     part=part,
     engine=engine,

@@ -4,7 +4,6 @@ from math import prod
 
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.keys import AccelerateView, of_another_model
-from planner.formats.format import FormatRule
 from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_flag, as_whole, one_of
 
@@ -14,32 +13,23 @@ LAUNCH_ENV = "accelerate/utils/launch.py"
 MESH = "accelerate/parallelism_config.py"
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
 WRAPPED = keys.FSDP + "transformer_layer_cls_to_wrap"
-PRECISIONS = ("no", "fp16", "bf16", "fp8")
 ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 DEVICES = ("none", "cpu", "nvme")
 STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
-# What DeepSpeed's own file decides.
-REPEATED = (
-    "deepspeed_config.gradient_accumulation_steps",
-    "deepspeed_config.gradient_clipping",
-    "deepspeed_config.zero_stage",
-    "deepspeed_config.offload_optimizer_device",
-    "deepspeed_config.offload_param_device",
-    "deepspeed_config.offload_param_nvme_path",
-    "deepspeed_config.offload_optimizer_nvme_path",
-    "deepspeed_config.zero3_save_16bit_model",
-    "mixed_precision",
-)
 
 
 rule = Rules(AccelerateView)
 
 
-@rule(CONFIG_ARGS, key=keys.TYPE, says="is missing; FSDP, DEEPSPEED or MULTI_GPU")
-def distributed_type_given(file: AccelerateView) -> bool:
-    """The file says how processes work together."""
-    return keys.TYPE not in file.settings
+rule(
+    CONFIG_ARGS,
+    name="distributed_type_given",
+    holds="The file says how processes work together.",
+    key=keys.TYPE,
+    when=lambda file: keys.TYPE not in file.settings,
+    says="is missing; FSDP, DEEPSPEED or MULTI_GPU",
+)
 
 
 @rule(CONFIG_ARGS, key=keys.TYPE)
@@ -73,10 +63,10 @@ rule.unenforced(
 @rule(LAUNCH_ENV, key=keys.PRECISION)
 def mixed_precision_known(file: AccelerateView) -> Refused:
     """The precision is one Accelerate has; a bare ``no`` is YAML's false."""
-    given = file[keys.PRECISION]
+    given, allowed = file[keys.PRECISION], ("no", "fp16", "bf16", "fp8")
     hint = "; write 'no' in quotes" if given is False else ""
-    is_known = given is None or str(given).lower() in PRECISIONS
-    return {f"given {given!r}; {one_of(PRECISIONS)}{hint}": not is_known}
+    is_unknown = given is not None and str(given).lower() not in allowed
+    return {f"given {given!r}; {one_of(allowed)}{hint}": is_unknown}
 
 
 @rule(
@@ -130,22 +120,35 @@ def several_gpu_ids(file: AccelerateView) -> bool:
     return is_one_node and ids != "all" and "," not in ids
 
 
-@rule(MESH, says="given {given}; 1 or more")
-def sizes_are_positive(file: AccelerateView) -> list[str]:
-    """No size of the mesh is below 1."""
-    return [keys.size_key(name) for name, size in file.sizes.items() if size < 1]
+rule(
+    MESH,
+    name="sizes_are_positive",
+    holds="No size of the mesh is below 1.",
+    when=lambda file: [keys.size_key(name) for name, size in file.sizes.items() if size < 1],
+    says="given {given}; 1 or more",
+)
 
 
-@rule(MESH, key=keys.MESH + "cp_backend", says="given {given!r}; allowed are torch")
-def cp_backend_known(file: AccelerateView) -> bool:
-    """Context parallelism is PyTorch's."""
-    return file.has_mesh and file.word(keys.MESH + "cp_backend", "torch") != "torch"
+rule(
+    MESH,
+    name="cp_backend_known",
+    holds="Context parallelism is PyTorch's.",
+    key=keys.MESH + "cp_backend",
+    when=lambda file: file.has_mesh and file.word(keys.MESH + "cp_backend", "torch") != "torch",
+    says="given {given!r}; allowed are torch",
+)
 
 
-@rule(MESH, key=keys.MESH + "sp_backend", says="given {given!r}; allowed are deepspeed")
-def sp_backend_known(file: AccelerateView) -> bool:
-    """Ulysses sequence parallelism is DeepSpeed's."""
-    return file.has_mesh and file.word(keys.MESH + "sp_backend", "deepspeed") != "deepspeed"
+rule(
+    MESH,
+    name="sp_backend_known",
+    holds="Ulysses sequence parallelism is DeepSpeed's.",
+    key=keys.MESH + "sp_backend",
+    when=lambda file: (
+        file.has_mesh and file.word(keys.MESH + "sp_backend", "deepspeed") != "deepspeed"
+    ),
+    says="given {given!r}; allowed are deepspeed",
+)
 
 
 @rule(
@@ -208,11 +211,12 @@ def tp_and_cp_need_shards(file: AccelerateView) -> bool:
 @rule(MESH, key=keys.size_key("dp_shard"))
 def sizes_fill_processes(file: AccelerateView) -> Refused:
     """The sizes of the mesh multiply to the number of processes."""
-    total = prod(max(size, 0) for size in file.sizes.values())
-    given = " x ".join(f"{name} {size}" for name, size in file.sizes.items())
-    is_free = total in (0, 1) or file.sizes["sp"] > 1 or file.processes < 1
-    message = f"{given} = {total}; num_processes is {file.processes}"
-    return {message: file.has_mesh and not is_free and total != file.processes}
+    sizes, processes = file.sizes, file.processes
+    total = prod(max(size, 0) for size in sizes.values())
+    given = " x ".join(f"{name} {size}" for name, size in sizes.items())
+    is_free = total in (0, 1) or sizes["sp"] > 1 or processes < 1
+    message = f"{given} = {total}; num_processes is {processes}"
+    return {message: file.has_mesh and not is_free and total != processes}
 
 
 @rule(
@@ -222,8 +226,10 @@ def sizes_fill_processes(file: AccelerateView) -> Refused:
 )
 def fsdp2_has_ranks_to_shard_over(file: AccelerateView) -> bool:
     """FSDP2 shards over dp_shard x cp."""
-    is_alone = file.is_fsdp2 and file.has_mesh and file.sizes["dp_shard"] == file.sizes["cp"] == 1
-    return is_alone and (file.processes > 1 or prod(file.sizes.values()) > 1)
+    sizes = file.sizes
+    is_alone = sizes["dp_shard"] == sizes["cp"] == 1
+    has_others = file.processes > 1 or prod(sizes.values()) > 1
+    return file.is_fsdp2 and file.has_mesh and is_alone and has_others
 
 
 @rule.unenforced(
@@ -232,8 +238,11 @@ def fsdp2_has_ranks_to_shard_over(file: AccelerateView) -> bool:
 )
 def tp_divides_heads(file: AccelerateView) -> Refused:
     """Tensor parallelism splits query heads and key and value heads evenly."""
-    tp, names = file.sizes["tp"], {"num_heads": "heads", "num_kv_heads": "key and value heads"}
-    heads = {what: file.world.decisions.get(f"model.{name}") for name, what in names.items()}
+    tp, known = file.sizes["tp"], file.world.decisions
+    heads = {
+        "heads": known.get("model.num_heads"),
+        "key and value heads": known.get("model.num_kv_heads"),
+    }
     return {
         f"given tp {tp}; a divisor of {number} {what}": tp > 1 and number % tp
         for what, number in heads.items()
@@ -282,10 +291,14 @@ rule.unenforced(
 )
 
 
-@rule(PLUGIN, key=keys.VERSION, says="given {given}; 2, or the deprecated 1")
-def fsdp_version_known(file: AccelerateView) -> bool:
-    """FSDP is 1 or 2."""
-    return file.is_fsdp and file.whole(keys.VERSION) not in (1, 2)
+rule(
+    PLUGIN,
+    name="fsdp_version_known",
+    holds="FSDP is 1 or 2.",
+    key=keys.VERSION,
+    when=lambda file: file.is_fsdp and file.whole(keys.VERSION) not in (1, 2),
+    says="given {given}; 2, or the deprecated 1",
+)
 
 
 rule(
@@ -309,10 +322,14 @@ def state_dict_type_known(file: AccelerateView) -> Refused:
     return {f"given {given}; {one_of(allowed)}": file.is_fsdp and not is_known}
 
 
-@rule(PLUGIN, key=keys.WRAP, says=f"given {{given}}; {one_of(POLICIES)}")
-def wrap_policy_known(file: AccelerateView) -> bool:
-    """The policy is one Accelerate has."""
-    return file.is_fsdp and file.word(keys.WRAP, POLICIES[0]).upper() not in POLICIES
+rule(
+    PLUGIN,
+    name="wrap_policy_known",
+    holds="The policy is one Accelerate has.",
+    key=keys.WRAP,
+    when=lambda file: file.is_fsdp and file.word(keys.WRAP, POLICIES[0]).upper() not in POLICIES,
+    says=f"given {{given}}; {one_of(POLICIES)}",
+)
 
 
 rule.unenforced(
@@ -364,8 +381,20 @@ def nothing_obsolete(file: AccelerateView) -> Violations:
 )
 def config_file_stands_alone(file: AccelerateView) -> list[str]:
     """Keys that DeepSpeed's own file decides are not repeated in this one."""
-    has_file = file.kind == "DEEPSPEED" and keys.FILE in file.settings
-    return [name for name in REPEATED if has_file and file[name] is not None]
+    if file.kind != "DEEPSPEED" or keys.FILE not in file.settings:
+        return []
+    repeated = (
+        keys.STEPS,
+        "deepspeed_config.gradient_clipping",
+        keys.STAGE,
+        keys.OPTIMIZER_DEVICE,
+        keys.PARAM_DEVICE,
+        "deepspeed_config.offload_param_nvme_path",
+        "deepspeed_config.offload_optimizer_nvme_path",
+        "deepspeed_config.zero3_save_16bit_model",
+        keys.PRECISION,
+    )
+    return [key for key in repeated if file[key] is not None]
 
 
 rule.unenforced(
@@ -413,10 +442,10 @@ def nvme_path_in_environment(file: AccelerateView) -> Violations:
             yield key, f"given nvme; set {variable} for every process"
 
 
-@rule.unenforced(f"{PLUGIN} set_auto_wrap_policy raises", key=WRAPPED)
-def wrapped_class_is_the_models(file: AccelerateView) -> Refused:
-    """FSDP wraps layers by the name of their class."""
-    return of_another_model(file, WRAPPED) if file.is_fsdp else {}
-
-
-RULES: tuple[FormatRule, ...] = tuple(rule)
+rule.unenforced(
+    f"{PLUGIN} set_auto_wrap_policy raises",
+    name="wrapped_class_is_the_models",
+    holds="FSDP wraps layers by the name of their class.",
+    key=WRAPPED,
+    when=lambda file: of_another_model(file, WRAPPED) if file.is_fsdp else {},
+)

@@ -1,7 +1,6 @@
 """Decisions of a plan in a DeepSpeed file, row by row, and what no key can express."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 from planner.cost.context import Context
@@ -16,7 +15,7 @@ from planner.formats.decision import (
     told,
     unless,
     unsupported,
-    which,
+    wrong_precision,
 )
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
@@ -41,20 +40,11 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
 def problems(context: Context) -> Iterator[str]:
     """Return what no file can express whatever the layout: precision and optimizer."""
     precision, optimizer = context.job.precision, context.traits.optimizer.name
-    knows = "DeepSpeed's file knows bf16, fp16 and, without both, fp32"
-    no_key = "no key says it, torch's switch does; allowed are bf16, fp16, fp32"
-    return which(
-        {
-            f"precision {precision}: {no_key}": precision == "tf32",
-            f"precision {precision}: {knows}": precision not in ("bf16", "fp16", "fp32", "tf32"),
-            f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}": (
-                optimizer not in keys.TYPES
-            ),
-            f"optimizer adam-bf16 with precision {precision}: it needs bf16": (
-                optimizer == "adam-bf16" and precision != "bf16"
-            ),
-        }
-    )
+    yield from wrong_precision(context, ("bf16", "fp16", "fp32"))
+    if optimizer not in keys.TYPES:
+        yield f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}"
+    if optimizer == "adam-bf16" and precision != "bf16":
+        yield f"optimizer adam-bf16 with precision {precision}: it needs bf16"
 
 
 def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
@@ -66,15 +56,11 @@ def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
         "dp_replicate": "DeepSpeed shards over all of dp",
     }
     yield from unsupported(strategy, fixed)
-    etp, tp, offloaded = strategy.etp, strategy.tp, strategy.offloaded_layers_per_stage
-    yield from which(
-        {
-            f"etp {etp} with tp {tp}: AutoTP splits experts like other layers": etp != tp,
-            "offloaded_layers_per_stage: no key sends saved activations of layers to the host": (
-                any(offloaded)
-            ),
-        }
-    )
+    etp, tp = strategy.etp, strategy.tp
+    if etp != tp:
+        yield f"etp {etp} with tp {tp}: AutoTP splits experts like other layers"
+    if any(strategy.offloaded_layers_per_stage):
+        yield "offloaded_layers_per_stage: no key sends saved activations of layers to the host"
 
 
 def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -95,24 +81,33 @@ def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_batch(settings: Settings) -> Decided:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
-    file, total, micro, steps = DeepspeedView(settings=settings), keys.TOTAL, keys.MICRO, keys.STEPS
-    sizes = {key: file.size(key) for key in (total, micro, steps, keys.REPLICAS)}
-    places = {key: key for key in sizes}
-    is_open = keys.AUTO in (file[micro], file[steps])
-    if bool(sizes[micro]) != bool(sizes[total]) and not sizes[steps] and not is_open:
-        sizes[steps], places[steps] = 1, micro if sizes[micro] else total
+    file = DeepspeedView(settings=settings)
+    total, micro, steps = keys.TOTAL, keys.MICRO, keys.STEPS
+    names = {
+        total: "global_batch",
+        micro: "micro_batch",
+        steps: "num_micro_batches",
+        keys.REPLICAS: "dp",
+    }
+    # 0: not known.
+    sizes = {key: file.size(key) or 0 for key in names}
+    places = {key: key for key in names}
+    has_one = bool(sizes[micro]) != bool(sizes[total])
+    if has_one and not sizes[steps] and keys.AUTO not in (file[micro], file[steps]):
+        sizes[steps] = 1
+        places[steps] = micro if sizes[micro] else total
     if file.counts_all_ranks:
-        sizes[total] = None
+        sizes[total] = 0
     missing = [key for key, size in sizes.items() if not size]
     product = prod(size for key, size in sizes.items() if size and key != total)
     if missing == [total]:
         sizes[total], places[total] = product, micro
-    elif len(missing) == 1 and (sizes[total] or 0) % product == 0:
-        sizes[missing[0]], places[missing[0]] = (sizes[total] or 0) // product, total
-    names = ("global_batch", "micro_batch", "num_micro_batches", "dp")
-    for name, (key, size) in zip(names, sizes.items(), strict=True):
+    elif len(missing) == 1 and sizes[total] % product == 0:
+        (key,) = missing
+        sizes[key], places[key] = sizes[total] // product, total
+    for key, size in sizes.items():
         if size:
-            yield name, places[key], size
+            yield names[key], places[key], size
     tp = file.autotp if file.autotp > 1 else file.script_tp
     if dp := sizes[keys.REPLICAS]:
         yield "num_gpus", places[keys.REPLICAS], dp * tp * file.stages * file.sequence
@@ -126,10 +121,11 @@ def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_precision(settings: Settings) -> Decided:
-    stated = {key: given(settings, key) for key in keys.ENABLED}
-    for key in [each for each, value in stated.items() if value is True][:1]:
-        yield "precision", key, key.removesuffix(".enabled")
-    if all(value is False for value in stated.values()):
+    for key in keys.ENABLED:
+        if given(settings, key) is True:
+            yield "precision", key, key.removesuffix(".enabled")
+            return
+    if all(given(settings, key) is False for key in keys.ENABLED):
         yield "precision", keys.ENABLED[0], "fp32"
 
 
@@ -153,35 +149,37 @@ def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_optimizer(settings: Settings) -> Decided:
-    name, key = keys.NAMES.get(DeepspeedView(settings=settings).optimizer), keys.TYPE
-    if name == "adam" and given(settings, keys.STATES) is True:
+    file = DeepspeedView(settings=settings)
+    name, key = keys.NAMES.get(file.optimizer), keys.TYPE
+    if name == "adam" and file[keys.STATES] is True:
         name, key = "adam-bf16", keys.STATES
-    if name == "sgd" and as_number(given(settings, keys.MOMENTUM)):
+    if name == "sgd" and as_number(file[keys.MOMENTUM]):
         name = "sgd-momentum"
     if name:
         yield "optimizer", key, name
 
 
 def _to_stage(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    shared = ("nothing is", "optimizer states are", "states and gradients are")
-    what = (*shared, "states, gradients and weights are")[strategy.zero_stage]
-    why = f"{what} sharded over {strategy.dp * strategy.cp} ranks"
-    yield KeyValue(key=keys.STAGE, value=strategy.zero_stage, why=why)
-    if not strategy.zero_stage:
+    what = (
+        "nothing is",
+        "optimizer states are",
+        "states and gradients are",
+        "states, gradients and weights are",
+    )
+    stage, traits = strategy.zero_stage, context.traits
+    why = f"{what[stage]} sharded over {strategy.dp * strategy.cp} ranks"
+    yield KeyValue(key=keys.STAGE, value=stage, why=why)
+    if not stage:
         return
-    overlaps = context.traits.overlap.overlaps_gradient_reduction
-    elements = int(context.traits.overheads.bucket_elements) or None
-    size = elements, "elements per message, as the plan assumes"
-    assumed = {
-        "overlap_comm": (
-            overlaps if strategy.pp == 1 else None,
-            "gradients are reduced beside the backward pass, as the plan assumes",
-        ),
-        "reduce_bucket_size": size,
-        "allgather_bucket_size": size,
-    }
-    for each in told(assumed):
-        yield replace(each, key=f"{keys.ZERO}.{each.key}", is_assumed=True)
+    assumed: dict[str, tuple[object, str]] = {}
+    if strategy.pp == 1:
+        why = "gradients are reduced beside the backward pass, as the plan assumes"
+        assumed["overlap_comm"] = traits.overlap.overlaps_gradient_reduction, why
+    if elements := int(traits.overheads.bucket_elements):
+        size = elements, "elements per message, as the plan assumes"
+        assumed |= {"reduce_bucket_size": size, "allgather_bucket_size": size}
+    for name, (value, why) in assumed.items():
+        yield KeyValue(key=f"{keys.ZERO}.{name}", value=value, why=why, is_assumed=True)
 
 
 def _of_stage(settings: Settings) -> Decided:
@@ -199,11 +197,10 @@ def _no_groups(context: Context, strategy: Strategy) -> Refused:
 
 
 def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    devices = zip(keys.OLD_SWITCHES, keys.DEVICES[strategy.offload], strict=True)
-    for section, where in devices:
+    sections = (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
+    for (state, section), where in zip(sections, keys.DEVICES[strategy.offload], strict=True):
         if where == "none":
             continue
-        state = "optimizer" if section == "offload_optimizer" else "parameters"
         key = f"{keys.ZERO}.{section}"
         yield KeyValue(key=f"{key}.device", value=where, why=f"{state} do not fit into HBM beside")
         if where == "nvme":
@@ -223,10 +220,11 @@ def _of_offload(settings: Settings) -> Decided:
     Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
     """
     file = DeepspeedView(settings=settings)
+    states = file.device("offload_optimizer")
     weights = file.device("offload_param") if file.stage == 3 else "none"
-    code = keys.CODES.get((file.device("offload_optimizer"), weights))
-    key = next((each for each in (_DEVICES[0], _SWITCHES[0]) if each in settings), "")
-    if code and key:
+    key = _DEVICES[0] if _DEVICES[0] in settings else _SWITCHES[0]
+    code = keys.CODES.get((states, weights))
+    if code and key in settings:
         yield "offload", key, code
     if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
         # Plans know whole percents, and a part that is offloaded is no 0 %.
@@ -263,9 +261,10 @@ def _split_heads(context: Context, strategy: Strategy) -> Refused:
 
 
 def _modules(context: Context, strategy: Strategy) -> list[str] | None:
+    if not any(strategy.selective_layers_per_stage):
+        return None
     modules = strategy.recompute_modules
-    names = context.traits.recompute.selected if modules is None else modules
-    return list(names) if any(strategy.selective_layers_per_stage) else None
+    return [*(context.traits.recompute.selected if modules is None else modules)]
 
 
 def _some(counts: tuple[int, ...]) -> list[int] | None:
@@ -294,7 +293,14 @@ TABLE: Table = (
     ),
     KeyMapping(
         names=("optimizer",),
-        keys=(keys.MASTER, keys.STATES, keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED),
+        keys=(
+            keys.MASTER,
+            keys.STATES,
+            keys.TYPE,
+            keys.TORCH_ADAM,
+            keys.MOMENTUM,
+            keys.UNTESTED,
+        ),
         to=_to_optimizer,
         of=_of_optimizer,
         off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: UNCHANGED},
@@ -332,7 +338,7 @@ TABLE: Table = (
     ),
     KeyMapping(
         names=("offload", "offload_percent"),
-        keys=(*_DEVICES, *_PATHS, *_SWITCHES, f"{keys.ZERO}.offload_optimizer.ratio"),
+        keys=(*_DEVICES, *_PATHS, *_SWITCHES, keys.RATIO),
         to=_to_offload,
         of=_of_offload,
         cannot=no_offload,
@@ -399,15 +405,21 @@ TABLE: Table = (
     ),
     of_key(
         "selective_layers_per_stage",
-        keys.SELECTIVE,
+        f"{keys.SCRIPT}.selective_layers_per_stage",
         lambda _, s: _some(s.selective_layers_per_stage),
         "of those, the first ones recompute the modules below",
         read=as_counts,
     ),
-    of_key("recompute_modules", keys.MODULES, _modules, "what those recompute", read=as_texts),
+    of_key(
+        "recompute_modules",
+        f"{keys.SCRIPT}.recompute_modules",
+        _modules,
+        "what those recompute",
+        read=as_texts,
+    ),
     of_key(
         "recompute_layers_per_stage",
-        keys.FULL,
+        f"{keys.SCRIPT}.recompute_layers_per_stage",
         lambda _, s: _some(s.recompute_layers_per_stage),
         "of those, how many run under activation checkpointing",
         read=as_counts,

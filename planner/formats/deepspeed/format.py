@@ -34,7 +34,7 @@ from planner.formats.format import (
     first_line,
     listed,
 )
-from planner.formats.settings import Settings, finding_at, given, path_of, repeated_keys
+from planner.formats.settings import Settings, finding_at, given, path_of, repeated_keys, word
 from planner.limits import brief
 from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean
@@ -70,20 +70,20 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
     Raises InputError where the text is no JSON object.
     """
     tree = parsed_object(source.path, source.text)
-    places = {
-        path: Located(value=each.value, key=".".join(path), line=each.line)
-        for path, each in tree.members.items()
-    }
-    # DeepSpeed reads ``bfloat16`` where there is no ``bf16``.
-    old = "bf16" if ("bf16",) in places else "bfloat16"
-    settings = {
-        ".".join(("bf16", *path[1:]) if path[0] == old else path): place
-        for path, place in places.items()
-    }
+    places: dict[Path, Located] = {}
+    settings: dict[str, Located] = {}
+    for path, each in tree.members.items():
+        key = ".".join(path)
+        places[path] = Located(value=each.value, key=key, line=each.line)
+        # DeepSpeed reads ``bfloat16`` where there is no ``bf16``.
+        if path[0] == "bfloat16" and ("bf16",) not in tree.members:
+            key = ".".join(("bf16", *path[1:]))
+        settings[key] = places[path]
     says, rule = "stands twice, first on line {first}; DeepSpeed refuses that", "duplicate_key"
     findings = [*repeated_keys(f"deepspeed.{rule}", source.path, tree.duplicates, says)]
     findings += _wrong(source.path, tree.value, places)
-    findings += [] if fills_auto else _left_open(source.path, places)
+    if not fills_auto:
+        findings += _left_open(source.path, places)
     return ParsedConfig(
         format="deepspeed",
         path=source.path,
@@ -98,7 +98,8 @@ def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterato
     for wrong in wrongs(schema(), value):
         path, place = wrong.path, places[wrong.path]
         # A key at the top that says it is a comment: DeepSpeed ignores what it does not know there.
-        is_comment = len(path) == 1 and path[0].lstrip("_/# ").lower()[:7] in ("", "comment")
+        start = path[0].lstrip("_/# ").lower()[:7]
+        is_comment = len(path) == 1 and start in ("", "comment")
         if wrong.allowed and (wrong.value != AUTO or "enum" in wrong.schema):
             given = brief(wrong.value)
             message = f"a value that DeepSpeed cannot use; given {given}, {wrong.allowed}"
@@ -120,11 +121,11 @@ def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterato
 
 def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
-    autos = [path for path, each in places.items() if is_for_trainer(".".join(path), each.value)]
-    entries = {path: entry_of(schema(), path) for path in autos}
-    found = [
-        places[path] for path, entry in entries.items() if entry is not None and "enum" not in entry
-    ]
+    found: list[Located] = []
+    for path, place in places.items():
+        entry = entry_of(schema(), path) if is_for_trainer(place.key, place.value) else None
+        if entry is not None and "enum" not in entry:
+            found.append(place)
     if found:
         place = min(found, key=lambda place: place.line)
         others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"
@@ -145,18 +146,23 @@ def _is_meant(path: Path) -> bool:
 
 def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
     *above, name = path
-    replaced, place = _REPLACED.get(".".join(path)), _other_place(name)
-    hint = f"it is a key of {place}" if place else did_you_mean(name, known)
-    if replaced:
+    if replaced := _REPLACED.get(".".join(path)):
         hint = f"{replaced} in its place"
+    elif place := _other_place(name):
+        hint = f"it is a key of {place}"
+    else:
+        hint = did_you_mean(name, known)
     where = f"in {'.'.join(above)}" if above else "at the top"
     return f"DeepSpeed knows no key {name!r} {where}; {hint}".removesuffix("; ")
 
 
 def _other_place(name: str) -> str:
     """The one section that has a key of this name; empty where none has, or several have."""
-    sections = {key: entry for key, entry in _sections(schema()) if key not in ("", SCRIPT)}
-    places = [key for key, entry in sections.items() if name in entry["properties"]]
+    places = [
+        key
+        for key, entry in _sections(schema())
+        if key not in ("", SCRIPT) and name in entry["properties"]
+    ]
     return places[0] if len(places) == 1 else ""
 
 
@@ -167,9 +173,6 @@ def _sections(entry: Schema, above: str = "") -> Iterator[tuple[str, Schema]]:
             yield from _sections(inner, f"{above}.{name}".lstrip("."))
 
 
-_ENTRY = re.compile(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)")
-
-
 def read_hostfile(source: SourceText) -> Hosts:
     """Hosts in the order of the file, each with its slots, and what is wrong."""
     slots: dict[str, int] = {}
@@ -178,7 +181,7 @@ def read_hostfile(source: SourceText) -> Hosts:
         entry = line.strip()
         if not entry or entry.startswith("#"):
             continue
-        found = _ENTRY.match(entry)
+        found = re.match(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)", entry)
         host, count, rest = found.groups() if found else ("", "1", "")
         rest = rest.strip()
         is_rest = bool(rest) and not rest.startswith("#")
@@ -215,7 +218,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return the file; ExpressError with every reason why the strategy cannot be expressed."""
     refuse("deepspeed", reasons(TABLE, context, strategy))
     lines = lines_of(TABLE, context, strategy)
-    files = [OutputFile(name=FILE, text=written({line.key: line.value for line in lines}))]
+    text = written({line.key: line.value for line in lines})
+    files = [OutputFile(name=FILE, text=text)]
     decided = [*explained(lines, json_text)]
     # The hostfile of several whole nodes; one node needs none.
     slots = context.cluster.node.num_accelerators
@@ -264,8 +268,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     settings = reading.settings
     left = _left_to_trainer(settings, strategy)
     # The script may bring the optimizer, or one that no plan has; a length it may not need.
-    kind = given(settings, keys.TYPE)
-    is_known = isinstance(kind, str) and (kind == keys.AUTO or keys.is_optimizer_type(kind))
+    kind = word(settings, keys.TYPE)
+    is_known = kind == keys.AUTO or keys.is_optimizer_type(kind)
     if "optimizer" not in settings or (is_known and "optimizer" not in reading.decisions):
         left |= {keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED}
     if keys.LENGTH not in settings:
@@ -275,8 +279,9 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     found = changes(TABLE, stated, lines_of(TABLE, context, strategy)) | twice
     found = {key: value for key, value in found.items() if key not in left}
     # A file with "auto" is run by Trainer or Accelerate: no script of the user's reads it.
-    ignored = [key for key in found if key.startswith((f"{keys.SCRIPT}.", "pipeline."))]
-    if ignored and any(keys.is_for_trainer(key, each.value) for key, each in settings.items()):
+    has_auto = any(is_for_trainer(key, each.value) for key, each in settings.items())
+    ignored = [key for key in found if key.startswith((f"{SCRIPT}.", "pipeline."))]
+    if ignored and has_auto:
         runs = '"auto" is for Trainer and Accelerate, which do not read'
         raise ExpressError(f"{reading.path}: {runs} {', '.join(ignored)}")
     paths = {path_of(settings, key): value for key, value in found.items()}
@@ -289,21 +294,19 @@ def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:
     The batch is the job's, and steps follow from it; a micro-batch without steps is read as 1.
     """
     found: set[str] = set()
-    batch = {key: given(settings, key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS)}
-    if keys.AUTO in batch.values():
-        found = {key for key, value in batch.items() if value in (keys.AUTO, None)}
+    sizes = (keys.TOTAL, keys.MICRO, keys.STEPS)
+    batch = {key: given(settings, key) for key in sizes}
+    if AUTO in batch.values():
+        found = {key for key in sizes if batch[key] in (AUTO, None)}
         if keys.STEPS in found and strategy.micro_batch != 1:
             found.discard(keys.MICRO)
         if batch[keys.STEPS] is None and keys.MICRO not in found:
             found.discard(keys.STEPS)
     precision = {key: given(settings, key) for key in keys.ENABLED}
-    if keys.AUTO in precision.values():
-        is_stated = True in precision.values()
-        found |= {key for key, value in precision.items() if value == keys.AUTO or not is_stated}
+    if AUTO in precision.values():
+        is_open = True not in precision.values()
+        found |= {key for key in keys.ENABLED if precision[key] == AUTO or is_open}
     return found
-
-
-RULES = (*rules_batch.rule, *rules_zero.rule, *rules_axes.rule)
 
 
 FORMAT = Format(
@@ -313,7 +316,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=RULES,
+    rules=(*rules_batch.rule, *rules_zero.rule, *rules_axes.rule),
     write_into=write_into,
     hosts=hosts,
     problems=problems,

@@ -21,9 +21,6 @@ TP, PP, SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_paralle
 EP_ON, EP = "expert_parallel.enabled", "expert_parallel.autoep_size"
 SCRIPT_TP, LENGTH = f"{SCRIPT}.tensor_parallel_size", f"{SCRIPT}.sequence_length"
 LAYERS = f"{SCRIPT}.layers_per_stage"
-SELECTIVE = f"{SCRIPT}.selective_layers_per_stage"
-FULL = f"{SCRIPT}.recompute_layers_per_stage"
-MODULES = f"{SCRIPT}.recompute_modules"
 ENABLED = ("bf16.enabled", "fp16.enabled")
 MASTER, STATES = "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"
 TYPE, MOMENTUM = "optimizer.type", "optimizer.params.momentum"
@@ -38,8 +35,16 @@ TYPES = {
     "adafactor": "Adafactor",
     "muon": "Muon",
 }
-NAMES = {kind.lower(): name for name, kind in reversed(TYPES.items())} | {"adam": "adam"}
-NAMES |= {"onebitadam": "adam", "onebitlamb": "adam"}
+NAMES = {
+    "adam": "adam",
+    "adamw": "adam",
+    "onebitadam": "adam",
+    "onebitlamb": "adam",
+    "sgd": "sgd",
+    "lion": "lion",
+    "adafactor": "adafactor",
+    "muon": "muon",
+}
 # Devices of the optimizer's states and of the parameters; other pairs are not modelled.
 DEVICES = {
     "none": ("none", "none"),
@@ -84,6 +89,7 @@ class DeepspeedView(ConfigView):
     autotp = Degree(TP)
     stages = Degree(PP)
     sequence = Degree(SP)
+    replicas = Degree(REPLICAS)
     script_tp = Degree(SCRIPT_TP)
     autoep = Degree(EP)
     secondary = Degree(HPZ)

@@ -30,9 +30,11 @@ rule.unenforced(
 def stages_have_layers(file: DeepspeedView) -> Refused:
     """training_script.layers_per_stage has a count per stage, and all layers."""
     counts, stages, layers = file[keys.LAYERS], file.stages, file.decided("model.num_layers")
-    if not isinstance(counts, list) or any(type(count) is not int for count in counts):
+    is_list = isinstance(counts, list)
+    if not is_list or any(type(count) is not int for count in counts):
         return {}
-    number, total, least = len(counts), sum(counts), min(counts, default=1)
+    number, total = len(counts), sum(counts)
+    least = min(counts, default=1)
     return {
         f"one count per stage is needed: {stages}; given {number}": number != stages,
         f"must add up to the model's {layers} layers; given {total}": layers and total != layers,
@@ -87,8 +89,9 @@ def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
     """tensor_parallel.tp.tp_size is autotp_size."""
     if file.autotp == 1:
         return []
+    allowed = (None, 1, file.autotp)
     sizes = ("tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size")
-    return [key for key in sizes if file.size(key) not in (None, 1, file.autotp)]
+    return [key for key in sizes if file.size(key) not in allowed]
 
 
 rule.unenforced(
@@ -135,7 +138,9 @@ rule.unenforced(
     holds="data_parallel_size times sequence_parallel_size is the number of ranks.",
     key=keys.REPLICAS,
     when=lambda file: (
-        (file.size(keys.REPLICAS) or 0) * (file.size(keys.SP) or 0) not in (0, file.num_gpus)
+        file.size(keys.REPLICAS) is not None
+        and file.size(keys.SP) is not None
+        and file.replicas * file.sequence != file.num_gpus
     ),
     says=(
         f"{keys.REPLICAS} x {keys.SP} must be {{file.num_gpus}} ranks; "

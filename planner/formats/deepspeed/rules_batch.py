@@ -18,16 +18,6 @@ _CONFIG = "deepspeed/runtime/config.py"
 _ENGINE = "deepspeed/runtime/engine.py"
 _MADE = f"{_ENGINE} makes them"
 _DTYPES = ("fp16", "bf16", "fp32")
-# Of the removed keys, those that another stands for.
-_REPLACED = {
-    "amp": "bf16, fp16 or torch_autocast",
-    "curriculum_learning": "data_efficiency.data_sampling.curriculum_learning",
-    "elasticity": f"{keys.TOTAL}, {keys.MICRO} and {keys.STEPS}",
-}
-# Optimizers of older releases, with what is nearest to them.
-_ONE_BIT = {"onebitadam": "AdamW", "onebitlamb": "Lamb", "zerooneadam": "AdamW"}
-_OPERATION, _TAGS = "gradient_allreduce_op", "checkpoint.tag_validation"
-_MANAGED = "managed_gradient_accumulation"
 
 
 def replicas(file: DeepspeedView) -> int:
@@ -50,10 +40,12 @@ rule(
 @rule(_CONFIG)
 def batch_triple_adds_up(file: DeepspeedView) -> Violations:
     """train_batch_size is micro-batch times steps times replicas."""
-    total, micro, steps = (file.size(key) for key in (keys.TOTAL, keys.MICRO, keys.STEPS))
-    counts = {replicas(file)} | ({file.num_gpus} if file.counts_all_ranks else set())
+    total, micro, steps = map(file.size, (keys.TOTAL, keys.MICRO, keys.STEPS))
     if not total:
         return
+    counts = {replicas(file)}
+    if file.counts_all_ranks:
+        counts.add(file.num_gpus)
     if not micro and not steps:
         if all(count and total % count for count in counts):
             yield keys.TOTAL, f"{total} sequence(s) over {min(counts)} replicas leave a rest"
@@ -74,15 +66,27 @@ def batch_triple_adds_up(file: DeepspeedView) -> Violations:
 @rule(_CONFIG)
 def key_not_removed(file: DeepspeedView) -> Violations:
     """No key stands there whose feature DeepSpeed has removed."""
-    for key in [each for each in keys.listed_in("removed") if each in file.settings]:
-        instead = f", or {_REPLACED[key]} in its place" if key in _REPLACED else ""
-        yield key, f"DeepSpeed removed {key} and refuses it; allowed is to leave it out{instead}"
+    # Those that another key stands for.
+    replaced = {
+        "amp": "bf16, fp16 or torch_autocast",
+        "curriculum_learning": "data_efficiency.data_sampling.curriculum_learning",
+        "elasticity": f"{keys.TOTAL}, {keys.MICRO} and {keys.STEPS}",
+    }
+    for key in keys.listed_in("removed"):
+        if key in file.settings:
+            instead = f", or {replaced[key]} in its place" if key in replaced else ""
+            refusal = f"DeepSpeed removed {key} and refuses it"
+            yield key, f"{refusal}; allowed is to leave it out{instead}"
 
 
-@rule(_CONFIG, key="fp16.enabled", says="bf16 and fp16 are both on; allowed is one of them")
-def one_precision(file: DeepspeedView) -> bool:
-    """bf16 and fp16 are not both enabled."""
-    return file["bf16.enabled"] is True and file["fp16.enabled"] is True
+rule(
+    _CONFIG,
+    name="one_precision",
+    holds="bf16 and fp16 are not both enabled.",
+    key="fp16.enabled",
+    when=lambda file: file["bf16.enabled"] is True and file["fp16.enabled"] is True,
+    says="bf16 and fp16 are both on; allowed is one of them",
+)
 
 
 @rule.unenforced(
@@ -105,10 +109,14 @@ def sixteen_bit_master_needs_sharding(file: DeepspeedView) -> list[str]:
     return [key for key in small if file[key] is True and file.stage == 0]
 
 
-@rule(_CONFIG, key=keys.STATES, says="needs bf16_master_weights_and_grads; given without")
-def bf16_states_need_bf16_master(file: DeepspeedView) -> bool:
-    """Optimizer states in bf16 need master weights in bf16."""
-    return file[keys.STATES] is True and file[keys.MASTER] is not True
+rule(
+    _CONFIG,
+    name="bf16_states_need_bf16_master",
+    holds="Optimizer states in bf16 need master weights in bf16.",
+    key=keys.STATES,
+    when=lambda file: file[keys.STATES] is True and file[keys.MASTER] is not True,
+    says="needs bf16_master_weights_and_grads; given without",
+)
 
 
 @rule(
@@ -117,8 +125,9 @@ def bf16_states_need_bf16_master(file: DeepspeedView) -> bool:
 )
 def loss_scale_can_move(file: DeepspeedView) -> list[str]:
     """Dynamic loss scaling has a window and a least scale above 0."""
-    is_dynamic = file["fp16.enabled"] is True and not as_number(file["fp16.loss_scale"])
-    limits = ("fp16.loss_scale_window", "fp16.min_loss_scale") if is_dynamic else ()
+    if file["fp16.enabled"] is not True or as_number(file["fp16.loss_scale"]):
+        return []
+    limits = ("fp16.loss_scale_window", "fp16.min_loss_scale")
     numbers = {key: as_number(file[key]) for key in limits}
     return [key for key, value in numbers.items() if value is not None and value <= 0]
 
@@ -126,26 +135,31 @@ def loss_scale_can_move(file: DeepspeedView) -> list[str]:
 @rule(_CONFIG, says=f"unknown type; given {{given}}, allowed are {', '.join(_DTYPES)}")
 def communication_type_known(file: DeepspeedView) -> list[str]:
     """Types of communication are fp16, bf16 or fp32."""
-    known = ("communication_data_type", "seq_parallel_communication_data_type")
-    return [key for key in known if file.stated(key).lower() not in ("", *_DTYPES)]
+    given = ("communication_data_type", "seq_parallel_communication_data_type")
+    allowed = ("", *_DTYPES)
+    return [key for key in given if file.stated(key).lower() not in allowed]
 
 
-@rule(_CONFIG, key=_OPERATION)
+@rule(_CONFIG, key="gradient_allreduce_op")
 def gradients_sum_below_stage_3(file: DeepspeedView) -> Refused:
     """gradient_allreduce_op is mean or sum, and mean under stage 3."""
-    value = file[_OPERATION]
+    value = file["gradient_allreduce_op"]
     name = value.lower() if isinstance(value, str) else value
-    is_unknown = _OPERATION in file.settings and name not in ("mean", "sum")
+    is_unknown = "gradient_allreduce_op" in file.settings and name not in ("mean", "sum")
     return {
         f"unknown operation; given {value}, allowed are mean and sum": is_unknown,
         "sum is not there under stage 3; allowed is mean": name == "sum" and file.stage == 3,
     }
 
 
-@rule(_CONFIG, key=_TAGS, says="unknown way; given {given}, allowed are WARN, IGNORE, FAIL")
+@rule(
+    _CONFIG,
+    key="checkpoint.tag_validation",
+    says="unknown way; given {given}, allowed are WARN, IGNORE, FAIL",
+)
 def checkpoint_tags_known(file: DeepspeedView) -> bool:
     """checkpoint.tag_validation is warn, ignore or fail."""
-    value = file[_TAGS]
+    value = file["checkpoint.tag_validation"]
     return isinstance(value, str) and value.upper() not in ("WARN", "IGNORE", "FAIL")
 
 
@@ -177,8 +191,9 @@ def scheduler_is_known(file: DeepspeedView) -> Violations:
 
 
 def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
-    if kind.lower() in _ONE_BIT:
-        instead = _ONE_BIT[kind.lower()]
+    # Optimizers of older releases, with what is nearest to them.
+    one_bit = {"onebitadam": "AdamW", "onebitlamb": "Lamb", "zerooneadam": "AdamW"}
+    if instead := one_bit.get(kind.lower()):
         return f"DeepSpeed removed {kind}; {instead} in its place; 1-bit is not covered here"
     hint = did_you_mean(kind, known) or f"allowed are {', '.join(known)}"
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
@@ -196,27 +211,30 @@ def untested_optimizer_is_allowed(file: DeepspeedView) -> bool:
     return is_untested and file[keys.UNTESTED] is not True
 
 
-@rule.unenforced(f"{_ENGINE} asserts it at start", key=_MANAGED)
+@rule.unenforced(f"{_ENGINE} asserts it at start", key="managed_gradient_accumulation")
 def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Refused:
     """Unmanaged accumulation has no pipeline and no overlapped stage 1 or 3."""
+    if file["managed_gradient_accumulation"] is not False:
+        return {}
     overlap = file["zero_optimization.overlap_comm"]
-    overlaps = {1: overlap is True, 3: overlap is not False}.get(file.stage, False)
+    # Stage 3 overlaps unless it is told not to.
+    overlaps = overlap is True if file.stage == 1 else file.stage == 3 and overlap is not False
     allowed = "allowed under stage 2, or without overlap_comm"
-    refused = {
+    return {
         "a pipeline needs managed accumulation; given false, allowed is true": file.stages > 1,
         f"given false with overlap_comm; {allowed}": overlaps,
     }
-    return refused if file[_MANAGED] is False else {}
 
 
 @rule.unenforced(f"{_MADE}: Python refuses the argument")
 def parameters_are_known(file: DeepspeedView) -> Violations:
     """Optimizer and scheduler take the parameters that are given."""
     for params, schema, names in _parameters(file):
-        known = list(schema["properties"])
-        for name in [each for each in names if each not in (*known, "max_grad_norm")]:
-            hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
-            yield f"{params}.{name}", f"no parameter of {schema['title']}; {hint}"
+        known = schema["properties"]
+        for name in names:
+            if name not in known and name != "max_grad_norm":
+                hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
+                yield f"{params}.{name}", f"no parameter of {schema['title']}; {hint}"
 
 
 @rule.unenforced(f"{_MADE}: Python misses the argument")
@@ -233,19 +251,19 @@ def parameters_are_numbers(file: DeepspeedView) -> Violations:
     """Learning rates, decays and steps are numbers, without quotes."""
     for params, schema, names in _parameters(file):
         for name in names:
-            value = file[f"{params}.{name}"]
-            texts = value if isinstance(value, list) else [value]
-            wrong = [text for text in texts if isinstance(text, str) and text != keys.AUTO]
-            is_text = schema["properties"].get(name, {}).get("type") == "string"
-            if wrong and not is_text:
-                message = f"a number is needed, without quotes; given {wrong[0][:40]!r}"
-                yield f"{params}.{name}", message
+            key = f"{params}.{name}"
+            values = file[key] if isinstance(file[key], list) else [file[key]]
+            texts = [each for each in values if isinstance(each, str) and each != keys.AUTO]
+            entry = schema["properties"].get(name, {})
+            if texts and entry.get("type") != "string":
+                yield key, f"a number is needed, without quotes; given {texts[0][:40]!r}"
 
 
 def _parameters(file: DeepspeedView) -> Iterator[tuple[str, Mapping[str, Any], list[str]]]:
     """Yield the path of parameters, what a known type takes, and the names that are given."""
     for section, schemas in keys.schema()["$defs"]["parameters"].items():
-        kind, start = file.stated(f"{section}.type").lower(), f"{section}.params."
+        kind, params = file.stated(f"{section}.type").lower(), f"{section}.params"
         if kind in schemas:
-            names = [key.removeprefix(start) for key in file.settings if key.startswith(start)]
-            yield start[:-1], schemas[kind], [name for name in names if "." not in name]
+            places = [key.rpartition(".") for key in file.settings]
+            names = [name for above, _, name in places if above == params]
+            yield params, schemas[kind], names

@@ -10,7 +10,6 @@ _CONFIG = "deepspeed/runtime/zero/config.py"
 _STAGE_3 = "deepspeed/runtime/zero/stage3.py"
 _NORM = f"{keys.ZERO}.compute_grad_norm"
 _SCATTER = f"{keys.ZERO}.reduce_scatter"
-_QUANTISED = (f"{keys.ZERO}.zero_quantized_weights", f"{keys.ZERO}.zero_quantized_gradients")
 
 
 @rule("deepspeed/runtime/config_utils.py")
@@ -94,19 +93,25 @@ def nvme_has_a_path(file: DeepspeedView) -> list[str]:
 @rule.unenforced("deepspeed/runtime/base_optimizer.py asserts it", key=keys.MASTER)
 def bf16_master_offload_is_consistent(file: DeepspeedView) -> Refused:
     """bf16 master weights need bf16 states, or the host's Adam."""
+    if file[keys.MASTER] is not True or file.stage == 0:
+        return {}
     has_states, is_torchs = file[keys.STATES] is True, file[keys.TORCH_ADAM] is True
-    is_missing = not has_states and not file.offloads
-    refused = {
-        "needs bf16_optimizer_states or offload_optimizer; given neither": is_missing,
+    return {
+        "needs bf16_optimizer_states or offload_optimizer; given neither": (
+            not has_states and not file.offloads
+        ),
         "offloaded, it needs DeepSpeed's own Adam; given torch_adam": file.offloads and is_torchs,
     }
-    return refused if file[keys.MASTER] is True and file.stage > 0 else {}
 
 
-@rule(_CONFIG, key=_NORM, says="false needs stage 1 or 2; given stage {file.stage}")
-def norm_left_out_below_stage_3(file: DeepspeedView) -> bool:
-    """compute_grad_norm false needs stage 1 or 2."""
-    return file[_NORM] is False and file.stage not in (1, 2)
+rule(
+    _CONFIG,
+    name="norm_left_out_below_stage_3",
+    holds="compute_grad_norm false needs stage 1 or 2.",
+    key=_NORM,
+    when=lambda file: file[_NORM] is False and file.stage not in (1, 2),
+    says="false needs stage 1 or 2; given stage {file.stage}",
+)
 
 
 rule.unenforced(
@@ -186,6 +191,10 @@ rule.unenforced(
     name="quantised_transfers_need_stage_3",
     holds="Quantised weights and gradients of ZeRO++ need stage 3.",
     severity="warning",
-    when=lambda file: [key for key in _QUANTISED if file[key] is True and file.stage != 3],
+    when=lambda file: [
+        key
+        for key in (f"{keys.ZERO}.zero_quantized_weights", f"{keys.ZERO}.zero_quantized_gradients")
+        if file[key] is True and file.stage != 3
+    ],
     says="ignored below stage 3; given {file.stage}",
 )

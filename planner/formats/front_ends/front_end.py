@@ -22,7 +22,7 @@ from planner.formats.settings import Settings, as_flag, as_whole, decided, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.format import is_json, names_in
 from planner.formats.trainer.mapping import DEEPSPEED, REPLICATED, SUPPORT, engine, part, section_of
-from planner.formats.trainer.rules import RULES as OF_TRAINER
+from planner.formats.trainer.rules import rule as of_trainer
 from planner.frameworks.optimizers import optimizer_names
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 from planner.spec.training import MAX_RANK, MODES, TARGETS, Mode, Target, Training, read_targets
@@ -138,8 +138,8 @@ def front_end(name: str) -> Format:
         emit=partial(_refuse, tool.program),
         recognise=partial(recognise, tool=tool),
         read=partial(read, tool=tool),
-        rules=RULES.get(name, ()),
-        borrowed={"trainer": tuple(rule for rule in OF_TRAINER if rule.name not in left)},
+        rules=tuple(RULES.get(name, ())),
+        borrowed={"trainer": tuple(rule for rule in of_trainer if rule.name not in left)},
         is_written=False,
         trains=MODES,
         write_into=partial(write_into, tool=tool),

@@ -1,12 +1,11 @@
 """Rules that the programs themselves enforce at start, beyond the rules of TrainingArguments."""
 
-from collections.abc import Mapping
-
-from planner.formats.format import FormatRule
 from planner.formats.rules import ConfigView, Rules
 from planner.formats.trainer import keys
 
-llamafactory, axolotl, swift, trl = (Rules(ConfigView) for _ in range(4))
+# By the program's table.
+RULES = {name: Rules(ConfigView) for name in ("llamafactory", "axolotl", "ms-swift", "trl")}
+llamafactory, axolotl, swift, trl = RULES.values()
 _PARSER = "LLaMA-Factory src/llamafactory/hparams/parser.py"
 _VALIDATION = "axolotl src/axolotl/utils/schemas/validation.py"
 _PEFT = "axolotl src/axolotl/utils/schemas/peft.py"
@@ -88,10 +87,14 @@ axolotl(
 )
 
 
-@swift(f"{_SFT} _init_fsdp", key=keys.FSDP, says="given beside deepspeed; one of them")
-def one_engine_shards(file: ConfigView) -> bool:
-    """FSDP and DeepSpeed both shard."""
-    return file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED)
+swift(
+    f"{_SFT} _init_fsdp",
+    name="one_engine_shards",
+    holds="FSDP and DeepSpeed both shard.",
+    key=keys.FSDP,
+    when=lambda file: file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED),
+    says="given beside deepspeed; one of them",
+)
 
 
 swift(
@@ -114,12 +117,3 @@ def one_loss(file: ConfigView) -> bool:
     is_stated = "loss_type" in file.settings and file.settings["loss_type"].line > 0
     is_chunked = is_stated and file.word("loss_type") == "chunked_nll"
     return is_chunked and any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))
-
-
-# By the program's table.
-RULES: Mapping[str, tuple[FormatRule, ...]] = {
-    "llamafactory": tuple(llamafactory),
-    "axolotl": tuple(axolotl),
-    "ms-swift": tuple(swift),
-    "trl": tuple(trl),
-}

@@ -40,7 +40,7 @@ from planner.formats.trainer.mapping import (
     problems,
     section_of,
 )
-from planner.formats.trainer.rules import RULES
+from planner.formats.trainer.rules import rule
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
 from planner.spelling import alike, did_you_mean
@@ -264,7 +264,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=RULES,
+    rules=tuple(rule),
     write_into=write_into,
     part=part,
     engine=engine,

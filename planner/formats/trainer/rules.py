@@ -2,8 +2,7 @@
 
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
-from planner.formats.format import FormatRule
-from planner.formats.rules import ConfigView, Refused, Rules, Violations
+from planner.formats.rules import ConfigView, Refused, Rules, Violations, first_of
 from planner.formats.settings import as_whole, one_of
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
@@ -12,22 +11,29 @@ from planner.spelling import did_you_mean
 ARGUMENTS = "transformers/training_args.py"
 WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"
 TRAINER = "transformers/trainer.py"
-DEEPSPEED = "transformers/integrations/deepspeed.py trainer_config_finalize"
 
 
 rule = Rules(ConfigView)
 
 
-@rule(ARGUMENTS, key="fp16", says="given true beside bf16 true; one of them")
-def one_precision(file: ConfigView) -> bool:
-    """Products are in one precision."""
-    return file.flag("fp16") and file.flag("bf16")
+rule(
+    ARGUMENTS,
+    name="one_precision",
+    holds="Products are in one precision.",
+    key="fp16",
+    when=lambda file: file.flag("fp16") and file.flag("bf16"),
+    says="given true beside bf16 true; one of them",
+)
 
 
-@rule(ARGUMENTS, key="fp16_full_eval", says="given true beside bf16_full_eval true; one of them")
-def one_evaluation_precision(file: ConfigView) -> bool:
-    """Evaluation is in one precision."""
-    return file.flag("fp16_full_eval") and file.flag("bf16_full_eval")
+rule(
+    ARGUMENTS,
+    name="one_evaluation_precision",
+    holds="Evaluation is in one precision.",
+    key="fp16_full_eval",
+    when=lambda file: file.flag("fp16_full_eval") and file.flag("bf16_full_eval"),
+    says="given true beside bf16_full_eval true; one of them",
+)
 
 
 @rule(ARGUMENTS, key=keys.OPTIM)
@@ -51,15 +57,25 @@ def fsdp_options_known(file: ConfigView) -> Refused:
 @rule(ARGUMENTS, key=keys.FSDP)
 def fsdp2_shards_fully(file: ConfigView) -> Refused:
     """Hybrid strategies by name are FSDP1's."""
-    old = [each for each in keys.options(file.settings) if each in keys.FSDP1_OPTIONS]
+    if file.whole(keys.VERSION, 2) != 2:
+        return {}
     instead = "true, and a mesh for replicas of the sharding group"
-    return {f"given {each}; {instead}": file.whole(keys.VERSION, 2) == 2 for each in old[:1]}
+    return first_of(
+        {
+            f"given {each}; {instead}": each in keys.FSDP1_OPTIONS
+            for each in keys.options(file.settings)
+        }
+    )
 
 
-@rule(ARGUMENTS, key=keys.WRAP, says=f"given {{given!r}}; {one_of(POLICIES)}")
-def wrap_policy_known(file: ConfigView) -> bool:
-    """The policy is one Accelerate has."""
-    return file.is_on(keys.FSDP) and file.word(keys.WRAP, POLICIES[0]) not in POLICIES
+rule(
+    ARGUMENTS,
+    name="wrap_policy_known",
+    holds="The policy is one Accelerate has.",
+    key=keys.WRAP,
+    when=lambda file: file.is_on(keys.FSDP) and file.word(keys.WRAP, POLICIES[0]) not in POLICIES,
+    says=f"given {{given!r}}; {one_of(POLICIES)}",
+)
 
 
 rule.unenforced(
@@ -73,10 +89,14 @@ rule.unenforced(
 )
 
 
-@rule.unenforced("accelerate/state.py", key="fsdp", says="given beside deepspeed; one of them")
-def fsdp_or_deepspeed(file: ConfigView) -> bool:
-    """One of them shards; with both, DeepSpeed does and FSDP is left out."""
-    return file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED)
+rule.unenforced(
+    "accelerate/state.py",
+    name="fsdp_or_deepspeed",
+    holds="One of them shards; with both, DeepSpeed does and FSDP is left out.",
+    key="fsdp",
+    when=lambda file: file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED),
+    says="given beside deepspeed; one of them",
+)
 
 
 rule.unenforced(
@@ -93,10 +113,15 @@ rule.unenforced(
 @rule.unenforced(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS)
 def one_checkpointing(file: ConfigView) -> Refused:
     """Blocks are recomputed by FSDP or by the model."""
+    if not (file.is_on(keys.FSDP) and file.flag(keys.BLOCKS)):
+        return {}
     names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
-    both = [file.spelled(name) for name in names if file.flag(name)]
-    is_on = file.is_on(keys.FSDP) and file.flag(keys.BLOCKS)
-    return {f"given true beside {name} true; this one alone": is_on for name in both[:1]}
+    return first_of(
+        {
+            f"given true beside {file.spelled(name)} true; this one alone": file.flag(name)
+            for name in names
+        }
+    )
 
 
 rule.unenforced(
@@ -129,14 +154,17 @@ def deepspeed_has_zero(file: ConfigView) -> bool:
     return isinstance(given, dict) and bool(given) and "zero_optimization" not in given
 
 
-@rule(DEEPSPEED)
+@rule("transformers/integrations/deepspeed.py trainer_config_finalize")
 def deepspeed_agrees(file: ConfigView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
-    numbers = {"train_micro_batch_size_per_gpu": (keys.BATCH, 8), keys.STEPS: (keys.STEPS, 1)}
-    for name, (key, default) in numbers.items():
-        full, own = f"deepspeed.{name}", file.whole(key, default)
-        if as_whole(file[full]) not in (None, own):
-            yield full, f'given {as_whole(file[full])}, {key} is {own}; "auto"'
+    numbers = (
+        ("deepspeed.train_micro_batch_size_per_gpu", keys.BATCH, 8),
+        ("deepspeed.gradient_accumulation_steps", keys.STEPS, 1),
+    )
+    for full, key, default in numbers:
+        given, own = as_whole(file[full]), file.whole(key, default)
+        if given not in (None, own):
+            yield full, f'given {given}, {key} is {own}; "auto"'
     for name in ("bf16", "fp16"):
         full = f"deepspeed.{name}.enabled"
         if file[full] is (not file.flag(name)):
@@ -147,7 +175,7 @@ rule.unenforced(
     "torch/utils/data/sampler.py, when data is loaded",
     name="batch_is_positive",
     holds="A batch and an accumulation of nothing train nothing.",
-    when=lambda file: [key for key in (keys.BATCH, keys.STEPS) if file.whole(key, 1) < 1],
+    when=lambda file: [key for key in (keys.BATCH, keys.STEPS) if file.whole(key) < 1],
     says="given {given}; 1 or more",
 )
 
@@ -216,6 +244,3 @@ rule.unenforced(
     ],
     says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
 )
-
-
-RULES: tuple[FormatRule, ...] = tuple(rule)

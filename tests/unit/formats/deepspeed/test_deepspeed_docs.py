@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.documents.schema import entry_of
 from planner.formats.deepspeed.decisions import TABLE
-from planner.formats.deepspeed.format import RULES
+from planner.formats.deepspeed.format import FORMAT
 from planner.formats.deepspeed.keys import SCRIPT, schema
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "formats" / "deepspeed.md"
@@ -16,7 +16,7 @@ START, END = "<!-- rules -->\n", "<!-- end -->\n"
 
 def rules_table() -> str:
     lines = ["| rule | what must hold | refused by | severity |", "|---|---|---|---|"]
-    for rule in RULES:
+    for rule in FORMAT.rules:
         what = (rule.check.__doc__ or "").strip().rstrip(".")
         by = f"config: {rule.source}" if rule.enforced else rule.source
         lines.append(f"| `{rule.name}` | {what} | {by} | {rule.severity} |")
@@ -34,8 +34,8 @@ def test_the_table_of_rules_is_current() -> None:
 
 
 def test_every_rule_says_what_must_hold_and_where_that_is_known_from() -> None:
-    assert all(rule.check.__doc__ and rule.source for rule in RULES)
-    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(rule.check.__doc__ and rule.source for rule in FORMAT.rules)
+    assert len({rule.name for rule in FORMAT.rules}) == len(FORMAT.rules)
 
 
 def test_every_key_of_the_block_for_the_script_is_explained() -> None:
