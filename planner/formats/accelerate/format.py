@@ -6,7 +6,7 @@ would be, stop ``accelerate launch``.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +48,15 @@ from planner.formats.format import (
     ParsedConfig,
     SourceText,
 )
-from planner.formats.settings import Settings, as_flag, as_whole, finding_at, path_of, repeated_keys
+from planner.formats.settings import (
+    Settings,
+    as_flag,
+    as_whole,
+    finding_at,
+    path_of,
+    repeated_keys,
+    word,
+)
 from planner.limits import brief
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
@@ -57,19 +65,20 @@ from planner.spelling import did_you_mean
 FILE = "accelerate.yaml"
 SCRIPT = "training script"
 COMMENT = f"# {SCRIPT}: "
-_CHECKPOINTING, _EXCHANGE = "gradient_checkpointing", "gradient_exchange"
+_CHECKPOINTING = "gradient_checkpointing"
 _ENVIRONMENT = "compute_environment"
+_STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
 _COMMENT = re.compile(rf"^{COMMENT}(.*)$", re.MULTILINE)
-_WORD = re.compile(r"([a-z_]+)=([\w:.=-]+)", re.ASCII)
-_TELLING = re.compile(r"""^[{\s"']*(distributed_type|compute_environment)["']?\s*:""", re.MULTILINE)
 
 
 def recognise(source: SourceText) -> bool:
     """A mapping with one of the two keys Accelerate always writes."""
-    is_likely = _TELLING.search(source.text) is not None
+    likely = r"""(?m)^[{\s"']*(distributed_type|compute_environment)["']?\s*:"""
+    if not re.search(likely, source.text):
+        return False
     own = {keys.TYPE, _ENVIRONMENT}
-    return is_likely and bool(own & keys_at_top(source.path, source.text, parsed_yaml))
+    return bool(own & keys_at_top(source.path, source.text, parsed_yaml))
 
 
 def read(source: SourceText) -> ParsedConfig:
@@ -96,28 +105,25 @@ def read(source: SourceText) -> ParsedConfig:
         if len(names) > 1 or (names and section not in keys.sections()):
             continue
         # Accelerate's own prefix may be left out of a section's keys.
-        prefix = keys.sections().get(section, {}).get("prefix", "")
-        spelled = (name if name.startswith(prefix.rstrip("_")) else prefix + name for name in names)
-        full = ".".join((section, *spelled))
-        place = Located(value=entry.value, key=".".join((section, *names)), line=entry.line)
+        full = spelled = ".".join((section, *names))
+        for name in names:
+            prefix = keys.sections()[section].get("prefix", "")
+            is_full = name.startswith(prefix.rstrip("_"))
+            full = f"{section}.{name if is_full else prefix + name}"
+        place = Located(value=entry.value, key=spelled, line=entry.line)
         if names and full in settings:
             message = f"given twice, also as {settings[full].key}; the last one counts"
             findings.append(finding_at(rule, source.path, place, message))
         settings[full] = place
     findings += _wrong(source.path, settings)
-    said = said_in(source.text)
-    # How replicas keep in step where the comment says more than plain all-reduces.
-    if exchange := said.pop(_EXCHANGE, None):
-        message = f"{exchange.value[:40]} is not modelled; priced are plain all-reduces"
-        rule = "accelerate.exchange_not_modelled"
-        findings.append(finding_at(rule, source.path, exchange, message, "note"))
-    settings = {key: value for key, value in settings.items() if key not in keys.sections()}
-    own = section_of(settings)
+    for section in keys.sections():
+        settings.pop(section, None)
+    own = section_of(settings) or OTHER
     return ParsedConfig(
         format="accelerate",
         path=source.path,
         settings=settings,
-        decisions=said | decided_in((own or OTHER).table, settings),
+        decisions=said_in(source.text) | decided_in(own.table, settings),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 
@@ -141,14 +147,14 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
             found[section][name] = value
     for wrong in wrongs(keys.schema(), found):
         place = settings[".".join(wrong.path)]
-        section, name = ".".join(wrong.path[:-1]), wrong.path[-1]
-        rule, message = "bad_value", f"given {brief(place.value)}; {wrong.allowed}"
         if not wrong.allowed:
-            hint = _hint(section, name, wrong.schema["properties"])
-            rule, message = "unknown_key", f"unknown key of {section or 'the file'}; {hint}"
-        elif _is_read(wrong.value, wrong.schema["type"][0]):
-            continue
-        yield finding_at(f"accelerate.{rule}", path, place, message)
+            *above, name = wrong.path
+            hint = _hint(above, name, wrong.schema["properties"])
+            message = f"unknown key of {'.'.join(above) or 'the file'}; {hint}"
+            yield finding_at("accelerate.unknown_key", path, place, message)
+        elif not _is_read(wrong.value, wrong.schema["type"][0]):
+            message = f"given {brief(place.value)}; {wrong.allowed}"
+            yield finding_at("accelerate.bad_value", path, place, message)
 
 
 def _is_read(value: object, kind: str) -> bool:
@@ -159,17 +165,17 @@ def _is_read(value: object, kind: str) -> bool:
     return read is not None and read(value) is not None
 
 
-def _hint(section: str, name: str, known: Mapping[str, object]) -> str:
+def _hint(above: Sequence[str], name: str, known: Mapping[str, object]) -> str:
     deepspeed = of_deepspeed()["properties"]
-    is_its = name in deepspeed or name in deepspeed["zero_optimization"]["properties"]
-    if section == "deepspeed_config" and is_its:
+    zero = deepspeed["zero_optimization"]["properties"]
+    if above == ["deepspeed_config"] and (name in deepspeed or name in zero):
         return "DeepSpeed's own keys go into the file that deepspeed_config_file names"
-    return did_you_mean(name, list(known)) or f"{len(known)} keys are known"
+    return did_you_mean(name, known) or f"{len(known)} keys are known"
 
 
 def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
     """The comment that says what the training script must do."""
-    said: dict[str, object] = {
+    said = {
         "micro_batch": strategy.micro_batch,
         "num_micro_batches": strategy.num_micro_batches,
         "seq_len": context.job.seq_len,
@@ -182,14 +188,18 @@ def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
 
 
 def said_in(text: str) -> dict[str, Located]:
-    """Return what the comment of a file states, by the names of DECISIONS, and the exchange."""
-    match, found = _COMMENT.search(text), dict[str, Located]()
-    number = text.count("\n", 0, match.start()) + 1 if match else 0
-    for name, given in _WORD.findall(match[1]) if match else ():
-        place = Located(value=given, key=f"{SCRIPT}: {name}", line=number)
+    """Return what the comment of a file states, by the names of DECISIONS."""
+    found: dict[str, Located] = {}
+    match = _COMMENT.search(text)
+    if match is None:
+        return found
+    line = text.count("\n", 0, match.start()) + 1
+    for name, given in re.findall(r"([a-z_]+)=([\w:.=-]+)", match[1], re.ASCII):
+        value: object = given
         if name in _NUMBERS and re.fullmatch("[0-9]{1,9}", given):
-            place = replace(place, value=int(given))
-        if name in (*_NUMBERS, "optimizer", _EXCHANGE):
+            value = int(given)
+        place = Located(value=value, key=f"{SCRIPT}: {name}", line=line)
+        if name in (*_NUMBERS, "optimizer"):
             found[name] = place
         elif name == _CHECKPOINTING and given == "true":
             found["recompute_layers_per_stage"] = replace(place, value=ALL)
@@ -205,19 +215,21 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     head = f"# Hugging Face Accelerate: accelerate launch --config_file {FILE} ..."
     content = YamlEditor(FILE, "").changed(values)
     text = f"{head}\n{comment}\n{content}"
-    # Accelerator reads steps from here, and ``accelerate launch`` passes no path of NVMe on.
-    environment = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(strategy.num_micro_batches)}
-    if section.distributed_type == "DEEPSPEED":
-        devices = zip(("OPTIMIZER", "PARAM"), DEVICES[strategy.offload], strict=True)
-        on_drives = [of for of, where in devices if where == "nvme"]
-        environment = {keys.NVME_PATH.format(of): "${NVME_PATH}" for of in on_drives}
     batch = f"batches of {strategy.micro_batch} sequence(s), {context.job.seq_len} tokens each"
     variables = {
         "TRAIN_SCRIPT": f"your training script: {batch}",
         "LEARNING_RATE": "peak learning rate, which your script gives to its optimizer",
     }
-    if "${NVME_PATH}" in environment.values():
+    kind = section.distributed_type
+    # Accelerator reads steps from here, and ``accelerate launch`` passes no path of NVMe on.
+    environment: dict[str, str] = {}
+    if kind != "DEEPSPEED":
+        environment[_STEPS] = str(strategy.num_micro_batches)
+    elif "nvme" in strategy.offload:
         variables["NVME_PATH"] = "folder on a local NVMe drive that DeepSpeed offloads to"
+        for state, where in zip(("OPTIMIZER", "PARAM"), DEVICES[strategy.offload], strict=True):
+            if where == "nvme":
+                environment[keys.NVME_PATH.format(state)] = "${NVME_PATH}"
     launcher = ["accelerate", "launch", "--config_file", FILE]
     if num_machines(context, strategy) > 1:
         launcher += ["--machine_rank", "${NODE_RANK}", "--main_process_ip", "${MASTER_ADDR}"]
@@ -228,7 +240,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment,
         variables=variables,
         decided=(
-            *explained([*lines, *told(_in_script(context, strategy, section.distributed_type))]),
+            *explained(lines),
+            *explained(told(_in_script(context, strategy, kind))),
             *adapter_lines(context),
             *liger_lines(context),
         ),
@@ -239,14 +252,13 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 def _in_script(context: Context, strategy: Strategy, kind: str) -> Mapping[str, tuple[object, str]]:
     """Yield what a strategy leaves to the user's code, for the README."""
     no_key = "Accelerate's file has no key for it"
-    found: dict[str, tuple[object, str]] = {
+    found = {
         f"{SCRIPT}: DataLoader batch_size": (strategy.micro_batch, no_key),
         f"{SCRIPT}: tokens per sequence": (context.job.seq_len, no_key),
         f"{SCRIPT}: optimizer": (context.traits.optimizer.name, no_key),
     }
     if kind != "DEEPSPEED":
-        steps, why = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", f"an environment variable: {no_key}"
-        found[steps] = strategy.num_micro_batches, why
+        found[_STEPS] = strategy.num_micro_batches, f"an environment variable: {no_key}"
     if kind == "FSDP" and context.traits.states.reduces_every_micro_batch:
         why = "gradients are reduced in every micro-batch, and not kept whole"
         plugin = f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)"
@@ -269,7 +281,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """
     reading = read(source)
     settings = reading.settings
-    named = keys.AccelerateView(settings=settings).word(keys.STRATEGY)
+    named = word(settings, keys.STRATEGY)
     own = section_of(settings)
     section = section_for(context, strategy, SECTIONS, own)
     if section is FSDP1 and "HYBRID" in named.upper():
@@ -284,13 +296,15 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         if context.job.precision == "bf16" and "precision" not in reading.decisions:
             # where a file does not say it, the script's weights do
             table = [row for row in table if row.names != ("precision",)]
-    if section is FSDP1 and keys.STRATEGY not in settings:
+    if section is FSDP1 and keys.RESHARD in settings and keys.STRATEGY not in settings:
         # FSDP1 also takes its strategy under the name of FSDP2's flag
-        settings = {keys.STRATEGY if k == keys.RESHARD else k: v for k, v in settings.items()}
+        renamed = dict(settings)
+        renamed[keys.STRATEGY] = renamed.pop(keys.RESHARD)
+        settings = renamed
     found = changes(table, settings, lines)
     paths = {path_of(settings, key): value for key, value in found.items()}
-    comment = comment_of(context, strategy, section)
     text = YamlEditor(source.path, source.text).changed(paths)
+    comment = comment_of(context, strategy, section)
     return _COMMENT.sub(lambda _: comment, text, count=1)
 
 

@@ -122,7 +122,8 @@ class AccelerateView(ConfigView):
 def of_another_model(file: ConfigView, key: str) -> Refused:
     """What is wrong with the classes that a file wraps."""
     own = CLASSES.get(str(file.world.decisions.get("model.family")))
-    given = [name.strip() for name in file.word(key).split(",") if name.strip()]
-    is_sound = own is None or own in given or not set(given) <= {*CLASSES.values()}
+    names = map(str.strip, file.word(key).split(","))
+    given = [*filter(None, names)]
+    are_known = given and {*given} <= {*CLASSES.values()}
     message = f"the model's layers are {own}; given {', '.join(given)}, of which it has none"
-    return {message: given and not is_sound}
+    return {message: are_known and own is not None and own not in given}

@@ -72,11 +72,12 @@ def typed_section(
 
     def to_processes(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         machines, gpus = num_machines(context, strategy), strategy.num_gpus
-        values = {
-            keys.MACHINES: (machines, f"{machines} node(s)"),
-            keys.PROCESSES: (gpus, f"{gpus} accelerators in all, one process each"),
-        }
-        return told(values)
+        return told(
+            {
+                keys.MACHINES: (machines, f"{machines} node(s)"),
+                keys.PROCESSES: (gpus, f"{gpus} accelerators in all, one process each"),
+            }
+        )
 
     top: Table = (
         beside("compute_environment", lambda *_: "LOCAL_MACHINE", "no SageMaker"),
@@ -131,15 +132,18 @@ def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         "tp": (tp, f"weights split over {tp} rank(s), innermost in the mesh"),
         "cp": (cp, f"sequence split over {cp} rank(s)"),
     }
-    if strategy.num_gpus > 1:
-        yield from told({keys.size_key(name): size for name, size in sizes.items()})
+    if strategy.num_gpus == 1:
+        return
+    for name, (size, why) in sizes.items():
+        yield KeyValue(key=keys.size_key(name), value=size, why=why)
 
 
 def of_mesh(settings: Settings) -> Decided:
     """Degrees the mesh decides; dp takes every process where none, or DeepSpeed, divides them."""
     file = AccelerateView(settings=settings)
     sizes, processes = file.sizes, file.num_started
-    is_ulysses, outside = sizes["sp"] > 1, sizes["sp"] * sizes["tp"]
+    is_ulysses = sizes["sp"] > 1
+    outside = sizes["sp"] * sizes["tp"]
     split = "sp" if is_ulysses else "cp"
     degrees = {"tp": "tp", "dp_replicate": "dp_replicate", "cp": split, "_ulysses": "sp"}
     for name, key in degrees.items():
@@ -166,8 +170,8 @@ def _of_strategy(settings: Settings) -> Decided:
     """FSDP1 also takes its strategy under the name of FSDP2's flag."""
     is_other = keys.STRATEGY not in settings and keys.RESHARD in settings
     key = keys.RESHARD if is_other else keys.STRATEGY
-    stage = _FSDP1_STAGES.get(word(settings, key, "FULL_SHARD").upper(), 3)
-    yield "zero_stage", key, stage
+    strategy = word(settings, key, "FULL_SHARD").upper()
+    yield "zero_stage", key, _FSDP1_STAGES.get(strategy, 3)
 
 
 def _of_replicas(settings: Settings) -> Decided:
@@ -179,9 +183,10 @@ def _of_replicas(settings: Settings) -> Decided:
 
 def _of_stage(settings: Settings) -> Decided:
     """The file that the section may name decides instead, and is not read."""
-    has_file = keys.FILE in settings
-    stage = None if has_file else whole(settings, keys.STAGE, 2)
-    yield "zero_stage", keys.FILE if has_file else keys.STAGE, stage
+    if keys.FILE in settings:
+        yield "zero_stage", keys.FILE, None
+    else:
+        yield "zero_stage", keys.STAGE, whole(settings, keys.STAGE, 2)
 
 
 _STATES = (
@@ -245,13 +250,20 @@ FSDP1 = typed_section(
         cannot=no_fsdp,
     ),
     *_STATES,
-    replace(MESH, to=nothing, cannot=lambda _, s: unsupported(s, _NOT_FSDP1)),
+    replace(
+        MESH,
+        to=nothing,
+        cannot=lambda _, s: unsupported(s, _NOT_FSDP1),
+    ),
 )
 REPLICATED = typed_section(
     "no section",
     "MULTI_GPU",
     KeyMapping(names=("zero_stage",), keys=(), of=_of_replicas, cannot=no_replicas),
-    replace(MESH, to=lambda context, s: to_mesh(context, s) if s.tp > 1 else ()),
+    replace(
+        MESH,
+        to=lambda context, s: to_mesh(context, s) if s.tp > 1 else (),
+    ),
 )
 DEEPSPEED = typed_section(
     "deepspeed_config",
@@ -299,7 +311,7 @@ def section_of(settings: Settings) -> Section | None:
 def part(settings: Settings) -> str | None:
     """Title of the section that shards; None where none does."""
     found = section_of(settings)
-    return None if found in (None, REPLICATED) else found.title
+    return found.title if found and found is not REPLICATED else None
 
 
 def engine(settings: Settings) -> str | None:

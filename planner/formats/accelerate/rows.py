@@ -78,15 +78,14 @@ def num_machines(context: Context, strategy: Strategy) -> int:
 def no_profile(context: Context) -> Iterator[str]:
     """Yield what DeepSpeed's section has no key for whatever the layout."""
     traits = context.traits
-    has_replicas = traits.name == "deepspeed" and traits.states.zero3_secondary_weight_bytes
-    message = f"profile {traits.profile}: the section has no key for hierarchical partitions"
-    return which({message: has_replicas})
+    if traits.name == "deepspeed" and traits.states.zero3_secondary_weight_bytes:
+        yield f"profile {traits.profile}: the section has no key for hierarchical partitions"
 
 
 def _no_processors(context: Context) -> Iterator[str]:
     """Yield a reason if accelerators are processors: AcceleratorState has whole replicas only."""
-    text = "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
-    return which({text: context.cluster.accelerator.vendor == PROCESSOR})
+    if context.cluster.accelerator.vendor == PROCESSOR:
+        yield "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
 
 
 def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -115,7 +114,8 @@ def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
 
 def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
     """Yield why plain replicas or tensor parallelism alone cannot express a layout for any job."""
-    tp, dp, stage, replicas = strategy.tp, strategy.dp, strategy.zero_stage, strategy.dp_replicate
+    tp, dp, replicas = strategy.tp, strategy.dp, strategy.dp_replicate
+    stage = strategy.zero_stage
     is_mixed = tp > 1 and dp > 1
     others = {
         "cp": "Accelerate runs context parallelism under FSDP2 only",
@@ -213,11 +213,14 @@ def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping
 
     What stands in every section is its own rows' to change.
     """
-    tables = [{key for row in each.table for key in row.keys} for each in sections]
     rows = [row for each in sections for row in each.table]
-    kept = {key for row in rows for key in row.off if row.off[key] is UNCHANGED}
-    kept |= set.intersection(*tables) | {line.key for line in lines}
-    return KeyMapping(names=(), keys=tuple(sorted(set.union(*tables) - kept)))
+    kept = {line.key for line in lines}
+    for row in rows:
+        kept |= {key for key, value in row.off.items() if value is UNCHANGED}
+    tables = [{key for row in each.table for key in row.keys} for each in sections]
+    kept |= set.intersection(*tables)
+    gone = set.union(*tables) - kept
+    return KeyMapping(names=(), keys=tuple(sorted(gone)))
 
 
 def section_for(
@@ -228,15 +231,18 @@ def section_for(
     ExpressError with the reasons of every section where none does.
     """
     gpus, per_node = strategy.num_gpus, context.cluster.node.num_accelerators
+    found: list[str] = []
     is_uneven = gpus > per_node and gpus % per_node
-    found = [f"num_gpus {gpus}: every node starts as many, here {per_node}"] if is_uneven else []
-    is_deepspeed = context.traits.name == "deepspeed"
-    named = [each for each in among if is_deepspeed and each.distributed_type == "DEEPSPEED"]
-    for section in dict.fromkeys(each for each in (own, *named, *among) if each):
+    if is_uneven:
+        found.append(f"num_gpus {gpus}: every node starts as many, here {per_node}")
+    tried: list[Section | None] = [own, *among]
+    if context.traits.name == "deepspeed":
+        tried[1:1] = [each for each in among if each.distributed_type == "DEEPSPEED"]
+    for section in dict.fromkeys(filter(None, tried)):
         refusals = reasons(section.table, context, strategy)
-        if not refusals and not is_uneven:
-            return section
         if refusals:
             found.append(f"{section.title}: {'; '.join(refusals)}")
+        elif not is_uneven:
+            return section
     lines = "\n".join(f"  {reason}" for reason in found)
     raise ExpressError(f"Accelerate cannot express the plan:\n{lines}")

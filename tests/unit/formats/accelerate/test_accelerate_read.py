@@ -200,14 +200,3 @@ def test_a_whole_number_with_a_point_is_none(value: str) -> None:
     text = f"distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: {value}\n"
     found = [each.message for each in read(text).findings]
     assert found == ["given 2.0; a whole number is allowed"] * (value == "2.0")
-
-
-def test_a_comment_that_names_another_exchange_is_noted() -> None:
-    text = "# training script: micro_batch=2 gradient_exchange=powersgd:rank=4\ndebug: false\n"
-    (found,) = FORMAT.read(SourceText(path="a.yaml", text=text)).findings
-    assert (found.rule, found.severity, found.line) == (
-        "accelerate.exchange_not_modelled",
-        "note",
-        1,
-    )
-    assert found.message == "powersgd:rank=4 is not modelled; priced are plain all-reduces"
