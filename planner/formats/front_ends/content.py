@@ -45,12 +45,16 @@ class Content:
 
 def is_script(source: SourceText, tool: FrontEnd) -> bool:
     """Return True if a text, by its name no YAML or JSON, may have a command of the program."""
-    lines = (line for line in source.text.splitlines() if not line.lstrip().startswith("#"))
+    if is_json(source) or source.path.lower().endswith(FILES):
+        return False
     heads = [words[-1] for words in tool.commands]
-    is_text = not is_json(source) and not source.path.lower().endswith(FILES)
-    return is_text and any(
-        head in line.split() or f"/{head}" in line for line in lines for head in heads
-    )
+    for line in source.text.splitlines():
+        if line.lstrip().startswith("#"):
+            continue
+        words = line.split()
+        if any(head in words or f"/{head}" in line for head in heads):
+            return True
+    return False
 
 
 def content_of(source: SourceText, tool: FrontEnd) -> Content:
@@ -74,28 +78,40 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     """The first command that starts training; a file that it names lies under its options."""
     lines = Lines(source.text)
     script = read_script(source)
-    found = ((each, _start(each.words, tool)) for each in script.commands)
-    command, start = next(((each, at) for each, at in found if at), (None, 0))
-    if command is None:
+    commands = [each for each in script.commands if _start(each.words, tool)]
+    if not commands:
         message = f"no command starts training with {tool.program}"
         raise InputError.single(source.path, "file", message)
+    command = commands[0]
+    start = _start(command.words, tool)
     given, file = _options(command.words[start:], lines)
-    under = _under(source, tool, file) if file else Content(names=frozenset(), places={})
-    stated = {name: each for name, each in given.items() if each.value is not None}
-    places = {k: each for k, each in under.places.items() if k.partition(".")[0] not in given}
-    launcher, option = (*command.launcher, *command.words[:start]), "--config_file"
-    named = (
-        Located(value=right.text, key=option, line=lines.at(left.start))
-        for left, right in pairwise(launcher)
-        if left.text == option and not right.unknown
-    )
+    under = Content(names=frozenset(), places={})
+    if file:
+        under = _under(source, tool, file)
+    # What options say holds over what the file says.
+    places = {
+        name: place for name, place in under.places.items() if name.partition(".")[0] not in given
+    }
+    open_keys: dict[str, Located] = {}
+    for name, place in given.items():
+        if place.value is None:
+            open_keys[name] = place
+        else:
+            places[name] = place
+    launcher = (*command.launcher, *command.words[:start])
+    named: list[Located] = []
+    for left, right in pairwise(launcher):
+        if left.text == "--config_file" and not right.unknown:
+            line = lines.at(left.start)
+            named.append(Located(value=right.text, key=left.text, line=line))
+    environment = {**script.environment, **command.environment}
     return Content(
-        names=under.names | stated.keys(),
-        places=places | stated,
+        names=under.names | (given.keys() - open_keys.keys()),
+        places=places,
         findings=under.findings,
-        num_gpus=_processes(launcher, {**script.environment, **command.environment}, lines),
-        accelerate=next(named, None),
-        open_keys={name: each for name, each in given.items() if each.value is None},
+        num_gpus=_processes(launcher, environment, lines),
+        accelerate=named[0] if named else None,
+        open_keys=open_keys,
         is_command=True,
     )
 
@@ -103,13 +119,12 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
 def _start(words: Sequence[Word], tool: FrontEnd) -> int:
     """Return the index of the first option of training; 0: none."""
     texts = [f"/{word.text}" for word in words]
-    ends = (
-        at + len(wanted)
-        for wanted in tool.commands
-        for at in range(len(texts) - len(wanted) + 1)
-        if all(texts[at + number].endswith(f"/{word}") for number, word in enumerate(wanted))
-    )
-    return next(ends, 0)
+    for wanted in tool.commands:
+        for end in range(len(wanted), len(texts) + 1):
+            found = zip(texts[end - len(wanted) : end], wanted, strict=True)
+            if all(text.endswith(f"/{word}") for text, word in found):
+                return end
+    return 0
 
 
 def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], Located | None]:
@@ -148,8 +163,10 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
     if content is None or content.is_command:
         message = f"{file.value} is no YAML or JSON; a loop, or a file of another kind"
         raise InputError.single(source.path, f"line {file.line}", message)
-    at = {name: replace(each, line=file.line) for name, each in content.places.items()}
-    return replace(content, places=at)
+    places: dict[str, Located] = {}
+    for name, each in content.places.items():
+        places[name] = replace(each, line=file.line)
+    return replace(content, places=places)
 
 
 def _processes(
@@ -157,14 +174,16 @@ def _processes(
 ) -> Located | None:
     """Return the processes that torchrun or Slurm starts, or the launcher's variables give."""
     stated = processes(launcher_settings(launcher, lines))
-    counts = {name: number_of(environment[name].text) for name in environment}
-    name, number = PER_NODE, (counts.get(PER_NODE) or 0) * (counts.get(NODES, 1) or 0)
+    if stated is not None:
+        return stated
+    counts = {name: number_of(word.text) or 0 for name, word in environment.items()}
+    name, number = PER_NODE, counts.get(PER_NODE, 0) * counts.get(NODES, 1)
     visible = environment.get(VISIBLE)
     if visible and not visible.unknown and PER_NODE not in environment:
         devices = [each for each in visible.text.split(",") if each.strip()]
         name, number = VISIBLE, int(len(devices) == 1)
-    if stated is not None or not number:
-        return stated
+    if not number:
+        return None
     return Located(value=number, key=name, line=lines.at(environment[name].start))
 
 
@@ -177,12 +196,13 @@ def source_named(path: str, name: Located) -> SourceText:
     if len(text) > 1000 or "\0" in text or "\n" in text:
         raise InputError.single(path, where, "a name of a file is needed")
     folders, is_absolute = _folders_of(path), Path(text).is_absolute()
-    found = next((folder / text for folder in folders if is_file(folder / text)), None)
     outermost = folders[-1].resolve()
-    if found and not is_absolute and found.resolve().is_relative_to(outermost):
-        if found.resolve() == Path(path).resolve():
+    found = [folder / text for folder in folders if is_file(folder / text)]
+    target = found[0].resolve() if found else None
+    if target and not is_absolute and target.is_relative_to(outermost):
+        if target == Path(path).resolve():
             raise InputError.single(path, where, f"{name.key} names the file itself")
-        return read_source(_shown(found))
+        return read_source(_shown(found[0]))
     if is_absolute or ".." in Path(text).parts:
         message = f"{name.key} names {text[:80]}, which lies outside {folders[-1].name or '/'}"
         raise OutsideError.single(path, where, f"{message} and is not read")

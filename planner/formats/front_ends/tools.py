@@ -1,15 +1,14 @@
 """The programs whose files say TrainingArguments in words of their own: a table each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from planner.documents.tree import load_own
-
-SUFFIX = ".yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +60,15 @@ class FrontEnd:
 @cache
 def tool_names() -> tuple[str, ...]:
     """Their names, sorted; no table is read."""
-    folder = resources.files(__package__)
-    found = (entry.name for entry in folder.iterdir())
-    return tuple(sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX)))
+    files = [Path(entry.name) for entry in resources.files(__package__).iterdir()]
+    return tuple(sorted(file.stem for file in files if file.suffix == ".yaml"))
 
 
 @cache
 def load_tool(name: str) -> FrontEnd:
     """The table of a program."""
-    table: dict[str, Any] = load_own(__package__, f"{name}{SUFFIX}")
+    table: dict[str, Any] = load_own(__package__, f"{name}.yaml")
     return FrontEnd(name=name, **table)
-
-
-def tool_of(names: Iterable[str]) -> FrontEnd | None:
-    """Whose file it is, by the keys at its top; None where it is nobody's here."""
-    given = {*names}
-    return next((tool for tool in map(load_tool, tool_names()) if is_of(tool, given)), None)
 
 
 def is_of(tool: FrontEnd, names: AbstractSet[str]) -> bool:

@@ -12,7 +12,7 @@ from planner.formats.deepspeed.format import read as read_deepspeed
 from planner.formats.format import Finding, Located, ParsedConfig, Severity, SourceText, listed
 from planner.formats.front_ends.content import Content, OutsideError, source_named
 from planner.formats.front_ends.tools import FrontEnd
-from planner.formats.settings import as_flag, as_whole, finding_at, given
+from planner.formats.settings import as_flag, as_whole, finding_at, flag, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.format import as_number
 from planner.spelling import alike, did_you_mean
@@ -26,8 +26,8 @@ class Translation:
 
     tool: FrontEnd
     path: str
-    settings: dict[str, Located]
     findings: list[Finding]
+    settings: dict[str, Located] = field(default_factory=dict)
     named: list[ParsedConfig] = field(default_factory=list)  # Files that the file names
     launched: dict[str, Located] = field(default_factory=dict)  # Decisions of the launcher's file
 
@@ -38,7 +38,8 @@ class Translation:
 
     def take(self, place: Located, values: Mapping[str, object]) -> None:
         """Take what a key stands for, in place of what was said before."""
-        self.settings |= {name: replace(place, value=value) for name, value in values.items()}
+        for name, value in values.items():
+            self.settings[name] = replace(place, value=value)
 
     def file_at(self, place: Located | None) -> SourceText | None:
         """The file that a key names, if it names one; a finding where it cannot be read."""
@@ -48,34 +49,35 @@ class Translation:
             return source_named(self.path, place)
         except InputError as error:
             problem = error.problems[0]
-            is_own = problem.where == self.path
+            message = problem.message if problem.where == self.path else str(problem)
             severity: Severity = "warning" if isinstance(error, OutsideError) else "error"
-            self.report("named_file", place, problem.message if is_own else str(problem), severity)
+            self.report("named_file", place, message, severity)
         return None
 
 
 def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
     """Every key, the program's own by their names, those of TrainingArguments by theirs."""
-    made = Translation(tool=tool, path=path, settings={}, findings=[*content.findings])
+    made = Translation(tool=tool, path=path, findings=[*content.findings])
     for name, place in content.places.items():
         made.take(place, _in_full(tool, name, as_number(place.value)))
     # A name may stand for what the program knows, in place of a file.
     for key, names in tool.presets.items():
         place = content.places.get(key, Located(key=key))
         preset = names.get(str(place.value), {})
-        heads = {name.partition(".")[0].removesuffix("_config") for name in preset}
-        made.take(place, {**preset, **dict.fromkeys(heads & {*_ENGINES}, True)})
+        made.take(place, preset)
+        for name in preset:
+            engine = name.partition(".")[0].removesuffix("_config")
+            if engine in _ENGINES:
+                made.take(place, {engine: True})
     _take_fsdp(made)
     # Defaults of the program, where the file says nothing of the key.
-    replaced = {
-        "bf16": as_flag(given(made.settings, "fp16")),
-        keys.CHECKPOINTING: as_flag(given(made.settings, keys.BLOCKS)),
-    }
+    settings = made.settings
+    instead = {"bf16": "fp16", keys.CHECKPOINTING: keys.BLOCKS}
     for key, usual in tool.usual.items():
-        if given(made.settings, key) is None and not replaced.get(key):
-            made.settings[key] = Located(value=usual, key=key)
+        if given(settings, key) is None and not flag(settings, instead.get(key, "")):
+            settings[key] = Located(value=usual, key=key)
     # What a DeepSpeed file decides stands at the key that names it.
-    named = made.settings.get(keys.DEEPSPEED)
+    named = settings.get(keys.DEEPSPEED)
     source = made.file_at(named)
     if named and source:
         reading = read_deepspeed(source, fills_auto=True)
@@ -97,7 +99,10 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
         off = as_flag(value)
         return {} if off is None else {tool.inverse[name]: not off}
     full = tool.arguments.get(name, name)
-    return {full: tool.values.get(full, {}).get(str(value), value)} if full else {}
+    if not full:
+        return {}
+    values = tool.values.get(full, {})
+    return {full: values.get(str(value), value)}
 
 
 def _take_fsdp(made: Translation) -> None:
@@ -110,12 +115,16 @@ def _take_fsdp(made: Translation) -> None:
         source = made.file_at(place)
         content = parsed_object(source.path, source.text).value if source else {}
         inner = content.get(keys.FSDP_CONFIG, content)
-        for name, value in (inner if isinstance(inner, dict) else {}).items():
-            made.take(place, {f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
+        if isinstance(inner, dict):
+            for name, value in inner.items():
+                full = f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}"
+                made.take(place, {full: value})
         made.take(place, {keys.FSDP: content.get(keys.FSDP, True)})
     if made.tool.fsdp_by_config and given(settings, keys.FSDP_CONFIG):
         settings.setdefault(keys.FSDP, settings[keys.FSDP_CONFIG])
-    for key, value in made.tool.usual_with_fsdp.items() if given(settings, keys.FSDP) else ():
+    if not given(settings, keys.FSDP):
+        return
+    for key, value in made.tool.usual_with_fsdp.items():
         settings.setdefault(key, Located(value=value, key=key))
 
 
@@ -123,36 +132,49 @@ def _take_accelerate(made: Translation, content: Content) -> None:
     """The file of Accelerate's that a key or the launcher names."""
     key = made.tool.accelerate
     place = content.accelerate or made.settings.get(key)
-    is_preset = place and str(place.value) in made.tool.presets.get(key, {})
-    source = None if is_preset else made.file_at(place)
-    if place and source:
-        reading = read_accelerate(source)
-        made.named.append(reading)
-        engine = AccelerateView(settings=reading.settings).kind.lower()
-        if engine in _ENGINES:
-            made.settings.setdefault(engine, replace(place, value=True))
-        # Precision and batch are the trainer's.
-        taken = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
-        for name, each in reading.decisions.items():
-            if name in taken:
-                made.launched[name] = replace(place, value=each.value)
+    if place is None or str(place.value) in made.tool.presets.get(key, {}):
+        return
+    source = made.file_at(place)
+    if source is None:
+        return
+    reading = read_accelerate(source)
+    made.named.append(reading)
+    engine = AccelerateView(settings=reading.settings).kind.lower()
+    if engine in _ENGINES:
+        made.settings.setdefault(engine, replace(place, value=True))
+    # Precision and batch are the trainer's.
+    taken = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
+    for name, each in reading.decisions.items():
+        if name in taken:
+            made.launched[name] = replace(place, value=each.value)
 
 
 def _report_unknown(made: Translation, content: Content) -> None:
     """Keys that nobody knows: an error where one is nearly a known one, else one note."""
     tool, foreign = made.tool, list[Located]()
-    known = {*tool.keys.split(), *keys.known(), *keys.replaced(), *tool.arguments, *tool.inverse}
-    known |= {*tool.lengths, *tool.packing, *tool.model, tool.length["key"]}
-    known |= {entry["key"] for entry in tool.unpriced}
-    # What every front end is asked for, under one name or another.
-    known |= {"micro_batch_size", "sequence_len", "cutoff_len", "max_length", "lora_r", "lora_rank"}
-    unknown = content.names & content.places.keys() - known
+    known = sorted(
+        {
+            *tool.keys.split(),
+            *keys.known(),
+            *keys.replaced(),
+            *tool.arguments,
+            *tool.inverse,
+            *tool.lengths,
+            *tool.packing,
+            *tool.model,
+            tool.length["key"],
+            *(entry["key"] for entry in tool.unpriced),
+            # What every front end is asked for, under one name or another.
+            *("micro_batch_size", "sequence_len", "cutoff_len"),
+            *("max_length", "lora_r", "lora_rank"),
+        }
+    )
     for name, place in content.places.items():
-        if name not in unknown or name.startswith("_"):
+        if name not in content.names or name in known or name.startswith("_"):
             continue
-        near = alike(name, sorted(known), 0.9)
+        near = alike(name, known, 0.9)
         if near and not name.startswith(near) and not near.startswith(name):
-            message = f"unknown key of {tool.program}; {did_you_mean(name, sorted(known))}"
+            message = f"unknown key of {tool.program}; {did_you_mean(name, known)}"
             made.report("unknown_key", place, message)
         else:
             foreign.append(place)
@@ -175,5 +197,7 @@ def _report_values(made: Translation) -> None:
         made.report("bad_value", place, f"given {place.value!r}; {wrong.allowed}")
     for name in (made.tool.length["key"], keys.BATCH, keys.STEPS):
         size = made.settings.get(name)
-        if size and size.line and isinstance(size.value, str) and as_whole(size.value) is None:
+        if size is None or not size.line or not isinstance(size.value, str):
+            continue
+        if as_whole(size.value) is None:
             made.report("bad_value", size, f"given {size.value[:60]!r}; a whole number")

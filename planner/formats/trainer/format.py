@@ -12,7 +12,7 @@ from planner.documents.tree import Tree, keys_at_top, parsed_json, parsed_object
 from planner.errors import InputError
 from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import LIGER, adapter_files, adapter_lines
-from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, told, which
+from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, told
 from planner.formats.format import (
     Emitted,
     Finding,
@@ -24,7 +24,7 @@ from planner.formats.format import (
     UserKey,
     listed,
 )
-from planner.formats.front_ends.tools import tool_of
+from planner.formats.front_ends.tools import is_of, load_tool, tool_names
 from planner.formats.settings import Settings, finding_at, flag, given, path_of, repeated_keys
 from planner.formats.trainer import keys
 from planner.formats.trainer.mapping import (
@@ -47,7 +47,6 @@ from planner.spelling import alike, did_you_mean
 
 FILE = "training_arguments.json"
 VARIABLE = "PARALLELISM_CONFIG_"
-_TELLING = re.compile(rf"""^['"]?{keys.BATCH}['"]?\s*:""", re.MULTILINE)
 
 
 def is_json(source: SourceText) -> bool:
@@ -68,36 +67,36 @@ def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
         tree = parsed_yaml(source.path, source.text)
         if not isinstance(tree.value, dict):
             raise InputError.single(source.path, "line 1", "keys with values are needed")
-    return tree, {
-        path: Located(
-            value=entry.value if is_json(source) else as_number(entry.value),
-            key=".".join(path),
-            line=entry.line,
-        )
-        for path, entry in tree.members.items()
-    }
+    places: dict[Path, Located] = {}
+    for path, entry in tree.members.items():
+        value = entry.value if is_json(source) else as_number(entry.value)
+        places[path] = Located(value=value, key=".".join(path), line=entry.line)
+    return tree, places
 
 
 def as_number(value: object) -> object:
     """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
-    is_number = isinstance(value, str) and re.fullmatch(r"\d{1,9}e[+-]?\d{1,3}", value)
-    return float(value) if is_number else value  # type: ignore[arg-type]
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}e[+-]?\d{1,3}", value):
+        return float(value)
+    return value
 
 
 def recognise(source: SourceText) -> bool:
     """JSON or YAML with a batch size per device, or JSON with several of the arguments."""
-    if not (is_json(source) or _TELLING.search(source.text)):
+    likely = rf"""(?m)^['"]?{keys.BATCH}['"]?\s*:"""
+    if not (is_json(source) or re.search(likely, source.text)):
         return False
     names = names_in(source)
-    has_several = is_json(source) and len(names & {*keys.known()}) > 1
-    is_likely = keys.BATCH in names or ("output_dir" in names and has_several)
-    return is_likely and tool_of(names) is None
+    has_several = is_json(source) and len(names & keys.known().keys()) > 1
+    is_own = keys.BATCH in names or ("output_dir" in names and has_several)
+    tools = map(load_tool, tool_names())
+    return is_own and not any(is_of(tool, names) for tool in tools)
 
 
 def read(source: SourceText) -> ParsedConfig:
     """Read a file; InputError where it is no object of JSON, or mapping of YAML."""
     tree, places = places_in(source)
-    settings = {".".join(_in_full(path)): place for path, place in places.items()}
+    settings = {_in_full(path): place for path, place in places.items()}
     says = "given twice, first in line {first}; the last one counts"
     findings = [*repeated_keys("trainer.duplicate_key", source.path, tree.duplicates, says)]
     try:
@@ -106,15 +105,18 @@ def read(source: SourceText) -> ParsedConfig:
             parse_json(source.path, source.text, is_plain=True)
     except InputError as error:
         (problem,) = error.problems
-        place = Located(key="", line=int(problem.key.removeprefix("line ")))
+        line = int(problem.key.removeprefix("line "))
+        place = Located(key="", line=line)
         reason = problem.message.removeprefix("not JSON: ")
         message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
         findings.append(finding_at("trainer.bad_value", source.path, place, message))
     findings += _wrong(source.path, places)
-    found = decided_in(section_of(settings).table, settings)
-    is_bare = section_of(settings) is REPLICATED
-    is_shared = not {path[0] for path in places} <= keys.known().keys()
-    is_shared &= "recompute_layers_per_stage" not in found
+    section = section_of(settings)
+    found = decided_in(section.table, settings)
+    assumes = ["zero_stage"] if section is REPLICATED else []
+    is_shared = {path[0] for path in places} - keys.known().keys()
+    if is_shared and "recompute_layers_per_stage" not in found:
+        assumes.append("recompute")
     # Documents of about one length together; else the script's collator decides.
     is_grouped = given(settings, keys.SAMPLING) == GROUPED
     models = ("model_name_or_path", "model_name", "model_id", "model")
@@ -132,7 +134,7 @@ def read(source: SourceText) -> ParsedConfig:
         settings=settings,
         decisions=found,
         findings=tuple(sorted(findings, key=lambda each: each.line)),
-        assumes=("zero_stage",) * is_bare + ("recompute",) * is_shared,
+        assumes=tuple(assumes),
         named_model=next((settings[key] for key in models if key in settings), None),
         unpriced=next(adapters, ""),
         batching=replace(settings[keys.SAMPLING], value="grouped") if is_grouped else None,
@@ -142,44 +144,50 @@ def read(source: SourceText) -> ParsedConfig:
 
 def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     """Return the reading with the mesh that ParallelismConfig reads from the environment."""
-    sizes = {
-        f"{keys.MESH}.{name.removeprefix(VARIABLE).lower()}": replace(each, value=int(each.value))
-        for name, each in environment.items()
-        if name.startswith(VARIABLE) and str(each.value).isdigit() and len(each.value) < 9
-    }
+    sizes: dict[str, Located] = {}
+    for variable, each in environment.items():
+        name = variable.removeprefix(VARIABLE)
+        if name != variable and re.fullmatch(r"\d{1,8}", str(each.value)):
+            sizes[f"{keys.MESH}.{name.lower()}"] = replace(each, value=int(each.value))
     if not sizes:
         return reading
-    mesh = {keys.MESH: Located(value={}, key=keys.MESH), **sizes}
-    return replace(reading, decisions={**reading.decisions, **decided_in((MESH,), mesh)})
+    sizes[keys.MESH] = Located(value={}, key=keys.MESH)
+    decisions = dict(reading.decisions)
+    return replace(reading, decisions=decisions | decided_in((MESH,), sizes))
 
 
-def _in_full(path: Path) -> Path:
+def _in_full(path: Path) -> str:
     """Keys of ``fsdp_config`` may be written as Accelerate's file has them."""
     prefix = "fsdp_" if path[0] == keys.FSDP_CONFIG else ""
-    return (path[0], *(name.removeprefix(prefix) for name in path[1:]))
+    inner = [name.removeprefix(prefix) for name in path[1:]]
+    return ".".join((path[0], *inner))
 
 
 def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
-    content = {at[0]: place.value for at, place in places.items() if len(at) == 1}
+    content = {place.key: place.value for at, place in places.items() if len(at) == 1}
     spelled = {_in_full(at): place for at, place in places.items()}
-    if isinstance(own := content.get(keys.FSDP_CONFIG), dict):
-        content[keys.FSDP_CONFIG] = {name.removeprefix("fsdp_"): own[name] for name in own}
+    own = content.get(keys.FSDP_CONFIG)
+    if isinstance(own, dict):
+        inner = {name.removeprefix("fsdp_"): value for name, value in own.items()}
+        content[keys.FSDP_CONFIG] = inner
     for key in keys.WHOLE:
         if isinstance(value := content.get(key), float) and value.is_integer():
             message = f"given {value!r}, which stays so; a whole number is allowed"
             yield finding_at("trainer.bad_value", path, places[(key,)], message)
-    old, foreign, known = list[str](), list[str](), tuple(keys.known())
+    old: list[str] = []
+    foreign: list[str] = []
     for wrong in wrongs(keys.schema(), content):
-        place, name, is_inner = spelled[wrong.path], wrong.path[-1], len(wrong.path) > 1
+        place, (*above, name) = spelled[".".join(wrong.path)], wrong.path
         if wrong.allowed:
             message = f"given {repr(place.value)[:60]}; {wrong.allowed}"
             yield finding_at("trainer.bad_value", path, place, message)
-        elif not is_inner and name in keys.replaced():
+        elif not above and name in keys.replaced():
             old.append(name)
-        elif is_inner or alike(name, known, 0.87):
-            inner = list(wrong.schema["properties"])
-            hint = did_you_mean(name, inner) or f"{len(inner)} keys are known"
-            message = f"unknown key of {wrong.path[0] if is_inner else 'TrainingArguments'}; {hint}"
+        elif above or alike(name, keys.known(), 0.87):
+            known = wrong.schema["properties"]
+            hint = did_you_mean(name, known) or f"{len(known)} keys are known"
+            where = above[0] if above else "TrainingArguments"
+            message = f"unknown key of {where}; {hint}"
             yield finding_at("trainer.unknown_key", path, place, message)
         else:
             # It may be of the dataclasses that a script reads from the same file, as
@@ -205,9 +213,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
     no_key, prefix = "TrainingArguments have no key for it", "training script: "
     beside: dict[str, tuple[object, str]] = {
-        **{name: (value, why) for name, value in environment.items()},
-        f"{prefix}tokens per sequence": (length, no_key),
+        name: (value, why) for name, value in environment.items()
     }
+    beside[f"{prefix}tokens per sequence"] = length, no_key
     if documents is not None and documents.batching != "grouped":
         mean = f"{documents.mean:g} tokens on average"
         beside[f"{prefix}documents {documents.batching}"] = mean, no_key
@@ -215,16 +223,18 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
         beside[key] = f"tp_size {strategy.tp}", "transformers splits the weights"
     parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
+    text = written({line.key: line.value for line in lines})
     return Emitted(
-        files=(
-            OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
-            *adapter_files(context),
-        ),
+        files=(OutputFile(name=FILE, text=text), *adapter_files(context)),
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
         open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
-        decided=(*explained([*lines, *told(beside)]), *adapter_lines(context)),
+        decided=(
+            *explained(lines),
+            *explained(told(beside)),
+            *adapter_lines(context),
+        ),
     )
 
 
@@ -238,21 +248,21 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     reading = read(source)
     settings, own = reading.settings, section_of(reading.settings)
     section = section_for(context, strategy, SECTIONS, own)
-    environment = mesh_variables(context, strategy)
-    mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
-    has_file = section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str)
-    reasons = which(
-        {
-            f"tp, cp, dp_replicate: no key carries them; set {mesh}": environment,
-            "deepspeed names a file, which carries the plan; write into that one": has_file,
-        }
-    )
-    refuse(reading.path, [*reasons])
+    reasons: list[str] = []
+    if environment := mesh_variables(context, strategy):
+        mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
+        reasons.append(f"tp, cp, dp_replicate: no key carries them; set {mesh}")
+    if section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str):
+        reasons.append("deepspeed names a file, which carries the plan; write into that one")
+    refuse(reading.path, reasons)
     lines = lines_of(section.table, context, strategy)
-    table = section.table if section is own else (*section.table, others(SECTIONS, lines))
+    table = section.table
+    if section is not own:
+        table = (*table, others(SECTIONS, lines))
     found = changes(table, settings, lines)
     if "optimizer" not in reading.decisions and given(settings, keys.OPTIM) in keys.optimizers():
-        found = {k: v for k, v in found.items() if k not in (keys.OPTIM, keys.ARGUMENTS)}
+        found.pop(keys.OPTIM, None)
+        found.pop(keys.ARGUMENTS, None)
     paths = {path_of(settings, key): value for key, value in found.items()}
     return JsonEditor(source.path, source.text).changed(paths)
 

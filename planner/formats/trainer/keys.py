@@ -53,5 +53,8 @@ def options(settings: Settings) -> list[str]:
     """Words of the old form of ``fsdp``: ``full_shard auto_wrap offload``."""
     value = given(settings, FSDP)
     if isinstance(value, str):
-        return [] if value.lower() in ("true", "false") else value.lower().split()
-    return [str(each).lower() for each in value] if isinstance(value, list) else []
+        text = value.lower()
+        return [] if text in ("true", "false") else text.split()
+    if not isinstance(value, list):
+        return []
+    return [str(each).lower() for each in value]

@@ -84,20 +84,22 @@ def mesh_variables(context: Context, strategy: Strategy) -> dict[str, str]:
     """Variables that ParallelismConfig reads; none where every rank shards alike."""
     if max(strategy.tp, strategy.cp, strategy.dp_replicate) == 1:
         return {}
-    sizes = {each.key.rpartition(".")[2].upper(): each for each in to_mesh(context, strategy)}
-    named = {name: str(each.value) for name, each in sizes.items()}
-    return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **named}
+    variables = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"}
+    for line in to_mesh(context, strategy):
+        name = line.key.rpartition(".")[2]
+        variables[name.upper()] = str(line.value)
+    return variables
 
 
 def _precision(settings: Settings) -> Decided:
     """The last of both that is on; where both are off, products are in 32 bits, or as TF32."""
-    is_on = {name: flag(settings, name) for name in ("bf16", "fp16")}
-    for name in is_on:
-        if is_on[name]:
-            yield "precision", name, name
-    if is_on.keys() <= settings.keys() and not any(is_on.values()):
+    halves = [name for name in ("bf16", "fp16") if flag(settings, name)]
+    for name in halves:
+        yield "precision", name, name
+    if "bf16" in settings and "fp16" in settings and not halves:
         name = "tf32" if flag(settings, _TF32) else "fp32"
-        yield "precision", _TF32 if _TF32 in settings else "bf16", name
+        key = _TF32 if _TF32 in settings else "bf16"
+        yield "precision", key, name
 
 
 def _optimizer(settings: Settings) -> str | None:
@@ -112,19 +114,22 @@ def _of_mesh(settings: Settings) -> Decided:
     sizes = {
         key.replace(own, theirs): each for key, each in settings.items() if key.startswith(own)
     }
-    return ((name, key.replace(theirs, own), size) for name, key, size in of_mesh(sizes))
+    for name, key, size in of_mesh(sizes):
+        yield name, key.replace(theirs, own), size
 
 
 def _checkpoints(key: str, *more: str) -> KeyMapping:
     """Every block is recomputed, or none; FSDP and the model have a key each."""
-    name, names = "recompute_layers_per_stage", (key, *more, keys.OLD_CHECKPOINTING)
+    name, others = "recompute_layers_per_stage", (*more, keys.OLD_CHECKPOINTING)
+    # What ``key`` says holds, where it says it.
+    read = [switched(name, each, ALL) for each in (*reversed(others), key)]
     return of_key(
         name,
         key,
         lambda _, s: recomputes_all(s),
         "recomputation: {s.recompute}",
-        of=several(*(switched(name, each, ALL) for each in reversed(names))),
-        more=names[1:],
+        of=several(*read),
+        more=others,
     )
 
 
@@ -141,17 +146,18 @@ def _off(key: str) -> KeyMapping:
 
 
 def _reshards(settings: Settings) -> int:
-    keeps = "shard_grad_op" in keys.options(settings)
-    stated = as_flag(given(settings, keys.RESHARD))
-    is_kept = keeps if given(settings, keys.RESHARD) is None else stated is False
-    return 2 if is_kept else 3
+    stated = given(settings, keys.RESHARD)
+    if stated is None:
+        return 2 if "shard_grad_op" in keys.options(settings) else 3
+    return 2 if as_flag(stated) is False else 3
 
 
 def _of_stage(settings: Settings) -> Decided:
     """Yield the ZeRO stage of a mapping; a file named here is read by itself."""
-    is_own = isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings
-    stage = whole(settings, keys.STAGE, 0) if is_own else None
-    yield "zero_stage", keys.STAGE if is_own else keys.DEEPSPEED, stage
+    if isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings:
+        yield "zero_stage", keys.STAGE, whole(settings, keys.STAGE, 0)
+    else:
+        yield "zero_stage", keys.DEEPSPEED, None
 
 
 GROUPED = "group_by_length"
@@ -224,7 +230,11 @@ COMMON: Table = (
         off=UNCHANGED,
     ),
 )
-MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
+MESH = KeyMapping(
+    names=("tp", "cp", "dp_replicate", "dp"),
+    keys=(keys.MESH,),
+    of=_of_mesh,
+)
 
 
 def _section(title: str, kind: str, *own: KeyMapping) -> Section:
