@@ -56,7 +56,8 @@ class _Parser:
     def node(self) -> Node:
         """A scalar that begins here, as yet empty."""
         number = bisect_left(self.line_ends, self.at)
-        column = self.at - (self.line_ends[number - 1] + 1 if number else 0)
+        start = self.line_ends[number - 1] + 1 if number else 0
+        column = self.at - start
         return Node(line=number + 1, column=column, start=self.at, end=self.at)
 
     def fail(self, message: str) -> NoReturn:

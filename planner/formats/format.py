@@ -142,8 +142,10 @@ class ParsedConfig:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""
         if key in self.settings:
             return self.settings[key].line
-        spelled = (value.line for value in self.settings.values() if value.key == key)
-        return next(spelled, 0)
+        for place in self.settings.values():
+            if place.key == key:
+                return place.line
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,8 +337,10 @@ class Format:
 
 def first_line(text: str) -> str:
     """The first line that is neither empty nor a comment, without blanks around it."""
-    lines = (line.strip() for line in text.splitlines())
-    return next((line for line in lines if line and not line.startswith("#")), "")
+    for line in map(str.strip, text.splitlines()):
+        if line and not line.startswith("#"):
+            return line
+    return ""
 
 
 def read_source(path: Path | str) -> SourceText:
