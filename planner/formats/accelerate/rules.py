@@ -151,15 +151,17 @@ rule(
 )
 
 
-@rule(
+rule(
     "accelerate/utils/dataclasses.py TorchContextParallelConfig",
+    name="cp_comm_strategy_known",
+    holds="Keys are gathered, or pass round a ring.",
     key=keys.MESH + "cp_comm_strategy",
+    when=lambda file: (
+        file.sizes["cp"] > 1
+        and file.word(keys.MESH + "cp_comm_strategy", "allgather") not in ("allgather", "alltoall")
+    ),
     says="given {given!r}; allowed are allgather, alltoall",
 )
-def cp_comm_strategy_known(file: AccelerateView) -> bool:
-    """Keys are gathered, or pass round a ring."""
-    given = file.word(keys.MESH + "cp_comm_strategy", "allgather")
-    return file.sizes["cp"] > 1 and given not in ("allgather", "alltoall")
 
 
 @rule.unenforced(

@@ -220,10 +220,9 @@ def _of_offload(settings: Settings) -> Decided:
     Below stage 3 DeepSpeed keeps weights in HBM, whatever is said of them.
     """
     file = DeepspeedView(settings=settings)
-    states = file.device("offload_optimizer")
-    weights = file.device("offload_param") if file.stage == 3 else "none"
+    weights = file.weights_on if file.stage == 3 else "none"
     key = _DEVICES[0] if _DEVICES[0] in settings else _SWITCHES[0]
-    code = keys.CODES.get((states, weights))
+    code = keys.CODES.get((file.states_on, weights))
     if code and key in settings:
         yield "offload", key, code
     if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:

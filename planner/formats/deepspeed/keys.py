@@ -113,9 +113,19 @@ class DeepspeedView(ConfigView):
         return "cpu" if self[f"{ZERO}.{OLD_SWITCHES[section]}"] is True else "none"
 
     @property
+    def states_on(self) -> str:
+        """The device of the optimizer states."""
+        return self.device("offload_optimizer")
+
+    @property
+    def weights_on(self) -> str:
+        """The device of the parameters, which stage 3 alone sends there."""
+        return self.device("offload_param")
+
+    @property
     def offloads(self) -> bool:
         """True if optimizer states leave HBM."""
-        return self.device("offload_optimizer") != "none"
+        return self.states_on != "none"
 
     @property
     def ratio(self) -> float:

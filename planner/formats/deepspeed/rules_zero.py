@@ -49,32 +49,28 @@ def partial_offload_needs_adam(file: DeepspeedView) -> bool:
     return file.ratio < 1 and file.stage == 3 and is_other and file.offloads
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/offload_config.py; nothing tests it",
+    name="optimizer_offload_needs_sharding",
+    holds="offload_optimizer needs stage 1, 2 or 3.",
     key=f"{keys.ZERO}.offload_optimizer",
+    when=lambda file: file.offloads and file.stage == 0,
+    says="stage 0 ignores it; given {file.states_on}, allowed with stages 1, 2 and 3",
 )
-def optimizer_offload_needs_sharding(file: DeepspeedView) -> Refused:
-    """offload_optimizer needs stage 1, 2 or 3."""
-    where, is_ignored = file.device("offload_optimizer"), file.offloads and file.stage == 0
-    return {f"stage 0 ignores it; given {where}, allowed with stages 1, 2 and 3": is_ignored}
-
-
-@rule.unenforced(
-    "deepspeed/runtime/zero/offload_config.py; nothing tests it", key=f"{keys.ZERO}.offload_param"
+rule.unenforced(
+    "deepspeed/runtime/zero/offload_config.py; nothing tests it",
+    name="parameter_offload_needs_stage_3",
+    holds="offload_param needs stage 3.",
+    key=f"{keys.ZERO}.offload_param",
+    when=lambda file: file.weights_on != "none" and file.stage != 3,
+    says="ignored below stage 3; given {file.weights_on} with stage {file.stage}",
 )
-def parameter_offload_needs_stage_3(file: DeepspeedView) -> Refused:
-    """offload_param needs stage 3."""
-    where, stage = file.device("offload_param"), file.stage
-    is_ignored = where != "none" and stage != 3
-    return {f"ignored below stage 3; given {where} with stage {stage}": is_ignored}
-
-
 rule.unenforced(
     "deepspeed/runtime/zero/stage_1_and_2.py takes any device for the host",
     name="nvme_needs_stage_3",
     holds="Optimizer states go to NVMe under stage 3 only.",
     key=f"{keys.ZERO}.offload_optimizer.device",
-    when=lambda file: file.device("offload_optimizer") == "nvme" and file.stage in (1, 2),
+    when=lambda file: file.states_on == "nvme" and file.stage in (1, 2),
     says="below stage 3 the states go to the host; given nvme, allowed are cpu and none",
 )
 

@@ -25,6 +25,7 @@ from planner.formats.decision import (
     UNCHANGED,
     Decided,
     KeyMapping,
+    KeyValue,
     Table,
     derived,
     of_key,
@@ -32,6 +33,7 @@ from planner.formats.decision import (
     several,
     stated,
     switched,
+    told,
     unless,
     wrong_precision,
 )
@@ -55,8 +57,6 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "lion-8bit": ("lion_8bit", None),
     "adafactor": ("adafactor", None),
 }
-# Of what no new file is written for; a front end's own file keeps what it says.
-_NONE = (None, None)
 _NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
     "adamw_torch": "adam",
     "adamw_bnb_8bit": "adam-8bit-bitsandbytes",
@@ -100,6 +100,18 @@ def _precision(settings: Settings) -> Decided:
         name = "tf32" if flag(settings, _TF32) else "fp32"
         key = _TF32 if _TF32 in settings else "bf16"
         yield "precision", key, name
+
+
+def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
+    # No new file is written for others; a front end's own file keeps what it says.
+    name = context.traits.optimizer.name
+    optim, arguments = OPTIMIZERS.get(name, (None, None))
+    return told(
+        {
+            keys.OPTIM: (optim, f"optimizer {name}"),
+            keys.ARGUMENTS: (arguments, "the rest of the optimizer"),
+        }
+    )
 
 
 def _optimizer(settings: Settings) -> str | None:
@@ -193,18 +205,7 @@ COMMON: Table = (
     KeyMapping(
         names=("optimizer",),
         keys=(keys.OPTIM, keys.ARGUMENTS),
-        to=several(
-            says(
-                keys.OPTIM,
-                lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, _NONE)[0],
-                "optimizer {c.traits.optimizer.name}",
-            ),
-            says(
-                keys.ARGUMENTS,
-                lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, _NONE)[1],
-                "the rest of the optimizer",
-            ),
-        ),
+        to=_to_optimizer,
         of=derived("optimizer", keys.OPTIM, _optimizer),
     ),
     of_key(

@@ -3,7 +3,7 @@
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
 from planner.formats.rules import ConfigView, Refused, Rules, Violations, first_of
-from planner.formats.settings import as_whole, one_of
+from planner.formats.settings import as_number, as_whole, one_of
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
 from planner.spelling import did_you_mean
@@ -180,21 +180,24 @@ rule.unenforced(
 )
 
 
-@rule(ARGUMENTS, key="logging_steps", says="given 0; above 0, or logging_strategy no")
-def logging_steps_not_zero(file: ConfigView) -> bool:
-    """Logging by steps needs their number."""
-    given = file["logging_steps"]
-    by_steps = file.word("logging_strategy", "steps") == "steps"
-    return bool(by_steps and isinstance(given, int | float) and given == 0)
-
-
-@rule(ARGUMENTS, key="warmup_steps", says="given {given}; 0 or more")
-def warmup_not_negative(file: ConfigView) -> bool:
-    """Warm-up takes steps, or none."""
-    given = file["warmup_steps"]
-    return isinstance(given, int | float) and given < 0
-
-
+rule(
+    ARGUMENTS,
+    name="logging_steps_not_zero",
+    holds="Logging by steps needs their number.",
+    key="logging_steps",
+    when=lambda file: (
+        file["logging_steps"] == 0 and file.word("logging_strategy", "steps") == "steps"
+    ),
+    says="given 0; above 0, or logging_strategy no",
+)
+rule(
+    ARGUMENTS,
+    name="warmup_not_negative",
+    holds="Warm-up takes steps, or none.",
+    key="warmup_steps",
+    when=lambda file: (as_number(file["warmup_steps"]) or 0) < 0,
+    says="given {given}; 0 or more",
+)
 rule(
     ARGUMENTS,
     name="prefetch_needs_workers",
