@@ -38,7 +38,6 @@ from planner.formats.decision import (
     several,
     stated,
     switched,
-    told,
     unsupported,
     wrong_precision,
 )
@@ -63,42 +62,29 @@ def typed_section(
     title: str, kind: str, *own: KeyMapping, precisions: tuple[str, ...] = PRECISIONS
 ) -> Section:
     """A way to run a layout by its type: the rows of the top level, and those of its own."""
-
-    def to_type(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-        is_plain = kind == "MULTI_GPU" and strategy.tp == 1
-        value = "NO" if is_plain and strategy.num_gpus == 1 else kind
-        why = "whole replicas, no section" if is_plain else f"{title} carries the plan"
-        return told({keys.TYPE: (value, why)})
-
-    def to_processes(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-        machines, gpus = num_machines(context, strategy), strategy.num_gpus
-        return told(
-            {
-                keys.MACHINES: (machines, f"{machines} node(s)"),
-                keys.PROCESSES: (gpus, f"{gpus} accelerators in all, one process each"),
-            }
-        )
-
+    why = "no section is needed" if kind == "MULTI_GPU" else f"{title} carries the plan"
     top: Table = (
         beside("compute_environment", lambda *_: "LOCAL_MACHINE", "no SageMaker"),
-        KeyMapping(
-            names=("_type",),
-            keys=(keys.TYPE,),
-            to=to_type,
-            of=derived("_type", keys.TYPE, lambda x: AccelerateView(settings=x).kind or None),
+        of_key(
+            "_type",
+            keys.TYPE,
+            lambda _, s: "NO" if kind == "MULTI_GPU" and s.num_gpus == 1 else kind,
+            why,
+            follows=lambda found: AccelerateView(settings=found).kind or None,
         ),
-        KeyMapping(
-            names=("num_gpus", "_machines"),
-            keys=(keys.MACHINES, keys.PROCESSES),
-            to=to_processes,
-            of=several(
-                derived("_machines", keys.MACHINES, lambda found: whole(found, keys.MACHINES, 1)),
-                derived(
-                    "num_gpus",
-                    keys.PROCESSES,
-                    lambda found: AccelerateView(settings=found).num_started or None,
-                ),
-            ),
+        of_key(
+            "_machines",
+            keys.MACHINES,
+            num_machines,
+            "nodes of {c.cluster.node.num_accelerators} accelerators",
+            follows=lambda found: whole(found, keys.MACHINES, 1),
+        ),
+        of_key(
+            "num_gpus",
+            keys.PROCESSES,
+            lambda _, s: s.num_gpus,
+            "{s.num_gpus} accelerators in all, one process each",
+            follows=lambda found: AccelerateView(settings=found).num_started or None,
         ),
         of_key(
             "precision",

@@ -12,7 +12,7 @@ LAUNCH = "accelerate/commands/launch.py"
 LAUNCH_ENV = "accelerate/utils/launch.py"
 MESH = "accelerate/parallelism_config.py"
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
-WRAPPED = keys.FSDP + "transformer_layer_cls_to_wrap"
+WRAPPED = f"{keys.FSDP}transformer_layer_cls_to_wrap"
 ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 DEVICES = ("none", "cpu", "nvme")
@@ -133,8 +133,8 @@ rule(
     MESH,
     name="cp_backend_known",
     holds="Context parallelism is PyTorch's.",
-    key=keys.MESH + "cp_backend",
-    when=lambda file: file.has_mesh and file.word(keys.MESH + "cp_backend", "torch") != "torch",
+    key=f"{keys.MESH}cp_backend",
+    when=lambda file: file.has_mesh and file.word(f"{keys.MESH}cp_backend", "torch") != "torch",
     says="given {given!r}; allowed are torch",
 )
 
@@ -143,9 +143,9 @@ rule(
     MESH,
     name="sp_backend_known",
     holds="Ulysses sequence parallelism is DeepSpeed's.",
-    key=keys.MESH + "sp_backend",
+    key=f"{keys.MESH}sp_backend",
     when=lambda file: (
-        file.has_mesh and file.word(keys.MESH + "sp_backend", "deepspeed") != "deepspeed"
+        file.has_mesh and file.word(f"{keys.MESH}sp_backend", "deepspeed") != "deepspeed"
     ),
     says="given {given!r}; allowed are deepspeed",
 )
@@ -155,10 +155,10 @@ rule(
     "accelerate/utils/dataclasses.py TorchContextParallelConfig",
     name="cp_comm_strategy_known",
     holds="Keys are gathered, or pass round a ring.",
-    key=keys.MESH + "cp_comm_strategy",
+    key=f"{keys.MESH}cp_comm_strategy",
     when=lambda file: (
         file.sizes["cp"] > 1
-        and file.word(keys.MESH + "cp_comm_strategy", "allgather") not in ("allgather", "alltoall")
+        and file.word(f"{keys.MESH}cp_comm_strategy", "allgather") not in ("allgather", "alltoall")
     ),
     says="given {given!r}; allowed are allgather, alltoall",
 )
@@ -166,23 +166,23 @@ rule(
 
 @rule.unenforced(
     "accelerate/utils/launch.py passes None on, which hides that the length is missing",
-    key=keys.MESH + "sp_seq_length",
+    key=f"{keys.MESH}sp_seq_length",
     says="is missing; tokens per sequence, as it does not vary",
 )
 def sp_length_given(file: AccelerateView) -> bool:
     """Ulysses with a fixed length needs it."""
-    varies = file.flag(keys.MESH + "sp_seq_length_is_variable", default=True)
-    return file.sizes["sp"] > 1 and not varies and not file.word(keys.MESH + "sp_seq_length")
+    varies = file.flag(f"{keys.MESH}sp_seq_length_is_variable", default=True)
+    return file.sizes["sp"] > 1 and not varies and not file.word(f"{keys.MESH}sp_seq_length")
 
 
 @rule(
     "accelerate/utils/dataclasses.py DeepSpeedSequenceParallelConfig",
-    key=keys.MESH + "sp_attn_implementation",
+    key=f"{keys.MESH}sp_attn_implementation",
     says=f"given {{given!r}}; {one_of(ATTENTIONS)}",
 )
 def sp_attention_known(file: AccelerateView) -> bool:
     """Ulysses runs with fused attention only."""
-    given = file.word(keys.MESH + "sp_attn_implementation", "None")
+    given = file.word(f"{keys.MESH}sp_attn_implementation", "None")
     is_hub = "/" in given and "flash-attn" in given
     return file.sizes["sp"] > 1 and given not in ("None", *ATTENTIONS) and not is_hub
 
@@ -315,10 +315,10 @@ rule(
 )
 
 
-@rule(PLUGIN, key=keys.FSDP + "state_dict_type")
+@rule(PLUGIN, key=f"{keys.FSDP}state_dict_type")
 def state_dict_type_known(file: AccelerateView) -> Refused:
     """Checkpoints are whole or sharded; FSDP1 also knows local ones."""
-    given = file.word(keys.FSDP + "state_dict_type", STATE_DICTS[0]).upper()
+    given = file.word(f"{keys.FSDP}state_dict_type", STATE_DICTS[0]).upper()
     allowed = STATE_DICTS if file.is_fsdp2 else (*STATE_DICTS, "LOCAL_STATE_DICT")
     is_known = given in allowed or given.isdigit()
     return {f"given {given}; {one_of(allowed)}": file.is_fsdp and not is_known}
@@ -345,10 +345,10 @@ rule.unenforced(
 )
 
 
-@rule(PLUGIN, key=keys.FSDP + "activation_checkpointing_offload")
+@rule(PLUGIN, key=f"{keys.FSDP}activation_checkpointing_offload")
 def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Refused:
     """Checkpoint offload moves the input of recomputed blocks to the host, under FSDP2."""
-    is_on = file.is_fsdp and file.flag(keys.FSDP + "activation_checkpointing_offload")
+    is_on = file.is_fsdp and file.flag(f"{keys.FSDP}activation_checkpointing_offload")
     recomputes = file.flag(keys.CHECKPOINTING)
     return {
         "given true; fsdp_activation_checkpointing true as well": is_on and not recomputes,
@@ -358,12 +358,12 @@ def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Refused:
 
 @rule(
     LAUNCH_ENV,
-    key=keys.FSDP + "sync_module_states",
+    key=f"{keys.FSDP}sync_module_states",
     says="given false; true, or fsdp_cpu_ram_efficient_loading false",
 )
 def efficient_loading_needs_sync(file: AccelerateView) -> bool:
     """Weights that one process loads must be sent to the others."""
-    sync, loading = keys.FSDP + "sync_module_states", keys.FSDP + "cpu_ram_efficient_loading"
+    sync, loading = f"{keys.FSDP}sync_module_states", f"{keys.FSDP}cpu_ram_efficient_loading"
     loads = loading not in file.settings or bool(file[loading])
     return file.is_fsdp and loads and sync in file.settings and not file[sync]
 

@@ -113,9 +113,8 @@ def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterato
         else:
             foreign.append(path)
     if foreign:
-        them = "it" if len(foreign) == 1 else "them"
         names = listed([path[0] for path in foreign])
-        message = f"{names}: DeepSpeed ignores {them}; sound where the script reads {them}"
+        message = f"{names}: ignored by DeepSpeed; sound where the script reads it"
         yield finding_at("deepspeed.unknown_key", where, places[foreign[0]], message, "warning")
 
 

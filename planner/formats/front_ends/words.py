@@ -179,9 +179,8 @@ def _report_unknown(made: Translation, content: Content) -> None:
         else:
             foreign.append(place)
     if foreign:
-        what = "no key" if len(foreign) == 1 else "no keys"
         names = listed([each.key[:60] for each in foreign])
-        message = f"{names}: {what} of {tool.versions.partition(' (')[0]}; not looked at"
+        message = f"{names}: no key of {tool.versions.partition(' (')[0]}; not looked at"
         made.report("unknown_key", foreign[0], message, "note")
 
 

@@ -121,8 +121,14 @@ def read(source: SourceText) -> ParsedConfig:
     is_grouped = given(settings, keys.SAMPLING) == GROUPED
     models = ("model_name_or_path", "model_name", "model_id", "model")
     # Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
-    switches = ("use_peft", "load_in_4bit", "load_in_8bit")
-    peft = (*switches, "finetuning_type", "tuner_type", "train_type")
+    peft = (
+        "use_peft",
+        "load_in_4bit",
+        "load_in_8bit",
+        "finetuning_type",
+        "tuner_type",
+        "train_type",
+    )
     adapters = (
         f"{key} {settings[key].value}: adapters are trained, and plans train all parameters"
         for key in peft
@@ -198,8 +204,7 @@ def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
         message = f"for a transformers older than 5: {listed(shown)}"
         yield finding_at("trainer.made_for", path, places[(old[0],)], message, "note")
     if foreign:
-        what = "no key" if len(foreign) == 1 else "no keys"
-        rest = f"{what} of TrainingArguments; sound where the script's own have them"
+        rest = "no key of TrainingArguments; sound where the script's own have it"
         message = f"{listed(foreign)}: {rest}"
         yield finding_at("trainer.unknown_key", path, places[(foreign[0],)], message, "note")
 

@@ -172,7 +172,7 @@ def test_keys_of_the_script_at_the_top_are_one_warning() -> None:
     own = ", ".join(f'"num-layers-{number}": 1' for number in range(10))
     (finding,) = read(source('{"train_batch_size": 8,\n' + own + "}")).findings
     assert (finding.severity, finding.key, finding.line) == ("warning", "num-layers-0", 2)
-    assert " and 2 more: DeepSpeed ignores them" in finding.message
+    assert " and 2 more: ignored by DeepSpeed" in finding.message
 
 
 @pytest.mark.parametrize("key", ["_comment", "comment", "_comment_2", "//", "#comment"])

@@ -86,7 +86,7 @@ def test_arguments_of_the_script_are_one_finding() -> None:
     (finding,) = read(bf16=True, lora_rank=8, push_to_hf=False, **own).findings
     assert (finding.severity, finding.line) == ("note", 3)
     assert finding.message.startswith("lora_rank, push_to_hf, own_0,")
-    assert " and 4 more: no keys of TrainingArguments" in finding.message
+    assert " and 4 more: no key of TrainingArguments" in finding.message
 
 
 @pytest.mark.parametrize(
