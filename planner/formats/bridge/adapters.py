@@ -107,6 +107,11 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
         chosen = {target for name in modules for target in NAMES[name]}
         targets = tuple(target for target in TARGETS if target in chosen)
-        return Training(mode="lora", rank=rank, targets=targets), ""
+        training = Training(
+            mode="lora",
+            rank=rank,
+            targets=targets,
+        )
+        return training, ""
     lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
     return None, unpriced or f"adapters are trained, and {lacking} left to the recipe"

@@ -70,7 +70,8 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
         own |= vars(model.moe)
     shape = {key: str(value) for key, value in own.items()}
     sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len"}
-    fitting = [row for row in recipes() if all(shape.get(key, "") == row[key] for key in sizes)]
+    wanted = {key: shape.get(key, "") for key in sizes}
+    fitting = [row for row in recipes() if row.items() >= wanted.items()]
     if not fitting:
         return ""
     nearest = min(fitting, key=lambda row: row["max_seq_len"] != shape["max_seq_len"])
@@ -100,12 +101,14 @@ def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
     yield from which(runtime.gradient_reasons(context, strategy))
+    if strategy.zero_stage < 2:
+        return
     states, placement = context.traits.states, strategy.placement
-    if strategy.zero_stage > 1:
-        if (states.zero2_gradient_bytes or states.gradient_bytes) != 2:
-            yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
-        if placement != PLACEMENT_NAMES[0]:
-            yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
+    held = states.zero2_gradient_bytes or states.gradient_bytes
+    if held != 2:
+        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+    if placement != PLACEMENT_NAMES[0]:
+        yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
 
 
 def problems(context: Context) -> Iterator[str]:
@@ -131,7 +134,11 @@ def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
     lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
     lines.pop("--num-layers-per-virtual-pipeline-stage", None)
     if strategy.vpp > 1:
-        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
+        lines[CHUNKS] = KeyValue(
+            key=CHUNKS,
+            value=strategy.vpp,
+            why="chunks per stage",
+        )
     return lines
 
 
@@ -141,10 +148,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     training = context.traits.training
     recipe = recipe_of(context.model, training)
     lines = _lines(context, strategy)
-    found = []
+    found: list[Override] = []
     for key, option in keys.OPTIONS.items():
         line = lines.get(option)
-        if option in SIZES.values() or (option in _BESIDE.split() and not line):
+        is_left = option in _BESIDE.split() and not line
+        if is_left or option in SIZES.values():
             continue
         why = "experts are split as the other layers are" if option == ETP else ""
         if line:
@@ -183,7 +191,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=runtime.environment(context, strategy),
         variables=variables,
         decided=tuple(
-            ExplainedKey(key=key, value=text, why=why) for key, text, why in found if why
+            ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
         ),
     )
 
@@ -213,13 +221,15 @@ def _beside(context: Context, strategy: Strategy) -> Mapping[tuple[str, ...], Se
         ("model.cuda_graph_impl", "none", "no CUDA graph holds what is offloaded"),
     )
     recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
+    beside_recomputation = []
+    if "shared_experts" in modules:
+        beside_recomputation.append(overlap)
+    if full or "moe" in modules:
+        beside_recomputation.append(recomputed)
     return {
         (SHARDING,): sharding if stage > 1 else (),
         ("--cpu-offloading-num-layers",): offload if offloaded else (),
-        ("--recompute-granularity", "--recompute-modules"): (
-            *[overlap] * ("shared_experts" in modules),
-            *[recomputed] * (full or "moe" in modules),
-        ),
+        ("--recompute-granularity", "--recompute-modules"): beside_recomputation,
     }
 
 
@@ -245,7 +255,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     stated = keys.translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
-    rows = [own for own in TABLE if not of_job.issuperset(own.names) or stated.keys() & {*own.keys}]
+    rows = []
+    for own in TABLE:
+        is_stated = not stated.keys().isdisjoint(own.keys)
+        if is_stated or not of_job.issuperset(own.names):
+            rows.append(own)
     found = decisions.edits(rows, stated, lines.values())
     texts = {
         key: _text(key, option, lines.get(option), strategy)

@@ -168,13 +168,13 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]
         "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
         "reuse_grad_buf_for_mxfp8_param_ag=true",
     }
-    scaling = (field.partition("=") for field in scaled.get(precision, "").split())
+    scaling = dict(field.split("=") for field in scaled.get(precision, "").split())
     fields = {
         "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
         kind: "true",
         "params_dtype": dtype,
         "pipeline_dtype": dtype,
-        **{name: value for name, _, value in scaling},
+        **scaling,
     }
     for name, value in fields.items():
         yield f"{PRECISION}.{name}", value, ""

@@ -103,7 +103,9 @@ def read(source: SourceText) -> ParsedConfig:
         none = ("0", "0.0", *NULL)
         if dropout is not None and str(dropout.value).lower() not in none:
             traits.append(("kernels.adapter_dropout", True))
-    stated = {each.name: reader.settings[each.name] for each in open_ones} | of_recipe
+    stated = dict(of_recipe)
+    for each in open_ones:
+        stated[each.name] = reader.settings[each.name]
     by_option = {keys.OPTIONS[key]: each for key, each in stated.items() if key in keys.OPTIONS}
     return ParsedConfig(
         format=NAME,
@@ -132,10 +134,9 @@ def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[s
 
 def _unknown(key: str) -> tuple[str, Severity]:
     """Return what is wrong with an unknown key; models of some recipes have further ones."""
-    hint = did_you_mean(key[:100], [*keys.OPTIONS, keys.PRECISION])
-    is_near = alike(key, keys.OPTIONS, 0.85)
-    if key.startswith("model.") and not is_near:
+    if key.startswith("model.") and not alike(key, keys.OPTIONS, 0.85):
         return "is no key of Megatron's models; the recipe's own may have it", "warning"
+    hint = did_you_mean(key[:100], [*keys.OPTIONS, keys.PRECISION])
     # A message lists the first few groups only.
     groups = ", ".join(keys.GROUPS.split()[:8])
     return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
@@ -169,10 +170,14 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
         option = keys.option_of(key) if is_printed or key == "dataset.seq_length" else ""
         if option in dests and not (key == keys.VIRTUAL and keys.LAYOUT in given):
-            text = str(place.value)
+            text = str(place.value).strip("'")
             for dtype, short in dtypes.items():
                 text = text.replace(f"torch.{dtype}", short)
-            words[dests[option]] = Located(value=text.strip("'"), key=key, line=place.line)
+            words[dests[option]] = Located(
+                value=text,
+                key=key,
+                line=place.line,
+            )
     settings = settings_of(words)
     groups = given.get("model.num_query_groups")
     if groups and groups.value != given[heads].value:

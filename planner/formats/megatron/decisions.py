@@ -28,7 +28,9 @@ from planner.formats.megatron.options import (
     MICRO,
     PP,
     TP,
+    Choices,
     alike,
+    choices,
     degree,
     load_options,
     number,
@@ -103,11 +105,15 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     over = f"sharded over the data-parallel ranks: {sharded[stage]}"
     yield from alike({"--use-distributed-optimizer": stage > 0}, over)
     if stage > 1:
-        kind = {"--use-megatron-fsdp": True, SHARDING: list(FSDP_STAGES)[stage]}
-        yield from alike(kind, f"ZeRO {stage} is Megatron-FSDP")
-        yield from alike({"--ckpt-format": DTENSOR}, "the checkpoints Megatron-FSDP has")
-    meta = "no rank holds the whole model, not even at the start"
-    yield from alike({"--init-model-with-meta-device": stage == 3}, meta)
+        kind = f"ZeRO {stage} is Megatron-FSDP"
+        meta = "no rank holds the whole model, not even at the start"
+        options: Choices = {
+            "--use-megatron-fsdp": (True, kind),
+            SHARDING: (list(FSDP_STAGES)[stage], kind),
+            "--ckpt-format": (DTENSOR, "the checkpoints Megatron-FSDP has"),
+            "--init-model-with-meta-device": (stage == 3, meta),
+        }
+        yield from choices(options)
 
 
 def _of_sharding(settings: Settings) -> Decided:

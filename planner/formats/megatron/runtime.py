@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.cost.context import Context
 from planner.formats.decision import Decided, KeyValue, Of, several, switched
-from planner.formats.megatron.options import Choices, alike, choices
+from planner.formats.megatron.options import Choices, choices
 from planner.formats.rules import Refused
 from planner.formats.settings import Settings, as_number, flag, given, word
 from planner.frameworks.settings import capacity_settings
@@ -65,26 +65,28 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """Yield the options for gradient storage and reduction, and for what is overlapped."""
+    """The options for gradient storage and reduction, and for what is overlapped."""
     overlap, states = context.traits.overlap, context.traits.states
     beside, in_fp32 = overlap.overlaps_gradient_reduction, "gradients are held and reduced in fp32"
     gathers = beside and overlap.overlaps_parameter_gather and strategy.zero_stage > 0
-    yield from alike({"--overlap-grad-reduce": beside}, "gradients are reduced while backward runs")
-    gathered = "updated weights are gathered during the next forward"
-    yield from alike({"--overlap-param-gather": gathers}, gathered)
+    found: dict[str, tuple[object, str]] = {
+        "--overlap-grad-reduce": (beside, "gradients are reduced while backward runs"),
+        "--overlap-param-gather": (gathers, "updated weights are gathered during the next forward"),
+    }
+    reduced = states.gradient_reduce_bytes
     if strategy.zero_stage > 1:
-        is_fp32 = (states.zero2_gradient_bytes or states.gradient_bytes) == 4
+        held = states.zero2_gradient_bytes or states.gradient_bytes
         is_double = strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy)
-        fused, buffers = "--no-gradient-accumulation-fusion", "--fsdp-double-buffer"
-        yield from alike({fused: True}, "gradients are sharded as they are made")
-        yield from alike({FSDP_GRADIENTS: "fp32" if is_fp32 else None}, in_fp32)
         whole = "two layers' weights and gradients are whole at a time"
-        yield from alike({buffers: is_double}, whole)
+        made = "gradients are sharded as they are made"
+        found["--no-gradient-accumulation-fusion"] = True, made
+        found[FSDP_GRADIENTS] = "fp32" if held == 4 else None, in_fp32
+        found["--fsdp-double-buffer"] = is_double, whole
     elif context.job.precision == "fp16":
-        yield from alike({FP32_GRADIENTS: states.gradient_reduce_bytes == 4}, in_fp32)
+        found[FP32_GRADIENTS] = reduced == 4, in_fp32
     else:
-        is_short = states.gradient_reduce_bytes == 2
-        yield from alike({BF16_GRADIENTS: is_short}, "gradients are reduced in 16 bits")
+        found[BF16_GRADIENTS] = reduced == 2, "gradients are reduced in 16 bits"
+    return choices(found)
 
 
 # What expert exchange runs beside.
@@ -147,9 +149,13 @@ def exchange_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]
     """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
     is_so = exchanges_beside_batches(context, strategy)
     beside = "expert exchange runs beside another micro-batch"
-    yield from alike({"--overlap-moe-expert-parallel-comm": is_so}, beside)
     delayed = "weight gradients are left for what the exchange runs beside"
-    yield from alike({"--delay-wgrad-compute": is_so}, delayed)
+    return choices(
+        {
+            "--overlap-moe-expert-parallel-comm": (is_so, beside),
+            "--delay-wgrad-compute": (is_so, delayed),
+        }
+    )
 
 
 def keeps_order(compute_capability: float) -> bool:

@@ -236,7 +236,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         elif key in there:
             wanted[key] = ()
     deciding = DECIDING | read.SCRIPT_VARIABLES.keys() | {read.PROCESSES}
-    return edited(source, read.entries_in, wanted, strategy.num_gpus, deciding, last=keys.POLICY)
+    return edited(
+        source,
+        read.entries_in,
+        wanted,
+        strategy.num_gpus,
+        deciding,
+        last=keys.POLICY,
+    )
 
 
 FORMAT = Format(

@@ -58,7 +58,12 @@ def layers_in(part: Sequence[str]) -> list[int]:
 
 
 def num_parts(
-    num_layers: int, pp: int, schedule: str, per_part: int | None, first: int, last: int
+    num_layers: int,
+    pp: int,
+    schedule: str,
+    per_part: int | None,
+    first: int,
+    last: int,
 ) -> int:
     """Return the number of model parts torchtitan makes where they are not listed."""
     if per_part:

@@ -229,7 +229,9 @@ TABLE: Table = (
         of=derived(
             "etp",
             option.DEGREES["ep"],
-            lambda found: 1 if min(option.degree(found, n) for n in ("ep", "tp")) > 1 else None,
+            lambda found: (
+                1 if option.degree(found, "ep") > 1 and option.degree(found, "tp") > 1 else None
+            ),
         ),
     ),
     _degree("dp_replicate", "replicas of the sharding group"),
