@@ -185,8 +185,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
             f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
         )
+    overrides = OutputFile(name="bridge.overrides", text=text)
     return Emitted(
-        files=(OutputFile(name="bridge.overrides", text=text),),
+        files=(overrides,),
         command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}", *words),
         environment=runtime.environment(context, strategy),
         variables=variables,
@@ -261,11 +262,10 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         if is_stated or not of_job.issuperset(own.names):
             rows.append(own)
     found = decisions.edits(rows, stated, lines.values())
-    texts = {
-        key: _text(key, option, lines.get(option), strategy)
-        for key, option in keys.OPTIONS.items()
-        if option in found and (found[option] is not REMOVED or key in given)
-    }
+    texts = {}
+    for key, option in keys.OPTIONS.items():
+        if option in found and (found[option] is not REMOVED or key in given):
+            texts[key] = _text(key, option, lines.get(option), strategy)
     if any(option not in keys.OPTIONS.values() for option in found):
         texts[keys.PRECISION] = keys.PRECISIONS[context.job.precision]
     beside: list[Override] = []

@@ -138,11 +138,11 @@ def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
     """The settings of a file by Megatron's options, each with the file's own key."""
     known = {key: each for key, each in settings.items() if each.value is not None}
     found = {OPTIONS[key]: each for key, each in known.items() if key in OPTIONS}
-    by_name = {name: precision for precision, name in PRECISIONS.items()}
-    precision, fp32 = known.get(PRECISION), known.get(FP32_GRADIENTS)
-    if precision is not None and precision.value in by_name:
-        for option, value in WORDS[by_name[precision.value]].items():
-            found[option] = replace(precision, value=value)
+    place, fp32 = known.get(PRECISION), known.get(FP32_GRADIENTS)
+    for precision, name in PRECISIONS.items():
+        if place is not None and place.value == name:
+            for option, value in WORDS[precision].items():
+                found[option] = replace(place, value=value)
     if fp32 is not None:
         found[ACCUMULATED if fp32.value else BF16_GRADIENTS] = replace(fp32, value=True)
     if groups := settings.get("model.num_query_groups"):

@@ -31,10 +31,11 @@ def recognise(source: SourceText) -> bool:
         return False
     # A key of the model may be mistyped.
     has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
-    telling = (key for key in keys.OPTIONS if key.startswith(("model.", "train.")))
     runs_recipe = "run_recipe.py" in text and has_keys
-    is_told = runs_recipe or any(f"{key}=" in text for key in telling)
-    return is_told and "\x00" not in text
+    is_told = any(
+        key.startswith(("model.", "train.")) and f"{key}=" in text for key in keys.OPTIONS
+    )
+    return (runs_recipe or is_told) and "\x00" not in text
 
 
 def overrides_in(source: SourceText) -> Launches:

@@ -69,13 +69,17 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             model.num_mtp_layers and not context.job.mtp_layers,
         ),
     }
+    left_open = {}
+    for options, (what, is_open) in open_options.items():
+        if is_open:
+            left_open[what] = options
     return Emitted(
         files=(OutputFile(name="megatron.args", text=text),),
         command=("${TRAIN_SCRIPT}", *all_words(lines), *own),
         environment=environment(context, strategy),
         variables=variables,
         decided=explained(lines, lambda value: " ".join(words_of("", value)[1:]) or "on"),
-        left_open={what: options for options, (what, is_open) in open_options.items() if is_open},
+        left_open=left_open,
     )
 
 

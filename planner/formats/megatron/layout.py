@@ -107,5 +107,5 @@ def uniform_block(chunks: Sequence[int], wanted: Sequence[int]) -> int | None:
 
 def pattern_text(layers: Sequence[int]) -> str:
     """A list of 0 and 1 as the product form that ``--moe-layer-freq`` takes."""
-    runs = [(kind, len(list(run))) for kind, run in groupby(layers)]
-    return "(" + "+".join(f"[{kind}]*{length}" for kind, length in runs) + ")"
+    runs = (f"[{kind}]*{len(list(run))}" for kind, run in groupby(layers))
+    return f"({'+'.join(runs)})"

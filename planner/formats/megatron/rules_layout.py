@@ -153,7 +153,8 @@ def layout_holds_mtp(file: MegatronView) -> Refused:
         parts = parse_layout(file.word(LAYOUT))
     except ValueError:
         return {}
-    if not file.word(LAYOUT) or (MTP in file.settings and not file.has(MTP)):
+    is_unknown = MTP in file.settings and not file.has(MTP)
+    if is_unknown or not file.word(LAYOUT):
         return {}
     number, flat = file.number(MTP) or 0, "".join(parts)
     of_parts = [part.count("m") for part in parts]

@@ -188,7 +188,8 @@ rule.unenforced(
 @rule(_DECODER, key.DEGREES["tp"])
 def tp_divides_heads(file: TorchtitanView) -> Refused:
     """Tensor parallelism divides query heads and heads of keys and values."""
-    tp, heads, groups = file.degree("tp"), file.model("num_heads"), file.model("num_kv_heads")
+    tp = file.degree("tp")
+    heads, groups = file.model("num_heads"), file.model("num_kv_heads")
     needed = f"{tp} given; needs a divisor of"
     return {
         f"{needed} {heads} heads": tp > 1 and heads % tp,
