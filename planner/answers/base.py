@@ -21,8 +21,6 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import SCHEDULES
 
-LEAST_S = 0.01  # of a share, so that a search that comes late still ends by itself
-
 
 class Deadline:
     """Shares what is left of a time limit equally over the searches still planned."""
@@ -35,6 +33,7 @@ class Deadline:
     CONFLICT_S: ClassVar[float] = 10.0  # limits that no layout keeps together
     SHORTAGE_S: ClassVar[float] = 5.0  # the layout that lacks least memory
     CHANGES_S: ClassVar[float] = 20.0  # all changes after which something would fit
+    LEAST_S: ClassVar[float] = 0.01  # of a share: a search that comes late still ends by itself
 
     def __init__(self, limit_s: float | None = None) -> None:
         self.limit_s = limit_s
@@ -54,7 +53,7 @@ class Deadline:
         """Seconds left; infinite without a limit."""
         if self.ends_s is None:
             return float("inf")
-        return max(self.ends_s - time.monotonic(), LEAST_S)
+        return max(self.ends_s - time.monotonic(), self.LEAST_S)
 
     def share_s(self) -> float | None:
         """Seconds the next search may take; None without a limit."""
@@ -62,7 +61,7 @@ class Deadline:
             return None
         share_s = self.left_s() / max(self.num_left, 1)
         self.num_left -= 1
-        return max(share_s, LEAST_S)
+        return max(share_s, self.LEAST_S)
 
     def nothing_found(self) -> NothingFitsError:
         """Return the error to raise if no search found anything before the time was over."""

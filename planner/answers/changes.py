@@ -108,7 +108,8 @@ def _switched(case: Case, texts: Sequence[str]) -> Change | None:
     profile = profiles[0] if profiles else traits.profile
     if profile == traits.profile and set(settings) <= set(traits.settings):
         return None
-    other = with_training(load_traits(traits.name, profile, (*kept, *settings)), traits.training)
+    other = load_traits(traits.name, profile, (*kept, *settings))
+    other = with_training(other, traits.training)
     # What the question says otherwise than a profile stays.
     made = replace(
         other,
@@ -144,7 +145,9 @@ def more_host_memory(case: Case) -> Scale:
         larger = context.with_node(host_memory_bytes=wanted, host_memory_note="")
         return changed(case, larger, "--host-memory", f"{wanted / GIB:g}GiB")
 
-    num_steps = max(0, math.ceil((most - have) / HOST_STEP_BYTES)) if have and is_used else 0
+    num_steps = 0
+    if have and is_used:
+        num_steps = max(0, math.ceil((most - have) / HOST_STEP_BYTES))
     return Scale(at=at, num_steps=num_steps)
 
 
@@ -152,7 +155,8 @@ def shorter_sequences(case: Case) -> Scale:
     """Shorter sequences, the batch in sequences as it is."""
     job = case.context.job
     # Whole multiples of a power of two: 128 steps or more to a sequence, none below 64 tokens.
-    step = max(64, 2 ** int(math.log2(max(1, job.seq_len // 128))))
+    most = max(1, job.seq_len // 128)
+    step = max(64, 2 ** int(math.log2(most)))
     longest = (job.seq_len - 1) // step
 
     def at(steps: int) -> Change:
@@ -276,8 +280,10 @@ def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
         with suppress(InputError):
             made = load_cluster_of(cluster.name, num_gpus)
             # A part of a node has its share of host memory, unless the user said how much.
-            is_said = any(getattr(given, name) != getattr(own.node, name) for name in HOST_MEMORY)
-            host = given if is_said else made.node
+            host = made.node
+            for name in HOST_MEMORY:
+                if getattr(given, name) != getattr(own.node, name):
+                    host = given
             node = _with_memory(made.node, hbm=given, host=host)
             return replace(made, node=node)
     num_nodes = -(-num_gpus // given.num_accelerators)
@@ -324,6 +330,5 @@ def _catalogs(cluster: ClusterSpec) -> ClusterSpec | None:
 
 def _with_memory(node: NodeSpec, *, hbm: NodeSpec, host: NodeSpec) -> NodeSpec:
     accelerator = replace(node.accelerator, hbm_bytes=hbm.accelerator.hbm_bytes)
-    return replace(
-        node, accelerator=accelerator, **{key: getattr(host, key) for key in HOST_MEMORY}
-    )
+    on_host = {key: getattr(host, key) for key in HOST_MEMORY}
+    return replace(node, accelerator=accelerator, **on_host)

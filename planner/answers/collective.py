@@ -42,6 +42,11 @@ class CollectiveQuestion:
     by_priority: bool = False
     backward_s: float = math.inf
 
+    def busbw(self, seconds: float) -> float:
+        """Bus bandwidth, as nccl-tests defines it, of the collective in so many seconds."""
+        factor = float(busbw_factor(self.kind, float(self.num_ranks)))
+        return factor * self.num_bytes / seconds if seconds else 0.0
+
 
 class ShareRow(Row):
     """Cost of an algorithm on one level; rounds are messages one after another."""
@@ -75,6 +80,18 @@ class WayRow(Row):
     sent_bytes: float | None
     changes_training: bool
     note: str
+
+    @classmethod
+    def of(cls, name: str, cost: CollectiveCost, note: str, *, changes: bool) -> "WayRow":
+        """A way that nothing hides, by its cost."""
+        return cls(
+            name=name,
+            time_s=float(cost.time_s),
+            exposed_s=None,
+            sent_bytes=float(cost.sent_bytes),
+            changes_training=changes,
+            note=note,
+        )
 
 
 class Crossover(Row):
@@ -160,9 +177,11 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
     levels = group_levels(cluster, num_ranks)
     if kind == "p2p":  # between two, through the outermost level that the group spans
-        levels = tuple(replace(level, members=2, dims=()) for level in levels[-1:])
-    suitable = (each.name for each in ALGORITHMS if not unsuitable(each.name, kind, levels))
-    names = question.algorithms or tuple(suitable)
+        outermost = replace(levels[-1], members=2, dims=())
+        levels = (outermost,)
+    known = [each.name for each in ALGORITHMS]
+    suitable = [name for name in known if not unsuitable(name, kind, levels)]
+    names = question.algorithms or suitable
     for name in names:
         if problem := unsuitable(name, kind, levels):
             raise InputError.single("command line", "--algorithm", f"{name} {problem}")
@@ -170,7 +189,8 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     costs.sort(key=lambda cost: float(cost.total.time_s))
     plan_s = planned_s(kind, question.num_bytes, num_ranks, cluster)
     # The fastest algorithm from each size of SIZES on at which it changes.
-    best = np.argmin([on_levels(name, kind, SIZES, levels).total.time_s for name in names], axis=0)
+    by_size = [on_levels(name, kind, SIZES, levels) for name in names]
+    best = np.argmin([cost.total.time_s for cost in by_size], axis=0)
     changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
     return CollectiveAnswer(
         collective=kind,
@@ -185,14 +205,14 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
             AlgorithmRow.of(
                 cost.algorithm,
                 cost.total,
-                busbw_bytes_per_s=_busbw(question, float(cost.total.time_s)),
+                busbw_bytes_per_s=question.busbw(float(cost.total.time_s)),
                 bottleneck=cost.bottleneck,
                 levels=tuple(ShareRow.of(level.name, level) for level in cost.levels),
             )
             for cost in costs
         ),
         plan_s=plan_s,
-        plan_busbw_bytes_per_s=None if plan_s is None else _busbw(question, plan_s),
+        plan_busbw_bytes_per_s=None if plan_s is None else question.busbw(plan_s),
         plan_is_measured=kind in cluster.accelerator.collectives
         and num_ranks <= cluster.domain.num_accelerators,
         crossovers=tuple(
@@ -200,11 +220,6 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         ),
         ways=tuple(_ways(question, levels, float(costs[0].total.time_s))),
     )
-
-
-def _busbw(question: CollectiveQuestion, seconds: float) -> float:
-    factor = float(busbw_factor(question.kind, float(question.num_ranks)))
-    return factor * question.num_bytes / seconds if seconds else 0.0
 
 
 def _ways(
@@ -216,21 +231,21 @@ def _ways(
     if question.servers is not None:
         cost = gradients.parameter_server_all_reduce(size, ranks, link, question.servers)
         note = "the same sums: all push before any pulls"
-        yield _way(f"parameter server, {question.servers} servers", cost, note, changes=False)
+        yield WayRow.of(f"parameter server, {question.servers} servers", cost, note, changes=False)
         if math.isfinite(question.backward_s):
             # A worker that waits for no other takes the longer of computation, and push and pull;
             # without what staleness costs in iterations. Source: Dean et al. 2012, section 4.1.
             shown_s = max(float(cost.time_s) - question.backward_s, 0.0)
             note = f"changes training: gradients meet weights {ranks - 1} updates younger"
-            way = _way("the same, asynchronous", cost, note, changes=True)
+            way = WayRow.of("the same, asynchronous", cost, note, changes=True)
             yield replace(way, exposed_s=shown_s)
     if question.compress == "topk":
         cost = gradients.top_k_all_gather(size, ranks, link, question.density)
         note = "changes training: the other gradients wait for a later iteration"
-        yield _way(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
+        yield WayRow.of(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
     if question.compress == "int8":
         note = "changes training: gradients are rounded to 8 bits"
-        yield _way(
+        yield WayRow.of(
             "int8, all-gather", gradients.int8_all_gather(size, ranks, link), note, changes=True
         )
     if question.buckets is not None:
@@ -253,17 +268,6 @@ def _ways(
         )
 
 
-def _way(name: str, cost: CollectiveCost, note: str, *, changes: bool) -> WayRow:
-    return WayRow(
-        name=name,
-        time_s=float(cost.time_s),
-        exposed_s=None,
-        sent_bytes=float(cost.sent_bytes),
-        changes_training=changes,
-        note=note,
-    )
-
-
 def planned_s(
     kind: CollectiveKind, num_bytes: float, num_ranks: int, cluster: ClusterSpec
 ) -> float | None:
@@ -278,5 +282,7 @@ def planned_s(
     size = np.array([num_bytes])
     if kind == "p2p":
         return float(point_to_point_s(size, group, cluster)[0])
-    known = next((each for each in get_args(Collective) if each == kind), None)
-    return None if known is None else float(collective_s(known, size, group, cluster)[0])
+    for known in get_args(Collective):
+        if known == kind:
+            return float(collective_s(known, size, group, cluster)[0])
+    return None

@@ -54,8 +54,8 @@ class Limits:
         for context in (self.context,) if GPUS in kept else sizes:
             for name, lift in WITHOUT.items():
                 context = context if name in kept else lift(context)
-            case = Case(contexts=(context,), narrowing=self._kept(context, kept))
-            found = fits(case, self.deadline)
+            narrowing = self._kept(context, kept)
+            found = fits(Case(contexts=(context,), narrowing=narrowing), self.deadline)
             if found is not None:
                 violated = self.violated(found.strategy) - kept
                 return Witness(layout=found, violated=violated)
@@ -97,9 +97,9 @@ class Limits:
         }
         broken = {name for name, holds in kept.items() if not holds}
         for text, part in self.parts.items():
-            legal = all(by_name[name][0] in given for name, given in part.values.items())
-            legal &= all(rule.is_legal(self.context, by_name)[0] for rule in part.rules)
-            if not (legal and used <= set(part.kinds)):
+            holds = [by_name[name][0] in given for name, given in part.values.items()]
+            holds += [rule.is_legal(self.context, by_name)[0] for rule in part.rules]
+            if not (all(holds) and used <= set(part.kinds)):
                 broken.add(text)
         return frozenset(broken)
 

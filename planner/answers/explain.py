@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import to_jsonable_python
@@ -41,13 +41,6 @@ def item_of(name: str) -> Item | None:
     return max(matching, key=lambda item: len(item.address), default=None)
 
 
-def functions_for(item: Item, strategy: Strategy) -> list[Callable[..., Any]]:
-    """The functions of an item that price this strategy: those of other schedules left out."""
-    own = FORMULAS[strategy.schedule]
-    others = {function for formulas in FORMULAS.values() for function in formulas} - set(own)
-    return [function for function in item.functions if function not in others]
-
-
 def formula_of(function: Callable[..., Any]) -> str:
     """A function's docstring, one line per paragraph."""
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
@@ -66,33 +59,6 @@ def item_title(name: str) -> str:
     """A time item in a sentence."""
     item = item_of(f"time.{name}")
     return item.title if item and item.title else name
-
-
-def input_value(path: str, context: Context, strategy: Strategy) -> object:
-    """Look a dotted input path up."""
-    roots: dict[str, Any] = {
-        "strategy": strategy,
-        "model": context.model,
-        "job": context.job,
-        "cluster": context.cluster,
-        "node": context.cluster.node,
-        "accelerator": context.cluster.accelerator,
-        "traits": context.traits,
-    }
-    root, _, names = path.partition(".")
-    return attrgetter(names)(roots[root]) if names else roots[root]
-
-
-def trait_source(path: str, figures: dict[str, dict[str, Any]]) -> str:
-    """Return the source of a trait's value; empty for other inputs."""
-    parts = path.split(".")
-    if parts[0] != "traits":
-        return ""
-    if parts[1] == "training":
-        return "given"
-    if parts[1] == "optimizer":
-        return "planner/frameworks/optimizers.yaml"
-    return str(figures[parts[1]][parts[2]]["source"])
 
 
 def item_values(estimate: Estimate) -> dict[str, float]:
@@ -255,6 +221,32 @@ class InputRow(Row):
     source: str
     """Source of a trait's value."""
 
+    @classmethod
+    def of(cls, path: str, context: Context, strategy: Strategy) -> "InputRow":
+        """The input of a dotted path."""
+        cluster, traits, source = context.cluster, context.traits, ""
+        roots: dict[str, Any] = {
+            "strategy": strategy,
+            "model": context.model,
+            "job": context.job,
+            "cluster": cluster,
+            "node": cluster.node,
+            "accelerator": cluster.accelerator,
+            "traits": traits,
+        }
+        root, *names = path.split(".")
+        value = roots[root]
+        for name in names:
+            value = getattr(value, name)
+        if root == "traits":
+            figures = trait_figures(traits.name, traits.profile, traits.settings)
+            known = {"training": "given", "optimizer": "planner/frameworks/optimizers.yaml"}
+            section = names[0]
+            source = known.get(section, "")
+            if not source:
+                source = str(figures[section][names[1]]["source"])
+        return cls(path=path, value=to_jsonable_python(value), source=source)
+
 
 class ItemRow(Row):
     """One item or group with its formulas."""
@@ -282,28 +274,28 @@ class ItemRow(Row):
             hint = did_you_mean(name, known) or f"known are {', '.join(known)}"
             raise InputError.single("command line", "ITEM", f"no such item {name!r}; {hint}")
         inner = f"{full}."
-        parts = {
-            leaf: value for leaf, value in known.items() if leaf == full or leaf.startswith(inner)
-        }
+        parts = {leaf: value for leaf, value in known.items() if f"{leaf}.".startswith(inner)}
         in_memory = full.startswith("memory")
-        item, traits = item_of(full), context.traits
-        paths, functions = (item.inputs, functions_for(item, strategy)) if item else ((), ())
-        figures = trait_figures(traits.name, traits.profile, traits.settings)
+        item = item_of(full)
+        inputs: list[InputRow] = []
+        formulas: dict[str, str] = {}
+        if item:
+            inputs = [InputRow.of(path, context, strategy) for path in item.inputs]
+            own = FORMULAS[strategy.schedule]
+            every = chain.from_iterable(FORMULAS.values())
+            # Formulas of other schedules say nothing of this one.
+            others = set(every).difference(own)
+            for each in item.functions:
+                if each not in others:
+                    formulas[f"{each.__module__}.{each.__name__}"] = formula_of(each)
         return cls(
             name=full,
             unit="bytes" if in_memory else "s",
             total=estimate.memory.peak_bytes if in_memory else estimate.iter_time_s,
             values=parts if full in parts else {full: sum(parts.values()), **parts},
             text=item.text if item else "",
-            inputs=[
-                InputRow(
-                    path=path,
-                    value=to_jsonable_python(input_value(path, context, strategy)),
-                    source=trait_source(path, figures),
-                )
-                for path in paths
-            ],
-            formulas={f"{each.__module__}.{each.__name__}": formula_of(each) for each in functions},
+            inputs=inputs,
+            formulas=formulas,
         )
 
 

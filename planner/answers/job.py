@@ -114,7 +114,8 @@ class Job:
         means = mean_states(context.model, context.traits.optimizer)
         state_bytes = means.layer
         if not context.traits.training.is_frozen:
-            first, last = (_total(of(context.model)) for of in (embedding_params, head_params))
+            first = _total(embedding_params(context.model))
+            last = _total(head_params(context.model))
             inner = self.saved_params - first - last
             whole = inner * means.layer + first * means.first + last * means.last
             state_bytes = whole / self.saved_params
@@ -123,7 +124,7 @@ class Job:
     @cached_property
     def checkpoint_bytes(self) -> float:
         """Bytes of one checkpoint."""
-        return float(formulas.checkpoint_bytes(self.saved_params, *self.bytes_per_param))
+        return formulas.checkpoint_bytes(self.saved_params, *self.bytes_per_param)
 
     @property
     def storage_bytes_per_s(self) -> float:
@@ -141,7 +142,7 @@ class Job:
     def write_s(self) -> float:
         """Seconds to write one checkpoint, and to read one back."""
         rates = (self.storage_bytes_per_s, self.num_nodes, self.node_bytes_per_s)
-        return float(formulas.write_s(self.checkpoint_bytes, *rates))
+        return formulas.write_s(self.checkpoint_bytes, *rates)
 
     @cached_property
     def stop_s(self) -> float:
@@ -149,17 +150,18 @@ class Job:
         if not self.terms.is_async:
             return self.write_s
         link = self.node.host_link_bytes_per_s
-        return min(float(formulas.copy_s(self.checkpoint_bytes, self.num_gpus, link)), self.write_s)
+        copy_s = formulas.copy_s(self.checkpoint_bytes, self.num_gpus, link)
+        return min(copy_s, self.write_s)
 
     @property
     def node_mtbf_s(self) -> float:
         """Between failures of one node: as given, or Llama 3's by its GPUs."""
-        return self.terms.node_mtbf_s or float(formulas.node_mtbf_s(self.node.num_accelerators))
+        return self.terms.node_mtbf_s or formulas.node_mtbf_s(self.node.num_accelerators)
 
     @property
     def mtbf_s(self) -> float:
         """Between failures of the job."""
-        return float(formulas.job_mtbf_s(self.node_mtbf_s, self.num_nodes))
+        return formulas.job_mtbf_s(self.node_mtbf_s, self.num_nodes)
 
     @property
     def lost_s(self) -> float:
@@ -167,17 +169,18 @@ class Job:
 
         An asynchronous checkpoint is worth something only once it is written, so that long more.
         """
-        return self.terms.restart_s + self.write_s * (2.0 if self.terms.is_async else 1.0)
+        times = 2.0 if self.terms.is_async else 1.0
+        return self.terms.restart_s + times * self.write_s
 
     @property
     def young_s(self) -> float:
         """Interval by Young."""
-        return float(formulas.young_interval_s(self.stop_s, self.mtbf_s))
+        return formulas.young_interval_s(self.stop_s, self.mtbf_s)
 
     @property
     def daly_s(self) -> float:
         """Interval by Daly."""
-        return float(formulas.daly_interval_s(self.stop_s, self.mtbf_s))
+        return formulas.daly_interval_s(self.stop_s, self.mtbf_s)
 
     @cached_property
     def interval_iterations(self) -> int:
@@ -218,12 +221,12 @@ class Job:
     @property
     def first_order_factor(self) -> float:
         """The same to first order."""
-        return float(formulas.first_order_factor(*self._spans_s))
+        return formulas.first_order_factor(*self._spans_s)
 
     @property
     def goodput(self) -> float:
         """Useful over elapsed time."""
-        return float(formulas.goodput(self.factor))
+        return formulas.goodput(self.factor)
 
     @property
     def elapsed_s(self) -> float:
@@ -259,7 +262,7 @@ class Job:
     def input_bytes_per_s(self) -> float:
         """Read of the data set while iterations run."""
         tokens_per_s = self.plan.context.job.tokens_per_iteration / self.iteration_s
-        return float(formulas.input_bytes_per_s(tokens_per_s, self.token_bytes))
+        return formulas.input_bytes_per_s(tokens_per_s, self.token_bytes)
 
     @property
     def learning_rates(self) -> tuple[float, float] | None:

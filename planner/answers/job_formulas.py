@@ -1,6 +1,6 @@
 """Formulas of a job around its iterations: checkpoints, failures, input, a learning rate.
 
-Functions of numbers or columns, with their sources.
+With their sources; :func:`time_factor` takes columns too.
 """
 
 import math
@@ -9,7 +9,6 @@ import numpy as np
 
 from planner.units import DAY_S, GB, Array
 
-Numbers = Array | float
 STORAGE_BYTES_PER_S_PER_GPU = 2000.0 * GB / 16_384
 """Of the file system: Tectonic's 2 TB/s over the 16,384 GPUs of Llama 3 (arXiv 2407.21783, section
 3.3.1); NVIDIA asks 0.6 to 1.9 GB/s a node of eight (DGX SuperPOD H100, storage)."""
@@ -27,8 +26,8 @@ megatron/core/datasets/indexed_dataset.py."""
 
 
 def checkpoint_bytes(
-    num_params: Numbers, weight_bytes: Numbers, master_bytes: Numbers, state_bytes: Numbers
-) -> Numbers:
+    num_params: float, weight_bytes: float, master_bytes: float, state_bytes: float
+) -> float:
     """Bytes: ``parameters · (weights + master weights + optimizer states)``, each per parameter.
 
     ``weight_bytes`` are weights saved beside the master copy, 0 where that serves. Gradients are
@@ -41,19 +40,18 @@ def checkpoint_bytes(
 
 
 def write_s(
-    num_bytes: Numbers, storage_bytes_per_s: Numbers, num_nodes: Numbers, node_bytes_per_s: Numbers
-) -> Array:
+    num_bytes: float, storage_bytes_per_s: float, num_nodes: float, node_bytes_per_s: float
+) -> float:
     """Seconds: ``bytes / min(storage_bytes_per_s, num_nodes · node_bytes_per_s)``.
 
     Every rank writes its part of the states, so all nodes write at once; a node is limited by its
     ports or by the links of its GPUs to the host, whichever is slower. Excludes metadata, names
     of many files, and other jobs on the file system. Reading back takes as long.
     """
-    rate = np.minimum(storage_bytes_per_s, np.multiply(num_nodes, node_bytes_per_s))
-    return np.asarray(num_bytes / rate)
+    return num_bytes / min(storage_bytes_per_s, num_nodes * node_bytes_per_s)
 
 
-def copy_s(num_bytes: Numbers, num_gpus: Numbers, host_link_bytes_per_s: Numbers) -> Numbers:
+def copy_s(num_bytes: float, num_gpus: float, host_link_bytes_per_s: float) -> float:
     """Seconds that an asynchronous checkpoint stops training: the copy from device to host.
 
     ``bytes / (num_gpus · host_link_bytes_per_s)``: every GPU copies its part of the states, once.
@@ -63,7 +61,7 @@ def copy_s(num_bytes: Numbers, num_gpus: Numbers, host_link_bytes_per_s: Numbers
     return num_bytes / (num_gpus * host_link_bytes_per_s)
 
 
-def young_interval_s(stop_s: Numbers, mtbf_s: Numbers) -> Array:
+def young_interval_s(stop_s: float, mtbf_s: float) -> float:
     """Seconds of work between checkpoints: ``sqrt(2 · δ · M)``.
 
     δ is the stop of one, M the mean time between failures of the job. First order: right where δ is
@@ -72,10 +70,10 @@ def young_interval_s(stop_s: Numbers, mtbf_s: Numbers) -> Array:
     >>> f"{young_interval_s(5 * 60, 24 * 3600) / 60:.0f} min"
     '120 min'
     """
-    return np.sqrt(2.0 * np.multiply(stop_s, mtbf_s))
+    return math.sqrt(2.0 * stop_s * mtbf_s)
 
 
-def daly_interval_s(stop_s: Numbers, mtbf_s: Numbers) -> Array:
+def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
     """Seconds: ``sqrt(2δM) · [1 + (δ/2M)^(1/2) / 3 + (δ/2M) / 9] - δ``; M where δ is 2M or more.
 
     δ is the stop of one checkpoint, M the mean time between failures of the job. Source: Daly,
@@ -85,13 +83,14 @@ def daly_interval_s(stop_s: Numbers, mtbf_s: Numbers) -> Array:
     >>> [f"{daly_interval_s(300.0, hours * 3600) / 60:.1f} min" for hours in (24, 6, 0.25)]
     ['116.7 min', '56.7 min', '9.1 min']
     """
-    stop, between = np.asarray(stop_s, dtype=float), np.asarray(mtbf_s, dtype=float)
-    share = stop / (2.0 * between)
-    series = young_interval_s(stop, between) * (1.0 + np.sqrt(share) / 3.0 + share / 9.0) - stop
-    return np.where(stop < 2.0 * between, series, between)
+    share = stop_s / (2.0 * mtbf_s)
+    if share >= 1.0:
+        return mtbf_s
+    series = 1.0 + math.sqrt(share) / 3.0 + share / 9.0
+    return young_interval_s(stop_s, mtbf_s) * series - stop_s
 
 
-def node_mtbf_s(gpus_per_node: Numbers) -> Numbers:
+def node_mtbf_s(gpus_per_node: float) -> float:
     """Mean seconds between failures of a node: ``54 d · 16,384 / 419 / gpus_per_node``.
 
     Failures in proportion to GPUs: three quarters of those of Llama 3 were of GPUs, their memory,
@@ -103,7 +102,7 @@ def node_mtbf_s(gpus_per_node: Numbers) -> Numbers:
     return GPU_MTBF_S / gpus_per_node
 
 
-def job_mtbf_s(node_s: Numbers, num_nodes: Numbers) -> Numbers:
+def job_mtbf_s(node_s: float, num_nodes: float) -> float:
     """Mean seconds between failures of a job: ``node_s / num_nodes``; any node's failure stops it.
 
     Failures are independent and come at one rate all the time.
@@ -111,7 +110,7 @@ def job_mtbf_s(node_s: Numbers, num_nodes: Numbers) -> Numbers:
     return node_s / num_nodes
 
 
-def time_factor(interval_s: Numbers, stop_s: Numbers, restart_s: Numbers, mtbf_s: Numbers) -> Array:
+def time_factor(interval_s: Array | float, stop_s: float, restart_s: float, mtbf_s: float) -> Array:
     """Elapsed over useful time: ``M · e^(R/M) · (e^((τ+δ)/M) - 1) / τ``.
 
     After every τ of work a checkpoint stops the job for δ. A failure, every M in the mean and also
@@ -131,15 +130,12 @@ def time_factor(interval_s: Numbers, stop_s: Numbers, restart_s: Numbers, mtbf_s
     >>> [f"{25 * time_factor(1900, 20, R, 56 * 86400 / 53):.1f} days" for R in (600, 20 * 3600)]
     ['25.7 days', '56.2 days']
     """
-    between = np.asarray(mtbf_s, dtype=float)
     with np.errstate(over="ignore"):
-        again = np.expm1((np.asarray(interval_s) + stop_s) / between)
-        return np.asarray(between * np.exp(restart_s / between) * again / interval_s)
+        again = np.expm1((np.asarray(interval_s) + stop_s) / mtbf_s)
+        return np.asarray(mtbf_s * np.exp(restart_s / mtbf_s) * again / interval_s)
 
 
-def first_order_factor(
-    interval_s: Numbers, stop_s: Numbers, restart_s: Numbers, mtbf_s: Numbers
-) -> Numbers:
+def first_order_factor(interval_s: float, stop_s: float, restart_s: float, mtbf_s: float) -> float:
     """The same to first order: ``(1 + δ/τ) · (1 + (R + (τ+δ)/2) / M)``.
 
     Checkpoints lengthen the work, and every failure costs a restart and half an interval. Right
@@ -154,7 +150,7 @@ def first_order_factor(
     return (1.0 + stop_s / interval_s) * (1.0 + lost_s / mtbf_s)
 
 
-def goodput(factor: Numbers) -> Numbers:
+def goodput(factor: float) -> float:
     """Useful over elapsed time: ``1 / factor``.
 
     Llama 3 405B: an effective training time of more than 90 % (arXiv 2407.21783, section 3.3.4),
@@ -173,7 +169,7 @@ def token_bytes(vocab_size: int) -> int:
     return 2 if vocab_size < SMALL_VOCABULARY else 4
 
 
-def input_bytes_per_s(tokens_per_s: Numbers, bytes_per_token: Numbers) -> Numbers:
+def input_bytes_per_s(tokens_per_s: float, bytes_per_token: float) -> float:
     """Bytes per second read of the data set: ``tokens_per_s · bytes_per_token``.
 
     Text that was tokenised before, every token read once; ranks of tensor, pipeline and context

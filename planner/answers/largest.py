@@ -79,7 +79,8 @@ class _Quantity:
         if self.name == MICRO_BATCH:
             return 1
         options = self.case.narrowing.values
-        degrees = math.lcm(*options.get("cp", ()), *options.get("tp", ()))
+        given = (*options.get("cp", ()), *options.get("tp", ()))
+        degrees = math.lcm(*given)
         # 128 tokens times what is odd of the degrees.
         return 128 * degrees // (degrees & -degrees)
 
@@ -144,8 +145,13 @@ class _Quantity:
             return low, None, False
         start = max(high // 2, self.least)
         step = self.least * max(start // self.least // STEPS_PER_DOUBLING, 1)
-        values = [low, *(each for each in range(start, high, step) if each > low), high]
-        found, beyond = smallest(0, len(values) - 1, lambda row: not self.fits(values[row]))
+        between = [each for each in range(start, high, step) if each > low]
+        values = [low, *between, high]
+
+        def is_too_much(row: int) -> bool:
+            return not self.fits(values[row])
+
+        found, beyond = smallest(0, len(values) - 1, is_too_much)
         is_cut = beyond - found > 1
         return values[found], None if is_cut else values[beyond], is_cut
 
@@ -161,14 +167,16 @@ def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = Non
             own = replace(quantity, keeps_batch=True)
             # The largest that the batch is cut into, and that fits.
             batch = own.case.context.job.global_batch
-            sizes = (size for size in range(min(value, batch), 0, -1) if batch % size == 0)
-            inside = next((size for size in sizes if own.fits(size)), 0)
+            inside = min(value, batch)
+            while inside and (batch % inside or not own.fits(inside)):
+                inside -= 1
             if inside < value:
                 value, beyond, binds = inside, value, (BATCH,)
         if beyond is not None and not binds:
             case = quantity.at(beyond)
-            lifted = {name: case.with_each(lift) for name, lift in WITHOUT.items()}
-            binds = tuple(name for name in lifted if fits(lifted[name], quantity.deadline))
+            for name, lift in WITHOUT.items():
+                if fits(case.with_each(lift), quantity.deadline):
+                    binds = (*binds, name)
     except SearchTimeoutError:
         beyond, is_cut = None, True
     plans = best(own.at(value), quantity.deadline).plans if value else ()

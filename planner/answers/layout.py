@@ -109,7 +109,8 @@ def _problems_with(context: Context, request: LayoutRequest) -> Iterator[tuple[s
         yield "--optimizer", f"{traits.optimizer.name} {text}"
     if pp > num_layers:
         yield "--pp", f"must be at most {num_layers}, the layers; given {pp}"
-    longest = max(request.layers_per_stage or default_layers(num_layers, min(pp, num_layers), 1))
+    usual = default_layers(num_layers, min(pp, num_layers), 1)
+    longest = max(request.layers_per_stage or usual)
     given = {
         "--recompute-layers": request.recompute_layers,
         "--offload-activations": request.offloaded_layers,
@@ -140,7 +141,8 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     asked, support = request.layout, context.traits.support
     tp, pp = asked["tp"], asked["pp"]
     # The highest usual stage that the framework offers here with this optimizer.
-    possible = set(offered_stages(context.traits, pp)) & set(context.traits.optimizer.zero_stages)
+    offered = offered_stages(context.traits, pp)
+    possible = set(offered) & set(context.traits.optimizer.zero_stages)
     usual = {stage for stage in possible if stage <= support.usual_zero_stage}
     follows = {
         "vpp": 2 if asked["schedule"] in V_SHAPED else 1,
@@ -152,7 +154,8 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     values = {**asked, **follows, **request.given}
     batch = request.global_batch or context.job.global_batch
     values["num_micro_batches"] = -(-batch // (values["dp"] * values["micro_batch"]))
-    layers = request.layers_per_stage or default_layers(context.model.num_blocks, pp, values["vpp"])
+    even = default_layers(context.model.num_blocks, pp, values["vpp"])
+    layers = request.layers_per_stage or even
 
     def at_most(limit: int | Literal["all"]) -> tuple[int, ...]:
         return layers if limit == "all" else tuple(min(number, limit) for number in layers)
@@ -167,8 +170,11 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     broken = list(violations(context, strategy))
     if any(one.key == "layers_per_stage" for one in broken):
         broken = [one for one in broken if one.key not in DERIVED]
-    named = ((OPTIONS.get(one.key, one.key).replace("_", "-"), one.message) for one in broken)
-    _raise((f"--{option}", message) for option, message in named)
+    problems = []
+    for one in broken:
+        option = OPTIONS.get(one.key, one.key).replace("_", "-")
+        problems.append((f"--{option}", one.message))
+    _raise(problems)
     return context, strategy
 
 
@@ -189,7 +195,10 @@ def layout_chunks(layout: str, num_layers: int) -> tuple[int, ...]:
     if not size:
         raise ValueError(f"{CUT} after a chunk of no layers")
     whole, last = divmod(rest, size)
-    return (*chunks, *([size] * whole), *([last] if last else []))
+    further = [size] * whole
+    if last:
+        further.append(last)
+    return (*chunks, *further)
 
 
 def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
@@ -208,10 +217,12 @@ def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     if vpp == 1:
         base, rest = divmod(num_layers, pp)
         return tuple(base + (stage < rest) for stage in range(pp))
-    stages, size = default_layers(num_layers, pp, vpp), -(-num_layers // (pp * vpp))
-    return tuple(
-        max(0, min(size, layers - chunk * size)) for chunk in range(vpp) for layers in stages
-    )
+    size = -(-num_layers // (pp * vpp))
+    filled: list[int] = []
+    for chunk in range(vpp):
+        left = [layers - chunk * size for layers in default_layers(num_layers, pp, vpp)]
+        filled += [max(0, min(size, layers)) for layers in left]
+    return tuple(filled)
 
 
 def _word(strategy: Strategy, name: str) -> str:
@@ -258,7 +269,11 @@ def values(strategy: Strategy) -> dict[str, str]:
 def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]:
     """Return the values that differ between both, by title."""
     first, second = values(before), values(after)
-    changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
+    changed: dict[str, tuple[str, str]] = {}
+    for name, old in first.items():
+        new = second[name]
+        if old != new:
+            changed[name] = (old, new)
     if before.etp == before.tp and after.etp == after.tp:
         changed.pop("etp", None)
     if before.pp != after.pp:

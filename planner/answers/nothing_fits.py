@@ -36,6 +36,115 @@ class NothingFits:
     remedies: tuple[Remedy, ...]
     is_complete: bool  # no time ran out while looking for changes
 
+    def lines(self) -> list[str]:
+        """The explanation as lines of text."""
+        context, found = self.case.context, self.forbidding
+        cluster, job = context.cluster, context.job
+        given = "".join(f" {text}" for text in self.case.narrowing.texts)
+        asked = (
+            f"{context.model.name} on {cluster.num_accelerators:,} x {cluster.accelerator.name}, "
+            f"batch {job.global_batch} x {job.seq_len}, {context.traits.name}{given}"
+        )
+        why = self._forbidden(found) if found else self._in_conflict()
+        rest = (*self._missing(), *self._remedies(), *self._adapters())
+        return [f"nothing fits: {asked}", *why, *rest]
+
+    def _forbidden(self, found: ConflictingRules) -> Iterator[str]:
+        options = [text for text in self.conflict if text.startswith("--")]
+        with_options = f" with {', '.join(options)}" if options else ""
+        if not found.rules:
+            yield f"no layout is legal{with_options}: the search looks at no such values"
+            return
+        several = len(found.rules) > 1
+        which = "these rules together forbid it" if several else "this rule forbids it"
+        if several and found.each_alone:
+            which = "each of these rules forbids it"
+        yield f"no layout is legal{with_options}; {which}:"
+        for rule in found.rules:
+            said = found.violations.get(rule.name, ())
+            more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+            words = "; ".join(said[:MOST_SAID])
+            if not said:
+                words = rule.message.splitlines()[0].rstrip(".")
+            yield f"  {rule.name}: {words}{more}"
+
+    def _in_conflict(self) -> Iterator[str]:
+        if not self.conflict:
+            return
+        several = len(self.conflict) > 1
+        yield "the fewest limits that no layout keeps together:" if several else "no layout keeps:"
+        yield from (f"  {text}" for text in self.limits)
+        cluster = self.case.context.cluster
+        if GPUS not in self.conflict:
+            most = max(more_nodes(self.case.context)) * cluster.node.num_accelerators
+            if most > cluster.num_accelerators:
+                yield f"  more GPUs alone do not help (looked at up to {most:,})"
+
+    def _missing(self) -> Iterator[str]:
+        short = self.missing
+        if short is None:
+            return
+        least = "" if short.is_least else "at most "
+        where = "" if short.limit == HOST else f" on stage {short.ledger.stage}"
+        more = f"{format_bytes(short.missing_bytes)} more of {short.limit}"
+        yield f"nearest layout: {least}{more} per GPU needed{where}"
+        yield f"  {short_layout(short.strategy)}"
+        if short.limit != HOST:
+            items = short.ledger.items[:3]
+            listed = ", ".join(f"{item.name} {format_bytes(item.num_bytes)}" for item in items)
+            yield f"  of {format_bytes(short.ledger.peak_bytes)} there: {listed}, ..."
+
+    def _remedies(self) -> Iterator[str]:
+        if not self.remedies and self.is_complete:
+            yield "none of the changes tried lets anything fit"
+            return
+        if not self.remedies:
+            yield "no change that lets anything fit was found in the time given"
+            return
+        against = ""
+        if ideal := self.unconstrained:
+            seconds = format_seconds(ideal.estimate.iter_time_s)
+            where = f"{seconds} an iteration on {ideal.num_gpus:,} GPUs"
+            against = f"; GPU time per token against {where} if memory were no limit"
+        yield f"what would fit{against}:"
+        width = max(len(one.change.words) for one in self.remedies)
+        for one in self.remedies:
+            factor = one.time_factor
+            cost = "" if factor is None else f"  {factor - 1.0:+7.1%}"
+            about = "" if one.plan.is_optimal else " or less"
+            seconds = f"{format_seconds(one.plan.estimate.iter_time_s):>8}{about}"
+            yield f"  {one.change.words:<{width}}  {seconds}{cost}"
+            yield f"      {short_layout(one.plan.strategy)}"
+
+    def _adapters(self) -> Iterator[str]:
+        """A sentence on adapters beside frozen weights, where memory lacks and these would fit.
+
+        ``bytes · parameters / GPUs``, sharded over all of them. Excludes adapters (about a
+        hundredth of the parameters, with states), activations and the loss.
+        """
+        context = self.case.context
+        if self.missing is None or context.traits.training.is_frozen:
+            return
+        parameters = count_parameters(context.model) / context.cluster.num_accelerators
+        fitting = [
+            f"{format_bytes(num_bytes * parameters)} {words}"
+            for num_bytes, words in (
+                (2.0, "in 16 bits (--train lora)"),
+                # Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv
+                # 2305.14314, section 3 (4-bit NormalFloat, double quantisation: 0.127 bits each).
+                (4.127 / 8.0, "in 4 bits (--train qlora)"),
+            )
+            # A fifth is for adapters, their states and activations.
+            if num_bytes * parameters <= 0.8 * context.usable_bytes
+        ]
+        if fitting:
+            offering = ", ".join(training_frameworks("lora"))
+            usable = format_bytes(context.usable_bytes)
+            yield (
+                f"frozen weights would take {' or '.join(fitting)} of {usable} per GPU, without "
+                f"gradients or states of theirs; --framework {offering} plans adapters beside them"
+            )
+
 
 class RemedyRow(Row):
     """A change of the question after which something fits."""
@@ -71,7 +180,10 @@ class NothingFitsRow(Row):
     def of(cls, nothing: NothingFits) -> "NothingFitsRow":
         """The explanation as data."""
         found, ideal = nothing.forbidding, nothing.unconstrained
-        rules, said = (found.rules, found.violations) if found else ((), {})
+        rules: dict[str, list[str]] = {}
+        if found:
+            said = found.violations
+            rules = {rule.name: list(said.get(rule.name, ())) for rule in found.rules}
         changes = [
             RemedyRow(
                 change=one.change.words,
@@ -88,7 +200,7 @@ class NothingFitsRow(Row):
         ]
         return cls(
             framework=nothing.case.context.traits.name,
-            rules={rule.name: list(said.get(rule.name, ())) for rule in rules},
+            rules=rules,
             each_rule_alone=found.each_alone if found else None,
             conflict=list(nothing.conflict),
             limits=list(nothing.limits),
@@ -106,8 +218,10 @@ def explain_nothing(
     all_s = limits.CONFLICT_S + limits.SHORTAGE_S + limits.CHANGES_S
     share = min((deadline or Deadline()).left_s() / all_s, 1.0)
     until = Deadline(share * limits.SHORTAGE_S)
-    lacking = [(one, missing_memory(one, case.narrowing, until)) for one in case.contexts]
-    context, missing = min(lacking, key=lambda pair: getattr(pair[1], "missing_bytes", math.inf))
+    lacking = [missing_memory(one, case.narrowing, until) for one in case.contexts]
+    missing_bytes = [one.missing_bytes if one else math.inf for one in lacking]
+    nearest = missing_bytes.index(min(missing_bytes))
+    context, missing = case.contexts[nearest], lacking[nearest]
     others = [other for other in case.contexts if other is not context]
     case = replace(case, contexts=(context, *others))
     until = Deadline(share * limits.CHANGES_S)
@@ -140,119 +254,4 @@ def nothing_fits(
     if result is not None and not all(one.is_complete for one in result.searches):
         text = "nothing that fits was found in the time given; more time may find something"
         return NothingFitsError(text)
-    return NothingFitsError("\n".join(explanation(explain_nothing(case, deadline))))
-
-
-def explanation(nothing: NothingFits) -> list[str]:
-    """The explanation as lines of text."""
-    context, found = nothing.case.context, nothing.forbidding
-    cluster, job = context.cluster, context.job
-    given = "".join(f" {text}" for text in nothing.case.narrowing.texts)
-    asked = (
-        f"{context.model.name} on {cluster.num_accelerators:,} x {cluster.accelerator.name}, "
-        f"batch {job.global_batch} x {job.seq_len}, {context.traits.name}{given}"
-    )
-    why = _forbidden(nothing, found) if found else _in_conflict(nothing)
-    rest = (*_missing(nothing), *_remedies(nothing), *_adapters(nothing))
-    return [f"nothing fits: {asked}", *why, *rest]
-
-
-def _forbidden(nothing: NothingFits, found: ConflictingRules) -> Iterator[str]:
-    options = [text for text in nothing.conflict if text.startswith("--")]
-    with_options = f" with {', '.join(options)}" if options else ""
-    if not found.rules:
-        yield f"no layout is legal{with_options}: the search looks at no such values"
-        return
-    several = len(found.rules) > 1
-    which = "these rules together forbid it" if several else "this rule forbids it"
-    if several and found.each_alone:
-        which = "each of these rules forbids it"
-    yield f"no layout is legal{with_options}; {which}:"
-    for rule in found.rules:
-        said = found.violations.get(rule.name, ())
-        more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
-        words = "; ".join(said[:MOST_SAID]) or rule.message.splitlines()[0].rstrip(".")
-        yield f"  {rule.name}: {words}{more}"
-
-
-def _in_conflict(nothing: NothingFits) -> Iterator[str]:
-    if not nothing.conflict:
-        return
-    several = len(nothing.conflict) > 1
-    yield "the fewest limits that no layout keeps together:" if several else "no layout keeps:"
-    yield from (f"  {text}" for text in nothing.limits)
-    cluster = nothing.case.context.cluster
-    if GPUS not in nothing.conflict:
-        most = max(more_nodes(nothing.case.context)) * cluster.node.num_accelerators
-        if most > cluster.num_accelerators:
-            yield f"  more GPUs alone do not help (looked at up to {most:,})"
-
-
-def _missing(nothing: NothingFits) -> Iterator[str]:
-    short = nothing.missing
-    if short is None:
-        return
-    least = "" if short.is_least else "at most "
-    where = "" if short.limit == HOST else f" on stage {short.ledger.stage}"
-    yield (
-        f"nearest layout: {least}{format_bytes(short.missing_bytes)} more of {short.limit} per GPU "
-        f"needed{where}"
-    )
-    yield f"  {short_layout(short.strategy)}"
-    if short.limit != HOST:
-        items = short.ledger.items[:3]
-        listed = ", ".join(f"{item.name} {format_bytes(item.num_bytes)}" for item in items)
-        yield f"  of {format_bytes(short.ledger.peak_bytes)} there: {listed}, ..."
-
-
-def _remedies(nothing: NothingFits) -> Iterator[str]:
-    if not nothing.remedies and nothing.is_complete:
-        yield "none of the changes tried lets anything fit"
-        return
-    if not nothing.remedies:
-        yield "no change that lets anything fit was found in the time given"
-        return
-    against = ""
-    if ideal := nothing.unconstrained:
-        seconds = format_seconds(ideal.estimate.iter_time_s)
-        where = f"{seconds} an iteration on {ideal.num_gpus:,} GPUs"
-        against = f"; GPU time per token against {where} if memory were no limit"
-    yield f"what would fit{against}:"
-    width = max(len(one.change.words) for one in nothing.remedies)
-    for one in nothing.remedies:
-        factor = one.time_factor
-        cost = "" if factor is None else f"  {factor - 1.0:+7.1%}"
-        about = "" if one.plan.is_optimal else " or less"
-        seconds = f"{format_seconds(one.plan.estimate.iter_time_s):>8}{about}"
-        yield f"  {one.change.words:<{width}}  {seconds}{cost}"
-        yield f"      {short_layout(one.plan.strategy)}"
-
-
-def _adapters(nothing: NothingFits) -> Iterator[str]:
-    """A sentence on adapters beside frozen weights, where memory lacks and these would fit.
-
-    ``bytes · parameters / GPUs``, sharded over all of them. Excludes adapters (about a hundredth
-    of the parameters, with states), activations and the loss.
-    """
-    context = nothing.case.context
-    if nothing.missing is None or context.traits.training.is_frozen:
-        return
-    parameters = count_parameters(context.model) / context.cluster.num_accelerators
-    fitting = [
-        f"{format_bytes(num_bytes * parameters)} {words}"
-        for num_bytes, words in (
-            (2.0, "in 16 bits (--train lora)"),
-            # Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv
-            # 2305.14314, section 3 (4-bit NormalFloat, double quantisation: 0.127 bits each).
-            (4.127 / 8.0, "in 4 bits (--train qlora)"),
-        )
-        # A fifth is for adapters, their states and activations.
-        if num_bytes * parameters <= 0.8 * context.usable_bytes
-    ]
-    if fitting:
-        offering = ", ".join(training_frameworks("lora"))
-        yield (
-            f"frozen weights would take {' or '.join(fitting)} of "
-            f"{format_bytes(context.usable_bytes)} per GPU, without gradients or states of theirs; "
-            f"--framework {offering} plans adapters beside them"
-        )
+    return NothingFitsError("\n".join(explain_nothing(case, deadline).lines()))

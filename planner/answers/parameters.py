@@ -54,7 +54,8 @@ class Parameter:
         if self.is_hardware:
             return min(factor, self.most / self.value) if self.most else factor
         # A change is in about whole eighths, so that it divides well.
-        step = 1 << max(0, (int(self.value) // 8).bit_length() - 1)
+        eighth = int(self.value) // 8
+        step = 1 << max(0, eighth.bit_length() - 1)
         return max(1, round(self.value * factor / step) * step) / self.value
 
     def is_worse(self, factor: float) -> bool:
@@ -71,10 +72,12 @@ def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf
     name, *rest = path
     if isinstance(part, Mapping):
         names = list(part) if name == "*" else [name]
-        return {**part, **{each: scaled(part[each], rest, factor, most) for each in names}}
+        changed = {each: scaled(part[each], rest, factor, most) for each in names}
+        return {**part, **changed}
     if isinstance(part, tuple):
         return tuple(scaled(each, rest, factor, most) for each in part)
-    return replace(part, **{name: scaled(getattr(part, name), rest, factor, most)})
+    changed = {name: scaled(getattr(part, name), rest, factor, most)}
+    return replace(part, **changed)
 
 
 class Figure(NamedTuple):
@@ -88,59 +91,61 @@ class Figure(NamedTuple):
     is_cost: bool = False
 
 
-OF_ACCELERATOR = (
-    Figure("hbm_gb_per_s", "HBM bandwidth", "GB/s", GB, (f"{ACCELERATOR}.hbm_bytes_per_s",)),
-    Figure("hbm_gib", "HBM capacity", "GiB", GIB, (f"{ACCELERATOR}.hbm_bytes",)),
-)
-OF_DOMAIN = (
-    Figure(
-        "scale_up_gb_per_s_per_direction",
-        "{domain}",
-        "GB/s",
-        GB,
-        # Measured collectives of the domain are scaled with its rate, as in other nodes.
-        (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*"),
+FIGURES: dict[str, tuple[Figure, ...]] = {
+    "accelerator": (
+        Figure("hbm_gb_per_s", "HBM bandwidth", "GB/s", GB, (f"{ACCELERATOR}.hbm_bytes_per_s",)),
+        Figure("hbm_gib", "HBM capacity", "GiB", GIB, (f"{ACCELERATOR}.hbm_bytes",)),
     ),
-    Figure("scale_up_latency_us", "{domain} latency", "µs", US, (f"{DOMAIN}.latency_s",), True),
-)
-OF_NETWORK = (
-    Figure(
-        "nic_gbit_per_s",
-        "network, each GPU",
-        "GB/s",
-        GB,
-        (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS)),
+    "domain": (
+        Figure(
+            "scale_up_gb_per_s_per_direction",
+            "{domain}",
+            "GB/s",
+            GB,
+            # Measured collectives of the domain are scaled with its rate, as in other nodes.
+            (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*"),
+        ),
+        Figure("scale_up_latency_us", "{domain} latency", "µs", US, (f"{DOMAIN}.latency_s",), True),
     ),
-    Figure(
-        "fabric_latency_us",
-        "network latency",
-        "µs",
-        US,
-        tuple(f"{level}.latency_s" for level in LEVELS),
-        True,
+    "network": (
+        Figure(
+            "nic_gbit_per_s",
+            "network, each GPU",
+            "GB/s",
+            GB,
+            (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS)),
+        ),
+        Figure(
+            "fabric_latency_us",
+            "network latency",
+            "µs",
+            US,
+            tuple(f"{level}.latency_s" for level in LEVELS),
+            True,
+        ),
     ),
-)
-OF_HOST = (
-    Figure(
-        "host_link_gb_per_s_per_direction",
-        "host link",
-        "GB/s",
-        GB,
-        (f"{NODE}.host_link_bytes_per_s",),
+    "host": (
+        Figure(
+            "host_link_gb_per_s_per_direction",
+            "host link",
+            "GB/s",
+            GB,
+            (f"{NODE}.host_link_bytes_per_s",),
+        ),
+        Figure("host_memory_gib", "host memory", "GiB", GIB, (f"{NODE}.host_memory_bytes",)),
     ),
-    Figure("host_memory_gib", "host memory", "GiB", GIB, (f"{NODE}.host_memory_bytes",)),
-)
+}
 
 
 def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
     cluster, job, model = context.cluster, context.job, context.model
-    figures = [
-        *OF_ACCELERATOR,
-        *(OF_DOMAIN if cluster.domain.num_accelerators > 1 else ()),
-        *(OF_NETWORK if cluster.num_accelerators > cluster.domain.num_accelerators else ()),
-        *OF_HOST,
-    ]
+    inside = cluster.domain.num_accelerators
+    is_there = {"domain": inside > 1, "network": cluster.num_accelerators > inside}
+    hardware = []
+    for part, figures in FIGURES.items():
+        if is_there.get(part, True):
+            hardware += [_of_hardware(context, figure) for figure in figures]
     of_job = [
         _of_job("job.global_batch", "batch", job.global_batch, "sequences"),
         _of_job("job.seq_len", "sequence length", job.seq_len, "tokens"),
@@ -148,14 +153,19 @@ def parameters(context: Context) -> list[Parameter]:
     # Of models that have one kind of layers.
     if not model.num_decoder_layers:
         of_job.append(_of_job("model.num_layers", "layers", model.num_layers, ""))
-    hardware = (_of_hardware(context, figure) for figure in figures)
     known = (figure for figure in hardware if figure is not None)
     return [_peak(context), _sustained(context), *known, *of_job]
 
 
 def _of_job(path: str, title: str, value: int, unit: str) -> Parameter:
-    key = path.partition(".")[2]
-    return Parameter(key=key, title=title, value=value, unit=unit, paths=(path,), is_hardware=False)
+    return Parameter(
+        key=path.partition(".")[2],
+        title=title,
+        value=value,
+        unit=unit,
+        paths=(path,),
+        is_hardware=False,
+    )
 
 
 def _of_hardware(context: Context, figure: Figure) -> Parameter | None:

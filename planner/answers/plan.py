@@ -10,11 +10,11 @@ from planner.answers.base import Answer, Deadline, Found, Plan
 from planner.answers.evidence import Evidence, evidence
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
-from planner.answers.variants import Variant, mixed_policy_gain, resident_variant, variants
+from planner.answers.variants import Variant, resident_variant, variants
 from planner.answers.whatif import Case, found_by, search_each, smallest
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
-from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective, objective_matrix
+from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
 from planner.query.resolve import Resolved
 from planner.search.headroom import (
     headroom_frontier,
@@ -32,12 +32,10 @@ from planner.units import Array
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     """The best plans over all frameworks that keep the limits, the best of each first."""
     plans = [plan for plan in plans if not aim.limits.missed_by(plan)]
-    by_time = OBJECTIVES[aim.objective].order in ("at_most", "fastest")
-
-    def key(plan: Plan) -> tuple[float, float]:
-        return (0.0 if by_time else objective(plan, aim.objective), plan.ranked_s)
-
-    plans = sorted(plans, key=key)
+    objective = OBJECTIVES[aim.objective]
+    plans = sorted(plans, key=lambda plan: plan.ranked_s)
+    if objective.order not in ("at_most", "fastest"):
+        plans.sort(key=objective.value)
     # The last that is put in is the first of its framework.
     leading = {plan.framework: plan for plan in reversed(plans)}
     plans.sort(key=lambda plan: leading[plan.framework] is not plan)
@@ -82,9 +80,10 @@ def answer(
     points = (line or found).frontier
     first = chosen[0] if chosen and by_time else None
     # No mechanism weighed; none where it is the first one.
-    fastest = min(found.fastest_of_each, key=lambda plan: plan.estimate.iter_time_s, default=first)
-    if first is None or (fastest and fastest.estimate.iter_time_s >= first.estimate.iter_time_s):
-        fastest = None
+    fastest = None
+    if first is not None:
+        faster = min((*found.fastest_of_each, first), key=lambda plan: plan.estimate.iter_time_s)
+        fastest = faster if faster.estimate.iter_time_s < first.estimate.iter_time_s else None
     # Of several frameworks' ladders the best plan of every number of GPUs below the first one's.
     ladder: dict[int, Plan] = {}
     for plan in sorted(found.ladder, key=lambda plan: plan.ranked_s):
@@ -150,8 +149,9 @@ def points_of(plans: Sequence[Plan], names: Sequence[str]) -> Array:
     """Plans x objectives, all to be minimised; headroom in whole GiB, negated."""
     points = objective_matrix(plans, names)
     if "headroom_bytes" in names:
-        peaks = ((plan.context, plan.estimate.memory.peak_bytes) for plan in plans)
-        points[:, names.index("headroom_bytes")] = [-headroom_gib(*peak) for peak in peaks]
+        column = names.index("headroom_bytes")
+        for row, plan in enumerate(plans):
+            points[row, column] = -headroom_gib(plan.context, plan.estimate.memory.peak_bytes)
     return points
 
 
@@ -164,7 +164,8 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     """
     if not plans:
         return ()
-    kept = [plans[row] for row in non_dominated(points_of(plans, names)).tolist()]
+    rows = non_dominated(points_of(plans, names)).tolist()
+    kept = [plans[row] for row in rows]
     order = np.lexsort(points_of(kept, ("headroom_bytes", "iteration_s", "gpus")).T)
     return tuple(kept[row] for row in order.tolist())
 
@@ -234,7 +235,6 @@ class Beside:
     """Results of further searches and estimates about an answer's plans."""
 
     variants: tuple[tuple[Variant, ...], ...] = ()  # of the first plans, each fastest first
-    mixed: Variant | None = None  # of the first plan with mixed policies, where they gain anything
     resident: Variant | None = None  # without offload, and no slower than the first plan
     recipe: Placed | None = None  # the nearest one, priced for the question
     evidence: Evidence | None = None  # of the first plan
@@ -250,7 +250,6 @@ def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = Fal
     limit_s, narrowing = answer.beside_s, answer.narrowing
     return Beside(
         variants=tuple(variants(plan, narrowing, limit_s=limit_s) for plan in shown),
-        mixed=mixed_policy_gain(first, narrowing, limit_s=limit_s) if verbose and by_time else None,
         resident=resident_variant(answer),
         recipe=placed(answer),
         evidence=evidence(first.context, first.strategy) if verbose else None,

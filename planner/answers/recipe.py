@@ -49,12 +49,12 @@ def _repeated(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
     if recipe.recompute != "full":
         return (0,) * len(chunks)
     if recipe.recompute_method == "layers":
-        starts = [sum(chunks[:chunk]) for chunk in range(len(chunks))]
-        chosen = recipe.recompute_layers
-        return tuple(
-            sum(start <= layer < start + size for layer in chosen)
-            for start, size in zip(starts, chunks, strict=True)
-        )
+        repeated, start = list[int](), 0
+        for size in chunks:
+            inside = range(start, start + size)
+            repeated.append(sum(layer in inside for layer in recipe.recompute_layers))
+            start += size
+        return tuple(repeated)
     if recipe.recompute_method == "block":
         return tuple(min(size, *recipe.recompute_layers) for size in chunks)
     return tuple(chunks)
@@ -160,7 +160,9 @@ class Placed:
     @property
     def missing_bytes(self) -> float:
         """Bytes needed beyond the accelerator's memory; 0 if it fits, or cannot run."""
-        return 0.0 if self.estimate is None else max(0.0, -self.estimate.memory.free_bytes)
+        if self.estimate is None:
+            return 0.0
+        return max(0.0, -self.estimate.memory.free_bytes)
 
     @property
     def fits_its_own(self) -> bool:
@@ -181,17 +183,14 @@ def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Place
     made = estimate(context, strategy)
     own = estimate(replace(context, traits=recipe_traits(recipe)), strategy)
     named = attrgetter(*LAYOUT)
-    rows = (
-        number
-        for number, plan in enumerate(plans, start=1)
-        if plan.framework == context.traits.name and named(plan.strategy) == named(strategy)
-    )
+    layout = (context.traits.name, named(strategy))
+    layouts = [(plan.framework, named(plan.strategy)) for plan in plans]
     return Placed(
         recipe=recipe,
         context=context,
         strategy=strategy,
         estimate=made,
-        row=next(rows, None),
+        row=layouts.index(layout) + 1 if layout in layouts else None,
         slower_fraction=_slower(made, plans),
         own=own,
         own_slower_fraction=_slower(own, plans),

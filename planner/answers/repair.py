@@ -166,19 +166,19 @@ def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDefi
 def _changes(space: Neighborhood, after: Strategy) -> Iterator[FieldChange]:
     """Fields that differ, those that count first; of the split, which is one change, one does."""
     before, counted = space.origin, set(space.changed_fields(after))
-    changed = [
-        (name, getattr(before, name), getattr(after, name))
-        for name in SEARCHED_FIELDS
+    changed: list[tuple[str, Value, Value]] = []
+    for name in SEARCHED_FIELDS:
+        old, new = getattr(before, name), getattr(after, name)
         # Where etp is no decision of its own it follows tp.
-        if getattr(before, name) != getattr(after, name) and (name != "etp" or name in counted)
-    ]
+        if old != new and (name != "etp" or name in counted):
+            changed.append((name, old, new))
     selected = space.context.traits.recompute.selected
     split: list[tuple[str, Value, Value]] = [
         (RECOMPUTE, _policies(before), _policies(after)),
         (MODULES, before.recompute_modules or selected, after.recompute_modules or selected),
         (LAYERS, before.layers_per_stage, after.layers_per_stage),
     ]
-    split = [(name, old, new) for name, old, new in split if old != new]
+    split = [each for each in split if each[1] != each[2]]
     if SPLIT in counted and split:
         counted.add(split[0][0])
     changed += split

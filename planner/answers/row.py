@@ -40,8 +40,9 @@ def row_of(
     """
     hints = get_type_hints(like)
     made = [_property(like, each) for each in derived]
-    left_out = {*leave_out, *more, *(each for each in hints if each.startswith("_"))}
-    for each in (each for each in fields(like) if each.name not in left_out):
+    for each in fields(like):
+        if each.name.startswith("_") or each.name in (*leave_out, *more):
+            continue
         hint, words = hints[each.name], about.get(each.name, "")
         if issubclass(like, LayoutFields):
             decision = FIELDS[each.name]
@@ -49,14 +50,16 @@ def row_of(
             hint = decision.value_type if isinstance(hint, TypeVar) else hint
             # Literal of values known at run time only.
             hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
-        made.append((each.name, hint, field(metadata={"description": words} if words else {})))
+        described = {"description": words} if words else {}
+        made.append((each.name, hint, field(metadata=described)))
     made += [(key, hint, field()) for key, hint in more.items()]
     return _made(name, Row, made)
 
 
 def _made(name: str, base: type, fields: Sequence[tuple[str, Any, Any]]) -> type:
     hints = {key: hint for key, hint, _ in fields}
-    return type(name, (base,), {"__annotations__": hints, **{key: own for key, _, own in fields}})
+    defaults = {key: own for key, _, own in fields}
+    return type(name, (base,), {"__annotations__": hints, **defaults})
 
 
 def _property(kind: type, name: str) -> tuple[str, Any, Any]:
@@ -69,14 +72,11 @@ def _property(kind: type, name: str) -> tuple[str, Any, Any]:
 
 def property_row(kind: type, base: type = Row, *, leave_out: Sequence[str] = ()) -> Any:  # noqa: ANN401 - a type made here
     """The row of what an answer's public properties state, under their names."""
-    names = [
-        name for name, each in vars(kind).items() if isinstance(each, property | cached_property)
-    ]
-    made = [
-        _property(kind, name)
-        for name in names
-        if not name.startswith("_") and name not in leave_out
-    ]
+    made = []
+    for name, each in vars(kind).items():
+        is_public = not name.startswith("_") and name not in leave_out
+        if is_public and isinstance(each, property | cached_property):
+            made.append(_property(kind, name))
     return _made(f"{kind.__name__}Row", base, made)
 
 

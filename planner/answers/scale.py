@@ -134,13 +134,15 @@ class Scaling:
         ``(c_i - c_i,base) / Σ c_i`` with c the GPU seconds per token of an item. A negative loss
         is a gain on the base, such as less recomputation.
         """
-        here, base = shares(plan.estimate), shares(self.base.estimate)
-        return {name: here[name] - self.efficiency(plan) * base[name] for name in here}
+        base, efficiency = shares(self.base.estimate), self.efficiency(plan)
+        here = shares(plan.estimate)
+        return {name: share - efficiency * base[name] for name, share in here.items()}
 
     def limit(self, plan: Plan) -> str | None:
         """The limit that takes most; None where none takes anything worth a name."""
-        name, loss = max(self.losses(plan).items(), key=lambda item: item[1])
-        return name if loss >= 0.005 else None  # smaller losses name no limit
+        losses = self.losses(plan)
+        name = max(losses, key=lambda each: losses[each])
+        return name if losses[name] >= 0.005 else None  # smaller losses name no limit
 
     def bites(self) -> dict[str, list[tuple[int, float]]]:
         """Per limit that ever bites: the sizes where it does, and its loss there."""
@@ -158,8 +160,11 @@ class Scaling:
 
     def finishes_in(self, seconds: float) -> Plan | None:
         """The plan on the fewest GPUs that ends the whole job in time."""
-        plans = (plan for _, plan in self.fitting)
-        return next((p for p in plans if (total := p.total_s()) and total <= seconds), None)
+        for _, plan in self.fitting:
+            total_s = plan.total_s()
+            if total_s and total_s <= seconds:
+                return plan
+        return None
 
 
 def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:

@@ -145,11 +145,13 @@ class _Asker:
         """A plan's time as plans are ranked, as it is, at another value; infinite where none is."""
         if plan is None:
             return math.inf
-        context = next(each for each in self.case.contexts if each.traits == plan.context.traits)
+        traits = plan.context.traits
+        context = next(each for each in self.case.contexts if each.traits == traits)
         found = _moved(plan, figure.scaled(context, factor))
         if found is None:
             return math.inf
-        return found.estimate.iter_time_s * plan.ranked_s / plan.estimate.iter_time_s
+        weight = plan.ranked_s / plan.estimate.iter_time_s
+        return found.estimate.iter_time_s * weight
 
 
 def sensitivity(
@@ -195,15 +197,19 @@ def sensitivity(
 
 
 def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
-    factors = [factor for factor in map(figure.factor, FACTORS) if factor != 1.0]
-    winners = {factor: asker.at(figure, factor) for factor in dict.fromkeys(factors)}
+    # Counts may have one value for two factors.
+    factors = dict.fromkeys(map(figure.factor, FACTORS))
+    factors.pop(1.0, None)
+    winners = {factor: asker.at(figure, factor) for factor in factors}
 
     def point(factor: float, best: Plan | None) -> Point:
-        kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
+        kept, change = _kept(figure.scaled(plan.context, factor), plan.strategy), None
+        if best:
+            change = _per_token(best) / _per_token(asker.best) - 1.0
         return Point(
             factor=factor,
             value=factor * figure.value,
-            time_per_token_change=_per_token(best) / _per_token(asker.best) - 1.0 if best else None,
+            time_per_token_change=change,
             best_iter_time_s=best.estimate.iter_time_s if best else None,
             plan_iter_time_s=kept.estimate.iter_time_s if kept else None,
             same_layout=_same(best, asker.best),
@@ -211,8 +217,12 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
         )
 
     # At both ends of what machines differ by.
-    ends = [_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends or ()]
-    times = sorted(each.estimate.iter_time_s for each in ends if each)
+    times = []
+    for end in figure.ends or ():
+        moved = _kept(figure.scaled(plan.context, end), plan.strategy)
+        if moved:
+            times.append(moved.estimate.iter_time_s)
+    times.sort()
     return ParameterSweep(
         figure=figure,
         points=tuple(point(factor, best) for factor, best in winners.items()),
@@ -224,11 +234,14 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
 
 def _elasticity(winners: Mapping[float, Plan | None]) -> float | None:
     """``log(time ratio) / log(factor ratio)`` of the nearest points; None where they are one."""
-    near = [(factor, plan) for factor, plan in winners.items() if 0.8 < factor < 1.25 and plan]
+    near: list[tuple[float, float]] = []
+    for factor, plan in winners.items():
+        if plan and 0.8 < factor < 1.25:
+            near.append((factor, _per_token(plan)))
     if len(near) < 2:
         return None
-    (low, first), (high, last) = near[0], near[-1]
-    return math.log(_per_token(last) / _per_token(first)) / math.log(high / low)
+    (low, first_s), (high, last_s) = near[0], near[-1]
+    return math.log(last_s / first_s) / math.log(high / low)
 
 
 def _kept(context: Context, strategy: Strategy) -> Plan | None:

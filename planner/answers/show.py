@@ -42,6 +42,18 @@ class ModelRow(Row):
     vocab_size: int
     max_seq_len: int
 
+    @classmethod
+    def of(cls, model: ModelSpec) -> "ModelRow":
+        """The row of a model."""
+        row: ModelRow = row_from(
+            ModelRow,
+            model,
+            parameters=count_parameters(model),
+            active_parameters=count_active_parameters(model),
+            is_mixture=model.moe is not None,
+        )
+        return row
+
 
 class Models(Row):
     """The models that all words apply to; ``found`` counts those left out, too."""
@@ -68,19 +80,8 @@ class Model(ModelRow):
 def models(words: tuple[str, ...], most: int | None = None) -> Models:
     """The models that all words apply to, the first ``most`` as rows."""
     names = find_models(words)
-    rows = tuple(_model_row(load_model(name)) for name in names[:most])
+    rows = tuple(ModelRow.of(load_model(name)) for name in names[:most])
     return Models(words=words, found=len(names), models=rows)
-
-
-def _model_row(model: ModelSpec) -> ModelRow:
-    row: ModelRow = row_from(
-        ModelRow,
-        model,
-        parameters=count_parameters(model),
-        active_parameters=count_active_parameters(model),
-        is_mixture=model.moe is not None,
-    )
-    return row
 
 
 def model(name: str) -> Model:
@@ -91,7 +92,7 @@ def model(name: str) -> Model:
     given = file.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     origin = file.provenance
     return Model(
-        **asdict(_model_row(spec)),
+        **asdict(ModelRow.of(spec)),
         mtp_parameters=spec.num_mtp_layers and count_mtp_parameters(spec),
         published_parameters=None if published is None else published * 1e9,
         published_active_parameters=None if active is None else active * 1e9,
@@ -125,6 +126,19 @@ class AcceleratorRow(Named):
     peak_flops_per_s: dict[str, float]
     power_w: float | None
 
+    @classmethod
+    def of(cls, name: str) -> "AcceleratorRow":
+        """The row of an accelerator."""
+        spec = load_accelerator(name)
+        row: AcceleratorRow = row_from(
+            AcceleratorRow,
+            spec,
+            title=stated("accelerators", name)["title"],
+            peak_flops_per_s={str(dtype): rate for dtype, rate in spec.peak_flops_per_s.items()},
+            power_w=spec.tdp_w,
+        )
+        return row
+
 
 class NodeRow(Named):
     """A node in a list; rates of its domain are per GPU and direction, of its network in all."""
@@ -139,11 +153,35 @@ class NodeRow(Named):
     host_memory_bytes: float | None
     usd_per_hour: float | None
 
+    @classmethod
+    def of(cls, name: str) -> "NodeRow":
+        """The row of a node."""
+        spec, _ = node_of_catalog(name)
+        inside = spec.scale_up
+        row: NodeRow = row_from(
+            NodeRow,
+            spec,
+            title=stated("nodes", name)["title"],
+            accelerator=spec.accelerator.name,
+            gpus=spec.num_accelerators,
+            scale_up=inside.name,
+            scale_up_gpus=inside.num_accelerators,
+            scale_up_bytes_per_s=inside.bytes_per_s,
+            network_bytes_per_s=spec.nic_bytes_per_s or None,
+        )
+        return row
+
 
 class NamedRow(Named):
     """A fabric, or a machine and its node, in a list."""
 
     node: str | None
+
+    @classmethod
+    def of(cls, kind: Kind, name: str) -> "NamedRow":
+        """The row of a fabric or a machine."""
+        file = stated(kind, name)
+        return NamedRow(name=name, title=file["title"], node=file.get("node"))
 
 
 class Hardware(Row):
@@ -199,52 +237,23 @@ class Detected(Machine):
 def hardware(words: tuple[str, ...], most: int | None = None) -> Hardware:
     """The entries that all words apply to, ``most`` as rows: as many of every kind there is."""
     entries = find_hardware(words)
-    names = {kind: [name for each, name in entries if each == kind] for kind in SINGULAR}
+    names: dict[Kind, list[str]] = {kind: [] for kind in SINGULAR}
+    for kind, name in entries:
+        names[kind].append(name)
     # Files are read only of what is shown: the catalog has hundreds.
-    share = None if most is None else most // max(1, sum(map(bool, names.values())))
+    share = None
+    if most is not None:
+        num_kinds = sum(map(bool, names.values()))
+        share = most // max(1, num_kinds)
     shown = {kind: listed[:share] for kind, listed in names.items()}
     return Hardware(
         words=words,
         found={f"{SINGULAR[kind]}s": len(found) for kind, found in names.items()},
-        accelerators=tuple(map(_accelerator_row, shown["accelerators"])),
-        nodes=tuple(map(_node_row, shown["nodes"])),
-        fabrics=tuple(_named_row("fabrics", name) for name in shown["fabrics"]),
-        machines=tuple(_named_row("clusters", name) for name in shown["clusters"]),
+        accelerators=tuple(map(AcceleratorRow.of, shown["accelerators"])),
+        nodes=tuple(map(NodeRow.of, shown["nodes"])),
+        fabrics=tuple(NamedRow.of("fabrics", name) for name in shown["fabrics"]),
+        machines=tuple(NamedRow.of("clusters", name) for name in shown["clusters"]),
     )
-
-
-def _accelerator_row(name: str) -> AcceleratorRow:
-    spec = load_accelerator(name)
-    row: AcceleratorRow = row_from(
-        AcceleratorRow,
-        spec,
-        title=stated("accelerators", name)["title"],
-        peak_flops_per_s={str(dtype): rate for dtype, rate in spec.peak_flops_per_s.items()},
-        power_w=spec.tdp_w,
-    )
-    return row
-
-
-def _node_row(name: str) -> NodeRow:
-    spec, _ = node_of_catalog(name)
-    inside = spec.scale_up
-    row: NodeRow = row_from(
-        NodeRow,
-        spec,
-        title=stated("nodes", name)["title"],
-        accelerator=spec.accelerator.name,
-        gpus=spec.num_accelerators,
-        scale_up=inside.name,
-        scale_up_gpus=inside.num_accelerators,
-        scale_up_bytes_per_s=inside.bytes_per_s,
-        network_bytes_per_s=spec.nic_bytes_per_s or None,
-    )
-    return row
-
-
-def _named_row(kind: Kind, name: str) -> NamedRow:
-    file = stated(kind, name)
-    return NamedRow(name=name, title=file["title"], node=file.get("node"))
 
 
 def hardware_entry(name: str) -> HardwareEntry | Cluster:
@@ -268,8 +277,8 @@ def hardware_entry(name: str) -> HardwareEntry | Cluster:
         name=own,
         title=file.title,
         note=file.note,
-        accelerator=_accelerator_row(own) if kind == "accelerators" else None,
-        node=_node_row(own) if kind == "nodes" else None,
+        accelerator=AcceleratorRow.of(own) if kind == "accelerators" else None,
+        node=NodeRow.of(own) if kind == "nodes" else None,
         texts=texts_of(file),
         figures=tuple(figure_rows(file)),
         levels=_levels(load_cluster(whole)) if whole else (),

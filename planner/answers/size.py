@@ -39,7 +39,8 @@ class Sizing:
     @property
     def is_complete(self) -> bool:
         """True when every time was proved best under the model."""
-        is_proved = all(size.is_optimal for size in (*self.sizes, self.chosen) if size)
+        sizes = [*self.sizes, self.chosen] if self.chosen else self.sizes
+        is_proved = all(size.is_optimal for size in sizes)
         return is_proved and all(each.is_complete for each in self.searches)
 
     @property
@@ -61,7 +62,8 @@ def nearest_sizes(sizes: Sequence[Plan], limits: JobLimits) -> tuple[Plan, ...]:
         affordable = in_time = list(sizes)
     fastest = min(affordable, key=lambda size: size.estimate.iter_time_s, default=None)
     cheapest = min(in_time, key=lambda size: size.cost_usd() or 0.0, default=None)
-    return tuple({size.num_gpus: size for size in (fastest, cheapest) if size}.values())
+    nearest = {size.num_gpus: size for size in (fastest, cheapest) if size}
+    return tuple(nearest.values())
 
 
 def on_cluster(case: Case, cluster: ClusterSpec) -> Case:

@@ -10,59 +10,62 @@ from planner.frameworks.registry import CURRENT, load_traits, profile_names, pro
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits, KernelTraits, StateTraits
 
-ATTENTION: Mapping[str, str] = {
-    "fused": "the vendor's fused attention",
-    "flash2": "FlashAttention-2",
-    "flash_attn": "the package of FlashAttention-2",
-    "unfused": "unfused attention",
-}
-KERNELS: Mapping[str, str] = {
-    "classic": "fused kernels of Megatron-LM",
-    "megatron_local": "Megatron-Core's local layers",
-    "torchtitan": "eager layers",
-    "torchtitan_compiled": "compiled layers",
-    "torchtitan_cuda": "eager layers",
-    "transformer_engine": "Transformer Engine layers",
-    "transformers_eager": "eager transformers layers",
-    "transformers_gpt2": "eager transformers layers",
-    "transformers_sdpa": "eager transformers layers",
-}
-TRANSFERS: Mapping[str, str] = {
-    "none": "pipeline transfers exposed",
-    "interleaved": "pipeline transfers overlapped where stages are interleaved",
-    "all": "pipeline transfers overlapped",
-}
-TENSOR_PARALLEL: Mapping[str, str] = {
-    "none": "tensor parallelism not overlapped",
-    "bulk": "tensor parallelism beside independent products",
-    "ring": "tensor parallelism overlapped in chunks",
-}
-ALL_TO_ALL: Mapping[str, str] = {
-    "none": "expert all-to-all not overlapped",
-    "shared_expert": "expert all-to-all beside the shared expert",
-    "batches": "expert all-to-all beside another micro-batch",
-}
-# What is searched, and nothing that a plan's numbers depend on.
-POLICY_SCOPES: Mapping[str, str] = {
-    "model": "one policy for the activations of all layers",
-    "chunks": "one policy for the activations of all layers, or for the first of every chunk",
-    "layers": "activations of every layer under a policy of their own",
-}
-LOSSES: Mapping[str, str] = {
-    "fused": "fused cross-entropy",
-    "compiled": "compiled cross-entropy",
-    "flash_attention": "fused cross-entropy of flash-attention",
-    "compiled_fp32": "compiled cross-entropy of fp32 logits",
-    "eager_fp32": "eager fp32 cross-entropy",
-    "eager_fp32_kept": "eager fp32 cross-entropy, its logits kept",
-    "eager_fp32_shifted": "eager fp32 cross-entropy of a shifted copy",
-    "fused_fp32_shifted": "fused fp32 cross-entropy of a shifted copy",
-    "eager_16_bit": "eager cross-entropy of 16-bit logits",
-    "loss_parallel": "DTensor loss parallel",
-    "vocab_parallel": "vocabulary-parallel cross-entropy",
-    "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
-    "chunked": "cross-entropy in chunks",
-    "liger": "Liger's fused linear cross-entropy",
+# By topic: what a value of its trait says.
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "attention": {
+        "fused": "the vendor's fused attention",
+        "flash2": "FlashAttention-2",
+        "flash_attn": "the package of FlashAttention-2",
+        "unfused": "unfused attention",
+    },
+    "layers": {
+        "classic": "fused kernels of Megatron-LM",
+        "megatron_local": "Megatron-Core's local layers",
+        "torchtitan": "eager layers",
+        "torchtitan_compiled": "compiled layers",
+        "torchtitan_cuda": "eager layers",
+        "transformer_engine": "Transformer Engine layers",
+        "transformers_eager": "eager transformers layers",
+        "transformers_gpt2": "eager transformers layers",
+        "transformers_sdpa": "eager transformers layers",
+    },
+    "pipeline_transfers": {
+        "none": "pipeline transfers exposed",
+        "interleaved": "pipeline transfers overlapped where stages are interleaved",
+        "all": "pipeline transfers overlapped",
+    },
+    "tensor_parallel": {
+        "none": "tensor parallelism not overlapped",
+        "bulk": "tensor parallelism beside independent products",
+        "ring": "tensor parallelism overlapped in chunks",
+    },
+    "expert_all_to_all": {
+        "none": "expert all-to-all not overlapped",
+        "shared_expert": "expert all-to-all beside the shared expert",
+        "batches": "expert all-to-all beside another micro-batch",
+    },
+    # What is searched, and nothing that a plan's numbers depend on.
+    "policies": {
+        "model": "one policy for the activations of all layers",
+        "chunks": "one policy for the activations of all layers, or for the first of every chunk",
+        "layers": "activations of every layer under a policy of their own",
+    },
+    "loss": {
+        "fused": "fused cross-entropy",
+        "compiled": "compiled cross-entropy",
+        "flash_attention": "fused cross-entropy of flash-attention",
+        "compiled_fp32": "compiled cross-entropy of fp32 logits",
+        "eager_fp32": "eager fp32 cross-entropy",
+        "eager_fp32_kept": "eager fp32 cross-entropy, its logits kept",
+        "eager_fp32_shifted": "eager fp32 cross-entropy of a shifted copy",
+        "fused_fp32_shifted": "fused fp32 cross-entropy of a shifted copy",
+        "eager_16_bit": "eager cross-entropy of 16-bit logits",
+        "loss_parallel": "DTensor loss parallel",
+        "vocab_parallel": "vocabulary-parallel cross-entropy",
+        "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
+        "chunked": "cross-entropy in chunks",
+        "liger": "Liger's fused linear cross-entropy",
+    },
 }
 
 
@@ -85,16 +88,22 @@ def _launch(kernels: KernelTraits) -> str:
 
 def _kernel_phrases(kernels: KernelTraits) -> dict[str, str]:
     rate, layers = kernels.attention_rate_fraction, kernels.saved.name
-    once = kernels.deduplicated_dispatch
-    dispatcher = "dispatcher sending a token once per domain" if once else "all-to-all dispatcher"
-    ring = "context passed round a ring"
+    slower = f" at {rate:.0%} of its rate" if rate < 1 else ""
+    dispatcher = "all-to-all dispatcher"
+    if kernels.deduplicated_dispatch:
+        dispatcher = "dispatcher sending a token once per domain"
+    if kernels.dispatch_permutes:
+        dispatcher += ", sorted in its own kernels"
+    context = "context passed round a ring"
+    if kernels.exchanges_context:
+        context = "context exchanged all-to-all"
     return {
-        "layers": KERNELS.get(layers, layers),
-        "attention": ATTENTION[kernels.attention] + (f" at {rate:.0%} of its rate" * (rate < 1)),
+        "layers": WORDS["layers"].get(layers, layers),
+        "attention": WORDS["attention"][kernels.attention] + slower,
         "dropout": "dropout" if kernels.dropout else "no dropout",
-        "loss": LOSSES.get(kernels.loss, kernels.loss),
-        "context_parallel": "context exchanged all-to-all" if kernels.exchanges_context else ring,
-        "dispatcher": dispatcher + ", sorted in its own kernels" * kernels.dispatch_permutes,
+        "loss": WORDS["loss"].get(kernels.loss, kernels.loss),
+        "context_parallel": context,
+        "dispatcher": dispatcher,
         "host": f"kernels launched in {kernels.launch_s * 1e6:g} us each",
         "launch": _launch(kernels),
     }
@@ -128,11 +137,11 @@ def phrases(traits: FrameworkTraits) -> dict[str, str]:
         **_state_phrases(traits.states),
         "gradient_reduction": f"gradients reduced in {width} ({reduced})",
         "weight_gather": f"weights gathered ({_overlapped(overlap.overlaps_parameter_gather)})",
-        "tensor_parallel": TENSOR_PARALLEL[overlap.tensor_parallel_overlap],
-        "pipeline_transfers": TRANSFERS[overlap.pipeline_p2p_overlap],
+        "tensor_parallel": WORDS["tensor_parallel"][overlap.tensor_parallel_overlap],
+        "pipeline_transfers": WORDS["pipeline_transfers"][overlap.pipeline_p2p_overlap],
         "optimizer_step": f"optimizer steps {when}",
-        "expert_all_to_all": ALL_TO_ALL[overlap.expert_all_to_all_overlap],
-        "policies": POLICY_SCOPES[traits.support.policy_scope],
+        "expert_all_to_all": WORDS["expert_all_to_all"][overlap.expert_all_to_all_overlap],
+        "policies": WORDS["policies"][traits.support.policy_scope],
     }
     return {name: said[name] for name in TOPICS if name in said}
 
@@ -206,4 +215,5 @@ def differences(framework: str, profile: str) -> list[str]:
     usual = phrases(load_traits(framework, CURRENT))
     own = phrases(load_traits(framework, profile))
     changed = [text for name, text in own.items() if usual.get(name) != text]
-    return changed + [f"without {text}" for name, text in usual.items() if name not in own]
+    lacking = [text for name, text in usual.items() if name not in own]
+    return changed + [f"without {text}" for text in lacking]

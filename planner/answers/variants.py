@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import (
@@ -13,12 +14,11 @@ from planner.answers.changes import (
 )
 from planner.answers.layout import differences, with_batch
 from planner.answers.whatif import Case, Change, best, price
-from planner.cost.context import Context, with_modules
+from planner.cost.context import Context
 from planner.cost.estimate import Estimate, Verdict
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.interleaving import default_layers
 from planner.search.space.narrow import Narrowing
-from planner.search.space.vocabulary import DIMENSIONS, MIXED_LAYERS
 from planner.spec.strategy import (
     MODEL_PARALLEL_DEGREES,
     OFFLOAD_CODES,
@@ -40,6 +40,17 @@ class Variant:
     num_changed: int
     time_change: float  # its time over that of the plan, minus one
 
+    @classmethod
+    def of(cls, plan: Plan, other: Plan, words: Sequence[str]) -> "Variant":
+        """Another plan, and what is changed in words."""
+        ratio = other.estimate.iter_time_s / plan.estimate.iter_time_s
+        return cls(
+            plan=other,
+            words=", ".join(words),
+            num_changed=len(words),
+            time_change=ratio - 1.0,
+        )
+
 
 def variants(
     plan: Plan, narrowing: Narrowing, *, limit_s: float | None = None
@@ -48,35 +59,9 @@ def variants(
     fixed = {name: (int(getattr(plan.strategy, name)),) for name in LAYOUT}
     within = replace(narrowing, values={**narrowing.values, **fixed})
     case = Case(contexts=(plan.context,), narrowing=within)
-    found = best(case, Deadline(limit_s), top=12, penalised=False).plans
+    unweighed = partial(replace, weighs_evidence=False)
+    found = best(case, Deadline(limit_s), top=12, within=unweighed).plans
     return tuple(_variant(plan, other) for other in found if other.strategy != plan.strategy)
-
-
-def mixed_policy_gain(
-    plan: Plan, narrowing: Narrowing, *, limit_s: float | None = None
-) -> Variant | None:
-    """Return the gain of layers under different policies; None if none, or if they are allowed.
-
-    All else stays as the plan has it, what selective layers repeat too. The gain is that over the
-    fastest policy that can be said, be it the plan's or not.
-    """
-    is_said = plan.context.traits.support.policy_scope == "layers"
-    # The choices grow with the cube of the layers.
-    is_deep = plan.context.model.num_blocks > 256
-    if MIXED_LAYERS in narrowing.allowed or is_said or is_deep:
-        return None
-    columns = plan.strategy.columns()
-    own = {name: (int(getattr(columns, name)[0]),) for name in DIMENSIONS}
-    within = replace(narrowing, values={**narrowing.values, **own})
-    context = with_modules(plan.context, plan.strategy.recompute_modules)
-    case = Case(contexts=(replace(context, module_sets=()),), narrowing=within)
-    allowing = replace(within, allowed=frozenset({MIXED_LAYERS}))
-    mixed = best(replace(case, narrowing=allowing), Deadline(limit_s), penalised=False).plan
-    if mixed is None or not mixed.strategy.mixes_policies:
-        return None
-    said = best(case, Deadline(limit_s), penalised=False).plans
-    gain = _variant(min((plan, *said), key=lambda one: one.estimate.iter_time_s), mixed)
-    return gain if gain.time_change < 0.0 else None
 
 
 def _variant(plan: Plan, other: Plan) -> Variant:
@@ -85,12 +70,7 @@ def _variant(plan: Plan, other: Plan) -> Variant:
         for name, (_, now) in differences(plan.strategy, other.strategy).items()
         if name != "layers per stage"  # a consequence, and no decision of its own
     ]
-    return _variant_of(plan, other, words or ["other stages"])
-
-
-def _variant_of(plan: Plan, other: Plan, words: Sequence[str]) -> Variant:
-    change = other.estimate.iter_time_s / plan.estimate.iter_time_s - 1.0
-    return Variant(plan=other, words=", ".join(words), num_changed=len(words), time_change=change)
+    return Variant.of(plan, other, words or ["other stages"])
 
 
 def _on_device(case: Case) -> Iterator[Change]:
@@ -111,11 +91,12 @@ def resident_variant(answer: Answer) -> Variant | None:
     first = answer.plans[0]
     if first.strategy.offload == "none" or answer.aim.objective != "iteration_s":
         return None
-    case = narrowed(Case(contexts=(first.context,), narrowing=answer.narrowing), NOTHING_OFFLOADED)
-    for change in _on_device(case) if case else ():
+    asked = Case(contexts=(first.context,), narrowing=answer.narrowing)
+    inside = narrowed(asked, NOTHING_OFFLOADED)
+    for change in _on_device(inside) if inside else ():
         plan = best(change.case, Deadline(answer.beside_s or Deadline.PLAN_S)).plan
         if plan is not None and plan.ranked_s <= first.ranked_s:
-            return _variant_of(first, plan, [change.words])
+            return Variant.of(first, plan, [change.words])
     return None
 
 
@@ -133,6 +114,24 @@ class PricedChange:
     """Verdict on whether it then fits, in the device and in the host."""
     refused: str | None = None
     why: str = ""
+
+    @classmethod
+    def of(
+        cls, change: str, context: Context, strategy: Strategy, before: Estimate
+    ) -> "PricedChange":
+        """The changed layout beside the estimate of the configuration itself."""
+        found = price(with_batch(context, strategy), strategy)
+        if not isinstance(found, Plan):
+            broken = found[0]
+            return cls(change=change, refused=broken.rule, why=broken.text)
+        after = found.estimate
+        return cls(
+            change=change,
+            peak_bytes=after.memory.peak_bytes,
+            saved_bytes=before.memory.peak_bytes - after.memory.peak_bytes,
+            time_factor=before.tokens_per_s_per_gpu / after.tokens_per_s_per_gpu,
+            verdict=after.memory.verdict,
+        )
 
 
 def _state_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
@@ -187,8 +186,11 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
         if 2 * strategy.pp <= context.model.num_blocks:
             pp = 2 * strategy.pp
             layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
-            most = dict(zip(POLICIES, map(max, half.policy_counts), strict=True))
-            under = {name: [min(most[name], number) for number in layers] for name in RECOMPUTED}
+            under: dict[str, list[int]] = {}
+            for name, counts in zip(POLICIES, half.policy_counts, strict=True):
+                if name in RECOMPUTED:
+                    most = max(counts)
+                    under[name] = [min(most, number) for number in layers]
             yield f"pp {pp}", replace(half, pp=pp, **split_values(layers, under))
     if context.model.moe:
         support, ep = context.traits.support, 2 * strategy.ep
@@ -198,20 +200,6 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
         yield f"ep {ep}", replace(strategy, ep=ep, etp=etp)
 
 
-def _saving(change: str, context: Context, strategy: Strategy, before: Estimate) -> PricedChange:
-    found = price(with_batch(context, strategy), strategy)
-    if not isinstance(found, Plan):
-        return PricedChange(change=change, refused=found[0].rule, why=found[0].text)
-    after = found.estimate
-    return PricedChange(
-        change=change,
-        peak_bytes=after.memory.peak_bytes,
-        saved_bytes=before.memory.peak_bytes - after.memory.peak_bytes,
-        time_factor=before.tokens_per_s_per_gpu / after.tokens_per_s_per_gpu,
-        verdict=after.memory.verdict,
-    )
-
-
 def savings(context: Context, strategy: Strategy, before: Estimate) -> list[PricedChange]:
     """Every single change, legal ones first, those that save most at the top."""
     changes = (
@@ -219,11 +207,18 @@ def savings(context: Context, strategy: Strategy, before: Estimate) -> list[Pric
         *_activation_changes(strategy),
         *_degree_changes(context, strategy),
     )
-    found = [_saving(words, context, changed, before) for words, changed in changes]
+    found = [PricedChange.of(words, context, changed, before) for words, changed in changes]
     if context.job.seq_len > 1:
         shorter = context.with_job(seq_len=context.job.seq_len // 2)
-        found.append(_saving(f"sequences of {shorter.job.seq_len}", shorter, strategy, before))
-    limit = 1e-6 * before.memory.peak_bytes  # less is no change
-    legal = [one for one in found if one.saved_bytes is not None and abs(one.saved_bytes) > limit]
-    refused = [one for one in found if one.refused]
-    return sorted(legal, key=lambda one: -(one.saved_bytes or 0.0)) + refused
+        found.append(
+            PricedChange.of(f"sequences of {shorter.job.seq_len}", shorter, strategy, before)
+        )
+    least = 1e-6 * before.memory.peak_bytes  # less is no change
+    legal, refused = [], []
+    for one in found:
+        if one.refused:
+            refused.append(one)
+        elif abs(one.saved_bytes or 0.0) > least:
+            legal.append(one)
+    legal.sort(key=lambda one: -(one.saved_bytes or 0.0))
+    return legal + refused

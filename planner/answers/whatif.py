@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from planner.answers.base import Deadline, Found, Plan, plans_of
@@ -72,7 +71,8 @@ def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
         }
         for name, layouts in several.items():
             made[name] += plans_of(context, layouts)
-    return Found(searches=tuple(searches), **{name: tuple(each) for name, each in made.items()})
+    found = {name: tuple(each) for name, each in made.items()}
+    return Found(searches=tuple(searches), **found)
 
 
 def search_each(
@@ -102,16 +102,10 @@ def best(
     deadline: Deadline,
     *,
     top: int = 1,
-    penalised: bool = True,
     with_frontier: bool = False,
     **options: Any,  # noqa: ANN401 - as planner.search.search.search has them
 ) -> Found:
-    """The best plans of a question over all frameworks, proved only where no time limit struck.
-
-    Without ``penalised`` plans are ranked by the model alone, whatever is known of what they use.
-    """
-    if not penalised:
-        options["within"] = partial(replace, weighs_evidence=False)
+    """The best plans of a question over all frameworks, proved only where no time limit struck."""
     found = search_each(case, deadline, top=top, with_frontier=with_frontier, **options)
     ranked = sorted(found.plans, key=lambda plan: (plan.ranked_s, plan.num_gpus))
     proved = (replace(plan, is_optimal=plan.is_optimal and found.is_complete) for plan in ranked)
@@ -160,10 +154,18 @@ def least(changes: Iterator[Change] | Scale, deadline: Deadline) -> Change | Non
     """The first change, or fewest steps, after which something fits; SearchTimeoutError."""
     if isinstance(changes, Scale):
         at, most = changes.at, changes.num_steps
-        if most < 1 or not fits(at(most).case, deadline):
+
+        def is_enough(steps: int) -> bool:
+            return fits(at(steps).case, deadline) is not None
+
+        if most < 1 or not is_enough(most):
             return None
-        return at(smallest(0, most, lambda steps: bool(fits(at(steps).case, deadline)))[1])
-    return next((each for each in changes if fits(each.case, deadline)), None)
+        _, steps = smallest(0, most, is_enough)
+        return at(steps)
+    for change in changes:
+        if fits(change.case, deadline):
+            return change
+    return None
 
 
 def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:

@@ -116,7 +116,10 @@ class Comparison:
             return ()
         both = (self.asked.estimate, self.best.estimate)
         shown = {0, first.pp - 1, *(each.slowest_stage for each in both)}
-        items = {stage: _items(*(each.stage_time(stage) for each in both)) for stage in shown}
+        items: dict[int, tuple[ItemDifference, ...]] = {}
+        for stage in shown:
+            asked, best = (each.stage_time(stage) for each in both)
+            items[stage] = _items(asked, best)
         return tuple(
             StageDifference(
                 stage=stage,
@@ -225,11 +228,12 @@ class WhyDocument(Row):
 def _items(
     asked: Mapping[str, TimeItem], best: Mapping[str, TimeItem]
 ) -> tuple[ItemDifference, ...]:
-    exposed_s = [{name: item.exposed_s for name, item in part.items()} for part in (asked, best)]
-    found = [
-        ItemDifference.of(name, *(part.get(name, 0.0) for part in exposed_s))
-        for name in dict.fromkeys((*asked, *best))
-    ]
+    nothing = TimeItem(busy_s=0.0, exposed_s=0.0)
+    found = []
+    for name in dict.fromkeys((*asked, *best)):
+        asked_s = asked.get(name, nothing).exposed_s
+        best_s = best.get(name, nothing).exposed_s
+        found.append(ItemDifference.of(name, asked_s, best_s))
     return tuple(sorted(found, key=lambda item: -item.difference_s))
 
 
@@ -295,8 +299,8 @@ def speed(asked: Plan, other: Plan) -> Ratio:
         # Logarithms of how far the ends of each range lie from its time.
         slower = [math.log(made.iter_time_s_upper / made.iter_time_s) for made in both]
         faster = [math.log(made.iter_time_s_lower / made.iter_time_s) for made in both]
-        lower = value / math.exp(math.hypot(faster[0], slower[1]))
-        upper = value * math.exp(math.hypot(slower[0], faster[1]))
+        below, above = math.hypot(faster[0], slower[1]), math.hypot(slower[0], faster[1])
+        lower, upper = value / math.exp(below), value * math.exp(above)
         basis = "of both times, as if they erred independently"
     return Ratio(
         value=value, lower=lower, upper=upper, basis=basis, within_error=lower <= 1.0 <= upper

@@ -36,7 +36,6 @@ ASSUME = "--assume"
 # What ``--assume`` may say by name: numbers, words, and where a launcher shards.
 ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep")
 ASSUMED_WORDS = ("optimizer", "precision")
-STAGE, STAGES = "zero_stage", ("0", "1", "2", "3")
 RECOMPUTE = {
     "none": ("recompute_layers_per_stage", PerChunk(0)),
     "selective": ("selective_layers_per_stage", ALL),
@@ -180,7 +179,8 @@ def with_model(reading: ParsedConfig) -> ParsedConfig:
     name = catalog_name(place.value)
     if name is None:
         return reading
-    return replace(reading, own_model=ModelInFile(spec=load_model(name), places={"": place}))
+    named = ModelInFile(spec=load_model(name), places={"": place})
+    return replace(reading, own_model=named)
 
 
 def needed_job(request: Request, reading: ParsedConfig) -> Job:
@@ -197,14 +197,14 @@ def needed_job(request: Request, reading: ParsedConfig) -> Job:
 def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
     """The reading with what the request says of its launch, its model and its script."""
     reading = kind.launched(with_model(reading), request.environment)
-    stated = {name for name, value in reading.decisions.items() if value.line or value.value}
+    left_open = dict(reading.left_open)
     # Of what the file leaves open, what is assumed.
-    added = {
-        name: Located(value=value, key=ASSUME)
-        for name, value in request.assumed.items()
-        if name not in stated
-    }
-    left_open = {name: each for name, each in reading.left_open.items() if name not in added}
+    added: dict[str, Located] = {}
+    for name, value in request.assumed.items():
+        stated = reading.decisions.get(name)
+        if stated is None or not (stated.line or stated.value):
+            added[name] = Located(value=value, key=ASSUME)
+            left_open.pop(name, None)
     said = {*added, *("recompute" for name in added if name in POLICY_COUNT_FIELDS)}
     return replace(
         reading,
@@ -226,9 +226,11 @@ def _assumed(text: str) -> tuple[str, object]:
     if name in ASSUMED_WORDS and value:
         return name, value
     is_number = value.isascii() and value.isdigit() and len(value) < 9
-    if (name in ASSUMED_NUMBERS and is_number) or (name == STAGE and value in STAGES):
+    if name in ASSUMED_NUMBERS and is_number:
         return name, int(value)
-    allowed = ", ".join(f"recompute={each}" for each in RECOMPUTE)
-    more = ", ".join(f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS, STAGE))
-    message = f"nothing that can be assumed; given {text!r}, allowed are {allowed}, {more}"
+    if name == "zero_stage" and value in ("0", "1", "2", "3"):
+        return name, int(value)
+    allowed = [f"recompute={each}" for each in RECOMPUTE]
+    allowed += [f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS, "zero_stage")]
+    message = f"nothing that can be assumed; given {text!r}, allowed are {', '.join(allowed)}"
     raise InputError.single("command line", ASSUME, message)

@@ -97,16 +97,22 @@ def complete(
         text = "not known from the file; memory, network and time are not checked here"
         values.add("job.left_open", f"{', '.join(names)}: {text}", *names)
         gpus = replace(gpus, dp=None)
-    batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=asked.global_batch)
+    batch = None
+    if gpus.dp is not None:
+        batch = batch_of(values, gpus.dp, asked=asked.global_batch)
     is_length_open = asked.seq_len is None and values.given("seq_len") is None
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
     traits, unpriced = _trained(values, job, _traits(values, job, framework, gpus))
-    strategy = None if batch is None else _strategy(values, job, traits.support, gpus, batch)
+    strategy = None
+    if batch is not None:
+        strategy = _strategy(values, job, traits.support, gpus, batch)
     known = {**shape_of(job.model), "model.family": job.model.family, "seq_len": seq_len}
+    if strategy:
+        known |= vars(strategy)
     world = CheckContext(
         num_gpus=gpus.num_gpus,
-        decisions=known_of(reading, known | (vars(strategy) if strategy else {}), gpus, batch),
+        decisions=known_of(reading, known, gpus, batch),
         compute_capability=accelerator.compute_capability,
         vendor=accelerator.vendor,
     )
@@ -251,11 +257,14 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     if problem := profile_problem(framework, said.profile):
         raise InputError.single("command line", "--profile", problem)
     names = [] if asked is None else [str(asked)]
-    names = list(dict.fromkeys([*names, said.profile, CURRENT, *profile_names(framework)]))
+    names += [said.profile, CURRENT, *profile_names(framework)]
     settings = (*values.reading.traits, *said.settings)
-    profiles = (load_traits(framework, name, settings) for name in names)
-    offering = (each for each in profiles if _offers(each.support, values, job, gpus))
-    traits = next(offering, load_traits(framework, names[0], settings))
+    traits = load_traits(framework, names[0], settings)
+    for name in dict.fromkeys(names):
+        profile = load_traits(framework, name, settings)
+        if _offers(profile.support, values, job, gpus):
+            traits = profile
+            break
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))
@@ -315,9 +324,10 @@ def _strategy(
         values.add("legality.pp_at_most_layers", text, "pp")
         return None
     layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
-    stated = zip(POLICIES, POLICY_COUNT_FIELDS, strict=True)
-    counts = {policy: values.counts(name, layers, vpp) for policy, name in stated}
-    under = {policy: each for policy, each in counts.items() if each}
+    under: dict[str, tuple[int, ...]] = {}
+    for policy, name in zip(POLICIES, POLICY_COUNT_FIELDS, strict=True):
+        if counts := values.counts(name, layers, vpp):
+            under[policy] = counts
     least_stage = min(support.zero_stages)
     is_said_elsewhere = "zero_stage" in values.reading.decisions or least_stage > 0
     if values.given("zero_stage") is None and is_said_elsewhere:
@@ -339,16 +349,21 @@ def _strategy(
         "sequence_parallel": tp > 1 and must_shard,
         "placement": support.placements[0],
     }
-    columns: dict[str, Any] = {
-        name: known[name] if name in known else values.of(name, decision, usual[name])
-        for name, decision in STRATEGY_FIELDS.items()
-    }
+    columns: dict[str, Any] = {}
+    for name, decision in STRATEGY_FIELDS.items():
+        if name in known:
+            columns[name] = known[name]
+        else:
+            columns[name] = values.of(name, decision, usual[name])
     modules = values.words("recompute_modules")
     return Strategy(**columns, **split_values(layers, under), recompute_modules=modules)
 
 
 def _left_to_script(values: Values) -> tuple[str, ...]:
     """Return the names of what decides memory and is left to the training script by the file."""
-    is_recompute_said = any(values.given(name) is not None for name in POLICY_COUNT_FIELDS)
-    left = [] if is_recompute_said else ["recompute"]
-    return (*left, *(["optimizer"] if values.given("optimizer") is None else []))
+    left: list[str] = []
+    if all(values.given(name) is None for name in POLICY_COUNT_FIELDS):
+        left.append("recompute")
+    if values.given("optimizer") is None:
+        left.append("optimizer")
+    return tuple(left)

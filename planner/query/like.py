@@ -41,13 +41,14 @@ def started(query: Query) -> Query:
     like = query.get("like")
     if like is None:
         return query
-    stated = _of_file(like, query.cluster) if is_file(like) else _of_recipe(_recipe(like), query)
+    stated = _of_file(like, query.cluster) if is_file(like) else _of_recipe(like, query)
     if "global_batch" in query.given or "global_batch_tokens" in query.given:
         stated.pop("global_batch", None)
     said = query.get("settings")
     paths = {text.partition("=")[0] for text in said}
     settings = [text for text in stated["settings"] if text.partition("=")[0] not in paths]
-    given = {**stated, **query.given, "settings": (*settings, *said), "like": None}
+    stated |= query.given
+    given = {**stated, "settings": (*settings, *said), "like": None}
     return Query.of(query.model, query.cluster, defaults=query.defaults, **given)
 
 
@@ -59,11 +60,12 @@ def _recipe(name: str) -> Recipe:
     return recipe
 
 
-def _of_recipe(recipe: Recipe, query: Query) -> dict[str, Any]:
-    members = [item for text in query.get("fix") for item in text.split(",")]
-    words = [item.partition("=")[0].strip().lower() for item in members]
-    fixed = {ALIASES.get(word, word) for word in words}
-    degrees = {name: value for name, value in stated_degrees(recipe).items() if name not in fixed}
+def _of_recipe(name: str, query: Query) -> dict[str, Any]:
+    recipe = _recipe(name)
+    degrees = stated_degrees(recipe)
+    for item in ",".join(query.get("fix")).split(","):
+        word = item.partition("=")[0].strip().lower()
+        degrees.pop(ALIASES.get(word, word), None)
     return {
         "framework": recipe.source.framework,
         "profile": recipe.source.profile,
@@ -163,7 +165,9 @@ def recipe_gpus(recipe: Recipe) -> int:
     That is a multiple of ``pp · lcm(tp · cp, ep · etp)``: the expert mesh ep x etp lies over the
     same ranks as tp x cp x dp. Source: megatron/core/parallel_state.py.
     """
-    experts = recipe.ep * (recipe.etp or recipe.tp) if recipe.ep > 1 else 1
+    experts = 1
+    if recipe.ep > 1:
+        experts = recipe.ep * (recipe.etp or recipe.tp)
     least = recipe.pp * math.lcm(recipe.tp * recipe.cp, experts)
     return -(-(recipe.gpus or 1) // least) * least
 

@@ -117,6 +117,14 @@ class Amount:
     includes: str
     basis: Callable[[ClusterSpec], str]  # what stands behind it, in a sentence
 
+    def of(self, plan: Priced) -> float:
+        """The amount that a plan takes; InputError where hwdb lacks a figure."""
+        cluster = plan.context.cluster
+        value = self.of_hours(plan.gpu_hours(), cluster)
+        if value is None:
+            raise InputError.single(self.part(cluster).name, self.key, self.lacking)
+        return value
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -131,13 +139,6 @@ class Objective:
     sign: float = 1.0  # -1 where more is better
     needs_limit: bool = False  # without one the answer is known before a search
     amount: Amount | None = None
-
-
-def _known(amount: Amount, hours: float, cluster: ClusterSpec) -> float:
-    value = amount.of_hours(hours, cluster)
-    if value is None:
-        raise InputError.single(amount.part(cluster).name, amount.key, amount.lacking)
-    return value
 
 
 def _price_basis(cluster: ClusterSpec) -> str:
@@ -203,7 +204,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         plans="Cheapest plans",
         beaten="a plan up to {gap} cheaper may exist",
         order="gpu_seconds",
-        value=lambda plan: _known(_COST, plan.gpu_hours(), plan.context.cluster),
+        value=_COST.of,
         amount=_COST,
     ),
     "energy_kwh": Objective(
@@ -212,7 +213,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         plans="Plans of least energy",
         beaten="a plan up to {gap} less may exist",
         order="gpu_seconds",
-        value=lambda plan: _known(_ENERGY, plan.gpu_hours(), plan.context.cluster),
+        value=_ENERGY.of,
         amount=_ENERGY,
     ),
     "headroom_bytes": Objective(
@@ -229,22 +230,11 @@ WORDS = {one.word: name for name, one in OBJECTIVES.items()}
 AMOUNTS = {name: one.amount for name, one in OBJECTIVES.items() if one.amount}
 
 
-def objective(plan: Priced, name: str) -> float:
-    """One objective of a plan, in the unit of its name; InputError where hwdb lacks a figure."""
-    return OBJECTIVES[name].value(plan)
-
-
-def check_known(cluster: ClusterSpec, names: Sequence[str]) -> None:
-    """Raise InputError where hwdb lacks the price or the power that an objective needs."""
-    for amount in (AMOUNTS[name] for name in names if name in AMOUNTS):
-        _known(amount, 1.0, cluster)
-
-
 def objective_matrix(plans: Sequence[Priced], names: Sequence[str] = tuple(OBJECTIVES)) -> Array:
     """Plans x objectives, all to be minimised (headroom negated), for ``non_dominated``."""
-    rows = [[objective(plan, name) for name in names] for plan in plans]
-    signs = [OBJECTIVES[name].sign for name in names]
-    matrix: Array = np.array(rows, dtype=np.float64).reshape(len(plans), len(names)) * signs
+    traded = [OBJECTIVES[name] for name in names]
+    values = [one.sign * one.value(plan) for plan in plans for one in traded]
+    matrix: Array = np.reshape(np.array(values, dtype=np.float64), (len(plans), len(names)))
     return matrix
 
 
@@ -282,9 +272,9 @@ class JobLimits:
             return longest
         spans = np.full(len(num_gpus), job_time_s(1.0, job))
         cost = cost_usd(gpu_hours(num_gpus, spans), node)
-        return (
-            np.zeros(len(num_gpus)) if cost is None else np.minimum(longest, self.budget_usd / cost)
-        )
+        affordable = 0.0 if cost is None else self.budget_usd / cost
+        kept: Array = np.minimum(longest, affordable)
+        return kept
 
     def missed_by(self, plan: Priced) -> tuple[Limit, ...]:
         """The limits a plan does not keep; a budget is not kept where there is no price."""

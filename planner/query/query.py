@@ -56,13 +56,16 @@ class Query:
         check_names(changes)
         said, problems = _values(changes)
         kept = {name: value for name, value in self.given.items() if name not in changes}
-        given = {name: {**kept, **said}[name] for name in OPTIONS if name in {**kept, **said}}
+        kept |= said
+        given = {name: kept[name] for name in OPTIONS if name in kept}
         return replace(self, given=given, problems=(*self.problems, *problems), **places)
 
     def words(self) -> tuple[str, ...]:
         """Return the words of the command line that state it."""
-        said = (OPTIONS[name].words(value) for name, value in self.given.items())
-        return (self.model, self.cluster, *(word for each in said for word in each))
+        words = [self.model, self.cluster]
+        for name, value in self.given.items():
+            words += OPTIONS[name].words(value)
+        return tuple(words)
 
 
 def _values(
@@ -70,9 +73,12 @@ def _values(
 ) -> tuple[dict[str, Any], tuple[Problem, ...]]:
     """Values by name in the order of the table, and what is wrong with the others."""
     found, problems = dict[str, Any](), []
-    for option in (each for each in table if given.get(each.name) is not None):
+    for option in table:
+        said = given.get(option.name)
+        if said is None:
+            continue
         try:
-            value = option.read(given[option.name])
+            value = option.read(said)
             option.check(value)
         except ValueError as error:
             problem = Problem(where="command line", key=option.flag, message=str(error))

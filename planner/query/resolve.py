@@ -24,7 +24,7 @@ from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
 from planner.query.like import started
 from planner.query.narrowing import check_placement, expressible, narrowing_of, offering, placed
-from planner.query.objectives import FASTEST, OBJECTIVES, WORDS, Aim, JobLimits, check_known
+from planner.query.objectives import AMOUNTS, FASTEST, OBJECTIVES, WORDS, Aim, JobLimits
 from planner.query.query import Query
 from planner.query.software import (
     format_meant,
@@ -60,15 +60,14 @@ class Resolved:
     def with_batch(self, batch: int, text: str) -> "Resolved":
         """Return the same with another global batch, in sequences, and a note that says so."""
         note = Note(kind=NoteKind.default, text=text, subject="global_batch")
-        return replace(
-            self.without_note("global_batch"),
-            contexts=tuple(each.with_job(global_batch=batch) for each in self.contexts),
-            notes=(*self.without_note("global_batch").notes, note),
-        )
+        other = self.without_note("global_batch")
+        contexts = tuple(each.with_job(global_batch=batch) for each in self.contexts)
+        return replace(other, contexts=contexts, notes=(*other.notes, note))
 
     def without_note(self, subject: str) -> "Resolved":
         """Return the same without what was noted on an option."""
-        return replace(self, notes=tuple(each for each in self.notes if each.subject != subject))
+        kept = tuple(each for each in self.notes if each.subject != subject)
+        return replace(self, notes=kept)
 
 
 def resolve(
@@ -250,11 +249,10 @@ def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:
         )
         raise InputError.single(COMMAND_LINE, "--budget", message)
     for option, names in {"--objective": (aim.objective,), "--pareto": aim.pareto}.items():
-        try:
-            check_known(cluster, names)
-        except InputError as error:
-            message = f"{error.problems[0].where} has {error.problems[0].message}"
-            raise InputError.single(COMMAND_LINE, option, message) from None
+        for amount in (AMOUNTS[name] for name in names if name in AMOUNTS):
+            if amount.of_hours(1.0, cluster) is None:
+                message = f"{amount.part(cluster).name} has {amount.lacking}"
+                raise InputError.single(COMMAND_LINE, option, message)
 
 
 def with_host_memory(cluster: str, given: str | None, problems: Problems) -> str:

@@ -166,7 +166,7 @@ def training_so(
     if not training.is_frozen:
         return tuple(chosen)
     able = [traits for traits in chosen if training.mode in traits.support.train]
-    names, kept = ([traits.name for traits in frameworks] for frameworks in (chosen, able))
+    names, kept = [each.name for each in chosen], [each.name for each in able]
     _note_left(names, kept, f" for --train {training.mode}", "train", problems)
     refused: dict[tuple[str, str], None] = {}
     for traits in able:
@@ -181,8 +181,12 @@ def training_so(
     for option, message in refused:
         if message:
             problems.add(option, message)
-    found = [problems.read(partial(with_training, traits, training)) for traits in able or chosen]
-    return tuple(traits for traits in found if traits is not None)
+    found: list[FrameworkTraits] = []
+    for traits in able or chosen:
+        trained = problems.read(partial(with_training, traits, training))
+        if trained is not None:
+            found.append(trained)
+    return tuple(found)
 
 
 def mtp_layers_in(
@@ -224,7 +228,8 @@ def read_schedules(
     given: Sequence[str], chosen: Sequence[FrameworkTraits], problems: Problems
 ) -> tuple[str, ...]:
     """Return names from options and comma lists; some framework must offer each."""
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    words = [word.strip() for text in given for word in text.split(",")]
+    names = [word for word in words if word]
     if not given or ALL_SCHEDULES in names:
         return SCHEDULES
     for name in names:

@@ -98,23 +98,19 @@ def _number(path: str, value: object, *, is_whole: bool) -> float | None:
 
 
 def _allowed(path: str, kind: object) -> str:
+    """Return in words what a trait takes."""
+    is_list = get_origin(kind) is tuple
     if choices := _choices(path, kind):
         text = ", ".join(map(str, choices))
-        return f"a list with some of {text}" if get_origin(kind) is tuple else text
+        return f"a list with some of {text}" if is_list else text
     if kind is bool:
         return "true, false"
-    if get_origin(kind) is tuple:
-        element, *_ = get_args(kind)
-        return f"a list of {_numbers(path, element) or 'words'}"
-    return _numbers(path, kind) or "a word"
-
-
-def _numbers(path: str, kind: object) -> str:
-    """Return in words which numbers a trait takes; empty for other kinds."""
-    if kind not in (int, float):
-        return ""
+    element = get_args(kind)[0] if is_list else kind
+    if element not in (int, float):
+        return "a list of words" if is_list else "a word"
     low, high = _range(path)
-    return f"{'whole numbers' if kind is int else 'numbers'} from {low:g} to {high:g}"
+    numbers = f"{'whole numbers' if element is int else 'numbers'} from {low:g} to {high:g}"
+    return f"a list of {numbers}" if is_list else numbers
 
 
 def _choices(path: str, kind: object) -> Sequence[object]:
@@ -146,7 +142,8 @@ def _converted(path: str, kind: object, value: object) -> TraitValue | None:
 
 def _read(section: str, name: str, value: object) -> TraitValue:
     """Return one trait's value; raises ValueError saying what is wrong with name or value."""
-    types, given = trait_types(), short(repr(value) if isinstance(value, str) else str(value))
+    types = trait_types()
+    given = short(repr(value) if isinstance(value, str) else str(value))
     if section == RECOMPUTE:
         raise ValueError("is chosen by recompute_modules (--recompute-modules), not as a trait")
     if section not in types:
@@ -155,7 +152,8 @@ def _read(section: str, name: str, value: object) -> TraitValue:
     if name not in types[section]:
         # Traits whose names are close: of the section, or else of others.
         paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}
-        close = [paths[known] for known in nearest(name, types[section]) or nearest(name, paths)]
+        near = nearest(name, types[section]) or nearest(name, paths)
+        close = [paths[known] for known in near]
         hint = f"did you mean {', '.join(close)}?" if close else ""
         raise ValueError(_unknown("trait", given, types[section], hint))
     path, kind = f"{section}.{name}", types[section][name]

@@ -43,7 +43,8 @@ class Locations:
         """A finding at the first of the decisions that the file states."""
         known = [self.of[name] for name in decisions if name in self.of]
         # A default of the framework has no line: a decision that the file spells out comes first.
-        place = next((one for one in known if one.line), next(iter(known), NOWHERE))
+        known.sort(key=lambda place: not place.line)
+        place = known[0] if known else NOWHERE
         return self.at(place, rule, message, severity)
 
     def at(
@@ -65,7 +66,8 @@ class Values:
 
     def __init__(self, reading: ParsedConfig) -> None:
         self.reading = reading
-        self.places = Locations(path=reading.path, of={**reading.left_open, **reading.decisions})
+        stated = {**reading.left_open, **reading.decisions}
+        self.places = Locations(path=reading.path, of=stated)
         self.findings: list[Finding] = []
         self.assumed: list[str] = []  # what neither file nor job say, in words
 
@@ -106,7 +108,7 @@ class Values:
         if decision.words:
             found = self.word(name, decision.words)
         elif decision.is_flag:
-            found = self._checked(name, _is_flag, "true or false")
+            found = self._checked(name, lambda value: isinstance(value, bool), "true or false")
         else:
             found = self.whole(name, least=decision.least, most=decision.most)
         return usual if found is None else found
@@ -136,10 +138,6 @@ def _is_whole(value: object, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 def _are_words(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
@@ -162,7 +160,8 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
     """GPUs and degrees: from the file, else ``asked`` (the job's), else the whole cluster."""
     degrees = {name: values.whole(name) or 1 for name in MODEL_PARALLEL_DEGREES}
     inner = gpus_of_replica(degrees)
-    names, given = (" x ".join(map(str, each)) for each in (degrees, degrees.values()))
+    names = " x ".join(degrees)
+    given = " x ".join(map(str, degrees.values()))
     dp, stated = values.whole("dp"), values.whole("num_gpus")
     product = dp and dp * inner
     if product and stated and product != stated:
@@ -223,9 +222,12 @@ def known_of(
 ) -> dict[str, Any]:
     """Decisions by name: the model's shape, what follows and, before both, what the file says."""
     known = {**shape, **gpus.degrees, "num_gpus": gpus.num_gpus, **(batch or {})}
-    known |= {} if gpus.dp is None else {"dp": gpus.dp}
-    stated = {name: each.value for name, each in reading.decisions.items()}
-    return known | {name: value for name, value in stated.items() if value is not None}
+    if gpus.dp is not None:
+        known["dp"] = gpus.dp
+    for name, each in reading.decisions.items():
+        if each.value is not None:
+            known[name] = each.value
+    return known
 
 
 def shape_of(model: ModelSpec) -> dict[str, int]:
@@ -235,9 +237,11 @@ def shape_of(model: ModelSpec) -> dict[str, int]:
 
 def check_model(values: Values, model: ModelSpec) -> None:
     """Note what is not the model's; what one word of the file chooses is one finding."""
-    own, wrong = values.reading.own_model, dict[tuple[str, int], list[str]]()
+    own = values.reading.own_model
+    wrong: dict[tuple[str, int], list[str]] = {}
     for place, text in model_mismatches(values, model):
-        wrong.setdefault((place.key, place.line), []).append(text)
+        same = wrong.setdefault((place.key, place.line), [])
+        same.append(text)
     for (key, line), (text, *others) in wrong.items():
         more = f" (and {len(others)} other sizes)" if others else ""
         place = Located(key=key, line=line)

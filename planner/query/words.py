@@ -123,8 +123,8 @@ def length(text: str) -> int:
     match = _LENGTH.match(text) if len(text) <= MAX_COUNT_DIGITS else None
     if match is None:
         raise ValueError(f"{brief(text)} is no length; allowed are such as 8192 or 8k")
-    times = {"": 1, "k": 2**10, "m": 2**20}[match[2].lower()]
-    return int(match[1]) * times
+    times = {"": 1, "k": 2**10, "m": 2**20}
+    return int(match[1]) * times[match[2].lower()]
 
 
 def seconds(text: str) -> float:

@@ -123,11 +123,7 @@ def describe(
         "others": _layouts([plan, *others]) if others else None,
         "frontier": size_bars(by_gpus, plan) if has_frontier else None,
         "frontier_points": _layouts(by_gpus) if has_frontier else None,
-        "trust": (
-            range_line(estimate),
-            nearby,
-            mfu_line(plan),
-        ),
+        "trust": (range_line(estimate), nearby, mfu_line(plan)),
         "assumed": assumptions_line(context, [strategy]),
         "notes": [str(note) for note in answer.notes] if answer else (),
         "files": [

@@ -39,7 +39,6 @@ from planner.report.words import (
     run_line,
     software_lines,
 )
-from planner.search.space.vocabulary import MIXED_LAYERS
 from planner.units import GIB, format_bytes
 
 
@@ -208,7 +207,7 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[Part]:
 
 
 def _variants(answer: Answer, beside: Beside) -> Iterator[str]:
-    """Yield what changing one thing, or policies that it cannot have, would gain of plan 1."""
+    """Yield what changing one thing would gain of plan 1."""
     if answer.aim.objective != "iteration_s" or not beside.variants:
         return
     gaining = [one for one in beside.variants[0] if one.time_change < 0]
@@ -216,12 +215,6 @@ def _variants(answer: Answer, beside: Beside) -> Iterator[str]:
     if simplest:
         shown = "; ".join(f"{one.words} {one.time_change:+.1%}" for one in simplest[:3])
         yield f"Variants of plan 1: {shown}."
-    mixed = beside.mixed
-    if mixed is not None and mixed.time_change < -0.001:
-        yield (
-            f"Layers under different policies, which {answer.plans[0].framework} has no options "
-            f"for: {mixed.time_change:+.1%} (--allow {MIXED_LAYERS})."
-        )
 
 
 def print_answer(

@@ -9,7 +9,7 @@ from planner.answers.base import Plan
 from planner.answers.evidence import MIXED
 from planner.answers.explain import item_title
 from planner.answers.layout import short_layout
-from planner.answers.nothing_fits import NothingFits, explanation
+from planner.answers.nothing_fits import NothingFits
 from planner.answers.why import ROUNDING, Comparison, ItemDifference, WhyAnswer
 from planner.report.table import Column, Part, Table, show, text_table
 from planner.units import format_bytes, format_seconds
@@ -63,7 +63,7 @@ def _sentences(answer: WhyAnswer) -> Iterator[str]:
 
 def _nothing(nothing: NothingFits, best: Plan | None) -> Iterator[str]:
     """Yield why nothing fits, and what would without the options."""
-    yield from explanation(nothing)
+    yield from nothing.lines()
     if best is not None and len(nothing.case.narrowing.texts) > 1:
         seconds = format_seconds(best.estimate.iter_time_s)
         yield f"best plan without these options: {seconds} an iteration"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.answers.nothing_fits import NothingFits, explain_nothing, explanation
+from planner.answers.nothing_fits import NothingFits, explain_nothing
 from planner.answers.remedies import Remedy
 from planner.answers.whatif import Case
 from planner.query.query import Query
@@ -93,4 +93,4 @@ def test_a_node_is_filled_before_nodes_are_added_and_frozen_weights_are_named() 
     assert any(text.startswith("--host-memory ") for text in words)
     assert not any("x pcie" in text for text in words)
     taken = "12.55 GiB in 16 bits (--train lora) or 3.24 GiB in 4 bits (--train qlora)"
-    assert taken in explanation(found)[-1]
+    assert taken in found.lines()[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from planner.answers.conflict import GPUS, HBM, missing_memory
 from planner.answers.layout import differences, short_layout
-from planner.answers.nothing_fits import NothingFits, explain_nothing, explanation, nothing_fits
+from planner.answers.nothing_fits import NothingFits, explain_nothing, nothing_fits
 from planner.answers.plan import answer
 from planner.answers.whatif import Case
 from planner.cost.context import Context
@@ -46,7 +46,7 @@ def test_memory_and_gpus_are_in_conflict_where_only_more_of_either_helps(
     assert more.change.cluster == f"{nodes}xdgx-h100"
     assert more.time_factor is not None
     assert more.time_factor > 1.0
-    text = "\n".join(explanation(found))
+    text = "\n".join(found.lines())
     assert "more of HBM per GPU needed on stage" in text
     monkeypatch.setattr("planner.answers.nothing_fits.explain_nothing", lambda *_: found)
     assert str(nothing_fits(Case(contexts=(context,)))) == text
@@ -75,7 +75,7 @@ def test_an_illegal_layout_names_its_rules(tight: Context) -> None:
     assert found.missing is None
     assert found.forbidding is not None
     assert found.forbidding.each_alone
-    text = "\n".join(explanation(found))
+    text = "\n".join(found.lines())
     assert "no layout is legal with --fix tp=3; each of these rules forbids it:" in text
     assert "tp_divides_heads: " in text
     assert "tp 3 does not divide 16 heads" in text

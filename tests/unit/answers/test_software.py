@@ -8,10 +8,8 @@ import pytest
 from planner.answers.layout import requested, resolve
 from planner.answers.rows import SoftwareRow
 from planner.answers.software import (
-    ATTENTION,
-    KERNELS,
-    LOSSES,
     TOPICS,
+    WORDS,
     assumptions_line,
     differences,
     phrases,
@@ -32,9 +30,9 @@ def line_of(context: Context, **layout: object) -> str:
 
 
 def test_every_kernel_and_loss_has_words() -> None:
-    assert set(KERNELS) == set(table_names())
-    assert set(LOSSES) == set(loss_names())
-    assert set(ATTENTION) == {"fused", "flash2", "flash_attn", "unfused"}
+    assert set(WORDS["layers"]) == set(table_names())
+    assert set(WORDS["loss"]) == set(loss_names())
+    assert set(WORDS["attention"]) == {"fused", "flash2", "flash_attn", "unfused"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Variants of a layout, what layers under different policies gain, what offload is spared."""
+"""Variants of a layout, what offload is spared."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,6 @@ from planner.answers.plan import answer, answered
 from planner.answers.variants import (
     PricedChange,
     Variant,
-    mixed_policy_gain,
     resident_variant,
     savings,
     variants,
@@ -26,11 +25,10 @@ from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.units import GIB
 
 PARTS = ["tp=1", "pp=2", "cp=1", "zero_stage=1", "micro_batch=1"]
-TIGHT_GIB = 3.5
 
 
-def narrowed(*allow: str) -> Narrowing:
-    return read_narrowing(fix=PARTS, forbid=["offload"], allow=allow)
+def narrowed() -> Narrowing:
+    return read_narrowing(fix=PARTS, forbid=["offload"])
 
 
 @pytest.fixture(scope="module")
@@ -71,25 +69,6 @@ def test_what_is_fixed_is_no_knob(best_of: Callable[[float], Plan]) -> None:
     words = [knob.words for knob in variants(plan, fixed)]
     assert words
     assert not any("vpp" in text or "micro-batch" in text for text in words)
-
-
-def test_different_policies_gain_over_every_variant(best_of: Callable[[float], Plan]) -> None:
-    plan = best_of(TIGHT_GIB)
-    gain = mixed_policy_gain(plan, narrowed())
-    assert gain is not None
-    assert gain.plan.strategy.mixes_policies
-    said = min([plan.estimate.iter_time_s, *map(time_s, variants(plan, narrowed()))])
-    assert gain.time_change == pytest.approx(time_s(gain) / said - 1.0)
-    assert gain.time_change < 0.0
-
-
-def test_nothing_to_gain_is_not_said(best_of: Callable[[float], Plan]) -> None:
-    plan = best_of(TIGHT_GIB)
-    assert mixed_policy_gain(best_of(6.0), narrowed()) is None
-    assert mixed_policy_gain(plan, narrowed("mixed-layers")) is None
-    support = replace(plan.context.traits.support, policy_scope="layers")
-    context = replace(plan.context, traits=replace(plan.context.traits, support=support))
-    assert mixed_policy_gain(replace(plan, context=context), narrowed()) is None
 
 
 def asked(*, forbid: list[str] | None = None, fix: list[str] | None = None, **own: str) -> Answer:
