@@ -1,7 +1,6 @@
 """A collective in the terminal: what plans count on, levels, algorithms, other ways."""
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 from rich.console import Console
 from rich.text import Text
@@ -35,16 +34,16 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
     is_cut = len(answer.algorithms) > most or (has_levels and not verbose)
     levels = [
         *LEVEL_NAMES,
-        Column[GroupLevel]("units", lambda level: str(level.members)),
+        Column[GroupLevel]("units", "members"),
         *LEVEL_RATES,
     ]
     algorithms: list[Column[AlgorithmRow]] = [
-        Column("algorithm", attrgetter("name"), right=False),
+        Column("algorithm", "name", right=False),
         Column("time", lambda row: format_seconds(row.time_s)),
         Column("bus GB/s", lambda row: f"{row.busbw_bytes_per_s / GB:.4g}"),
         Column("rounds", lambda row: _count(row.rounds)),
         Column("sent per rank", lambda row: format_bytes(row.sent_bytes)),
-        Column("bottleneck", attrgetter("bottleneck"), right=False),
+        Column("bottleneck", "bottleneck", right=False),
     ]
     more = "-v adds slower algorithms, and each level's share of them."
     show(
@@ -66,11 +65,11 @@ def _ways(ways: Sequence[WayRow]) -> Table[WayRow]:
         return "" if value is None else in_words(value)
 
     columns: list[Column[WayRow]] = [
-        Column("other way", attrgetter("name"), right=False),
+        Column("other way", "name", right=False),
         Column("time", lambda row: format_seconds(row.time_s)),
         Column("exposed", lambda row: if_known(row.exposed_s, format_seconds)),
         Column("sent", lambda row: if_known(row.sent_bytes, format_bytes)),
-        Column("what it does", attrgetter("note"), right=False, wraps=True),
+        Column("what it does", "note", right=False, wraps=True),
     ]
     return Table(ways, columns)
 

@@ -1,7 +1,6 @@
 """Screens of `planner explain`: trees of memory and time, an item, the ledger of a layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from rich.console import Console
 from rich.text import Text
@@ -167,11 +166,11 @@ def ledger_table(ledger: StageLedger, most: int | None = None) -> Table[LedgerIt
         return f"{copies}[{shape}] of {item.element_bytes:.4g} B" if shape else ""
 
     columns = [
-        Column[LedgerItem]("item", attrgetter("name"), right=False, wraps=True),
+        Column[LedgerItem]("item", "name", right=False, wraps=True),
         Column("bytes", lambda item: format_bytes(item.num_bytes)),
         Column("share", lambda item: f"{item.num_bytes / ledger.peak_bytes:.1%}"),
         Column("tensors", tensors, right=False, wraps=True),
-        Column("alive", attrgetter("lifetime"), right=False, wraps=True, spare=3),
+        Column("alive", "lifetime", right=False, wraps=True, spare=3),
     ]
     return Table(ledger.items[:most], columns)
 

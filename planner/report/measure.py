@@ -229,17 +229,17 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
 
 
 FIGURES: list[Column[Figure]] = [
-    Column("figure", lambda each: each.key, right=False, wraps=True),
+    Column("figure", "key", right=False, wraps=True),
     Column("catalog", lambda each: f"{each.catalog:g}" if each.catalog else "-"),
-    Column("basis", lambda each: each.basis, right=False),
+    Column("basis", "basis", right=False),
     Column("yours", lambda each: f"{each.value:.4g}"),
     Column("+-", lambda each: f"{each.value * each.deviation:.2g}"),
     Column("change", lambda each: f"{each.factor - 1.0:+.1%}" if each.catalog else "-"),
-    Column("points", lambda each: str(each.num_points)),
+    Column("points", "num_points"),
 ]
 ERRORS: list[Column[OwnErrors]] = [
     Column("mean error of", lambda own: f"{own.path} ({own.kind})", right=False, wraps=True),
-    Column("points", lambda own: str(own.num_points)),
+    Column("points", "num_points"),
     Column("before", lambda own: f"{own.before:.1%}"),
     Column("after", lambda own: f"{own.after:.1%}"),
 ]

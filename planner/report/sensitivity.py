@@ -83,7 +83,7 @@ def _table(result: Sensitivity) -> Table[ParameterSweep]:
     return Table[ParameterSweep](
         [one for one in result.responses if one.matters],
         [
-            Column("figure", lambda one: one.figure.title, right=False),
+            Column("figure", "figure.title", right=False),
             Column("now", lambda one: _value(one.figure)),
             *map(factor_column, FACTORS, ("/ 2", "- 10%", "+ 10%", "x 2")),
             Column(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +20,7 @@ MOST = 20
 NOTHING = "Nothing that all words apply to."
 # Of levels of a network, as a cluster or a group has them.
 LEVEL_NAMES: list[Column[Any]] = [
-    Column("level", attrgetter("name"), right=False, wraps=True),
+    Column("level", "name", right=False, wraps=True),
     Column("topology", lambda level: _topology(level), right=False, wraps=True),
 ]
 LEVEL_RATES: list[Column[Any]] = [
@@ -66,13 +65,13 @@ def _lists(hint: str, *lists: tuple[Sequence[Any], list[Column[Any]], int, str])
 def print_models(found: answers.Models, console: Console) -> None:
     """One line per model."""
     columns: list[Column[answers.ModelRow]] = [
-        Column("model", attrgetter("name"), right=False),
+        Column("model", "name", right=False),
         Column("params", lambda row: format_count(row.parameters)),
         Column("active", lambda row: format_count(row.active_parameters) if row.is_mixture else ""),
-        Column("layers", lambda row: str(row.num_blocks)),
-        Column("hidden", lambda row: str(row.hidden_size)),
-        Column("vocab", lambda row: str(row.vocab_size)),
-        Column("max seq", lambda row: str(row.max_seq_len)),
+        Column("layers", "num_blocks"),
+        Column("hidden", "hidden_size"),
+        Column("vocab", "vocab_size"),
+        Column("max seq", "max_seq_len"),
     ]
     hint = "`planner show models NAME` shows one with its sources." if found.found else NOTHING
     show(console, *_lists(hint, (found.models, columns, found.found, "models")))
@@ -101,8 +100,8 @@ def print_model(found: answers.Model, console: Console) -> None:
 def print_hardware(found: answers.Hardware, console: Console) -> None:
     """Accelerators with their main rates, nodes with what they hold, fabrics and machines."""
     named: list[Column[Any]] = [
-        Column("name", attrgetter("name"), right=False),
-        Column("title", attrgetter("title"), right=False, wraps=True),
+        Column("name", "name", right=False),
+        Column("title", "title", right=False, wraps=True),
     ]
     accelerators: list[Column[answers.AcceleratorRow]] = [
         *named,
@@ -113,7 +112,7 @@ def print_hardware(found: answers.Hardware, console: Console) -> None:
     nodes: list[Column[answers.NodeRow]] = [
         named[0],
         Column("holds", lambda row: f"{row.gpus} x {row.accelerator}", right=False, wraps=True),
-        Column("domain", lambda row: str(row.scale_up_gpus)),
+        Column("domain", "scale_up_gpus"),
         Column("net GB/s", lambda row: _known(row.network_bytes_per_s, GB, "g")),
         Column("host GiB", lambda row: _known(row.host_memory_bytes, GIB, ",.0f")),
         Column("USD/h", lambda row: _known(row.usd_per_hour, 1.0, ".2f")),
@@ -145,9 +144,9 @@ def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console
         return ", ".join(f"{each:g}" for each in several)
 
     columns: list[Column[FigureRow]] = [
-        Column("figure", attrgetter("name"), right=False),
+        Column("figure", "name", right=False),
         Column("value", value, wraps=True),
-        Column("basis", attrgetter("basis"), right=False),
+        Column("basis", "basis", right=False),
         Column("from", lambda row: f"[{citations.index(row.source) + 1}]", right=False),
     ]
     show(
@@ -218,11 +217,11 @@ def print_recipes(found: answers.Recipes, console: Console, most: int | None = M
     """Print the number of recipes, and one line per recipe."""
     rows = found.recipes[:most]
     columns: list[Column[answers.ListedRecipe]] = [
-        Column("recipe", attrgetter("recipe"), right=False),
+        Column("recipe", "recipe", right=False),
         Column("GPUs", _gpus),
-        Column("batch", lambda row: str(row.global_batch)),
-        Column("length", lambda row: str(row.seq_len)),
-        Column("layout", attrgetter("summary"), right=False, wraps=True),
+        Column("batch", "global_batch"),
+        Column("length", "seq_len"),
+        Column("layout", "summary", right=False, wraps=True),
     ]
     other = "In brackets: the GPUs that the degrees need, where more or not stated."
     hint = "`planner plan --like RECIPE` starts from one."
@@ -238,9 +237,9 @@ def print_frameworks(found: answers.Frameworks, console: Console, most: int | No
     """Every profile, and what it stands for."""
     hint = "`planner show frameworks FRAMEWORK/PROFILE` shows what it assumes, with sources."
     columns: list[Column[answers.ProfileRow]] = [
-        Column("framework", attrgetter("framework"), right=False),
-        Column("profile", attrgetter("profile"), right=False),
-        Column("stands for", lambda row: row.title, right=False, wraps=True),
+        Column("framework", "framework", right=False),
+        Column("profile", "profile", right=False),
+        Column("stands for", "title", right=False, wraps=True),
     ]
     listed = (found.profiles[:most], columns, len(found.profiles), "profiles")
     show(console, *_lists(hint, listed))

@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -39,10 +39,16 @@ class Column(Generic[R]):
     """One column: its title and what it says of a row."""
 
     title: str
-    text: Callable[[R], str]
+    cell: str | Callable[[R], str]  # the name of a row's field, or what makes the text
     right: bool = True
     wraps: bool = False  # a long text takes several lines; else it is cut where space lacks
     spare: int = 0  # 0: always shown; where space lacks, the largest is left out first
+
+    def text(self, row: R) -> str:
+        """What stands in the cell of a row."""
+        if isinstance(self.cell, str):
+            return str(attrgetter(self.cell)(row))
+        return self.cell(row)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def memory_saved_by(strategy: Strategy) -> str:
 
 
 MACHINES: list[Column[Plan]] = [
-    Column("framework", lambda p: p.framework, right=False),
+    Column("framework", "framework", right=False),
     Column("GPUs", lambda p: f"{p.num_gpus:,}"),
 ]
 
@@ -110,12 +110,12 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
 
     decisions: list[Column[Plan]] = [
         Column("sequence\nparallel", sequence_parallel),
-        Column("schedule", lambda p: p.strategy.schedule, right=False),
+        Column("schedule", "strategy.schedule", right=False),
         # The axes that placements differ in: ``dp in pp``.
         Column("placed", lambda p: " in ".join(p.strategy.placement.split("-")[-2:]), right=False),
-        Column("ZeRO", lambda p: str(p.strategy.zero_stage)),
-        Column("replicas", lambda p: str(p.strategy.dp_replicate)),
-        Column("micro-\nbatch", lambda p: str(p.strategy.micro_batch)),
+        Column("ZeRO", "strategy.zero_stage"),
+        Column("replicas", "strategy.dp_replicate"),
+        Column("micro-\nbatch", "strategy.micro_batch"),
         Column(
             "recompute\n+ offload",
             lambda p: memory_saved_by(p.strategy),

@@ -181,7 +181,7 @@ def _times(both: Comparison) -> Iterator[Part]:
     yield Table[ItemDifference](
         [*large, _sum("iteration", large)],
         [
-            Column(title, lambda item: item.name, right=False),
+            Column(title, "name", right=False),
             Column("asked", lambda item: _seconds(item.asked_s)),
             Column("best", lambda item: _seconds(item.best_s)),
             Column("difference", lambda item: _signed(item.asked_s - item.best_s)),
