@@ -148,16 +148,16 @@ class _Stage:
                 own = self.traffic.chunks[chunk]
                 found += own.forward if kind == "F" else own.backward
         if not each.slot:
-            found += [one for one in self.traffic.tails[self.number] if one.item == each.kind]
+            tail = self.traffic.tails[self.number]
+            found += [one for one in tail if one.item == each.kind]
         shown_s = dict(each.seconds)
         if RECOMPUTE in shown_s:
             shown_s[RECOMPUTE] *= self.traffic.recomputed_fraction[self.number]
         total: dict[str, float] = {}
         for one in found:
             total[one.item] = total.get(one.item, 0.0) + one.num_bytes
-        return [
-            (one, shown_s.get(one.item, 0.0) * one.num_bytes / total[one.item]) for one in found
-        ]
+        per_byte = {item: shown_s.get(item, 0.0) / total[item] for item in total}
+        return [(one, per_byte[one.item] * one.num_bytes) for one in found]
 
     def slot(self, each: Slice) -> None:
         """Receive, gather over tp, compute, collectives, send."""
@@ -210,8 +210,8 @@ class _Stage:
 
     def tail(self, slices: Sequence[Slice]) -> None:
         """Append the work of a stage after the pipeline; what is hidden runs with the first."""
-        named = {each.kind for each in slices}
-        hidden = [(one, 0.0) for one in self.traffic.tails[self.number] if one.item not in named]
+        named, tail = {each.kind for each in slices}, self.traffic.tails[self.number]
+        hidden = [(one, 0.0) for one in tail if one.item not in named]
         for each in slices:
             messages = self.messages(each)
             if messages and not hidden:

@@ -74,30 +74,32 @@ def why_no_traffic(subject: PricedStrategy) -> str:
     return ""
 
 
-def _summed(messages: Iterable[Message], subject: PricedStrategy) -> Messages:
+# Messages, and how often they are sent.
+Repeated = tuple[Iterable[Message], float]
+
+
+def _summed(parts: Iterable[Repeated], subject: PricedStrategy) -> Messages:
     """Messages of one kind together; none that are empty or of a group of one."""
     total: dict[Message, float] = {}
-    for each in messages:
-        kind = replace(each, num_bytes=0.0)
-        total[kind] = total.get(kind, 0.0) + each.num_bytes
-    return tuple(
-        replace(kind, num_bytes=num_bytes)
-        for kind, num_bytes in total.items()
-        if num_bytes > 0 and (kind.axis == ENDS or extent_of(kind.axis, subject.columns)[0][0] > 1)
-    )
+    for messages, number in parts:
+        for each in messages:
+            kind = replace(each, num_bytes=0.0)
+            total[kind] = total.get(kind, 0.0) + each.num_bytes * number
+    found = []
+    for kind, num_bytes in total.items():
+        has_others = kind.axis == ENDS or extent_of(kind.axis, subject.columns)[0][0] > 1
+        if num_bytes > 0 and has_others:
+            found.append(replace(kind, num_bytes=num_bytes))
+    return tuple(found)
 
 
-def _scaled(messages: Iterable[Message], factor: float) -> Messages:
-    return tuple(replace(each, num_bytes=each.num_bytes * factor) for each in messages)
-
-
-def _of_comms(comms: Sequence[Comm], factor: float, item: str = "") -> Iterable[Message]:
+def _of_comms(comms: Sequence[Comm], share: float = 1.0, item: str = "") -> Iterable[Message]:
     for comm in comms:
         yield Message(
             item=item or COMM_ITEM[comm.axis],
             collective=comm.collective,
             axis=comm.axis,
-            num_bytes=factor * float(np.ravel(comm.num_bytes)[0]),
+            num_bytes=share * float(np.ravel(comm.num_bytes)[0]),
         )
 
 
@@ -118,7 +120,8 @@ class _Sharding:
         axis = "dp_shard_cp" if context.traits.states.sharded_over_cp else "dp_shard"
         if not (context.model.moe and self.is_layer):
             return {axis: 1.0}
-        expert = float((parts.costs.at(parts.costs.expert_params) / parts.params)[0])
+        expert_params = parts.costs.at(parts.costs.expert_params)
+        expert = float((expert_params / parts.params)[0])
         return {axis: 1.0 - expert, f"expert_{axis}": expert}
 
     def gathers(self, item: str, elements: float, element_bytes: float) -> Iterable[Message]:
@@ -135,11 +138,10 @@ class _Sharding:
         collective: Collective = "all_reduce" if whole else "reduce_scatter"
         for axis, share in self._axes.items():
             sent = share * elements * wire
-            shards = float(extent_of(axis, columns)[0][0]) if strategy.zero_stage >= 1 else 1.0
             yield Message(item=item, collective=collective, axis=axis, num_bytes=sent)
-            yield Message(
-                item=item, collective="all_reduce", axis="dp_replicate", num_bytes=sent / shards
-            )
+            if strategy.zero_stage >= 1:
+                sent /= float(extent_of(axis, columns)[0][0])
+            yield Message(item=item, collective="all_reduce", axis="dp_replicate", num_bytes=sent)
 
     def _exchanges(self) -> Exchanges:
         context = self.subject.context
@@ -217,18 +219,18 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         frozen_ends = float(subject.frozen_ends(is_first=is_first, is_last=is_last)[0])
         before, after = own.each(layers * params, layers * frozen_params)
         ends_before, ends_after = ends.each(end_params, frozen_ends)
-        sent = [*before, *ends_before, *_scaled(forward, layers)]
-        sent_back = [
-            *_scaled(selective, repeated_layers[SELECTIVE]),
-            *_scaled(full, repeated_layers[FULL]),
-            *after,
-            *ends_after,
-            *_scaled(backward, layers),
+        sent: list[Repeated] = [(before, 1.0), (ends_before, 1.0), (forward, layers)]
+        sent_back: list[Repeated] = [
+            (selective, repeated_layers[SELECTIVE]),
+            (full, repeated_layers[FULL]),
+            (after, 1.0),
+            (ends_after, 1.0),
+            (backward, layers),
         ]
         for op_comms, is_here in ((embedding, is_first), (head, is_last)):
             if is_here:
-                sent += _of_comms(op_comms[0], 1.0)
-                sent_back += _of_comms(op_comms[1], 1.0)
+                sent.append((_of_comms(op_comms[0]), 1.0))
+                sent_back.append((_of_comms(op_comms[1]), 1.0))
         made = ChunkTraffic(forward=_summed(sent, subject), backward=_summed(sent_back, subject))
         chunks.append(made)
     tails = list[Messages]()
@@ -237,13 +239,13 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     )
     head_stage = subject.strategy.head_stage
     for stage in range(subject.strategy.pp):
-        is_first = stage == 0
-        is_last = stage == head_stage
+        is_first, is_last = stage == 0, stage == head_stage
         layers = float(subject.layers[0, stage])
         end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
+        frozen_ends = is_first * frozen_first + is_last * frozen_last
         messages = [
             *own.once(layers * params, layers * frozen_layer),
-            *ends.once(end_params, is_first * frozen_first + is_last * frozen_last),
+            *ends.once(end_params, frozen_ends),
         ]
         if context.model.tied_embeddings and head_stage and (is_first or is_last):
             tied = Message(
@@ -253,7 +255,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
                 num_bytes=float(tied_gradient_bytes(parts)[0]),
             )
             messages.append(tied)
-        tails.append(_summed(messages, subject))
+        tails.append(_summed([(messages, 1.0)], subject))
     sent_bytes, gathered_bytes = (float(each[0]) for each in boundary_message_bytes(parts))
     return Traffic(
         chunks=tuple(chunks),

@@ -97,11 +97,12 @@ def _groups(strategy: Strategy, stages: Sequence[Nodes]) -> dict[tuple[str, int]
     found = dict[tuple[str, int], Ranks]()
     for stage, nodes in enumerate(stages):
         for axis in dict.fromkeys(node.axis for node in nodes if node.axis):
-            groups = groups_of(axis, strategy, stage) if axis not in (ENDS, WORLD) else ()
             if axis == ENDS:
                 groups = pairs_of(strategy, (0, strategy.head_stage))
-            if axis == WORLD:
+            elif axis == WORLD:
                 groups = (tuple(range(strategy.num_gpus)),)
+            else:
+                groups = groups_of(axis, strategy, stage)
             found |= {(axis, rank): group for group in groups for rank in group}
     return found
 
@@ -191,7 +192,8 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
     num_nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
     groups = _groups(strategy, stages)
     # From 1; all ranks have no number.
-    named = (group for group in dict.fromkeys(groups.values()) if len(group) < strategy.num_gpus)
+    found = dict.fromkeys(groups.values())
+    named = [group for group in found if len(group) < strategy.num_gpus]
     numbers = {group: number for number, group in enumerate(named, start=1)}
     for number, most, what in (
         # Some 200 MB.
