@@ -49,12 +49,12 @@ CSV_COLUMNS = (
 
 def telling_axes(plans: Sequence[Plan]) -> list[str]:
     """dp, tp, pp, and of the others those in which plans differ."""
-    degrees = [plan.strategy.degrees for plan in plans]
-    return [
-        axis
-        for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES))
-        if axis in ("dp", "tp", "pp") or len({each.get(axis, 1) for each in degrees}) > 1
-    ]
+    found = []
+    for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES)):
+        degrees = {plan.strategy.degrees.get(axis, 1) for plan in plans}
+        if axis in ("dp", "tp", "pp") or len(degrees) > 1:
+            found.append(axis)
+    return found
 
 
 def memory_saved_by(strategy: Strategy) -> str:
@@ -154,8 +154,9 @@ def plans_table(
 ) -> Table[Plan]:
     """Plans by name, else by number, one a row, and behind them the best on fewer GPUs."""
     every, first = [*plans, *ladder], plans[0]
-    named = names or [str(number) for number in range(1, len(plans) + 1)]
-    ranks = {id(plan): name for plan, name in zip(plans, named, strict=True)}
+    ranks = {id(plan): str(number) for number, plan in enumerate(plans, start=1)}
+    if names:
+        ranks = dict(zip(map(id, plans), names, strict=True))
     # Where the job's tokens are given.
     of_job = [] if first.total_s() is None else [DAYS]
     of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []

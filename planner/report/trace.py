@@ -38,9 +38,9 @@ def _complete(
 
 def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
     """The slice, and inside it what it spends its time on, where that is more than one thing."""
-    args: Event = {
-        PASSES[kind]: {"chunk": chunk, "micro_batch": number} for kind, chunk, number in each.slot
-    }
+    args: Event = {}
+    for kind, chunk, number in each.slot:
+        args[PASSES[kind]] = {"chunk": chunk, "micro_batch": number}
     category, title = each.kind, "waiting"
     if each.slot:
         numbers = dict.fromkeys(str(operation.micro_batch) for operation in each.slot)
@@ -50,10 +50,11 @@ def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
     yield _complete(title, category, rank, (each.start_s, each.end_s), args)
     if len(each.seconds) < 2:
         return
-    *starts, _ = accumulate(each.seconds.values(), initial=each.start_s)
+    edges = list(accumulate(each.seconds.values(), initial=each.start_s))
     # The last part ends where the slice does, whatever rounding says.
-    for name, edges in zip(each.seconds, pairwise((*starts, each.end_s)), strict=True):
-        yield _complete(item_title(name), category, rank, edges, {"item": f"time.{name}"})
+    edges[-1] = each.end_s
+    for name, ends in zip(each.seconds, pairwise(edges), strict=True):
+        yield _complete(item_title(name), category, rank, ends, {"item": f"time.{name}"})
 
 
 def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
@@ -86,10 +87,11 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
         rank, layers = stage_ranks(strategy, stage)[0], strategy.layers_per_stage[stage]
         name = f"stage {stage}: {layers} layers (rank {rank}{alike})"
         yield _event("M", "thread_name", rank, {"name": name})
-        events = (event for each in slices for event in _slice_events(rank, each))
-        yield from (event for event in events if event["dur"])
+        for each in slices:
+            events = _slice_events(rank, each)
+            yield from (event for event in events if event["dur"])
         # Numbers of one length: viewers sort counters by their names.
-        yield from _counters(found.curves[stage], len(str(len(stages) - 1)))
+        yield from _counters(found.curves[stage], digits=len(str(len(stages) - 1)))
 
 
 def render_trace(plan: Plan, found: Iteration) -> str:
