@@ -64,11 +64,13 @@ def summary(results: Sequence[FileResult]) -> str:
 
 
 def _by_severity(numbers: dict[str, int]) -> str:
-    return ", ".join(plural(number, severity) for severity, number in numbers.items() if number)
+    found = [(number, severity) for severity, number in numbers.items() if number]
+    return ", ".join(plural(number, severity) for number, severity in found)
 
 
 def _style(numbers: dict[str, int]) -> str:
-    return next((STYLES[severity] for severity, number in numbers.items() if number), "bold green")
+    worst = next((severity for severity, number in numbers.items() if number), "")
+    return STYLES.get(worst, "bold green")
 
 
 def print_findings(results: Sequence[FileResult], console: "Console") -> None:
@@ -80,7 +82,8 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
 
     for result in results:
         gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
-        known = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
+        words = (result.format, result.model, result.cluster, gpus)
+        known = ", ".join(filter(None, words))
         numbers = counts([result])
         found = (_by_severity(numbers) or "nothing found", _style(numbers))
         what = (f"  {known}" if known else "", "dim")
@@ -112,7 +115,8 @@ def render_text(results: Sequence[FileResult]) -> str:
     console = Screen(file=StringIO(), width=100, highlight=False, emoji=False)
     with console.capture() as captured:
         print_findings(results, console)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    lines = captured.get().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def render_json(results: Sequence[FileResult]) -> str:

@@ -79,21 +79,20 @@ def describe(
     points = (answer.frontier or answer.ladder) if answer else ()
     proved, has_frontier = answer is not None and answer.proved_optimal, len(points) > 1
     by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)
-    others = []
+    others = list[Plan]()
     if answer:
-        others = [
-            each
-            for each in (*answer.plans, *filter(None, [answer.fastest]))
-            if differences(strategy, each.strategy) or each.framework != plan.framework
-        ][:8]
+        for each in filter(None, (*answer.plans, answer.fastest)):
+            if differences(strategy, each.strategy) or each.framework != plan.framework:
+                others.append(each)
     stages = []
     for stage, peak in enumerate(estimate.memory.stage_peak_bytes):
         layers, verdict = strategy.layers_per_stage[stage], estimate.memory.verdict_at(peak)
         sizes = (f"{peak / GIB:,.2f}", f"{(hbm_bytes - peak) / GIB:,.2f}")
         stages.append((str(stage), str(layers), *sizes, verdict))
-    nearby = evidence_line(context, evidence(context, strategy))
-    formulas = [item_of(f"time.{name}") for name in estimate.time]
-    sentences = {item.address: summary_of(item) for item in formulas if item is not None}
+    sentences = {}
+    for name in estimate.time:
+        if item := item_of(f"time.{name}"):
+            sentences[item.address] = summary_of(item)
     return {
         "title": f"{context.model.name} on {context.cluster.name}: plan",
         "headline": (
@@ -120,7 +119,7 @@ def describe(
         "fullest": fullest,
         "ledger": ledger_table(stage_ledger(price(context, strategy), fullest), 40),
         "proof": "best under the model, as was proved" if proved else "not proved best",
-        "others": _layouts([plan, *others]) if others else None,
+        "others": _layouts([plan, *others[:8]]) if others else None,
         "frontier": size_bars(by_gpus, plan) if has_frontier else None,
         "frontier_points": _layouts(by_gpus) if has_frontier else None,
         "trust": (range_line(estimate), nearby, mfu_line(plan)),
@@ -179,8 +178,9 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     rows = []
     largest_first = sorted(estimate.time.items(), key=lambda each: -each[1].exposed_s)
     for name, item in largest_first:
-        hidden_s = item.busy_s - item.exposed_s
-        hidden = format_seconds(hidden_s) if hidden_s > max(1e-3 * item.busy_s, 0.0) else ""
+        hidden_s, hidden = item.busy_s - item.exposed_s, ""
+        if hidden_s > max(1e-3 * item.busy_s, 0.0):
+            hidden = format_seconds(hidden_s)
         share = f"{item.exposed_s / estimate.iter_time_s:.1%}"
         adds = format_seconds(item.exposed_s)
         rows.append((item_title(name), f"time.{name}", adds, share, hidden))
