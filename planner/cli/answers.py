@@ -3,38 +3,20 @@
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.answers.base import Deadline, search_context
-from planner.answers.job import Job, JobAssumptions
-from planner.answers.scale import Scaling, nothing_scales, scaling
-from planner.answers.sensitivity import Sensitivity, SensitivityDocument
-from planner.answers.sensitivity import sensitivity as scaled
-from planner.answers.size import Sizer, Sizing, nothing_at_any_size
-from planner.answers.whatif import Case
-from planner.answers.why import WhyDocument
-from planner.answers.why import why as explain
-from planner.catalog.clusters import load_cluster_of
-from planner.catalog.hardware import is_path
 from planner.cli import options
 from planner.cli.output import delayed_progress, show_as
-from planner.cli.saved import best_of, is_plan, read_saved, refuse_question
 from planner.errors import NothingFitsError
-from planner.frameworks.registry import load_traits
 from planner.notes import Note, NoteKind, Problems
-from planner.query.job import fixed_batch, growing_clusters, read_clusters, read_largest, weak_batch
-from planner.query.narrowing import fixed
 from planner.query.query import Query
-from planner.query.resolve import resolve, with_host_memory
-from planner.report.job import job_document, print_job
-from planner.report.sensitivity import print_sensitivity
-from planner.report.size import print_scaling, print_sizing, scale_document, size_document
-from planner.report.sizing_words import no_size
-from planner.report.why import print_why
-from planner.spec.cluster import PROCESSOR
-from planner.units import GB, parse_duration
+
+if TYPE_CHECKING:
+    from planner.answers.scale import Scaling
+    from planner.answers.sensitivity import Sensitivity
+    from planner.answers.size import Sizing
 
 BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
@@ -47,6 +29,14 @@ def why(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner why``: exits with 3 where the layout asked for does not fit."""
+    from planner.answers.base import Deadline
+    from planner.answers.whatif import Case
+    from planner.answers.why import WhyDocument
+    from planner.answers.why import why as explain
+    from planner.query.narrowing import fixed
+    from planner.query.resolve import resolve
+    from planner.report.why import print_why
+
     problems = Problems()
     narrowing = (query.get(name) for name in ("fix", "limit", "where", "forbid"))
     if not (fixed(query) or any(narrowing)):
@@ -89,6 +79,10 @@ def size(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner size``: exits with 3 where no size is enough."""
+    from planner.query.resolve import with_host_memory
+    from planner.report.size import print_scaling, print_sizing, scale_document, size_document
+    from planner.report.sizing_words import no_size
+
     problems = Problems()
     # resolve reads the host memory again and reports what is wrong with it.
     node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
@@ -116,7 +110,14 @@ def size(
 
 def _fewest(
     query: Query, node: str, max_gpus: int | None, problems: Problems
-) -> tuple[Sizing, tuple[Note, ...]]:
+) -> "tuple[Sizing, tuple[Note, ...]]":
+    from planner.answers.base import Deadline
+    from planner.answers.size import Sizer, nothing_at_any_size
+    from planner.answers.whatif import Case
+    from planner.catalog.clusters import load_cluster_of
+    from planner.query.job import fixed_batch, growing_clusters, read_largest
+    from planner.query.resolve import resolve
+
     most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
     largest = read_largest(node, most, problems)
     if query.get("tokens") is None and query.get("min_tokens_per_s") is not None:
@@ -144,7 +145,13 @@ def _fewest(
 
 def _scaling(
     query: Query, node: str, gpus: str, problems: Problems, *, is_weak: bool
-) -> tuple[Scaling, tuple[Note, ...]]:
+) -> "tuple[Scaling, tuple[Note, ...]]":
+    from planner.answers.base import Deadline
+    from planner.answers.scale import nothing_scales, scaling
+    from planner.answers.whatif import Case
+    from planner.query.job import read_clusters, weak_batch
+    from planner.query.resolve import resolve
+
     clusters = read_clusters(node, gpus, problems)
     num_gpus = clusters[-1].num_accelerators if clusters else 1
     resolved = resolve(query, num_gpus=num_gpus, problems=problems)
@@ -185,6 +192,14 @@ def sensitivity(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner sensitivity``: of a question, or of a saved plan."""
+    from planner.answers.base import Deadline, search_context
+    from planner.answers.sensitivity import SensitivityDocument
+    from planner.answers.sensitivity import sensitivity as scaled
+    from planner.answers.whatif import Case
+    from planner.cli.saved import is_plan, read_saved, refuse_question
+    from planner.query.resolve import resolve
+    from planner.report.sensitivity import print_sensitivity
+
     plan, keeps_margin, limit_s = None, True, query.get("time_limit")
     notes: tuple[Note, ...] = ()
     if is_plan(context, query):
@@ -216,12 +231,16 @@ def sensitivity(
     show_as(output_format, "sensitivity", document, screen)
 
 
-def measuring(result: Sensitivity, cluster: str) -> str:
+def measuring(result: "Sensitivity", cluster: str) -> str:
     """`planner calibrate` of what is worth measuring on the cluster; empty where nothing is.
 
     ``cluster``: as it was given, empty where a plan was. One node measures itself; between nodes
     stands what nccl-tests printed there.
     """
+    from planner.catalog.hardware import is_path
+    from planner.frameworks.registry import load_traits
+    from planner.spec.cluster import PROCESSOR
+
     worth = {one.figure.key for one in result.worth_measuring}
     own, vendors = result.best.context.cluster, load_traits("torchtitan").support.vendors
     if not worth or own.accelerator.vendor not in (*vendors, PROCESSOR):
@@ -272,6 +291,11 @@ def job(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner job``."""
+    from planner.answers.job import Job, JobAssumptions
+    from planner.cli.saved import best_of, is_plan, read_saved, refuse_question
+    from planner.report.job import job_document, print_job
+    from planner.units import GB, parse_duration
+
     problems = Problems()
     times = {
         "--node-mtbf": node_mtbf,

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from planner.check.check import check_file
-from planner.check.folder import check_folder
-from planner.check.plan import PLAN, check_format_name, is_plan_file
-from planner.check.result import exit_code
-from planner.check.settings import settings_for
 from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say, show_as
-from planner.formats.format import Severity, read_source
-from planner.query.from_file import AUTO, Request, read_assumed, read_software
 from planner.report.files import check_replaceable, check_writable, write_atomically
-from planner.report.findings import RENDERERS, print_findings
+
+if TYPE_CHECKING:
+    from planner.formats.format import Severity
+    from planner.query.from_file import Request
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile
@@ -61,6 +57,11 @@ def check(
     force: options.Force = False,
 ) -> None:
     """``planner check``: exits with 1 where something is as severe as --fail-on."""
+    from planner.check.check import check_file
+    from planner.check.folder import check_folder
+    from planner.check.result import exit_code
+    from planner.report.findings import RENDERERS, print_findings
+
     if apply and (out is not None or not fix):
         fail("--apply", "only one of --apply and --out can be given" if fix else "is for --fix")
     if out is not None:
@@ -100,10 +101,13 @@ def request_of(
     said: Mapping[str, Any],
     name: str,
     *,
-    fail_on: Severity | None = None,
+    fail_on: "Severity | None" = None,
     with_advice: bool = False,
-) -> Request:
+) -> "Request":
     """What is asked of a file: options first, then the settings nearest to it."""
+    from planner.check.settings import settings_for
+    from planner.query.from_file import AUTO, Request, read_assumed, read_software
+
     project = settings_for(Path(name))
     cluster = said.get("cluster") or project.cluster
     if "host_memory" in said:
@@ -129,7 +133,7 @@ def request_of(
 
 
 def _fixed(
-    path: Path, request: Request, said: Mapping[str, Any], form: str, target: Path | None
+    path: Path, request: "Request", said: Mapping[str, Any], form: str, target: Path | None
 ) -> int:
     """Print the smallest repair of a file, and write it where that is asked for.
 
@@ -137,6 +141,8 @@ def _fixed(
     ExpressError is raised where the format cannot express what fits.
     """
     from planner.check.fix import fix_file, fix_plan
+    from planner.check.plan import check_format_name, is_plan_file
+    from planner.formats.format import read_source
     from planner.query.traits import software_options
     from planner.report.repair import print_repair, repair_document
 
@@ -176,6 +182,8 @@ def _fixed(
 
 def _write(made: "FixedFile", text: str, target: Path) -> None:
     """Write a plan as a new one, a configuration with marks, line ends and owner of its source."""
+    from planner.check.plan import PLAN
+
     source = Path(made.source.path)
     is_own = target.exists() and target.samefile(source)
     if is_own and made.is_sound:

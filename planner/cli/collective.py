@@ -1,20 +1,14 @@
 """``planner collective``: one collective on one group, by algorithm and by level."""
 
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import typer
 
-from planner.answers.collective import CollectiveQuestion, collective_answer, most_whole_ranks
-from planner.catalog.clusters import load_cluster
 from planner.cli import options
 from planner.cli.output import show_as
-from planner.collectives.algorithms import BY_NAME
 from planner.notes import Problems
-from planner.report.collective import print_collective
-from planner.spec.cluster import CollectiveKind
 from planner.spelling import did_you_mean
-from planner.units import parse_bytes
 
 ALL = "all"
 Kind = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "p2p"]
@@ -56,6 +50,12 @@ def collective(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner collective``."""
+    from planner.answers.collective import CollectiveQuestion, collective_answer, most_whole_ranks
+    from planner.catalog.clusters import load_cluster
+    from planner.collectives.algorithms import BY_NAME
+    from planner.report.collective import print_collective
+    from planner.units import parse_bytes
+
     problems = Problems()
     ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
     ways |= {} if backward_s is None else {"backward_s": backward_s}
@@ -90,7 +90,7 @@ def collective(
             f"{machines.num_accelerators:,} ranks; --group takes another"
         )
     question = CollectiveQuestion(
-        kind=cast("CollectiveKind", kind.replace("-", "_")),
+        kind=kind.replace("-", "_"),  # type: ignore[arg-type]
         num_bytes=num_bytes,
         cluster=machines,
         num_ranks=num_ranks,

@@ -3,27 +3,22 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.answers.explain import ExplainDocument, MemoryDocument, memory_answer
-from planner.answers.layout import option_problems, requested, resolve
-from planner.answers.plan_file import PlanFile
 from planner.cli import options
 from planner.cli.options import MEMORY, is_given
 from planner.cli.output import show_as
-from planner.cli.saved import is_plan, read_saved, refuse_question
-from planner.cost.context import Context
-from planner.cost.estimate import Estimate, estimate
 from planner.documents.file import read_text
 from planner.notes import Note, Problems
-from planner.query import resolve as question
-from planner.query.narrowing import one_layout, parse_layers, parse_offloaded_layers, without_layout
 from planner.query.query import Query
-from planner.report.emitted import PLAN
-from planner.report.explain import print_explained, print_memory_answer
 from planner.spec.strategy import Strategy
+
+if TYPE_CHECKING:
+    from planner.answers.plan_file import PlanFile
+    from planner.cost.context import Context
+    from planner.cost.estimate import Estimate
 
 
 @options.takes(
@@ -62,6 +57,11 @@ def explain(
     output_format: options.TreeFormat = "tree",
 ) -> None:
     """``planner explain``: exits with 3 where the layout does not fit."""
+    from planner.answers.explain import MemoryDocument, memory_answer
+    from planner.cli.saved import is_plan, read_saved, refuse_question
+    from planner.cost.estimate import estimate
+    from planner.report.explain import print_memory_answer
+
     if context.info_name == MEMORY:
         item = MEMORY
     elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
@@ -91,6 +91,8 @@ def explain(
 
 def _is_plan_file(name: str) -> bool:
     """Return True if a file is a plan, or a folder has one; a cluster follows a model."""
+    from planner.report.emitted import PLAN
+
     path = Path(name)
     path = path / PLAN if path.is_dir() else path
     if not path.is_file():
@@ -103,7 +105,16 @@ def _layout(
     recompute_layers: int | None,
     layers_per_stage: str | None,
     offload_activations: str | None,
-) -> tuple[Context, Strategy, tuple[Note, ...]]:
+) -> "tuple[Context, Strategy, tuple[Note, ...]]":
+    from planner.answers.layout import option_problems, requested, resolve
+    from planner.query import resolve as question
+    from planner.query.narrowing import (
+        one_layout,
+        parse_layers,
+        parse_offloaded_layers,
+        without_layout,
+    )
+
     problems = Problems()
     request = requested(
         **one_layout(query, problems),
@@ -130,13 +141,16 @@ def _layout(
 
 
 def _print(
-    context: Context,
+    context: "Context",
     strategy: Strategy,
-    result: Estimate,
+    result: "Estimate",
     item: str,
-    file: PlanFile | None,
+    file: "PlanFile | None",
     output_format: str,
 ) -> None:
+    from planner.answers.explain import ExplainDocument
+    from planner.report.explain import print_explained
+
     document = ExplainDocument.of(context, strategy, result, item, file)
     screen = partial(print_explained, context, strategy, result, document)
     show_as(output_format, "explain", lambda: document, screen)

@@ -3,37 +3,21 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from planner.answers.base import Answer, Plan, search_context
-from planner.answers.plan import answered
-from planner.answers.plan_file import load_plan
 from planner.cli import options
 from planner.cli.options import is_given
 from planner.cli.output import delayed_progress, say
-from planner.cli.saved import best_of, is_plan, plan_file, read_saved, refuse_question
-from planner.cost.context import Context
 from planner.errors import InputError, NothingFitsError
-from planner.formats import registry as formats
-from planner.formats.format import Format, OutputFile
-from planner.launchers.launcher import Launcher
-from planner.launchers.schedulers import load_launcher
-from planner.notes import Problems
-from planner.query.objectives import Aim
 from planner.query.query import Query
-from planner.query.resolve import Resolved
-from planner.query.software import format_meant
-from planner.query.words import SEVERAL, meant_word
 from planner.report.document import serialise
-from planner.report.emitted import PlanText, emit_document, mismatch, output_files
 from planner.report.files import check_folder, check_writable, write_atomically, write_folder
-from planner.search.space.space import EVERYTHING
-from planner.spec.strategy import Strategy
-from planner.spelling import did_you_mean
 
-Target = tuple[Format, Launcher]
+if TYPE_CHECKING:
+    from planner.answers.base import Answer, Plan
+
 Form = Literal["html", "perfetto", "chakra", "astra-sim"]
 OPTION = "--out"
 
@@ -50,6 +34,10 @@ def emit(
     output_format: options.FilesFormat = "files",
 ) -> None:
     """``planner emit``: into a folder, else the configuration on standard output."""
+    from planner.answers.plan_file import load_plan
+    from planner.cli.saved import read_target, say_mismatch, write
+    from planner.report.emitted import PlanText, emit_document
+
     target = read_target(to, launcher, "--to", needs_out=out is None)
     made = target[0]
     if out is not None:
@@ -65,50 +53,10 @@ def emit(
         # The first file of the configuration; what else there is, in a note.
         first, *others = files
         typer.echo(first.text, nl=not first.text.endswith("\n"))
-        _say_mismatch(made, context)
+        say_mismatch(made, context)
         if others:
             names = ", ".join(each.name for each in others)
             say(f"note: this is {first.name}; --out writes {names} too")
-
-
-def read_target(
-    to: str, launcher: str | None, option: str = "--emit", *, needs_out: bool = False
-) -> Target:
-    """Return format and launcher by name; raises one InputError with all that is wrong."""
-    problems = Problems()
-    known, written = formats.format_names(), formats.written_names()
-    given, to = to, meant_word(option, to, known)
-    if to != given:
-        say(f"{option} {given} is read as {to}")
-    if to not in known:
-        hint = SEVERAL.get(to.lower()) or did_you_mean(to, written)
-        message = f"unknown format {to!r}; allowed are {', '.join(written)}. {hint}"
-        problems.add(option, message.rstrip())
-    elif not formats.load_format(to).is_written:
-        message = f"{to} is read, checked and repaired, not written; allowed are "
-        problems.add(option, message + ", ".join(written))
-    if launcher is not None and needs_out:
-        problems.add("--launcher", f"writes files, which needs --out; given {launcher}")
-    starter = problems.read(lambda: load_launcher(launcher or "torchrun"))
-    problems.finish()
-    assert starter is not None
-    return formats.load_format(to), starter
-
-
-def _say_mismatch(made: Format, context: Context) -> None:
-    if note := mismatch(made, context):
-        say(f"note: {note}")
-
-
-def write(
-    target: Target, context: Context, strategy: Strategy, plan: PlanText, out: Path, *, force: bool
-) -> tuple[OutputFile, ...]:
-    """Write all files of a plan into a folder, and return them; ExpressError, InputError."""
-    files = output_files(*target, context, strategy, plan)
-    write_folder(out, files, force=force)
-    say(f"wrote {', '.join(file.name for file in files)} to {out}")
-    _say_mismatch(target[0], context)
-    return files
 
 
 @options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)
@@ -140,6 +88,17 @@ def export(
     force: options.Force = False,
 ) -> None:
     """``planner export``."""
+    from planner.cli.saved import (
+        best_of,
+        is_plan,
+        plan_file,
+        read_saved,
+        read_target,
+        refuse_question,
+    )
+    from planner.query.software import format_meant
+    from planner.report.emitted import PlanText
+
     is_page = to == "html"
     if to in ("chakra", "astra-sim"):
         check_folder(out)
@@ -179,8 +138,14 @@ def export(
     say(f"wrote the page to {out}")
 
 
-def _around(plan: Plan, top: int, query: Query) -> Answer | None:
+def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
     """Return the answer for the plan's question over the whole space; None if nothing fits."""
+    from planner.answers.base import search_context
+    from planner.answers.plan import answered
+    from planner.query.objectives import Aim
+    from planner.query.resolve import Resolved
+    from planner.search.space.space import EVERYTHING
+
     if query.problems:
         raise InputError(query.problems)
     resolved = Resolved(
@@ -198,7 +163,7 @@ def _around(plan: Plan, top: int, query: Query) -> Answer | None:
         return None
 
 
-def _write_iteration(plan: Plan, place: str, to: Form, out: Path, *, force: bool) -> None:
+def _write_iteration(plan: "Plan", place: str, to: Form, out: Path, *, force: bool) -> None:
     """Write one iteration; raises InputError for what cannot be simulated, or written in it."""
     from planner.answers.execution import iteration, too_long
     from planner.cost.stage_model import price

@@ -6,29 +6,22 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.calibrate.figures import Base, read_base
-from planner.calibrate.fit import Calibration, cluster_text, machine_text
-from planner.calibrate.fit import calibrate as fit
-from planner.calibrate.machine import machine_of
-from planner.calibrate.points import Point, check_machine, table_points
-from planner.calibrate.read import points_of
-from planner.calibrate.rows import FIRST_LINE, Table, read_table, table_text
 from planner.cli import options
-from planner.cli.check import request_of
 from planner.cli.output import console, delayed_progress, fail, say, show_as
-from planner.compare.compare import compare as compared
-from planner.compare.log import read_log
 from planner.documents.file import read_text
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_LOG_BYTES
 from planner.notes import Problems
-from planner.query.from_file import Request, named
-from planner.report import measure as report
 from planner.report.files import check_writable, check_yaml, write_atomically
+
+if TYPE_CHECKING:
+    from planner.calibrate.figures import Base
+    from planner.calibrate.fit import Calibration
+    from planner.calibrate.rows import Table
 
 
 @options.takes_files()
@@ -51,6 +44,12 @@ def compare(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner compare``: what is wrong with some logs is said behind those that can be read."""
+    from planner.cli.check import request_of
+    from planner.compare.compare import compare as compared
+    from planner.compare.log import read_log
+    from planner.query.from_file import named
+    from planner.report import measure as report
+
     request = request_of(said, logs[0])
     named(request)
     problems, found = Problems(), []
@@ -96,6 +95,11 @@ def calibrate(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """``planner calibrate``: of a catalog's cluster, or of a machine stated whole."""
+    from planner.calibrate.fit import cluster_text, machine_text
+    from planner.calibrate.machine import machine_of
+    from planner.calibrate.rows import Table
+    from planner.report import measure as report
+
     target, words = None if dry_run else out, list(given or [])
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
     if table is not None and not measure:
@@ -126,8 +130,10 @@ def calibrate(
         say("nothing written: --out FILE writes the cluster file")
 
 
-def _table_alone(words: list[str]) -> tuple[str, Table] | None:
+def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
     """The only table of the command line, taken from ``words``; else these are as they must be."""
+    from planner.calibrate.rows import FIRST_LINE, read_table
+
     if len(words) == 1 and words[0].endswith(".csv"):
         text = read_text(words[0], MAX_LOG_BYTES)
         if text.startswith(FIRST_LINE):
@@ -139,9 +145,15 @@ def _table_alone(words: list[str]) -> tuple[str, Table] | None:
 
 
 def _fitted(
-    words: list[str], taken: tuple[str, Table] | None, model: str | None, config: str | None
-) -> Calibration:
+    words: list[str], taken: "tuple[str, Table] | None", model: str | None, config: str | None
+) -> "Calibration":
     """The catalog's machine fitted to the points of files, and of what was measured now."""
+    from planner.calibrate.figures import read_base
+    from planner.calibrate.fit import calibrate as fit
+    from planner.calibrate.points import Point, table_points
+    from planner.calibrate.read import points_of
+    from planner.query.from_file import Request
+
     cluster, *files = words
     base, problems, points = read_base(cluster), Problems(), list[Point]()
     request = Request(model=model, cluster=cluster)
@@ -159,12 +171,15 @@ def _fitted(
 
 def _measured_now(
     words: list[str], csv: Path | None, out: Path | None, *, force: bool
-) -> tuple[str, Table]:
+) -> "tuple[str, Table]":
     """Return the table all processes measured, and its name; write it if requested.
 
     Those but the first leave the program here, and say nothing. Raises InputError for what cannot
     be measured, or written, before anything is measured.
     """
+    from planner.calibrate.figures import read_base
+    from planner.calibrate.rows import table_text
+
     is_first = os.environ.get("RANK", "0") == "0"
     try:
         # before minutes are spent on measuring
@@ -184,7 +199,9 @@ def _measured_now(
     return str(csv or "measured"), found
 
 
-def _measured(base: Base | None, *, is_first: bool) -> Table:
+def _measured(base: "Base | None", *, is_first: bool) -> "Table":
+    from planner.calibrate.points import check_machine
+
     try:
         from planner.calibrate.measure import join, leave, measure
     except ModuleNotFoundError as error:

@@ -5,46 +5,34 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from planner.answers.base import Answer, Deadline, Plan
-from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
-from planner.answers.nothing_fits import nothing_fits
-from planner.answers.plan import answered, beside_document, beside_screen
-from planner.answers.whatif import Case
-from planner.answers.why import Side, Versus
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli import options
-from planner.cli.export import Target, read_target, write
 from planner.cli.options import is_given
 from planner.cli.output import console, delayed_progress, fail, say, show_as
 from planner.errors import NothingFitsError
-from planner.formats.format import Format
-from planner.formats.registry import format_of
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
-from planner.query.resolve import Resolved, resolve
-from planner.report import plan_options as report
 from planner.report.document import serialise
-from planner.report.emitted import ALWAYS, PlanText
 from planner.report.files import check_targets, check_writable, write_atomically
-from planner.report.plan import plan_document, print_answer
-from planner.report.sizing_words import unmet_limits
-from planner.report.table import csv_text
-from planner.report.tables import CSV_COLUMNS, rows
-from planner.search.search import Progress
-from planner.search.space.count import count_space
-from planner.search.space.vocabulary import ALIASES
 from planner.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from planner.answers.base import Answer, Plan
+    from planner.answers.why import Versus
+    from planner.cli.saved import Target
+    from planner.formats.format import Format
+    from planner.query.resolve import Resolved
+    from planner.search.search import Progress
 
 MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")
 # Options that change what is shown, or how it is found.
 LEFT_OUT = ("like", "fix", "frontier", "pareto", "objective", "time_limit")
 SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.spelled}
-WORDS = (*PLACES, *ALIASES, *SPELLED, *(name for name in OPTIONS if name not in LEFT_OUT))
 BATCHES = {"global_batch": "global_batch_tokens", "global_batch_tokens": "global_batch"}
 
 
@@ -87,6 +75,13 @@ def plan(
     force: options.Force = False,
 ) -> None:
     """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
+    from planner.answers.plan import answered
+    from planner.cli.saved import write
+    from planner.query.resolve import resolve
+    from planner.report import plan_options as report
+    from planner.report.emitted import PlanText
+    from planner.report.sizing_words import unmet_limits
+
     if save is not None:
         check_writable(save, force=force)
     problems = Problems()
@@ -130,6 +125,13 @@ def _maximize(
     context: typer.Context, query: Query, maximize: str, output_format: str, *, verbose: bool
 ) -> None:
     """Show the largest value at which some layout fits, and what keeps it from being larger."""
+    from planner.answers.base import Deadline
+    from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
+    from planner.answers.nothing_fits import nothing_fits
+    from planner.answers.whatif import Case
+    from planner.query.resolve import resolve
+    from planner.report import plan_options as report
+
     options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
     resolved = resolve(query)
     has_batch = any(query.get(name) is not None for name in ("global_batch", "global_batch_tokens"))
@@ -152,8 +154,11 @@ def _maximize(
     show_as(output_format, "largest", partial(report.largest_document, answer), screen)
 
 
-def _print_space(resolved: Resolved, output_format: str) -> None:
+def _print_space(resolved: "Resolved", output_format: str) -> None:
     """Show the space; raises InputError where there is no such form of it."""
+    from planner.report import plan_options as report
+    from planner.search.space.count import count_space
+
     if output_format == "csv":
         fail("--format", "--space has the forms table and json; given csv")
     spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
@@ -163,8 +168,11 @@ def _print_space(resolved: Resolved, output_format: str) -> None:
 
 def _target(
     emit: str | None, out: Path | None, launcher: str | None, *, force: bool
-) -> Target | None:
+) -> "Target | None":
     """Format and launcher that ``--emit`` asks for; raises InputError."""
+    from planner.cli.saved import read_target
+    from planner.report.emitted import ALWAYS
+
     if emit is None:
         given = {"--out": out, "--launcher": launcher}
         missing = "belongs to --emit, which is missing"
@@ -178,8 +186,13 @@ def _target(
 
 
 def _show(
-    result: Answer, output_format: str, following: str, *, verbose: bool, show_all: bool
+    result: "Answer", output_format: str, following: str, *, verbose: bool, show_all: bool
 ) -> None:
+    from planner.answers.plan import beside_document, beside_screen
+    from planner.report.plan import plan_document, print_answer
+    from planner.report.table import csv_text
+    from planner.report.tables import CSV_COLUMNS, rows
+
     if output_format == "json":
         typer.echo(serialise("plan", plan_document(result, beside_document(result))))
     elif output_format == "csv":
@@ -211,8 +224,10 @@ def typed(context: typer.Context, without: str = "") -> list[str]:
     return [*words, *options]
 
 
-def writing(context: typer.Context, plan: Plan, made: Format | None) -> str:
+def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
     """Planning again with the files of the first plan written, or saved where no format has it."""
+    from planner.formats.registry import format_of
+
     made = made if made and made.is_written else format_of(plan.context.traits)
     if list(made.refused(plan.context)):
         return shlex.join([*typed(context), "--save", "plan.yaml"])
@@ -231,8 +246,12 @@ def otherwise(query: Query, text: str) -> Query:
 
 def _changed(query: Query, key: str, value: str) -> Query:
     """The question with one option said otherwise; what may be repeated is said beside."""
-    if key not in WORDS:
-        hint = did_you_mean(key, WORDS) or f"known are {', '.join(WORDS)}"
+    from planner.search.space.vocabulary import ALIASES
+
+    options = (name for name in OPTIONS if name not in LEFT_OUT)
+    known = (*PLACES, *ALIASES, *SPELLED, *options)
+    if key not in known:
+        hint = did_you_mean(key, known) or f"known are {', '.join(known)}"
         fail("--versus", f"nothing is called {key!r}. {hint}")
     name = {**ALIASES, **SPELLED}.get(key, key)
     if name in PLACES:
@@ -248,12 +267,19 @@ def _changed(query: Query, key: str, value: str) -> Query:
 
 
 def _fixed_name(fixed: str) -> str:
+    from planner.search.space.vocabulary import ALIASES
+
     name = fixed.partition("=")[0].strip().lower()
     return ALIASES.get(name, name)
 
 
-def compare(query: Query, texts: Sequence[str], progress: Progress) -> Versus:
+def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus":
     """Answer the question as asked and otherwise; raises where no side has a plan."""
+    from planner.answers.plan import answered
+    from planner.answers.why import Side, Versus
+    from planner.query.resolve import resolve
+    from planner.report.sizing_words import unmet_limits
+
     queries = [("", query), *((text, otherwise(query, text)) for text in texts)]
     asked = [(label, resolve(each)) for label, each in queries]
     sides, errors = list[Side](), list[NothingFitsError]()

@@ -1,4 +1,4 @@
-"""Plan files: one read as a plan, and what the model says otherwise by now."""
+"""Plans and files: plan files read as plans, the best of a question, a plan as files."""
 
 from collections.abc import Container
 from pathlib import Path
@@ -11,16 +11,25 @@ from planner.answers.plan_file import PlanFile, load_plan
 from planner.catalog.paths import EXAMPLE_NODE
 from planner.cli.options import is_given, refuse_all
 from planner.cli.output import delayed_progress, say
+from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import InputError
-from planner.formats.format import Format
+from planner.formats import registry as formats
+from planner.formats.format import Format, OutputFile
+from planner.launchers.launcher import Launcher
+from planner.launchers.schedulers import load_launcher
 from planner.notes import Problems
 from planner.query.options import OPTIONS
 from planner.query.query import Query
 from planner.query.resolve import resolve
-from planner.report.emitted import PLAN
+from planner.query.words import SEVERAL, meant_word
+from planner.report.emitted import PLAN, PlanText, mismatch, output_files
+from planner.report.files import write_folder
 from planner.report.sizing_words import unmet_limits
+from planner.spec.strategy import Strategy
+from planner.spelling import did_you_mean
 
+Target = tuple[Format, Launcher]
 # Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
 
@@ -72,3 +81,44 @@ def best_of(
     if not found.plans:
         raise unmet_limits(found)
     return found
+
+
+def read_target(
+    to: str, launcher: str | None, option: str = "--emit", *, needs_out: bool = False
+) -> Target:
+    """Return format and launcher by name; raises one InputError with all that is wrong."""
+    problems = Problems()
+    known, written = formats.format_names(), formats.written_names()
+    given, to = to, meant_word(option, to, known)
+    if to != given:
+        say(f"{option} {given} is read as {to}")
+    if to not in known:
+        hint = SEVERAL.get(to.lower()) or did_you_mean(to, written)
+        message = f"unknown format {to!r}; allowed are {', '.join(written)}. {hint}"
+        problems.add(option, message.rstrip())
+    elif not formats.load_format(to).is_written:
+        message = f"{to} is read, checked and repaired, not written; allowed are "
+        problems.add(option, message + ", ".join(written))
+    if launcher is not None and needs_out:
+        problems.add("--launcher", f"writes files, which needs --out; given {launcher}")
+    starter = problems.read(lambda: load_launcher(launcher or "torchrun"))
+    problems.finish()
+    assert starter is not None
+    return formats.load_format(to), starter
+
+
+def say_mismatch(made: Format, context: Context) -> None:
+    """Say what of a plan's traits a format has none of."""
+    if note := mismatch(made, context):
+        say(f"note: {note}")
+
+
+def write(
+    target: Target, context: Context, strategy: Strategy, plan: PlanText, out: Path, *, force: bool
+) -> tuple[OutputFile, ...]:
+    """Write all files of a plan into a folder, and return them; ExpressError, InputError."""
+    files = output_files(*target, context, strategy, plan)
+    write_folder(out, files, force=force)
+    say(f"wrote {', '.join(file.name for file in files)} to {out}")
+    say_mismatch(target[0], context)
+    return files

@@ -11,19 +11,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from planner.answers import show as answers
-from planner.catalog.detect import cluster_text, merge
-from planner.catalog.models import is_model_file, meant_name
 from planner.catalog.observe import Source, ask_host, read_source
 from planner.catalog.paths import EXAMPLE_ACCELERATOR
-from planner.catalog.words import is_hardware, unique_match
 from planner.cli import options
 from planner.cli.output import console, fail, say
 from planner.notes import Problems
 from planner.report import document
-from planner.report import show as report
 from planner.report.files import check_yaml, write_atomically
-from planner.report.table import csv_text
 
 app = typer.Typer(no_args_is_help=True, **options.PROGRAM)
 All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
@@ -37,6 +31,8 @@ def _shown(
     rows: str = "",
 ) -> None:
     """An answer in the form asked for; as CSV its rows, or those of its field ``rows``."""
+    from planner.report.table import csv_text
+
     if form == "json":
         typer.echo(document.serialise(kind, body))
     elif form == "csv":
@@ -62,6 +58,11 @@ def models(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List the known models, or show one with its parameter count and sources."""
+    from planner.answers import show as answers
+    from planner.catalog.models import is_model_file, meant_name
+    from planner.catalog.words import unique_match
+    from planner.report import show as report
+
     given = tuple(words or ())
     name = unique_match(given, lambda word: is_model_file(word) or meant_name(word) is not None)
     if name:
@@ -85,6 +86,9 @@ def recipes(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List tuned recipes that all words apply to; `plan --like RECIPE` starts from one."""
+    from planner.answers import show as answers
+    from planner.report import show as report
+
     given = tuple(word for text in words or () for word in text.split())
     show = partial(report.print_recipes, most=None if list_all else report.MOST)
     _shown("recipes", answers.recipes(given), output_format, show, "recipes")
@@ -104,6 +108,9 @@ def frameworks(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List frameworks and profiles, or show one profile with the source of every trait."""
+    from planner.answers import show as answers
+    from planner.report import show as report
+
     if name:
         found = answers.framework(name)
         _shown("framework", found, output_format, report.print_framework, "traits")
@@ -163,6 +170,10 @@ def hardware(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """List the known hardware, show one entry with its sources, or detect a cluster."""
+    from planner.answers import show as answers
+    from planner.catalog.words import is_hardware, unique_match
+    from planner.report import show as report
+
     if detect or from_files:
         if names and not from_files:
             fail("NAME", f"--detect takes no name; given {', '.join(names)}")
@@ -192,6 +203,10 @@ def _detect(
     files: list[str], given: dict[str, str], out: Path | None, form: str, *, on_host: bool
 ) -> None:
     """One machine of all sources: its cluster file written, else shown, and what was seen."""
+    from planner.answers import show as answers
+    from planner.catalog.detect import cluster_text, merge
+    from planner.report import show as report
+
     problems, sources = Problems(), list[Source]()
     for file in files:
         if source := problems.read(partial(read_source, Path(file))):

@@ -14,13 +14,8 @@ from typer.core import TyperGroup
 from planner.cli import options
 from planner.cli.output import console, delayed_progress, fail, say
 from planner.errors import InputError
-from planner.report import sweep as report
 from planner.report.document import serialise
 from planner.report.files import check_writable, write_atomically
-from planner.sweep import run as running
-from planner.sweep.run import FAILED, Executor, read_results
-from planner.sweep.sweep import check_values, read_sweep
-from planner.sweep.winners import winners
 
 
 class _RunIsMeant(TyperGroup):
@@ -63,6 +58,11 @@ def run(
     output_format: options.OutputFormat = "table",
 ) -> None:
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
+    from planner.report import sweep as report
+    from planner.sweep import run as running
+    from planner.sweep.run import FAILED, Executor
+    from planner.sweep.sweep import check_values, read_sweep
+
     if ray is not None and workers is not None:
         fail("--workers", "is of this machine; a Ray cluster has its own")
     sweep = read_sweep(file)
@@ -107,6 +107,8 @@ def run(
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Raise InputError unless the results can be written; those of a sweep are replaced."""
+    from planner.sweep.run import read_results
+
     check_writable(target, force=True, option="--out")
     if force or not target.exists():
         return
@@ -163,6 +165,10 @@ def show(
     output_format: options.CsvFormat = "table",
 ) -> None:
     """Show the best cells of a result, and where along an option the best changes."""
+    from planner.report import sweep as report
+    from planner.sweep.run import read_results
+    from planner.sweep.winners import winners
+
     if out is not None:
         check_writable(out, force=force, option="--out")
     found = read_results(results)
