@@ -191,7 +191,8 @@ def _steps(
         (winner, first), *others = by_choice.items()
         lead = None
         if others:
-            own, other = (float(row[measure.column]) for row in (first, others[0][1]))
+            _, second = others[0]
+            own, other = float(first[measure.column]), float(second[measure.column])
             lead = (own / other if measure.largest else other / own) - 1.0
         is_change = before not in (None, winner)
         steps.append(Step(value=value, row=first, winner=winner, lead=lead, is_change=is_change))
