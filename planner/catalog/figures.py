@@ -20,6 +20,7 @@ from planner.spelling import hint
 # How a value is known; `given`: the user's cluster file states it.
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
 
 
 def _named(text: str) -> str:
@@ -88,7 +89,7 @@ class Figure(Stated):
 class WholeFigure(Figure):
     """A figure that counts things."""
 
-    value: Annotated[int, Field(gt=0)]
+    value: Count
 
 
 class Figures(Stated):
@@ -100,7 +101,7 @@ class Figures(Stated):
 class WholeFigures(Figures):
     """Several counts of one kind."""
 
-    value: Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(strict=False, min_length=1)]
+    value: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
 
 
 class Flag(Stated):
@@ -124,10 +125,11 @@ class Source(Strict):
 
     def citation(self) -> str:
         """Return the source in one line."""
-        place = " ".join(text for text in (self.repository, self.package, self.path) if text)
-        parts = [place, self.version, f"@{self.commit}" if self.commit else None, self.url]
-        parts += [f"({self.date})" if self.date else None, self.note]
-        return " ".join(part for part in parts if part)
+        commit = f"@{self.commit}" if self.commit else None
+        date = f"({self.date})" if self.date else None
+        place = (self.repository, self.package, self.path)
+        parts = (*place, self.version, commit, self.url, date, self.note)
+        return " ".join(filter(None, parts))
 
 
 def validate(
@@ -229,8 +231,11 @@ def _known_keys(model_class: type, path: Sequence[int | str]) -> list[str]:
     """Keys of the section that ``path`` leads to; tags of unions and indices are skipped."""
     sections = [model_class]
     for part in path:
-        inner = [keys_of(each)[str(part)].annotation for each in sections if part in keys_of(each)]
-        sections = [found for kind in inner for found in _sections_in(kind)] or sections
+        inner = list[type]()
+        for each in sections:
+            if part in keys_of(each):
+                inner += _sections_in(keys_of(each)[str(part)].annotation)
+        sections = inner or sections
     return [name for section in sections for name in keys_of(section)]
 
 

@@ -1,12 +1,12 @@
 """Accelerators, nodes and fabrics by name, alias or file: checked, in base units, or as rows."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from planner.catalog.figures import FileModel, validate
 from planner.catalog.hardware_convert import (
@@ -34,10 +34,14 @@ from planner.errors import Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Entry = tuple[Kind, str]  # of the catalog: its kind and its name
 File = TypeVar("File", bound=HardwareFile)
-# In the order of KINDS.
-_SCHEMAS: tuple[type[HardwareFile], ...] = (AcceleratorFile, NodeFile, FabricFile, PresetFile)
+SCHEMAS: Mapping[Kind, type[HardwareFile]] = {
+    "accelerators": AcceleratorFile,
+    "nodes": NodeFile,
+    "fabrics": FabricFile,
+    "clusters": PresetFile,
+}
 
 
 def list_names(kind: Kind) -> list[str]:
@@ -94,8 +98,8 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
     if is_file(path):
         return path
     known = [*list_names(kind), *aliases()[kind]]
-    where = str(beside) if beside else kind
-    raise unknown_name(kind.removesuffix("s"), str(argument), known, where, key or str(argument))
+    where, what = str(beside) if beside else kind, kind.removesuffix("s")
+    raise unknown_name(what, str(argument), known, where, key or str(argument))
 
 
 def read_file(
@@ -121,8 +125,8 @@ def resolve_alias(kind: Kind, name: str) -> str:
     return aliases()[kind].get(name.lower(), name.lower())
 
 
-def find_entry(name: str, kinds: Sequence[Kind] = KINDS) -> tuple[Kind, str] | None:
-    """Return kind and name of the entry of this name or alias; None where there is none."""
+def find_entry(name: str, kinds: Iterable[Kind] = tuple(SCHEMAS)) -> Entry | None:
+    """Return the entry of this name or alias; None where there is none."""
     for kind in kinds:
         resolved = resolve_alias(kind, name)
         if resolved in list_names(kind):
@@ -145,8 +149,6 @@ _NODES_OF = re.compile(
     r"^([0-9]{1,6})\s*(?:[xX*]|nodes?\s+(?:of|with|x))\s*([0-9]{1,4})(?:\s*[xX*]\s*|\s+)(\S.*)$"
 )
 _TPU_SLICE = re.compile(r"^(?:tpu-?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})$")
-# Slices of these are named by their TensorCores, of which a chip has two; of the others by chips.
-_TWO_CORES = ("v2", "v3", "v4", "v5p")
 _MACHINES: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
 
 
@@ -161,7 +163,9 @@ def normalised_machine(argument: str) -> str:
         text = f"{int(nodes[1]) * int(nodes[2])}x{nodes[3]}"
     if tpu := _TPU_SLICE.match(text.lower()):
         name = tpu[1].replace("litepod", "e")
-        text = f"{int(tpu[2]) // (2 if name in _TWO_CORES else 1)}xtpu-{name}"
+        # Slices of these are named by their TensorCores, of which a chip has two; others by chips.
+        cores = 2 if name in ("v2", "v3", "v4", "v5p") else 1
+        text = f"{int(tpu[2]) // cores}xtpu-{name}"
     usual = _USUAL.match(text)
     if usual and find_entry(usual[2], _MACHINES):
         return text
@@ -177,19 +181,24 @@ def normalised_machine(argument: str) -> str:
     return argument
 
 
-def _known(name: str) -> tuple[Kind, str] | None:
-    """Kind and name in the catalog of what a name can only mean."""
+def _known(name: str) -> Entry | None:
+    """The entry that a name can only mean."""
     return find_entry(name, _MACHINES) or _spellings().get(_plain(name))
 
 
 @cache
-def _spellings() -> Mapping[str, tuple[Kind, str]]:
-    """Return the meaning of every plain spelling, except those that are ambiguous."""
-    found: dict[str, set[tuple[Kind, str]]] = {}
+def _spellings() -> Mapping[str, Entry | None]:
+    """Return the meaning of every plain spelling; None of those that are ambiguous."""
+    found: dict[str, Entry | None] = {}
     for kind in _MACHINES:
-        for text, name in (*((name, name) for name in list_names(kind)), *aliases()[kind].items()):
-            found.setdefault(_plain(text), set()).add((kind, name))
-    return {plain: next(iter(those)) for plain, those in found.items() if len(those) == 1}
+        names = {name: name for name in list_names(kind)}
+        names |= aliases()[kind]
+        for text, name in names.items():
+            meant = kind, name
+            known = found.setdefault(_plain(text), meant)
+            if known != meant:
+                found[_plain(text)] = None
+    return found
 
 
 def _plain(name: str) -> str:
@@ -214,8 +223,9 @@ def _value(section: object, key: str) -> object:
 def _count(section: object, key: str) -> int:
     """The positive whole number behind a key, or 0."""
     value = _value(section, key)
-    usable = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return value if usable and isinstance(value, int) else 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return max(0, value)
 
 
 def _node_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
@@ -299,28 +309,30 @@ def load_entry(name: str) -> tuple[Kind, str, HardwareFile]:
     """Return kind, name and file of whatever catalog entry has this name or alias."""
     found = None if is_path(name) else find_entry(name)
     if found is None:
-        known = [text for kind in KINDS for text in (*list_names(kind), *aliases()[kind])]
+        known = [text for kind in SCHEMAS for text in (*list_names(kind), *aliases()[kind])]
         raise unknown_name("hardware", name, known, "hardware", name)
     kind, own = found
-    _, file = load_file(_SCHEMAS[KINDS.index(kind)], kind, own)
+    _, file = load_file(SCHEMAS[kind], kind, own)
     return kind, own, file
 
 
 def texts_of(file: HardwareFile) -> dict[str, str]:
     """Return the keys that are no figures, such as a node's accelerator and fabric."""
-    given = {key: value for key, value in file if key not in ("title", "note")}
     return {
-        key: str(value) for key, value in given.items() if value and isinstance(value, str | int)
+        key: str(value)
+        for key, value in file
+        if value and isinstance(value, str | int) and key not in ("title", "note")
     }
 
 
 def figure_rows(file: HardwareFile) -> Iterator[FigureRow]:
     """Yield the figures of a file in its order."""
     for key, figure in figures_of(file):
+        units = (unit for end, (unit, _, _) in UNITS.items() if key.endswith(end))
         yield FigureRow(
             name=key,
             value=figure.value,
-            unit=next((unit for end, (unit, _, _) in UNITS.items() if key.endswith(end)), ""),
+            unit=next(units, ""),
             basis=figure.basis,
             source=file.sources[figure.source].citation(),
             note=figure.note,

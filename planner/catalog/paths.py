@@ -9,9 +9,6 @@ from planner.spelling import did_you_mean
 
 # What help and messages name, and tables of the documentation are made for.
 EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
-# What a description of a node names where its network plays no part, or is stated apart.
-PLAIN_FABRIC = "eth-25g"
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def hwdb_dir() -> Path:
@@ -26,13 +23,13 @@ def models_dir() -> Path:
 
 @cache
 def _data_dir(name: str) -> Path:
-    installed, checkout = _PACKAGE / "data" / name, _PACKAGE.parent / name
+    package = Path(__file__).resolve().parents[1]
+    installed, checkout = package / "data" / name, package.parent / name
     for folder in (installed, checkout):
         if folder.is_dir():
             return folder
-    raise InputError.single(
-        str(checkout), name, f"data folder not found; looked for {installed} and {checkout}"
-    )
+    message = f"data folder not found; looked for {installed} and {checkout}"
+    raise InputError.single(str(checkout), name, message)
 
 
 def unknown_name(

@@ -29,15 +29,9 @@ class RecipeSource:
     nodes: Mapping[str, str]  # node of the catalog by the source's name of an accelerator
 
 
-def _targets(text: str) -> tuple[Target, ...]:
-    return read_targets(",".join(text.split()))
-
-
 Name = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Words = Annotated[tuple[str, ...], BeforeValidator(str.split)]
-# Megatron's notation, cut by ... at its end at most.
-Layout = Annotated[str, Field(pattern=r"^[EtmL|()*0-9]*(\.\.\.)?$")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +60,8 @@ class Recipe:
     recompute_method: Literal["", "block", "uniform", "layers"] = ""
     recompute_layers: Annotated[tuple[int, ...], BeforeValidator(str.split)] = ()
     recompute_modules: Words = ()
-    pipeline_layout: Layout = ""
+    # Megatron's notation, cut by ... at its end at most.
+    pipeline_layout: Annotated[str, Field(pattern=r"^[EtmL|()*0-9]*(\.\.\.)?$")] = ""
     offloaded_layers: Count | None = None
     cuda_graph: Words = ()
     dispatcher: str = ""
@@ -75,7 +70,9 @@ class Recipe:
     optimizer: Name
     mtp_layers: Count | None = None
     lora_rank: Count | None = None
-    lora_targets: Annotated[tuple[Target, ...], BeforeValidator(_targets)] = ()
+    lora_targets: Annotated[
+        tuple[Target, ...], BeforeValidator(lambda text: read_targets(text.replace(" ", ",")))
+    ] = ()
     note: str = ""
 
     @property
@@ -127,10 +124,11 @@ COLUMNS = tuple(field.name for field in fields(Recipe) if field.name != "source"
 
 def read_recipes(path: Path, source: RecipeSource) -> tuple[Recipe, ...]:
     """Return the recipes of one file."""
-    rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    stated = ({column: text for column, text in row.items() if text} for row in rows)
-    adapter = TypeAdapter(Recipe)
-    return tuple(adapter.validate_python({**row, "source": source}) for row in stated)
+    adapter, recipes = TypeAdapter(Recipe), list[Recipe]()
+    for row in csv.DictReader(io.StringIO(read_text(path), newline="")):
+        stated = {column: text for column, text in row.items() if text}
+        recipes.append(adapter.validate_python({**stated, "source": source}))
+    return tuple(recipes)
 
 
 def sources() -> dict[str, RecipeSource]:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from planner.catalog.clusters import is_counted
-from planner.catalog.hardware import find_entry, is_path, list_names, resolve_alias
+from planner.catalog.hardware import Entry, find_entry, is_path, list_names, resolve_alias
 from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, plain
 from planner.catalog.paths import hwdb_dir, list_models
@@ -22,7 +22,6 @@ SINGULAR: Mapping[Kind, Literal["accelerator", "node", "fabric", "machine"]] = {
     "fabrics": "fabric",
     "clusters": "machine",
 }
-Entry = tuple[Kind, str]
 Key = TypeVar("Key", str, Entry)
 
 
@@ -33,8 +32,8 @@ def find_models(words: tuple[str, ...]) -> list[str]:
     own: dict[str, frozenset[str]] = {}
     for name in list_models():
         model = load_model(name)
-        kind = "moe mixture" if model.moe else "dense"
-        own[name] = _split(model.name, model.family, model.architecture, kind, _attention(model))
+        kind, attention = "moe mixture" if model.moe else "dense", _attention(model)
+        own[name] = _split(model.name, model.family, model.architecture, kind, attention)
     return _matching(own, words, "planner show models")
 
 
@@ -60,7 +59,8 @@ def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
 
 def unique_match(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
     """The entry that a single word means: one that is known, or a word that is nobody's."""
-    return words[0] if len(words) == 1 and words[0] and is_known(words[0]) else None
+    word = words[0] if len(words) == 1 else ""
+    return word if word and is_known(word) else None
 
 
 def is_hardware(name: str) -> bool:
@@ -108,8 +108,9 @@ def stated(kind: Kind, name: str) -> dict[str, Any]:
 
 def _applies(word: str, own: frozenset[str]) -> bool:
     """A word applies where one of its own begins so; a number is not the beginning of another."""
-    start = re.compile(re.escape(plain(word)) + (r"(?!\d)" if word[-1:].isdigit() else ""))
-    return any(start.match(each) for each in own)
+    end = r"(?!\d)" if word[-1:].isdigit() else ""
+    start = re.compile(re.escape(plain(word)) + end)
+    return any(map(start.match, own))
 
 
 def _matching(
@@ -120,7 +121,7 @@ def _matching(
     for word in words:
         if any(_applies(word, own) for own in entries.values()):
             continue
-        known = {each for own in entries.values() for each in own}
+        known = set().union(*entries.values())
         known |= {name if isinstance(name, str) else name[1] for name in entries}
         hint = did_you_mean(word, sorted(known)) or f"`{listing}` lists all"
         message = f"{word!r} is the name of nothing and applies to nothing; {hint}"

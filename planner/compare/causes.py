@@ -102,9 +102,10 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
             "or routing differ from step to step, or a node or the network is shared"
         )
         yield Cause(name="uneven", message=text)
-    third = len(steps_s) // 3
+    third, drift = len(steps_s) // 3, 0.0
     # of fewer steps a single slow one would be a drift
-    drift = median(steps_s[-third:]) / median(steps_s[:third]) - 1.0 if third >= 3 else 0.0
+    if third >= 3:
+        drift = median(steps_s[-third:]) / median(steps_s[:third]) - 1.0
     # by which the last third of the steps is slower than the first
     if drift >= 0.03:
         text = (
@@ -167,7 +168,9 @@ def imbalance(case: MeasuredRun) -> Iterator[Cause]:
     def at(fraction: float) -> float:
         return case.price_s(job=replace(job, imbalance_fraction=fraction))
 
-    fractions = [step / 10 for step in range(11)] if case.layout.context.model.moe else []
+    if not case.layout.context.model.moe:
+        return
+    fractions = [step / 10 for step in range(11)]
     fraction = _crossing(at, fractions, case)
     if fraction is not None:
         text = (

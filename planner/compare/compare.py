@@ -1,8 +1,9 @@
 """One log beside its price."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from planner.answers.evidence import published_runs
 from planner.check.check import completed_of
@@ -93,9 +94,7 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         # What its lines say of its sizes, and where they do not, its settings.
         stated = log.dump.reading.decisions if log.dump else {}
         given = {name: one.value for name, one in stated.items() if isinstance(one.value, int)}
-        names = [each.name for each in fields(Sizes)]
-        sizes = Sizes(**{name: getattr(log.sizes, name) or given.get(name) for name in names})
-        found = measured(log, sizes)
+        found = measured(log, {**given, **log.sizes})
         reasons = tuple(str(problem) for problem in error.problems)
         steps = tuple(steps_causes(found)) if found else ()
         return Comparison(log=log, measured=found, unpriced=reasons, steps=steps)
@@ -111,10 +110,8 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         assumed=assumed,
         unusual=tuple(one.message for one in broken),
     )
-    job = layout.context.job
-    sizes = Sizes(
-        global_batch=job.global_batch, seq_len=job.seq_len, num_gpus=layout.strategy.num_gpus
-    )
+    job, gpus = layout.context.job, layout.strategy.num_gpus
+    sizes = {"global_batch": job.global_batch, "seq_len": job.seq_len, "num_gpus": gpus}
     found = measured(log, sizes)
     if found is None:
         return Comparison(log=log, measured=None, predicted=predicted)
@@ -156,7 +153,7 @@ def _layout_of(
         message = "says no layout that can be read: --config FILE gives it"
         raise InputError.single(log.path, "layout", message)
     stated = log.dump.reading.decisions
-    known = replace(log.sizes, **{each.name: None for each in fields(Sizes) if each.name in stated})
+    known = {name: size for name, size in log.sizes.items() if name not in stated}
     return _completed(log.dump.reading, _with_sizes(request, known), log.dump.framework)
 
 
@@ -179,6 +176,7 @@ def _refused(findings: Sequence[Finding]) -> InputError:
 
 def _with_sizes(request: Request, sizes: Sizes) -> Request:
     """The request with what the log says; what was asked for comes first."""
-    names = [each.name for each in fields(Sizes)]
-    known = {name: getattr(request, name) or getattr(sizes, name) for name in names}
+    known: dict[str, Any] = {
+        name: size for name, size in sizes.items() if getattr(request, name) is None
+    }
     return replace(request, **known)

@@ -57,8 +57,6 @@ class StepForm:
 
 _MEGATRON = r"iteration\s+NUMBER\s*/\s*\d+ \|.*?elapsed time per iteration "
 _SWIFT = r"'global_step/max_steps': 'NUMBER/\d+'.*'train_speed"
-_DEEPSPEED = r"(?:global_step=|\] +\d+/)NUMBER, (?:.*CurrSamplesPerSec|SamplesPerSec)=VALUE"
-_SAMPLES = r"['\"]?train_samples_per_second['\"]?\s*[:=]\s*['\"]?VALUE"
 # Tried in this order on every line; the form with most lines is the log's.
 STEPS: tuple[StepForm, ...] = (
     StepForm.of("megatron", "ms", _MEGATRON + r"\(ms\):\s*VALUE"),
@@ -66,7 +64,11 @@ STEPS: tuple[StepForm, ...] = (
     StepForm.of("nemo", "s", r"global_step: NUMBER \|.*?train_step_timing in s: VALUE"),
     StepForm.of("nemo", "s", r"global_step=NUMBER[^\]]*train_step_timing in s=VALUE", "bar"),
     StepForm.of("bridge", "s", r"Step Time : VALUEs GPU utilization"),
-    StepForm.of("deepspeed", "samples/s", _DEEPSPEED),
+    StepForm.of(
+        "deepspeed",
+        "samples/s",
+        r"(?:global_step=|\] +\d+/)NUMBER, (?:.*CurrSamplesPerSec|SamplesPerSec)=VALUE",
+    ),
     StepForm.of("deepspeed", "s", r"steps: NUMBER .*iter time \(s\): VALUE"),
     StepForm.of("torchtitan", "tokens/s/GPU", r"step:\s*NUMBER .*\b[tw]ps: *VALUE", "by all ranks"),
     StepForm.of("trainer", "it/s", _SWIFT + r"\(iter/s\)': '?VALUE"),
@@ -75,7 +77,12 @@ STEPS: tuple[StepForm, ...] = (
     StepForm.of("nemo", "it/s", r"(?:^|\s)(?:Epoch \d+:)\s*BARVALUEit/s", "bar"),
     StepForm.of("trainer", "s", r"(?:^|\s)\s*BARVALUEs/it", "bar"),
     StepForm.of("trainer", "it/s", r"(?:^|\s)\s*BARVALUEit/s", "bar"),
-    StepForm.of("trainer", "samples/s", _SAMPLES, "summary"),
+    StepForm.of(
+        "trainer",
+        "samples/s",
+        r"['\"]?train_samples_per_second['\"]?\s*[:=]\s*['\"]?VALUE",
+        "summary",
+    ),
 )
 # Peaks of memory: field of Memory, a line as printed, bytes of its unit.
 MEMORY: tuple[tuple[str, str, float], ...] = (
@@ -88,24 +95,20 @@ MEMORY: tuple[tuple[str, str, float], ...] = (
     ("reserved_bytes", r"device_mem_reserved\(gib\)'?: '?([\d.]+)", GIB),
     ("reserved_bytes", r"max_memory_reserved: ([\d.]+)(?= )", 1.0),
 )
-# Of the job; the last line that says one counts, as batches grow.
-SIZES: Mapping[str, tuple[Pattern[str], ...]] = {
-    "global_batch": (
-        re.compile(r"global batch size: *([\d,]+)"),
-        re.compile(r"global_batch_size: ([\d,]+)"),
-        re.compile(r"global batch size ([\d,]+)"),
-        re.compile(r"Total train batch size \(.*\) = ([\d,]+)"),
-    ),
-    "seq_len": (re.compile(r"sequence length ([\d,]+)"),),
-    "num_gpus": (
-        re.compile(r"using world size: ([\d,]+)"),
-        re.compile(r"dist_world_size=(\d+)"),
-        re.compile(r"'world_size': (\d+)"),
-    ),
-}
-PER_DEVICE = re.compile(r"Instantaneous batch size per device = ([\d,]+)")
-ACCUMULATION = re.compile(r"Gradient Accumulation steps = ([\d,]+)")
-TOTAL_STEPS = re.compile(r"Total optimization steps = ([\d,]+)")
+# Of the job, the first form that there is; the last line that says one counts, as batches grow.
+SIZES = (
+    ("global_batch", r"global batch size: *([\d,]+)"),
+    ("global_batch", r"global_batch_size: ([\d,]+)"),
+    ("global_batch", r"global batch size ([\d,]+)"),
+    ("global_batch", r"Total train batch size \(.*\) = ([\d,]+)"),
+    ("seq_len", r"sequence length ([\d,]+)"),
+    ("num_gpus", r"using world size: ([\d,]+)"),
+    ("num_gpus", r"dist_world_size=(\d+)"),
+    ("num_gpus", r"'world_size': (\d+)"),
+    ("batch_per_device", r"Instantaneous batch size per device = ([\d,]+)"),
+    ("accumulation", r"Gradient Accumulation steps = ([\d,]+)"),
+    ("total_steps", r"Total optimization steps = ([\d,]+)"),
+)
 MESH = re.compile(r"Building \d-D device mesh with \[[^\]]*\], \[([\d, ]+)\]")
 ELAPSED = re.compile(r"elapsed time per iteration \(([^)]*)\)")
 # Marks of a framework's log before it has finished a step.
@@ -116,11 +119,11 @@ STARTS: Mapping[str, Pattern[str]] = {
     "trainer": re.compile(r"\*{5} Running training \*{5}"),
     "nemo": re.compile(r"\[NeMo [IW] |train_step_timing"),
 }
-ONCE = re.compile(r"-{5,} end of arguments -{5,}")  # what one rank prints once in a run
 # Colours, their escape sometimes lost on the way.
 ANSI = re.compile(r"\x1b?\[(?:\d{1,3})(?:;\d{1,3})*m|\x1b\[[A-Z]")
 BLANKS = re.compile(r"[ \t]{2,}")  # columns of blanks say nothing, and make patterns slow
-_OPENS, _CLOSES = re.compile(r"-{5,} arguments -{5,}"), re.compile(r"-{5,} end of arguments -{5,}")
+_OPENS = re.compile(r"-{5,} arguments -{5,}")
+CLOSES = re.compile(r"-{5,} end of arguments -{5,}")  # one rank prints it, once in a run
 _ATTRIBUTE = re.compile(r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updated))?\s*$")
 MAX_ATTRIBUTE = 1_000  # characters of a line of arguments that are looked at
 _JSON = re.compile(r"\bjson = (\{.*)")
@@ -160,13 +163,14 @@ def _line_of(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
 
 
 def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
-    last = _line_of(lines[first:], _CLOSES)
+    last = _line_of(lines[first:], CLOSES)
     if last is None:
         raise _unusable(path, "the arguments have no end: they are truncated, and not used")
     given = {}
     for at, line in enumerate(lines[first : first + last - 1], first + 1):
         if match := _ATTRIBUTE.search(line[:MAX_ATTRIBUTE]):
-            given[match[1]] = Located(value=match[2].strip(), key=match[1], line=at)
+            name, value = match.groups()
+            given[name] = Located(value=value.strip(), key=name, line=at)
     found = read_megatron(path, given)
     if found is None:
         raise _unusable(path, "arguments of an old Megatron: --config says the layout")
@@ -201,8 +205,9 @@ def _titan(path: str, lines: Sequence[str], at: int) -> Dump:
 
 
 def _deepspeed(path: str, lines: Sequence[str], at: int) -> Dump:
+    settings = json.dumps(_braces(path, lines, at, _JSON), indent=4)
     # blank lines before it, so that the reader's lines are the log's
-    text = "\n" * (at - 1) + json.dumps(_braces(path, lines, at, _JSON), indent=4)
+    text = "\n" * (at - 1) + settings
     reading = load_format("deepspeed").read(SourceText(path=path, text=text))
     return Dump(reading=replace(reading, path=path), framework="deepspeed")
 

@@ -38,13 +38,8 @@ class Memory:
     reserved_bytes: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Sizes of the job in the lines of a log; None where they are missing."""
-
-    global_batch: int | None = None
-    seq_len: int | None = None
-    num_gpus: int | None = None
+# Of a job, those that are known: global_batch, seq_len and num_gpus.
+Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +51,7 @@ class Log:
     unit: Unit
     steps: tuple[Step, ...]  # in the order of the run, each number once
     memory: Memory = field(default_factory=Memory)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: Sizes = field(default_factory=dict)
     dump: Dump | None = None
     notes: tuple[str, ...] = ()
 
@@ -87,12 +82,13 @@ def read_log(path: str) -> Log:
 def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
     lines = [forms.BLANKS.sub(" ", forms.ANSI.sub("", line)) for line in text.split("\n")]
-    chosen = _chosen(_found(lines), _one(lines, forms.TOTAL_STEPS))
+    stated = _stated(lines)
+    chosen = _chosen(_found(lines), stated.get("total_steps"))
     if chosen is None:
         raise _without_steps(path, lines, known)
     form, printed = chosen
     # A run that is announced twice is two: ranks do not do so.
-    places = [at for at, line in enumerate(lines, 1) if forms.ONCE.search(line[:MAX_LINE])]
+    places = [at for at, line in enumerate(lines, 1) if forms.CLOSES.search(line[:MAX_LINE])]
     if len(places) > 1:
         raise _second_run(path, places[1])
     steps = _ordered(path, form, printed)
@@ -100,7 +96,8 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     notes = ["one figure for the whole run: no step times"] if form.prints == "summary" else []
     # A last line without its end that began as a step and is none.
     began = re.search(r"iteration +\d+/|step: +\d+ |SamplesPerSec|\{'loss'", lines[-1])
-    if began and not any(form.line.search(lines[-1]) for form in forms.STEPS):
+    is_step = any(form.line.search(lines[-1]) for form in forms.STEPS)
+    if began and not is_step:
         notes.append(f"line {len(lines)} is cut off and left out")
     return Log(
         path=one_line(path),
@@ -108,7 +105,7 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         unit=form.unit,
         steps=steps,
         memory=_memory(lines),
-        sizes=_sizes(lines),
+        sizes=_sizes(lines, stated),
         dump=dump,
         notes=(*notes, *dumped),
     )
@@ -118,8 +115,9 @@ def _memory(lines: Sequence[str]) -> Memory:
     """The largest peak of each kind over ranks and time."""
     most: dict[str, float] = {}
     for kind, pattern, unit_bytes in forms.MEMORY:
-        for printed in (text for line in lines for text in re.findall(pattern, line[:MAX_LINE])):
-            most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
+        for line in lines:
+            for printed in re.findall(pattern, line[:MAX_LINE]):
+                most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
     return Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0})
 
 
@@ -188,47 +186,51 @@ def _second_run(path: str, line: int, how: str = "") -> InputError:
 
 def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
     """Return the reason why a file without steps cannot be compared."""
-    units = {match[1] for line in lines if (match := forms.ELAPSED.search(line))}
-    if others := units - {"ms", "s"}:
-        at = next(i for i, line in enumerate(lines, 1) if forms.ELAPSED.search(line))
+    units: dict[int, str] = {}
+    for at, line in enumerate(lines, 1):
+        if match := forms.ELAPSED.search(line):
+            units[at] = match[1]
+    if others := set(units.values()) - {"ms", "s"}:
         message = f"elapsed time is in {', '.join(sorted(others))}; allowed are ms and s"
-        return InputError.single(path, f"line {at}", message)
+        return InputError.single(path, f"line {min(units)}", message)
+    filled = [at for at, line in enumerate(lines, 1) if line.strip()]
     for name, mark in forms.STARTS.items():
         if any(mark.search(line[:MAX_LINE]) for line in lines):
-            last = next((i for i in range(len(lines), 0, -1) if lines[i - 1].strip()), 1)
             message = f"a log of {name} that ends before a step was printed: it is truncated"
-            return InputError.single(path, f"line {last}", message)
-    what = "is of no known form" if any(map(str.strip, lines)) else "is empty"
+            return InputError.single(path, f"line {filled[-1]}", message)
+    what = "is of no known form" if filled else "is empty"
     return InputError.single(path, "file", f"{what}; allowed are {known}")
 
 
-def _sizes(lines: Sequence[str]) -> Sizes:
-    """The last that is said of each; GPUs of the Trainer follow from its batches."""
+def _stated(lines: Sequence[str]) -> dict[str, int]:
+    """The last that is said of each of forms.SIZES."""
     found: dict[str, int] = {}
-    for name, patterns in forms.SIZES.items():
-        for pattern in patterns:
-            value = _one(lines, pattern)
-            if value:
-                found.setdefault(name, value)
-    per_device, rounds = _one(lines, forms.PER_DEVICE), _one(lines, forms.ACCUMULATION)
-    if per_device and rounds and "global_batch" in found:
-        gpus, rest = divmod(found["global_batch"], per_device * rounds)
+    for name, pattern in forms.SIZES:
+        matches = (re.search(pattern, line[:MAX_LINE]) for line in reversed(lines))
+        last = next(filter(None, matches), None)
+        value = int(last[1].replace(",", "")[:15]) if last else 0
+        if value:
+            found.setdefault(name, value)
+    return found
+
+
+def _sizes(lines: Sequence[str], stated: Mapping[str, int]) -> Sizes:
+    """The sizes of the job; GPUs of the Trainer follow from its batches."""
+    names = ("global_batch", "seq_len", "num_gpus")
+    found = {name: stated[name] for name in names if name in stated}
+    per_gpu = stated.get("batch_per_device", 0) * stated.get("accumulation", 0)
+    if per_gpu and "global_batch" in found:
+        gpus, rest = divmod(found["global_batch"], per_gpu)
         if gpus and not rest:
             found.setdefault("num_gpus", gpus)
-    meshes = [match[1] for line in lines if (match := forms.MESH.search(line[:MAX_LINE]))]
-    if meshes:
-        product = prod(int(size) for size in meshes[-1].split(",") if size.strip())
-        if 0 < product <= MAX_GPUS:
-            found.setdefault("num_gpus", product)
-    return Sizes(**found)
-
-
-def _one(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    for line in reversed(lines):
-        match = pattern.search(line[:MAX_LINE])
-        if match:
-            return int(match[1].replace(",", "")[:15])
-    return None
+    mesh = ""
+    for line in lines:
+        if match := forms.MESH.search(line[:MAX_LINE]):
+            mesh = match[1]
+    lengths = [int(length) for length in mesh.split(",") if length.strip()]
+    if lengths and 0 < prod(lengths) <= MAX_GPUS:
+        found.setdefault("num_gpus", prod(lengths))
+    return found
 
 
 def _number(text: str) -> float:
@@ -249,13 +251,12 @@ def seconds(value: float, unit: Unit, sizes: Sizes) -> float | None:
         return value * forms.TIMES[unit]
     if unit == "it/s":
         return 1.0 / value
-    if sizes.global_batch is None:
+    needed = ("global_batch",) if unit == "samples/s" else ("global_batch", "seq_len", "num_gpus")
+    if not sizes.keys() >= set(needed):
         return None
     if unit == "samples/s":
-        return sizes.global_batch / value
-    if sizes.seq_len is None or sizes.num_gpus is None:
-        return None
-    return sizes.global_batch * sizes.seq_len / (value * sizes.num_gpus)
+        return sizes["global_batch"] / value
+    return sizes["global_batch"] * sizes["seq_len"] / (value * sizes["num_gpus"])
 
 
 def measured(log: Log, sizes: Sizes) -> Measured | None:
@@ -264,9 +265,9 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
     known = [one for one in all_s if one is not None]
     if not known:
         return None
-    first = 0
+    first, numbers = 0, [step.number for step in log.steps[:2]]
     # The first step printed is the run's first, or the mean of its first ones.
-    if len(log.steps) > 1 and 2 * log.steps[0].number <= log.steps[1].number:
+    if len(numbers) > 1 and 2 * numbers[0] <= numbers[1]:
         usual = median(known[1:])
         # of all steps; a run that never settles is taken as it is
         most = max(1, len(known) // 2)

@@ -5,7 +5,7 @@ import pytest
 
 from planner.catalog.clusters import load_cluster, node_of_catalog
 from planner.catalog.hardware import (
-    KINDS,
+    SCHEMAS,
     aliases,
     checked,
     figure_rows,
@@ -59,7 +59,7 @@ def test_every_fabric_loads(name: str) -> None:
     assert load_fabric(name).latency_s > 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_figure_has_a_citation_and_no_catalog_figure_is_given_by_a_user(kind: str) -> None:
     for name in list_names(kind):  # type: ignore[arg-type]
         for row in figure_rows(load_entry(name)[2]):
@@ -77,7 +77,7 @@ def test_no_file_lists_a_source_that_no_figure_uses() -> None:
 
 def test_names_and_aliases_are_unique_and_lead_somewhere() -> None:
     seen: set[str] = set()
-    for kind in KINDS:
+    for kind in SCHEMAS:
         names = list_names(kind)
         assert set(aliases()[kind].values()) <= set(names)
         for name in [*names, *aliases()[kind]]:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.catalog.hardware import KINDS, aliases, list_names
+from planner.catalog.hardware import aliases, list_names
 from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 
 ROOT = Path(planner.__file__).parent
-NAMES = {name for kind in KINDS[:2] for name in (*list_names(kind), *aliases()[kind])}
-NAMES |= set(list_names("fabrics"))
+NAMES = {*list_names("accelerators"), *list_names("nodes"), *list_names("fabrics")}
+NAMES |= {*aliases()["accelerators"], *aliases()["nodes"]}
 GENERATIONS = {
     str(load_yaml(path).get(key))
     for path in (hwdb_dir() / "accelerators").glob("*.yaml")

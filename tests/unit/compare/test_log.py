@@ -5,11 +5,11 @@ from time import process_time
 
 import pytest
 
-from planner.compare.log import Log, Sizes, Step, Unit, log_of, measured, read_log, seconds
+from planner.compare.log import Log, Step, Unit, log_of, measured, read_log, seconds
 from planner.errors import InputError
 
 MIB, GIB = 2**20, 2**30
-SIZES = Sizes(global_batch=16, seq_len=1000, num_gpus=4)
+SIZES = {"global_batch": 16, "seq_len": 1000, "num_gpus": 4}
 
 
 def megatron(*rows: tuple[int, float]) -> str:
@@ -29,7 +29,7 @@ def refused(text: str) -> str:
 def test_a_line_of_megatron_says_time_and_batch() -> None:
     log = log_of("run.log", "using world size: 16, data-parallel size: 4\n" + megatron((1, 900)))
     assert (log.framework, log.unit) == ("megatron", "ms")
-    assert (log.sizes.global_batch, log.sizes.num_gpus) == (128, 16)
+    assert (log.sizes["global_batch"], log.sizes["num_gpus"]) == (128, 16)
     assert [(step.number, step.value, step.line) for step in log.steps] == [(1, 900.0, 2)]
 
 
@@ -91,7 +91,7 @@ def test_gpus_of_a_trainer_follow_from_its_batches() -> None:
         "{'train_runtime': 2.0, 'train_samples_per_second': 3.5}\n"
     )
     log = log_of("run.log", text)
-    assert (log.sizes.num_gpus, log.sizes.global_batch, log.unit) == (7, 224, "samples/s")
+    assert (log.sizes["num_gpus"], log.sizes["global_batch"], log.unit) == (7, 224, "samples/s")
     assert log.notes == ("one figure for the whole run: no step times",)
 
 
@@ -153,32 +153,32 @@ def test_every_unit_is_the_same_time() -> None:
 
 
 def test_a_rate_without_its_sizes_is_no_time() -> None:
-    assert seconds(8.0, "samples/s", Sizes()) is None
-    assert seconds(8.0, "tokens/s/GPU", Sizes(global_batch=16)) is None
-    assert measured(stepped(8.0, unit="samples/s"), Sizes()) is None
+    assert seconds(8.0, "samples/s", {}) is None
+    assert seconds(8.0, "tokens/s/GPU", {"global_batch": 16}) is None
+    assert measured(stepped(8.0, unit="samples/s"), {}) is None
 
 
 def test_the_first_step_and_slow_ones_behind_it_are_left_out() -> None:
-    found = measured(stepped(9.0, 3.0, 1.0, 1.0, 1.0, 2.0), Sizes())
+    found = measured(stepped(9.0, 3.0, 1.0, 1.0, 1.0, 2.0), {})
     assert found is not None
     assert (found.left_out_s, found.steps_s) == ((9.0, 3.0), (1.0, 1.0, 1.0, 2.0))
     assert (found.median_s, found.mean_s) == (1.0, 1.25)
 
 
 def test_a_log_from_the_middle_of_a_run_keeps_its_first_line() -> None:
-    found = measured(stepped(3.0, 1.0, 1.0, first=71), Sizes())
+    found = measured(stepped(3.0, 1.0, 1.0, first=71), {})
     assert found is not None
     assert found.left_out_s == ()
 
 
 def test_one_step_is_taken_as_it_is() -> None:
-    found = measured(stepped(3.0), Sizes())
+    found = measured(stepped(3.0), {})
     assert found is not None
     assert (found.median_s, found.spread) == (3.0, 0.0)
 
 
 def test_no_more_than_half_of_a_run_is_left_out() -> None:
-    found = measured(stepped(9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0), Sizes())
+    found = measured(stepped(9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0), {})
     assert found is not None
     assert len(found.left_out_s) == 3
     assert found.spread == pytest.approx(0.0)
