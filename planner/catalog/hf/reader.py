@@ -16,7 +16,7 @@ from planner.catalog.models import ModelDetails, to_spec
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_json
 from planner.errors import InputError, Problem
-from planner.limits import name_of
+from planner.limits import name_of, one_line
 from planner.notes import Problems
 from planner.spelling import did_you_mean
 
@@ -58,7 +58,8 @@ class _Given:
         """Return the problem with the key as it stands in the file."""
         key, _, rest = problem.key.partition(".")
         index = rest if rest.isdigit() else ""
-        path = self.prefix + ".".join(filter(None, (self.spelled.get(key, key), index)))
+        path = self.prefix + self.spelled.get(key, key)
+        path += f".{index}" if index else ""
         return replace(problem, where=self.where, key=path)
 
     def in_their_words(self, problem: Problem) -> Problem:
@@ -142,7 +143,8 @@ def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
         problems = validation_problems(error, family.config_class, where)
         wrong = {str(details["loc"][0]) for details in error.errors()}
         defaults = {key: each.default for key, each in family.keys.items()}
-        right = {key: value for key, value in (defaults | known).items() if key not in wrong}
+        given_or_usual = defaults | known
+        right = {key: given_or_usual[key] for key in given_or_usual.keys() - wrong}
         between = broken_rules(family.raw(family.names(right)), where)
         found = [*map(given.problem, problems), *map(given.in_their_words, between)]
         raise InputError(found) from None
@@ -166,8 +168,8 @@ def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
         yield f"auto_map: code of its own is not read; taken as {family.class_name}"
     # of heads for classes, which files of any family may have
     own = {"id2label", "num_labels", *family.keys, *family.only}
-    others = {key for each in families().values() for key in each.keys} - own
-    unread = sorted(key for key in others if given.keys.get(key) is not None)
+    others = set[str]().union(*(each.keys for each in families().values()))
+    unread = sorted(key for key in others - own if given.keys.get(key) is not None)
     if unread:
         yield f"{family.class_name} does not read {', '.join(unread)}"
 
@@ -187,7 +189,7 @@ def _found(data: Mapping[str, Any], where: str) -> _Given:
     if kind and isinstance(inner, dict):
         # also keys that stand outside the part
         outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
-        note = f"{_PART}.* only: the text part of {_word(model_type)}"
+        note = f"{_PART}.* only: the text part of {one_line(str(model_type)[:60])}"
         notes = (note, *(() if model_type == kind else _read_as(inner, kind)))
         written, prefix = {**outer, **inner}, f"{_PART}."
         return _Given(where=where, kind=kind, written=written, prefix=prefix, notes=notes)
@@ -219,13 +221,9 @@ def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     if model_type in families()[kind].read_as_this:
         of_whole = " its language model only," if "vision_config" in keys else ""
         return (f"{model_type}:{of_whole} read as {kind}",)
-    missing = "no model_type" if model_type is None else f"model_type {_word(model_type)}"
+    given = one_line(str(model_type)[:60])
+    missing = "no model_type" if model_type is None else f"model_type {given}"
     return (f"{missing}: read as {kind}, whose class its architectures name",)
-
-
-def _word(value: object) -> str:
-    """A value of the file, fit for a note: short and without control characters."""
-    return "".join(char if char.isprintable() else "?" for char in str(value)[:60])
 
 
 def _unknown(data: Mapping[str, Any]) -> str:
