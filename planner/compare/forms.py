@@ -159,7 +159,10 @@ def _unusable(path: str, why: str) -> InputError:
 
 
 def _line_of(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    return next((at for at, line in enumerate(lines, 1) if pattern.search(line)), None)
+    for at, line in enumerate(lines, 1):
+        if pattern.search(line):
+            return at
+    return None
 
 
 def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
@@ -216,9 +219,9 @@ def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) ->
     """The JSON object that begins in a line, on one or several."""
     match = opens.search(lines[at - 1])
     assert match is not None
-    text = "\n".join([match[1], *lines[at:]])[:MAX_FILE_BYTES]
+    text = "\n".join([match[1], *lines[at:]])
     try:
-        data, _ = json.JSONDecoder().raw_decode(text)
+        data, _ = json.JSONDecoder().raw_decode(text[:MAX_FILE_BYTES])
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
@@ -226,7 +229,8 @@ def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) ->
     return data
 
 
-_READERS: tuple[tuple[re.Pattern[str], Callable[[str, Sequence[str], int], Dump]], ...] = (
+Reader = Callable[[str, Sequence[str], int], Dump]
+_READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
     (_OPENS, _megatron),
     (re.compile(r"Configuration Summary \(Non-Default Values"), _bridge),
     (re.compile(r"\*{5,} Experiment configuration \*{5,}"), _nemo),

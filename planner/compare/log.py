@@ -81,14 +81,18 @@ def read_log(path: str) -> Log:
 
 def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
-    lines = [forms.BLANKS.sub(" ", forms.ANSI.sub("", line)) for line in text.split("\n")]
+    plain = (forms.ANSI.sub("", line) for line in text.split("\n"))
+    lines = [forms.BLANKS.sub(" ", line) for line in plain]
     stated = _stated(lines)
     chosen = _chosen(_found(lines), stated.get("total_steps"))
     if chosen is None:
         raise _without_steps(path, lines, known)
     form, printed = chosen
     # A run that is announced twice is two: ranks do not do so.
-    places = [at for at, line in enumerate(lines, 1) if forms.CLOSES.search(line[:MAX_LINE])]
+    places = []
+    for at, line in enumerate(lines, 1):
+        if forms.CLOSES.search(line[:MAX_LINE]):
+            places.append(at)
     if len(places) > 1:
         raise _second_run(path, places[1])
     steps = _ordered(path, form, printed)
@@ -118,7 +122,7 @@ def _memory(lines: Sequence[str]) -> Memory:
         for line in lines:
             for printed in re.findall(pattern, line[:MAX_LINE]):
                 most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
-    return Memory(**{kind: num_bytes for kind, num_bytes in most.items() if num_bytes > 0})
+    return Memory(**{kind: most[kind] for kind in most if most[kind] > 0})
 
 
 def _found(lines: Sequence[str]) -> dict[StepForm, list[Step]]:

@@ -55,7 +55,8 @@ def optimizer_figures(name: str, framework: str | None = None) -> dict[str, Figu
     general = {key: figure for key, figure in own.items() if key not in KINDS}
     sections: dict[str, Figures] = {"figures": {**entry["figures"], **general}}
     for kind in KINDS:
-        sections[kind] = {**entry["states"], **entry.get(kind, {}), **own.get(kind, {})}
+        of_kind = entry["states"] | entry.get(kind, {})
+        sections[kind] = of_kind | own.get(kind, {})
     return sections
 
 
@@ -79,5 +80,8 @@ def load_optimizer(
 
 def figure_values(figures: Figures) -> dict[str, Any]:
     """The values of figures, lists as tuples."""
-    values = {key: figure["value"] for key, figure in figures.items()}
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    values = {}
+    for key, figure in figures.items():
+        value = figure["value"]
+        values[key] = tuple(value) if isinstance(value, list) else value
+    return values

@@ -89,6 +89,7 @@ def describe(
         layers, verdict = strategy.layers_per_stage[stage], estimate.memory.verdict_at(peak)
         sizes = (f"{peak / GIB:,.2f}", f"{(hbm_bytes - peak) / GIB:,.2f}")
         stages.append((str(stage), str(layers), *sizes, verdict))
+    nearby = evidence_line(context, evidence(context, strategy))
     sentences = {}
     for name in estimate.time:
         if item := item_of(f"time.{name}"):

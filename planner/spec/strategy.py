@@ -312,7 +312,8 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
 
     def take(self, index: "Rows") -> "StrategyColumns":
         """Return the rows at ``index`` (integer positions or a mask)."""
-        return StrategyColumns(**{name: getattr(self, name)[index] for name in STRATEGY_FIELDS})
+        columns = {name: getattr(self, name)[index] for name in STRATEGY_FIELDS}
+        return StrategyColumns(**columns)
 
     def values(self, row: int) -> dict[str, Any]:
         """The fields of one row as a strategy holds them: numbers, flags, words."""
@@ -326,12 +327,10 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
         """Stack columns of several spaces."""
         import numpy as np
 
-        return StrategyColumns(
-            **{
-                name: np.concatenate([getattr(part, name) for part in parts])
-                for name in STRATEGY_FIELDS
-            }
-        )
+        columns = {}
+        for name in STRATEGY_FIELDS:
+            columns[name] = np.concatenate([getattr(part, name) for part in parts])
+        return StrategyColumns(**columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,9 +376,9 @@ class Strategy(LayoutFields[int, bool, str]):
     @property
     def degrees(self) -> dict[str, int]:
         """SHOWN_DEGREES above one, and etp where it is not tp."""
-        usual = {"etp": self.tp}
         found = {name: getattr(self, name) for name in SHOWN_DEGREES}
-        return {name: value for name, value in found.items() if value != usual.get(name, 1)}
+        usual = {**dict.fromkeys(found, 1), "etp": self.tp}
+        return {name: value for name, value in found.items() if value != usual[name]}
 
     @property
     def recompute(self) -> str:
@@ -402,12 +401,10 @@ class Strategy(LayoutFields[int, bool, str]):
         """Return this layout as columns of length one."""
         import numpy as np
 
-        return StrategyColumns(
-            **{
-                name: np.array([each.code(getattr(self, name))])
-                for name, each in STRATEGY_FIELDS.items()
-            }
-        )
+        columns = {}
+        for name, each in STRATEGY_FIELDS.items():
+            columns[name] = np.array([each.code(getattr(self, name))])
+        return StrategyColumns(**columns)
 
 
 def with_policy_on_all_layers(strategy: "Strategy", policy: str) -> "Strategy":

@@ -390,7 +390,9 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         "collected_head_gradient_bytes",
         "replica_bucket_bytes",
     )
-    wide: dict[str, Any] = {name: traits_at_fp32(getattr(states, name)) for name in widened}
+    wide: dict[str, Any] = {}
+    for name in widened:
+        wide[name] = traits_at_fp32(getattr(states, name))
     states = replace(
         states,
         **wide,
