@@ -231,7 +231,8 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
         assumption = f"assumed node {usual}, of which {count} of {size} {accelerator}"
         node = part_of_node(node, count)
     elif count % size:
-        below, above = count // size * size, (count // size + 1) * size
+        below = count // size * size
+        above = below + size
         message = (
             f"{count} is not a multiple of {size}, the {accelerator} in one {usual}; "
             f"nearest are {below} and {above}"

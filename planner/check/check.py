@@ -104,7 +104,7 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
         path=source.path,
         format=kind.name,
         framework=kind.framework_of(reading),
-        model=job.model.name if job and not request.model else request.model or "",
+        model=request.model or (job.model.name if job else ""),
         cluster=request.cluster or "",
         findings=reading.findings,
     )
@@ -199,9 +199,11 @@ def _as_likely(findings: Sequence[Finding], reading: ParsedConfig) -> tuple[Find
 def _check_beside(source: SourceText, request: Request) -> FileResult | None:
     """Check a file that a launcher takes beside a configuration; None where it is none."""
     found = formats.hosts_in(source)
-    if found is None or request.framework not in (AUTO, found[0].name):
+    if found is None:
         return None
     kind, (slots, findings) = found
+    if request.framework not in (AUTO, kind.name):
+        return None
     num_gpus = sum(slots.values())
     _, cluster = named(request)
     wrong = ""

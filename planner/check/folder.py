@@ -86,4 +86,6 @@ def _planned(source: SourceText, request: Request) -> Request:
 
 
 def _near(name: str, folder: Path) -> str | None:
-    return str(folder / name) if name and is_file(folder / name) else name or None
+    if name and is_file(folder / name):
+        return str(folder / name)
+    return name or None

@@ -83,7 +83,8 @@ def _read(file: Path) -> Settings | None:
     tool = data.get("tool")
     if not isinstance(tool, dict) or "planner" not in tool:
         return None
-    return validate(_Project, {"tool": {"planner": tool["planner"]}}, where).tool.planner
+    ours = {"tool": {"planner": tool["planner"]}}
+    return validate(_Project, ours, where).tool.planner
 
 
 def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,8 @@ def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> Fra
     if unknown:
         message = f"unknown modules {unknown} of {traits.name}; allowed are {', '.join(known)}"
         raise InputError.single("command line", "--recompute-modules", message)
-    return replace(traits, recompute=replace(traits.recompute, selected=tuple(names)))
+    recompute = replace(traits.recompute, selected=tuple(names))
+    return replace(traits, recompute=recompute)
 
 
 def usual_mtp_layers(model: ModelSpec, traits: FrameworkTraits) -> int:

@@ -81,14 +81,15 @@ def job_name(context: Context) -> str:
 def quoted(word: str) -> str:
     """Quote a word for bash: ``${NAME}`` is replaced when the script runs, all else is literal."""
     parts = _VARIABLE.split(word)
-    literals, names = parts[::2], parts[1::2]
-    if not names:
+    if len(parts) == 1:
         return shlex.quote(word)
-    pieces = [shlex.quote(literals[0]) if literals[0] else ""]
-    for name, literal in zip(names, literals[1:], strict=True):
-        pieces.append(f'"${{{name}}}"')
-        pieces.append(shlex.quote(literal) if literal else "")
-    return "".join(pieces)
+    # literals and names of variables by turns
+    for place, part in enumerate(parts):
+        if place % 2:
+            parts[place] = f'"${{{part}}}"'
+        elif part:
+            parts[place] = shlex.quote(part)
+    return "".join(parts)
 
 
 def user_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -211,4 +212,5 @@ class Launcher:
         script = launch_script(emitted, context, strategy)
         if self.own is None:
             return (script,)
-        return (self.own(emitted, context, allocation_of(context, strategy), script), script)
+        nodes = allocation_of(context, strategy)
+        return (self.own(emitted, context, nodes, script), script)
