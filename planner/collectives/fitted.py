@@ -68,7 +68,8 @@ def fitted_s(
     table = _table(fits)
     num_bytes = np.asarray(num_bytes, dtype=float)
     size = np.asarray(num_ranks, dtype=float)
-    row: Index = np.minimum(np.searchsorted(table.num_ranks, size), len(table.num_ranks) - 1)
+    row: Index = np.searchsorted(table.num_ranks, size)
+    row = np.minimum(row, len(table.num_ranks) - 1)
     place = row * table.num_regimes
     for switch_bytes in table.switch_bytes:
         place = place + (num_bytes >= switch_bytes.take(row))

@@ -20,7 +20,8 @@ def exchange_detour(dims: Sequence[int], closes: Sequence[bool]) -> float:
     (bidirectional ring: V / (4 W)). One where no dimension has two members.
     """
     n = math.prod(dims)
-    far = [d / 4.0 if closed else d / 2.0 for d, closed in zip(dims, closes, strict=True) if d > 1]
+    long = [(d, closed) for d, closed in zip(dims, closes, strict=True) if d > 1]
+    far = [d / 4.0 if closed else d / 2.0 for d, closed in long]
     return max(far) * n / (n - 1) if far else 1.0
 
 

@@ -123,7 +123,8 @@ def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     Reduce-scatter inwards to outwards, all-gather back. Source: Cho et al. 2019 (BlueConnect),
     recalled.
     """
-    return flat(np.asarray(num_bytes, dtype=float) / at.below, at.level.members, at.level.link)
+    share = np.asarray(num_bytes, dtype=float) / at.below
+    return flat(share, at.level.members, at.level.link)
 
 
 def _whole(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
@@ -251,7 +252,8 @@ def on_levels(
         )
         places.append(_as_met(name, at))
         below = at.upto
-    shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
+    share_of = _SHARES[placement]
+    shares = [share_of(_flat_of(name, kind, at), num_bytes, at) for at in places]
     times = [share.time_s for share in shares]
     rounds = [share.rounds for share in shares]
     together = np.maximum if placement == "all_peers" else np.add

@@ -30,8 +30,11 @@ def _attention_s(
     work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
 ) -> Array:
     """Seconds of the passes over the whole sequence and over the window."""
-    ramped = np.asarray(sum(flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in work.passes))
-    return ramped * (1.0 + tiles0 / work.num_tiles) / (rate_flops_per_s * work.rate_fraction)
+    ramped: Array = np.zeros(())
+    for flops, seq_len in work.passes:
+        ramped = ramped + flops * (1.0 + seq_len0 / seq_len)
+    rate = rate_flops_per_s * work.rate_fraction
+    return ramped * (1.0 + tiles0 / work.num_tiles) / rate
 
 
 def flash_attention_forward_s(

@@ -50,8 +50,10 @@ def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
     where that is another group than tp; excluded are the embedding's and the experts' own
     data-parallel groups. Source: framework traits.
     """
-    groups = ZERO + sum(1.0 * (getattr(strategy, axis) > 1) for axis in (*GPU_DEGREES, "ep"))
-    groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
+    groups = ZERO
+    for axis in (*GPU_DEGREES, "ep"):
+        groups = groups + (getattr(strategy, axis) > 1)
+    groups = groups + ((strategy.etp > 1) & (strategy.etp != strategy.tp))
     return np.asarray(groups * context.traits.overheads.communicator_bytes)
 
 
@@ -59,7 +61,7 @@ def _rank_params(parts: StageParameters) -> Array:
     """Parameters a rank holds, the mean over stages."""
     layers = parts.context.model.num_blocks * parts.params
     ends = parts.first_params + parts.last_params + parts.all_mtp_params
-    return np.asarray((layers + ends) / parts.strategy.pp)
+    return (layers + ends) / parts.strategy.pp
 
 
 @item(
@@ -130,12 +132,12 @@ def largest_gradient_bytes(parts: StageParameters) -> Array:
     states = parts.context.traits.states
     strategy = parts.strategy
     whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
-    per_element = states.largest_gradient_copy_bytes + np.where(
-        strategy.zero_stage == 2, whole, 0.0
-    )
+    beside = np.where(strategy.zero_stage == 2, whole, 0.0)
+    per_element = states.largest_gradient_copy_bytes + beside
     stages = offloads(strategy, "optimizer") * (strategy.zero_stage < 3)
     per_element = per_element + states.offload_staging_bytes * stages
-    return np.asarray(parts.costs.at(parts.costs.vocab_params) * per_element)
+    elements = parts.costs.at(parts.costs.vocab_params)
+    return elements * per_element
 
 
 @item(
@@ -158,7 +160,8 @@ def embedding_gradient_bytes(parts: StageParameters) -> Array:
 def _gathers(parts: StageParameters) -> Mask:
     """Stage 3 that gathers a layer's weights when it needs them."""
     whole = unsharded_until_step(parts.strategy, parts.context.traits.states)
-    return np.asarray((parts.strategy.zero_stage >= 3) & ~whole)
+    shards_weights = parts.strategy.zero_stage >= 3
+    return shards_weights & ~whole
 
 
 def _root_params(parts: StageParameters) -> Array:
@@ -191,12 +194,14 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
     held = np.where(_gathers(parts), gathered, 0.0)
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
-    copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
+    copy = gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk
+    copy = np.maximum(copy, 0.0)
     inside = weight_bytes(context) * (parts.last_params + parts.last_frozen_elements)
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
     arrives = _gathers(parts) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
-    return np.asarray(held + gradient + np.where(gradient > 0, copy, 0.0) + arriving)
+    copied = np.where(gradient > 0, copy, 0.0)
+    return held + gradient + copied + arriving
 
 
 @item(
@@ -253,7 +258,8 @@ def _whole_gradients(parts: StageParameters) -> Array:
     strategy = parts.strategy
     if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
-    unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
+    head = np.where(strategy.pp == 1, parts.last_params, 0.0)
+    unit = np.maximum(parts.params, head)
     units = unit + (states.whole_gradient_units - 1.0) * parts.params
     queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
     waiting = np.maximum(units, np.minimum(queue, _rank_params(parts)))

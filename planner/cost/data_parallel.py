@@ -226,9 +226,10 @@ def data_parallel_costs(
         domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
     gathered_back = np.where(when.gathers_each, backward_gather, 0.0)
+    reduce_once = np.where(when.all_reduces, all_reduce, scatter)
     copy_gather, copy_reduce = copy_s_per_param(context, when, stage)
     return DataParallelCosts(
-        reduce=np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter)),
+        reduce=np.where(when.reduces_each, 0.0, reduce_once),
         gather=np.where(when.gathers_once, gather, 0.0),
         layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
         layer_backward=gathered_back + np.where(when.reduces_each, layer_reduce, 0.0),

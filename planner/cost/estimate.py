@@ -275,11 +275,13 @@ class Estimate:
 
     def _named(self, items: TimeItems) -> dict[str, TimeItem]:
         negligible_s = NEGLIGIBLE_FRACTION * self.iter_time_s
-        return {
-            name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
-            for name, item in items.items()
-            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > negligible_s
-        }
+        found: dict[str, TimeItem] = {}
+        for name, item in items.items():
+            busy_s = float(item.busy_s[0])
+            exposed_s = float(item.exposed_s[0])
+            if max(busy_s, abs(exposed_s)) > negligible_s:
+                found[name] = TimeItem(busy_s=busy_s, exposed_s=exposed_s)
+        return found
 
     @property
     def slowest_stage(self) -> int:

@@ -134,4 +134,5 @@ def overlapped_step_s(parts: StageParameters, times: LayerTimes) -> Array:
         return np.zeros(len(strategy))
     host = _host_s_per_param(context, strategy, parts.owned_fraction)
     away = offloaded_fraction(strategy)
-    return np.minimum(np.where(away > 0, parts.params * host, 0.0) * away, times.backward)
+    step = np.where(away > 0, parts.params * host, 0.0) * away
+    return np.minimum(step, times.backward)

@@ -47,10 +47,10 @@ def launches(
     moved = op.backward_bytes if backward else op.forward_bytes
     moves = 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
     own = products + (op.attention is not None) + small + tiny
-    collectives = ZERO + sum(
-        np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
-        for comm in op.comms[backward]
-    )
+    collectives = ZERO
+    for comm in op.comms[backward]:
+        is_split = getattr(strategy, comm.axis) > 1
+        collectives = collectives + (is_split & (comm.num_bytes > 0))
     return own + np.where(moved > 0, moves, 0.0) + collectives
 
 
@@ -109,7 +109,9 @@ def segments(names: Sequence[str], waits: Sequence[str]) -> tuple[tuple[int, ...
     parts = [tuple(range(low + 1, high + 1)) for low, high in pairwise(ends)]
     if not ends:
         return ()
-    return (*parts, (*range(ends[-1] + 1, len(names)), *range(ends[0] + 1)))
+    behind = range(ends[-1] + 1, len(names))
+    before = range(ends[0] + 1)
+    return (*parts, (*behind, *before))
 
 
 def op_floors_s(
@@ -159,7 +161,8 @@ def segmented_waits_s(
     """
     forward = ZERO
     for part in parts:
-        lacking = sum(op_floor_s[place] for place in part) - sum(op_s[place] for place in part)
+        floor_s = sum(op_floor_s[place] for place in part)
+        lacking = floor_s - sum(op_s[place] for place in part)
         forward = forward + np.maximum(lacking, 0.0)
     return forward, np.maximum(backward_floor_s - backward_s, 0.0), forward
 

@@ -153,14 +153,16 @@ class LayerCosts(LayerPasses):
 
     def at(self, values: Array) -> Array:
         """Spread values of the distinct shapes over all strategies."""
-        return np.asarray(np.broadcast_to(values, (self.num_shapes,))[self.index])
+        by_shape = np.broadcast_to(values, (self.num_shapes,))
+        return by_shape[self.index]
 
     def items_at(self, items: TimeItems) -> TimeItems:
         """Spread ``items`` of the distinct shapes over all strategies."""
-        return {
-            name: Duration(busy_s=self.at(item.busy_s), exposed_s=self.at(item.exposed_s))
-            for name, item in items.items()
-        }
+        found: TimeItems = {}
+        for name, item in items.items():
+            busy_s = self.at(item.busy_s)
+            found[name] = Duration(busy_s=busy_s, exposed_s=self.at(item.exposed_s))
+        return found
 
     def exposed_at(self, items: TimeItems) -> Array:
         """Exposed seconds of ``items`` for every strategy."""

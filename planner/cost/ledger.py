@@ -145,7 +145,8 @@ def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
         "optimizer.states": mean_states(subject.context.model, optimizer).layer,
         f"optimizer.{'weight' if is_whole else 'gradient'}_copies": copies,
     }
-    return {part: size / sum(parts.values()) for part, size in parts.items() if size}
+    total = sum(parts.values())
+    return {part: size / total for part, size in parts.items() if size}
 
 
 def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
@@ -195,7 +196,8 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
     kept = float(none[0, stage])
     by_selective = float(taken[SELECTIVE, 0, stage])
     selective = float(subject.counts[SELECTIVE, 0, stage])
-    untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
+    free = subject.layers - subject.counts.sum(axis=0)
+    untouched = float(free[0, stage])
     behind = sum(group.num_layers - group.num_leading for group in groups)
     found = []
     for group in groups:
@@ -278,7 +280,8 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
         num_blocks, blocks = mtp_blocks(model, layer_groups(model, shape, traits))
         total = sum(group.num_layers for group in blocks)
         kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
-        inputs = number * float(subject.model.policies.saved_bytes[FULL, 0]) * (policy == FULL)
+        input_bytes = float(subject.model.policies.saved_bytes[FULL, 0])
+        inputs = number * input_bytes * (policy == FULL)
         kept += [
             (number * num_blocks * group.num_layers / total, tensor)
             for group in blocks

@@ -48,11 +48,11 @@ def num_rings(level: LevelSpec, spans: tuple[Array, ...]) -> Array:
     shorter one and any of a mesh is a line, at half the rate. At least a half. Source: Jouppi et
     al., ISCA 2023 (TPU v4), section 2; JAX scaling book, chapter 3.
     """
-    each = [
-        np.where(span > 1, np.where(_closes(level, span, length), 1.0, 0.5), 0.0)
-        for span, length in zip(spans, level.dims, strict=True)
-    ]
-    return np.asarray(np.maximum(np.asarray(sum(each)), 0.5))
+    together: Array = np.zeros(())
+    for span, length in zip(spans, level.dims, strict=True):
+        rings = np.where(_closes(level, span, length), 1.0, 0.5)
+        together = together + np.where(span > 1, rings, 0.0)
+    return np.maximum(together, 0.5)
 
 
 def _closes(level: LevelSpec, span: Array, length: int) -> Mask:
@@ -83,7 +83,8 @@ def domain_hops_s(group: Group, cluster: ClusterSpec) -> Array:
     """Latency of one way round the members inside one domain: every dimension, every package."""
     level, package = cluster.domain, cluster.node.package
     if group.spans:
-        return np.asarray(sum(span - 1.0 for span in group.spans) * level.latency_s)
+        hops = sum(span - 1.0 for span in group.spans)
+        return np.asarray(hops * level.latency_s)
     if package is None:
         return (group.local - 1.0) * level.latency_s
     inside = group.members[0]
@@ -101,7 +102,8 @@ def _torus_all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec) ->
     travelled = np.zeros(np.shape(group.local))
     for span, length in zip(group.spans, level.dims, strict=True):
         line = np.where(_closes(level, span, length), 1.0, 2.0)
-        travelled = np.maximum(travelled, np.where(span > 1, line * span / 4.0, 0.0))
+        links = np.where(span > 1, line * span / 4.0, 0.0)
+        travelled = np.maximum(travelled, links)
     least = busbw_factor("all_to_all", group.local) / num_rings(level, group.spans)
     seconds = num_bytes * np.maximum(travelled, least) / level.achieved_bytes_per_s
     return domain_hops_s(group, cluster) + seconds
@@ -149,7 +151,9 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     for level, below, inside in _outer(group, cluster):
         together = below * level.achieved_bytes_per_s
         ports = np.minimum(together, level.ring_achieved_bytes_per_s)
-        rate = np.minimum(rate, ports if lowest else np.where(inside > below, ports, np.inf))
+        if not lowest:
+            ports = np.where(inside > below, ports, np.inf)
+        rate = np.minimum(rate, ports)
         lowest = False
     return np.asarray(rate)
 
@@ -194,7 +198,8 @@ def _switched_domain_all_reduce_s(num_bytes: Array, group: Group, cluster: Clust
     inside = (local + 1.0) / local / domain_bytes_per_s(group, cluster)
     across = 2.0 * (domains - 1.0) / domains / fabric_bytes_per_s(group, cluster)
     waits = 2.0 * (cluster.domain.latency_s + _fabric_waits_s(group, cluster)[1])
-    return np.where(local > 1, waits + num_bytes * np.maximum(inside, across), np.inf)
+    seconds = waits + num_bytes * np.maximum(inside, across)
+    return np.where(local > 1, seconds, np.inf)
 
 
 def _all_to_all_s(num_bytes: Array, group: Group, cluster: ClusterSpec, copies: float) -> Array:
@@ -223,7 +228,7 @@ def exchange_start_s(num_bytes: Array, group: Group) -> Array:
     networks. Source: EXCHANGE_START_S. Excludes exchanges inside a domain, whose start is part of
     what was measured there.
     """
-    crosses = (np.asarray(num_bytes) > 0) & (group.local < group.size)
+    crosses = (num_bytes > 0) & (group.local < group.size)
     return np.where(crosses, EXCHANGE_START_S, 0.0)
 
 
@@ -261,7 +266,8 @@ def collective_s(
         if all(level.reduces_in_network for level in cluster.levels[group.domain + 1 :]):
             switches = _in_network_all_reduce_s(num_bytes, group, cluster)
             outside = np.minimum(outside, switches)
-    seconds = np.where(group.local >= group.size, inside, np.maximum(inside, outside))
+    across = np.maximum(inside, outside)
+    seconds = np.where(group.local >= group.size, inside, across)
     return np.where((num_bytes > 0) & (group.size > 1), seconds, 0.0)
 
 
@@ -298,4 +304,4 @@ def point_to_point_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Ar
         rate = min(rates[min(index, outside) : index + 1])
         message = level.latency_s + num_bytes / rate
         seconds = np.where(inside >= group.size, message, seconds)
-    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
+    return np.where(num_bytes > 0, seconds, 0.0)

@@ -138,7 +138,8 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
         base[ACTIVATIONS] += moved
         both = []
         for own, added in zip((forward, backward), comms, strict=True):
-            parts = (base, {name: layers * value for name, value in own.items()}, added)
+            of_layers = {name: layers * value for name, value in own.items()}
+            parts = (base, of_layers, added)
             names = dict.fromkeys(name for part in parts for name in part)
             each = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
             each[COMPUTE] += kernels_s / 3.0

@@ -38,7 +38,8 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     accelerator = context.cluster.accelerator
     kernels = context.traits.kernels
     inside_bytes, total = product_gradient_bytes(context.traits), ZERO
-    for op, share in ((op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops):
+    ops = [(op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops]
+    for op, share in ops:
         precision = op_precision(op, context.job, kernels)
         products = ZERO + sum(
             gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
@@ -49,7 +50,8 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
             products = products / kernels.grouped_rate_fraction
         traffic_s = memory_bound_s(op.params * kernels.weight_gradient_bytes, accelerator)
         total = total + (products + traffic_s) * share
-    return np.asarray(np.broadcast_to(total, (len(rows),))[index])
+    by_shape = np.broadcast_to(total, (len(rows),))
+    return by_shape[index]
 
 
 def bubble_filled_s(
@@ -79,9 +81,10 @@ def bubble_filled_s(
         "zb-v": 2.0 * v_shaped,
         "dualpipe-v": 2.0 * dual,
     }
-    bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
+    chosen = [strategy.schedule == _CODE[name] for name in left]
+    bubble = np.select(chosen, [*left.values()], total)
     steps = (strategy.pp - 1.0) / strategy.pp
-    return np.asarray(steps * context.model.num_blocks * (total - bubble))
+    return steps * context.model.num_blocks * (total - bubble)
 
 
 @item(
@@ -138,7 +141,8 @@ def in_flight(
         "zb-v": once,
         "dualpipe-v": dualpipe.in_flight(2.0 * pp, num_micro_batches) / 2.0,
     }
-    return np.select([schedule == _CODE[name] for name in others], [*others.values()], held)
+    chosen = [schedule == _CODE[name] for name in others]
+    return np.select(chosen, [*others.values()], held)
 
 
 _SPLIT = (bubble_filled_s, layer_weight_gradient_s)

@@ -30,7 +30,8 @@ def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Ma
     offered = context.traits.support.activation_offload
     known = bool(context.cluster.node.host_memory_bytes)
     always = np.full(len(strategy), known and offered == "yes")
-    return np.asarray(always | (known & (offered == "without pipelining") & (strategy.pp == 1)))
+    alone = known and offered == "without pipelining"
+    return np.asarray(always | (alone & (strategy.pp == 1)))
 
 
 def activation_transfer_s(parts: StageParameters) -> Array:
@@ -112,7 +113,8 @@ def policy_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> Poli
         "offloaded": offloaded_costs(parts, times, pace),
     }
     rows = [vars(by_name[name]) for name in POLICIES]
-    return PolicyCosts(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+    stacked = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return PolicyCosts(**stacked)
 
 
 def with_recomputed_mtp(model: StageModel, policy: int) -> StageModel:

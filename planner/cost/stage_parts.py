@@ -79,17 +79,16 @@ class StageParameters(Rowed):
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""
         dense = getattr(self.states, state)
         expert = getattr(self.expert_states, state)
-        return np.asarray(
-            self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
-        )
+        num_bytes = self.costs.at(layer.params) * dense
+        num_bytes = num_bytes + self.costs.at(layer.expert_params) * expert
+        return np.asarray(num_bytes)
 
     def last_bytes(self, state: str) -> Array:
         """Bytes of the head's and of multi-token prediction's weights, gradients or states."""
-        return np.asarray(
-            self.last_params * getattr(self.last_states, state)
-            + self.mtp_params * getattr(self.states, state)
-            + self.mtp_expert_params * getattr(self.expert_states, state)
-        )
+        head = self.last_params * getattr(self.last_states, state)
+        mtp = self.mtp_params * getattr(self.states, state)
+        experts = self.mtp_expert_params * getattr(self.expert_states, state)
+        return np.asarray(head + mtp + experts)
 
     @property
     def all_mtp_params(self) -> Array:
@@ -162,7 +161,8 @@ def stage_parameters(
         master = optimizer.master_bytes
         return state_bytes(strategy, states, num_shards, own_bytes, master, domain_shards)
 
-    unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}
+    own = {means.layer, means.first, means.last}
+    unlike = {each: states_of(each, shards) for each in own}
 
     def ends_of(optimizer_bytes: float) -> StateBytes:
         found = unlike[optimizer_bytes]

@@ -214,7 +214,8 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
         each = stage_items(subject, kinds.index(kind))
         items = add_items(items, scale_items(each, kinds.count(kind) / pp))
     pace = straggler_factor(subject.context, subject.columns)
-    uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
+    waiting = seconds.max(axis=1) - seconds.mean(axis=1)
+    uneven = num * waiting / pace
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = Duration(busy_s=0.0 * uneven, exposed_s=uneven)
     return items | _common_items(subject, seconds)

@@ -99,7 +99,8 @@ def p2p_s(parts: StageParameters) -> Array:
     sent, gathered = boundary_message_bytes(parts.take(rows))
     seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
     gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
-    return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
+    crossing = (seconds + gather)[index]
+    return np.where(strategy.pp > 1, 2.0 * crossing * strategy.vpp, 0.0)
 
 
 @item(
@@ -120,10 +121,8 @@ def tied_embedding_s(parts: StageParameters) -> Array:
     few = strategy.take(rows)
     stages = group_of("pp", few, context.cluster)
     both = np.minimum(few.head_stage + 1, 2)
-    group = Group(
-        members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
-        domain=stages.domain,
-    )
+    members = tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members)
+    group = Group(members=members, domain=stages.domain)
     num_bytes = tied_gradient_bytes(parts.take(rows))
     return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
 
@@ -271,9 +270,9 @@ def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
         slack = (strategy.pp - 1.0) * chunk
         late = np.maximum(total - slack, 0.0)
         hidden = interference * total if overlaps else total
-        return np.stack(
-            [np.where(strategy.pp > 1, late, hidden), np.where(strategy.pp > 1, late, total)]
-        )
+        is_piped = strategy.pp > 1
+        pieces = [np.where(is_piped, late, each) for each in (hidden, total)]
+        return np.stack(pieces)
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
     frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
@@ -288,7 +287,10 @@ def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
     head_gather = (parts.last_params + last_frozen) * parts.dp.gather + mtp_params * dp.gather
     head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
     last = head(head_reduce, times.backward, overlaps=reduces)
-    last = last + (head(head_gather, times.forward, overlaps=True)[0] if gathers else head_gather)
+    shown_gather = head_gather
+    if gathers:
+        shown_gather = head(head_gather, times.forward, overlaps=True)[0]
+    last = last + shown_gather
     return StepEndTerm(
         layer=Duration(busy_s=reduce_s + gather_s, exposed_s=shown),
         first=Duration(busy_s=first, exposed_s=np.stack([first, first])),

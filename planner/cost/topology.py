@@ -59,7 +59,8 @@ def _placed_inside(axis: str, strategy: StrategyColumns) -> Array:
         prod(getattr(strategy, name) for name in order[: order.index(axis)] if name in GPU_DEGREES)
         for order in PLACEMENTS.values()
     ]
-    return np.asarray(np.choose(strategy.placement.astype(int), inside))
+    placement = strategy.placement.astype(int)
+    return np.choose(placement, inside)
 
 
 def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
@@ -106,9 +107,8 @@ def _inside(size: Array, stride: Array, number: int, cluster: ClusterSpec) -> Ar
     across = (number % extent != 0) & (extent % number != 0) & (stride < number)
     if not across.any():
         return usual
-    return np.where(
-        across, np.minimum(usual, np.maximum(1, np.gcd(extent, number) // stride)), usual
-    )
+    whole = np.maximum(1, np.gcd(extent, number) // stride)
+    return np.where(across, np.minimum(usual, whole), usual)
 
 
 def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Group:
@@ -140,8 +140,10 @@ Ranks = tuple[int, ...]
 def stage_ranks(strategy: Strategy, stage: int) -> Ranks:
     """Ranks of a stage, rising: they number the axes in the order of the placement."""
     axes = [axis for axis in reversed(PLACEMENTS[strategy.placement]) if axis in GPU_DEGREES]
-    grid = np.arange(strategy.num_gpus).reshape([getattr(strategy, axis) for axis in axes])
-    return tuple(grid.take(stage, axis=axes.index("pp")).ravel().tolist())
+    shape = [getattr(strategy, axis) for axis in axes]
+    grid = np.arange(strategy.num_gpus).reshape(shape)
+    ranks = grid.take(stage, axis=axes.index("pp"))
+    return tuple(ranks.ravel().tolist())
 
 
 def groups_of(axis: str, strategy: Strategy, stage: int) -> tuple[Ranks, ...]:
@@ -153,7 +155,8 @@ def groups_of(axis: str, strategy: Strategy, stage: int) -> tuple[Ranks, ...]:
     columns = {**vars(strategy.columns()), "pp": np.ones(1, dtype=int)}
     size, stride = (int(each[0]) for each in extent_of(axis, StrategyColumns(**columns)))
     ranks = np.array(stage_ranks(strategy, stage))
-    grid = ranks.reshape(-1, size, stride).swapaxes(1, 2).reshape(-1, size)
+    strided = ranks.reshape(-1, size, stride)
+    grid = strided.swapaxes(1, 2).reshape(-1, size)
     return tuple(tuple(group) for group in grid.tolist())
 
 

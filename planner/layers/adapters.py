@@ -168,7 +168,8 @@ def training_problem(
         )
         groups = ", ".join(TARGET_GROUPS)
         return "--lora-targets", f"{parted}; allowed are {groups} and, in any number, {whole}"
-    least = min(min(each.width, each.out) for each in adapters_of(model, training, joined=joined))
+    adapters = adapters_of(model, training, joined=joined)
+    least = min(min(each.width, each.out) for each in adapters)
     if training.rank > least:
         text = (
             f"a rank above the smallest side of a targeted matrix saves nothing: {training.rank} "
@@ -297,7 +298,8 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
     2305.14314, section 3: blocks of 64, scales in 8 bits by blocks of 256). Such a base is rebuilt
     in 16 bits (:data:`DEQUANTISATIONS`). The rest has 2 bytes, 4 where it was widened.
     """
-    weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in op.gemms if gemm.has_weight)
+    weighted = [gemm for gemm in op.gemms if gemm.has_weight]
+    weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in weighted)
     stored = weights * training.frozen_linear_bytes
     frozen_bytes = stored + (op.params - weights) * frozen_input_bytes(traits)
     is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
@@ -360,6 +362,9 @@ def adapter_op(
         "adapter_rank": rank,
         "adapter_mask": width * traits.adapter_dropout,
     }
+    sides = training.num_adapters * (adapter.width + adapter.out)
+    down = Gemm(m=tokens, n=ZERO + between, k=ZERO + width)
+    up = Gemm(m=tokens, n=out, k=rank)
     # Output elements per token that a rank scales and adds, and that it joins after a gather.
     added = adapter.out / shape.tp
     joined = np.zeros_like(shape.tp)
@@ -375,8 +380,8 @@ def adapter_op(
     ]
     return Op(
         name=name,
-        params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
-        gemms=(Gemm(m=tokens, n=ZERO + between, k=ZERO + width), Gemm(m=tokens, n=out, k=rank)),
+        params=training.rank / shape.tp * sides,
+        gemms=(down, up),
         forward_bytes=traffic[0] + side_by_side,
         backward_bytes=traffic[1],
         small_kernels=kernels.small_kernels,
@@ -402,7 +407,8 @@ def _adapted(op: Op, adapters: tuple[Op, ...], *, is_overlapped: bool) -> tuple[
             replace(each, selective_fraction=1.0, selective_saved=()) for each in adapters
         )
     if is_overlapped:
-        op = replace(op, comms=(waited_for(op.comms[0]), op.comms[1]))
+        forward, backward = op.comms
+        op = replace(op, comms=(waited_for(forward), backward))
     gemms = tuple(replace(gemm, follows_norm=False) for gemm in op.gemms)
     return (replace(op, gemms=gemms), *adapters)
 

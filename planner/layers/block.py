@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from planner.layers.adapters import dequantised_bytes, frozen_end, with_adapters
 from planner.layers.attention import (
     attention_ops,
@@ -67,8 +65,8 @@ def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
     """
     if padding <= 1:
         return ZERO + float(model.vocab_size)
-    multiple = padding * np.asarray(tp)
-    return ceil_div(np.asarray(model.vocab_size), multiple) * multiple * 1.0
+    multiple = padding * tp
+    return ceil_div(model.vocab_size, multiple) * multiple * 1.0
 
 
 def layer_groups(

@@ -20,10 +20,6 @@ SCAN_RATE_FRACTION: Mapping[MixerKind, float] = {
     "kimi_delta": 0.25,
     "lightning": 0.14,
 }
-# Elements that forward moves per channel: the convolution and the norm of keys read and write.
-CONV_PASSES = 2.0
-# The gated norm behind the scan reads its output and the gate, and writes.
-GATED_NORM_PASSES = 3.0
 
 
 def scan_flops_per_token(mixer: MixerSpec) -> float:
@@ -43,7 +39,8 @@ def scan_flops_per_token(mixer: MixerSpec) -> float:
         return 2.0 * chunk * (mixer.key_size + mixer.value_size) + 4.0 * key * mixer.value_size
     if mixer.kind == "lightning":
         return heads * (4.0 * chunk * width + 4.0 * width**2)
-    return heads * (2.0 * chunk * (3 * key + 2 * width) + 6.0 * key * width + chunk**2)
+    inside = 2.0 * chunk * (3 * key + 2 * width)
+    return heads * (inside + 6.0 * key * width + chunk**2)
 
 
 def kept_elements(mixer: MixerSpec) -> float:
@@ -96,7 +93,9 @@ def mixer_ops(
     gates = parts["mixer_gates"].total / mixer.head_dim
     moved = tokens * (rows + values) * shape.element_bytes * (shape.cp > 1)
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
-    elements = tokens * (CONV_PASSES * channels + GATED_NORM_PASSES * values)
+    # Forward moves 2 elements per channel, which the convolution and the norm of keys read and
+    # write, and 3 per value: the gated norm behind the scan reads its output and the gate.
+    elements = tokens * (2.0 * channels + 3.0 * values)
     scan = FlashAttention(
         kernel=traits.flash_kernel,
         square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,

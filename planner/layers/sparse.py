@@ -11,8 +11,6 @@ from planner.spec.model import IndexerSpec, MlaSpec, ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
-INDEX_BYTES = 4.0  # of a chosen key's position
-
 
 def selected_keys(indexer: IndexerSpec, seq_len: Array | float) -> Array:
     """Mean keys that a causal query sees: ``k - k(k-1)/2s``, of shorter sequences half of all.
@@ -21,8 +19,9 @@ def selected_keys(indexer: IndexerSpec, seq_len: Array | float) -> Array:
     section 2.1.
     """
     chosen = float(indexer.top_k)
-    long = chosen - chosen * (chosen - 1.0) / (2.0 * np.asarray(seq_len))
-    return np.where(np.asarray(seq_len) > chosen, long, np.asarray(seq_len) / 2.0)
+    tokens = np.asarray(seq_len)
+    long = chosen - chosen * (chosen - 1.0) / (2.0 * tokens)
+    return np.where(tokens > chosen, long, tokens / 2.0)
 
 
 @item("memory.activations.indexer", inputs=(*SHAPE, "model.mla"))
@@ -92,7 +91,7 @@ def sparse_core_op(
         saved=(
             shape.kept("attention_core.absorbed_query", heads * wide),
             shape.kept("attention_core.latent_output", heads * mla.kv_lora_rank),
-            replace(chosen, element_bytes=INDEX_BYTES),
+            replace(chosen, element_bytes=4.0),  # positions of the chosen keys
         ),
         comms=((gather,), (gather, scatter)),
     )

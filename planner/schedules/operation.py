@@ -90,7 +90,8 @@ class OrderBuilder:
 
     def forward(self, local: int) -> None:
         """Append the next forward of a chunk."""
-        self.slots.append((Operation("F", self.chunks[local], self._next("F", local)),))
+        micro_batch = self._next("F", local)
+        self.slots.append((Operation("F", self.chunks[local], micro_batch),))
 
     def backward(self, local: int) -> None:
         """Append the next whole backward of a chunk."""

@@ -124,10 +124,12 @@ def simulate(orders: Sequence[Order], times: ChunkTimes) -> Simulation:
     for device, (order, ran) in enumerate(zip(orders, runs, strict=True)):
         if len(ran) < len(order):
             raise ValueError(f"device {device} waits for ever before {order[len(ran)]}")
-    first = min(ran[0][0] for ran in runs)
+    starts = [ran[0][0] for ran in runs]
+    ends = [ran[-1][1] for ran in runs]
+    spans = [end - start for start, end in zip(starts, ends, strict=True)]
     return Simulation(
-        makespan_s=max(ran[-1][1] for ran in runs) - first,
-        span_s=max(ran[-1][1] - ran[0][0] for ran in runs),
+        makespan_s=max(ends) - min(starts),
+        span_s=max(spans),
         busy_s=tuple(sum(end - start for start, end, _ in ran) for ran in runs),
         runs=tuple(tuple(ran) for ran in runs),
     )

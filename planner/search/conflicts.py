@@ -107,7 +107,10 @@ def conflicting_rules(context: Context, narrowing: Narrowing) -> ConflictingRule
         return None
     alone = tuple(rule for rule in space.rules if space.row([rule]) is None)
     if alone and space.row([]) is not None:
-        said = {rule.name: space.violations(rule, space.nearest(rule, alone)) for rule in alone}
+        said: dict[str, tuple[str, ...]] = {}
+        for rule in alone:
+            nearest = space.nearest(rule, alone)
+            said[rule.name] = space.violations(rule, nearest)
         return ConflictingRules(rules=alone, each_alone=True, violations=said)
     named = {rule.name: rule for rule in (*space.rules, *space.pruning)}
 
@@ -156,7 +159,8 @@ class _Space:
         several = [name for name in rule.needs if len(self.fixed.get(name, ())) > 1]
         rows = [row]
         if len(several) == 1:
-            rows = [{**row, several[0]: value} for value in self.values[several[0]]]
+            name = several[0]
+            rows = [{**row, name: value} for value in self.values[name]]
         broken = [one for one in rows if not self.holds(rule, one)]
         return tuple(dict.fromkeys(rule.words(self.context, one) for one in broken))
 
@@ -168,11 +172,12 @@ class _Space:
         if not all(len(values) for values in self.values.values()):
             return None
         # Depth first, so that of a large space only a part is looked at where a row is found.
-        every = Narrowing(values={name: tuple(values) for name, values in self.values.items()})
+        values = {name: tuple(each) for name, each in self.values.items()}
+        every = Narrowing(values=values)
         space = Enumeration(context=self.context, narrowing=every, part_rows=2**14)
         space.rules = asked
-        rest = {name: values[0] for name, values in self.values.items() if name not in needed}
+        first = {name: each[0] for name, each in values.items()}
         for part in space.decided({}, names):
             if not names or len(part[names[0]]):
-                return {**rest, **{name: int(column[0]) for name, column in part.items()}}
+                return first | {name: int(column[0]) for name, column in part.items()}
         return None

@@ -17,7 +17,6 @@ from planner.spec.strategy import StrategyColumns, gpus_of
 from planner.units import Index
 
 FIRST_SHAPES, MOST_SHAPES = 16, 128  # opened at once; doubled from the first to the most
-BATCH_ROWS = 1024  # strategies refined before the first that fits is looked for
 
 
 class SearchTimeoutError(Exception):
@@ -33,7 +32,8 @@ def first_feasible(
     """
     walk = _walk(context, narrowing, deadline)
     shapes = walk.exploration.shapes.columns
-    order = np.lexsort((-shapes["tp"] * shapes["pp"], shapes["micro_batch"], -gpus_of(shapes)))
+    model_parallel = shapes["tp"] * shapes["pp"]
+    order = np.lexsort((-model_parallel, shapes["micro_batch"], -gpus_of(shapes)))
     return walk.decided(walk.opened(order))
 
 
@@ -117,7 +117,8 @@ class _Walk:
         """The first layout that bounds come upon, else the rows of which they leave it open."""
         known = self.candidates
         unsure = list[int]()
-        for part in np.split(rows, range(BATCH_ROWS, len(rows), BATCH_ROWS)):
+        size = 1024  # strategies refined before the first that fits is looked for
+        for part in np.split(rows, range(size, len(rows), size)):
             self._check()
             self.exploration.solving.refine(part)
             found = part[np.isfinite(known.upper_s[part])]

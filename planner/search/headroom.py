@@ -133,8 +133,9 @@ def headroom_frontier(
         found |= {point.found.strategy: point.found for point in steps.line}
         step_gib = max(step_gib, min(point.headroom_gib for point in steps.line)) + 1
     dropped = dict(enumeration.dropped)
+    num_gpus = [strategy.num_gpus for strategy in found]
     return SearchResult(
-        num_gpus=max((one.strategy.num_gpus for one in found.values()), default=0),
+        num_gpus=max(num_gpus, default=0),
         plans=(),
         frontier=tuple(found.values()),
         num_configurations=steps.num_shapes + steps.exploration.num_priced + sum(dropped.values()),

@@ -20,13 +20,12 @@ from planner.search.search import Found
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import least_memory_policy, policies_of
 from planner.search.space.shapes import shape_bounds
-from planner.search.space.space import Enumeration, joined, take
+from planner.search.space.space import Enumeration, take
 from planner.search.stages.bounds import feasible, group_by_pp
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
 from planner.units import Array
 
 MOST_FACTOR = 2.0**12  # times the limit; what needs more is not looked for
-CHUNK_ROWS = 2**13  # strategies bounded at once, so that memory stays bounded
 CLOSE = 0.02  # of the gap, up to which the least is looked for
 
 # The context with so many times the limit.
@@ -54,13 +53,14 @@ def least_over_limit(
     enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
     if not policies_of(enumeration.context, narrowing):
         return None
-    shapes = joined(list(enumeration.listed(deadline)))
+    shapes = enumeration.shapes(deadline)
     order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
 
     first = partial(_first, narrowing, widened)
     # Layouts of the first shapes bound the factor from above.
     sample = _least(enumeration, limited, take(shapes, order[:128]))
-    upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
+    least = float(sample[1].min(initial=np.inf))
+    upper = 1.0 + (1.0 + CLOSE) * (least - 1.0)
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     while upper <= MOST_FACTOR:
         context = replace(widened(upper), placements=enumeration.context.placements)
@@ -93,8 +93,9 @@ def _least(
     policy = least_memory_policy(policies_of(context, enumeration.narrowing))
     strategy = enumeration.strategies(shapes)
     factors = np.full(len(strategy), np.inf)
-    for start in range(0, len(strategy), CHUNK_ROWS):
-        rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
+    size = 2**13  # strategies bounded at once, so that memory stays bounded
+    for start in range(0, len(strategy), size):
+        rows = np.arange(start, min(start + size, len(strategy)))
         if deadline is not None and time.monotonic() > deadline:
             raise SearchTimeoutError
         model = pricing.model(strategy.take(rows))

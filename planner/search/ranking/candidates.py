@@ -57,7 +57,8 @@ class Candidates:
     def __post_init__(self) -> None:
         self.longest_s = np.full(len(self.gpus), np.inf)
         self._is_limited = np.zeros(len(self.gpus), dtype=bool)
-        self.most_weight = np.array([self.pricing.most_weight(one) for one in self.policies])
+        most = [self.pricing.most_weight(policy) for policy in self.policies]
+        self.most_weight = np.array(most)
         self.upper_s = np.zeros(0)
         self.is_refined = np.zeros(0, dtype=bool)
         self._set([self.first])
@@ -79,8 +80,10 @@ class Candidates:
         self.weight = np.concatenate([part.weight for part in parts])
         self.lower_s = np.concatenate([part.lower_s for part in parts])
         added = len(self.lower_s) - len(self.upper_s)
-        self.upper_s = np.concatenate([self.upper_s, np.full(added, np.inf)])
-        self.is_refined = np.concatenate([self.is_refined, np.zeros(added, dtype=bool)])
+        unknown_s = np.full(added, np.inf)
+        self.upper_s = np.concatenate([self.upper_s, unknown_s])
+        unrefined = np.zeros(added, dtype=bool)
+        self.is_refined = np.concatenate([self.is_refined, unrefined])
         self.group = np.searchsorted(self.gpus, self.strategy.num_gpus)
         rows = np.arange(len(self.strategy))
         self.layout = unique_rows(self.strategy, LAYOUT)[1] if self.one_per_layout else rows
@@ -92,7 +95,8 @@ class Candidates:
 
     def below_s(self, rows: Index, limit_s: Array) -> Array:
         """The same, or the limit of the row's group where that is lower."""
-        return np.asarray(np.minimum(limit_s[self.group[rows]], self.limits_s(rows)))
+        of_groups = limit_s[self.group[rows]]
+        return np.minimum(of_groups, self.limits_s(rows))
 
     def keep_to(self, longest_s: Array) -> list[int]:
         """Change the times that keep the limits, per group; the rows of which proofs go.
@@ -113,22 +117,26 @@ class Candidates:
     def unrefined_below(self, limit_s: Array) -> Mask:
         """Rows not refined yet that may be below their group's limit."""
         limit = self.below_s(np.arange(len(self.group)), limit_s)
-        return np.asarray(~self.is_refined & (self.lower_s < limit))
+        is_below = self.lower_s < limit
+        return ~self.is_refined & is_below
 
-    def kth_upper_s(self, rows: Mask, k: int, scale: Array | None = None) -> float:
+    def kth_upper_s(self, rows: Mask, k: int, scale: Array) -> float:
         """The k-th least time known of these rows, counting the best of every layout.
 
         Only times that keep the limits count; ``scale`` is a factor of every row.
         """
-        known = self.upper_s if scale is None else self.upper_s * scale
-        rows = rows & (self.upper_s <= self.limits_s(np.arange(len(self.group))))
+        known = self.upper_s * scale
+        limits = self.limits_s(np.arange(len(self.group)))
+        rows = rows & (self.upper_s <= limits)
         known = known[rows]
         layout = self.layout[rows]
         if self.one_per_layout:
             best = np.full(layout.max(initial=-1) + 1, np.inf)
             np.minimum.at(best, layout, known)
             known = best[np.isfinite(best)]
-        return float(np.partition(known, k - 1)[k - 1]) if len(known) >= k else float("inf")
+        if len(known) < k:
+            return float("inf")
+        return float(np.partition(known, k - 1)[k - 1])
 
     def may_lead(self) -> Mask:
         """Rows that may be the best of their layout."""
@@ -136,7 +144,8 @@ class Candidates:
             return np.ones(len(self.lower_s), dtype=bool)
         best = np.full(self.layout.max(initial=-1) + 1, np.inf)
         np.minimum.at(best, self.layout, self.upper_s)
-        return np.asarray(self.lower_s < best[self.layout])
+        may_lead: Mask = self.lower_s < best[self.layout]
+        return may_lead
 
     def is_proved(self, row: int) -> bool:
         """The best split known of a row is the best there is."""
@@ -167,11 +176,13 @@ class Candidates:
             weight=weight,
         )
         self.upper_s[row] = seconds
-        self.splits[row] = variant.completed(split, int(self.strategy.vpp[row]))
+        vpp = int(self.strategy.vpp[row])
+        self.splits[row] = variant.completed(split, vpp)
 
     def note_proofs(self, rows: Index) -> None:
         """Splits that reach the bound of their row are optimal."""
         upper = self.upper_s[rows]
-        closed = np.isfinite(upper) & (upper <= self.lower_s[rows] * (1.0 + CLOSED))
+        just_above = self.lower_s[rows] * (1.0 + CLOSED)
+        closed = np.isfinite(upper) & (upper <= just_above)
         for row in rows[closed].tolist():
             self.splits[row] = replace(self.splits[row], is_optimal=True)

@@ -51,7 +51,8 @@ class Shapes:
             among = np.arange(len(self.group))
             if not groups.all():
                 parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
-                among = np.sort(np.concatenate([np.zeros(0, dtype=int), *parts]))
+                none = np.zeros(0, dtype=int)
+                among = np.sort(np.concatenate([none, *parts]))
         lower = self.lower_s[among]
         group = self.group[among]
         kept = self.is_closed[among] & (lower < limit_s[group])
@@ -60,9 +61,11 @@ class Shapes:
         group = group[kept]
         limit, longest = limit_s[group], longest_s[group]
         opened, opened_longest = self.opened_s[:, among]
-        asks = lower < np.where(np.isneginf(opened), longest * self.weight[among], np.inf)
+        unopened = longest * self.weight[among]
+        asks = lower < np.where(np.isneginf(opened), unopened, np.inf)
         asks &= (limit > opened) | (longest > opened_longest)
-        return np.asarray(among[asks])
+        found: Index = among[asks]
+        return found
 
     @cached_property
     def _by_group(self) -> list[Index]:
@@ -83,10 +86,9 @@ class Shapes:
 
 def kept_below_s(opened_s: Array, shape: Index, weight: Array) -> Array:
     """Weighed time below which strategies of shapes are kept, opened under these limits."""
-    return np.asarray(np.minimum(opened_s[0, shape], opened_s[1, shape] * weight))
-
-
-CHUNK_ROWS = 2**16
+    longest_s = opened_s[1, shape] * weight
+    kept_s: Array = np.minimum(opened_s[0, shape], longest_s)
+    return kept_s
 
 
 @dataclass(kw_only=True)
@@ -163,8 +165,9 @@ class Exploration:
         self.num_priced += int(np.count_nonzero(is_new))
         before_s = self.shapes.open(shapes, limit_s, self.candidates.longest_s)
         kept: list[Bounded] = []
-        for start in range(0, len(strategy), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
+        size = 2**16
+        for start in range(0, len(strategy), size):
+            rows = slice(start, start + size)
             found, is_fitting = self._screened(strategy.take(rows), shape[rows], before_s)
             kept += found
             self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
@@ -191,14 +194,18 @@ class Exploration:
             possible = offered(model, policy)
             below = possible[free_s[possible] * weight[possible] < limit[possible]]
             aside = np.setdiff1d(possible, below, assume_unique=True)
-            np.minimum.at(shapes.lower_s, shape[aside], free_s[aside] * weight[aside])
+            aside_s = free_s[aside] * weight[aside]
+            np.minimum.at(shapes.lower_s, shape[aside], aside_s)
             if not len(below):
                 continue
-            bound = self.pricing.price(model.take(below), policy, weight[below]).bound
-            lower = np.maximum(bound_any_split_s(bound), free_s[below] * weight[below])
+            priced = self.pricing.price(model.take(below), policy, weight[below])
+            bound = priced.bound
+            free_below_s = free_s[below] * weight[below]
+            lower = np.maximum(bound_any_split_s(bound), free_below_s)
             kept = lower < limit[below]
             kept &= may_fit(bound, limit[below])
-            left_s = np.where(kept, np.inf, np.maximum(lower, limit[below]))
+            dropped_s = np.maximum(lower, limit[below])
+            left_s = np.where(kept, np.inf, dropped_s)
             np.minimum.at(shapes.lower_s, shape[below], left_s)
             earlier = kept_below_s(before_s, shape[below], weight[below])
             again = np.flatnonzero(kept & (lower < earlier))
@@ -250,7 +257,8 @@ def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Explor
         weight = found.pricing.weights(under, policy)
         none_s = np.zeros(len(rows))
         codes = np.full(len(rows), code)
-        found.candidates.add([Bounded(strategy=under, policy=codes, weight=weight, lower_s=none_s)])
+        bounded = Bounded(strategy=under, policy=codes, weight=weight, lower_s=none_s)
+        found.candidates.add([bounded])
     return found
 
 

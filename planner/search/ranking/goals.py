@@ -61,7 +61,8 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     fastest = least_value(exploration, 1, by_time)
     if not fastest.ranked or k == 1:
         return fastest
-    best = top_k(exploration, int(candidates.group[fastest.ranked[0].row]), k)
+    group = int(candidates.group[fastest.ranked[0].row])
+    best = top_k(exploration, group, k)
     return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
 
 
@@ -75,12 +76,17 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
     exploration.keep_to(without_job_limits(candidates.gpus))
     for halvings in range(1, MOST_HALVINGS + 1):
         within = candidates.gpus <= num_gpus // 2**halvings
-        found = least_value(exploration, 1, Field(weight=np.ones(len(within)), within=within))
+        field = Field(weight=np.ones(len(within)), within=within)
+        found = least_value(exploration, 1, field)
         steps += [found] if found.ranked else []
     if len(steps) == MOST_HALVINGS:
         steps.append(_on_fewest_gpus(exploration, 1))
-    counts = [int(candidates.group[step.ranked[0].row]) for step in steps if step.ranked]
-    return [step for i, step in enumerate(steps) if step.ranked and counts[i] not in counts[:i]]
+    by_group: dict[int, Best] = {}
+    for step in steps:
+        if step.ranked:
+            group = int(candidates.group[step.ranked[0].row])
+            by_group.setdefault(group, step)
+    return list(by_group.values())
 
 
 def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
@@ -136,7 +142,8 @@ def non_dominated(points: Array) -> Index:
         block = ranked[start : start + BLOCK_ROWS]
         left = np.flatnonzero(~_covers(front, block).any(axis=0))
         inside = block[left]
-        left = left[~np.triu(_covers(inside, inside), 1).any(axis=0)]
+        covered = np.triu(_covers(inside, inside), 1).any(axis=0)
+        left = left[~covered]
         kept[start + left] = True
         front = np.concatenate((front, block[left]))
     return np.sort(order[kept])

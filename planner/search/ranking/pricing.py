@@ -132,12 +132,13 @@ class Pricing:
             variants = [PolicyVariant(policy=policy, number=n) for n in number.tolist()]
             return with_part(model.take(places), policy.part, number), places, variants
         if not (module_sets := self.module_sets(policy)):
-            same = PolicyVariant(policy=policy)
-            return of_kinds(model, policy.kinds), np.arange(len(model)), [same] * len(model)
+            same = [PolicyVariant(policy=policy)] * len(model)
+            return of_kinds(model, policy.kinds), np.arange(len(model)), same
         # Pairs of a set of modules worth trying and a strategy, and the set's costs for it.
         by_shape, index = self.layers.options(model.strategy, ((), *module_sets))
         options = by_shape[1:]
-        sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
+        worth = self._worth_trying(policy, options, index)
+        sets, places = np.nonzero(worth[:, index])
         chosen = options[sets, index[places]]
         pace = straggler_factor(self.context, model.strategy)[places]
         chosen = replace(chosen, added_s=pace * chosen.added_s)
@@ -157,4 +158,4 @@ class Pricing:
                 PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)
             ]
             known[:, new] = non_dominated(options[:, new], self.variant_weights(variants))
-        return np.asarray(known > 0)
+        return known > 0

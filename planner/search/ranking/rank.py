@@ -36,13 +36,13 @@ def least_first(own: Array, rows: Index, number: int) -> Index:
     return rows[np.argsort(own, kind="stable")]
 
 
-def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
+def top_k(exploration: Exploration, group: int, k: int) -> Best:
     """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
     Ties are broken by the order of enumeration.
     """
     every = np.arange(len(exploration.shapes.gpus))
-    field = Field(weight=np.ones(len(every)), within=every == group, limit_s=limit_s)
+    field = Field(weight=np.ones(len(every)), within=every == group)
     return least_value(exploration, k, field)
 
 
@@ -56,7 +56,8 @@ class Field:
 
     def limits_s(self, value: float) -> Array:
         """Per group, the time from which on nothing is below a value."""
-        return np.where(self.within, np.minimum(value / self.weight, self.limit_s), -np.inf)
+        limit_s = np.minimum(value / self.weight, self.limit_s)
+        return np.where(self.within, limit_s, -np.inf)
 
 
 def least_value(exploration: Exploration, k: int, field: Field) -> Best:
@@ -108,7 +109,8 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
     unrefined = field.within[candidates.group] & ~candidates.is_refined
     of_shapes = field.weight[shapes.group[closed]] * shapes.lower_s[closed]
     of_rows = field.weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
-    bound = min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
+    of_all = np.concatenate([of_shapes, of_rows])
+    bound = float(of_all.min(initial=np.inf))
     rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
     value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
     order = np.argsort(value, kind="stable")
@@ -124,8 +126,8 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
         limits = field.limits_s(kth)
         weight = float(field.weight[candidates.group[row]])
         layout = int(candidates.layout[row])
-        limit_s = float(candidates.below_s(np.array([row]), limits)[0])
-        limit_s = min(limit_s, own_s.get(layout, np.inf))
+        below_s = candidates.below_s(np.array([row]), limits)
+        limit_s = min(float(below_s[0]), own_s.get(layout, np.inf))
         if candidates.lower_s[row] >= limit_s:
             continue
         if not solving.is_prepared(row, limit_s) and not exploration.is_late:
@@ -143,8 +145,10 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
             best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
             layouts = [candidates.layout[one.row] for _, one in best]
             best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
-    first = float(field.weight[candidates.group[best[0][1].row]]) if best else 1.0
-    return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
+    ranked = tuple(one for _, one in best)
+    if ranked:
+        bound /= float(field.weight[candidates.group[ranked[0].row]])
+    return Best(ranked=ranked, bound_s=bound)
 
 
 def frontier(exploration: Exploration) -> list[Best]:

@@ -123,7 +123,8 @@ class Solving:
             if layers is None:
                 continue
             part = model.take(index)
-            split = np.tile(np.array(layers, dtype=float), (len(index), 1))
+            regular = np.array(layers, dtype=float)
+            split = np.tile(regular, (len(index), 1))
             legal = part.fits(split) & (split.min() >= part.least_chunk_layers * vpp)
             part_s = part.iteration_s(split) / uneven
             seconds[index] = np.where(legal, part_s, np.inf)
@@ -137,7 +138,8 @@ class Solving:
     def ways(self, row: int) -> list[StageCandidate]:
         """Every variant of a row's policy worth trying; empty where it was proved already."""
         if not self.is_prepared(row, np.inf):
-            self.prepare(np.array([row]), np.full(len(self.candidates.gpus), np.inf))
+            no_limits = np.full(len(self.candidates.gpus), np.inf)
+            self.prepare(np.array([row]), no_limits)
         return self._ways[row].ways if row in self._ways else []
 
     def is_prepared(self, row: int, limit_s: float) -> bool:
@@ -180,7 +182,8 @@ class Solving:
                 capacity = capacity_of(part, stage_limits(part, num_stages))
                 left, _ = within(part, capacity, limits[index])
                 alive[index[left]] = True
-            known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
+            over = ~alive
+            known.lower_s[rows[over]] = np.maximum(known.lower_s[rows], limits)[over]
             rows = rows[alive]
             model = model.take(alive)
             if not len(rows):
@@ -230,9 +233,10 @@ class Solving:
         known = self.candidates
         if known.is_proved(row):
             return known.splits[row]
-        limit_s = min(limit_s, float(known.limits_s(np.array([row]))[0]))
+        rows = np.array([row])
+        limit_s = min(limit_s, float(known.limits_s(rows)[0]))
         if not self.is_prepared(row, limit_s):
-            self.prepare(np.array([row]), np.full(len(known.gpus), limit_s))
+            self.prepare(rows, np.full(len(known.gpus), limit_s))
         return known.splits[row] if known.is_proved(row) else self._search(row, limit_s)
 
     def _search(self, row: int, limit_s: float) -> Split | None:

@@ -56,7 +56,8 @@ class Condition:
         """Return where the condition is true."""
         with np.errstate(all="ignore"):
             names = {name: _column(name, context, columns) for name in names_in(self.tree)}
-            return np.asarray(computed(self.tree, names, _LANGUAGE) == 1.0)
+            truth = computed(self.tree, names, _LANGUAGE)
+            return np.asarray(truth == 1.0)
 
 
 def hinted(message: str, name: str, known: Collection[str]) -> str:
@@ -166,7 +167,8 @@ def _coded(node: ast.expr) -> ast.expr:
 
 def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
     is_list = isinstance(operator, ast.In | ast.NotIn)
-    if isinstance(operator, ast.Eq | ast.NotEq) and _has_words(right) and not _has_words(left):
+    is_equality = isinstance(operator, ast.Eq | ast.NotEq)
+    if is_equality and _has_words(right) and not _has_words(left):
         left, right = right, left
     if isinstance(left, ast.Name) and _has_words(left):
         codes = DIMENSIONS[left.id].words
@@ -181,7 +183,8 @@ def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Com
 
 def _has_words(node: ast.expr) -> bool:
     """Return True if the node is a dimension whose values are names."""
-    return isinstance(node, ast.Name) and node.id in DIMENSIONS and bool(DIMENSIONS[node.id].words)
+    dimension = DIMENSIONS.get(node.id) if isinstance(node, ast.Name) else None
+    return dimension is not None and bool(dimension.words)
 
 
 def _check_number(node: ast.expr) -> None:
@@ -204,13 +207,14 @@ def _check_number(node: ast.expr) -> None:
 
 def _column(name: str, context: Context | None, columns: Columns) -> Array:
     """The column of a dimension, or what follows from several."""
-    parts = [np.asarray(columns[each], dtype=np.float64) for each in DERIVED.get(name, (name,))]
+    names = DERIVED.get(name, (name,))
+    parts = [np.asarray(columns[each], dtype=np.float64) for each in names]
     if name == "dp_shard":
         return _exact(np.floor_divide, *parts)
     product = reduce(np.multiply, parts)
     if name == "num_micro_batches":
         assert context is not None
-        return np.asarray(context.job.global_batch // product)
+        return context.job.global_batch // product
     return product
 
 

@@ -19,10 +19,10 @@ from planner.search.space.vocabulary import (
     RECOMPUTE,
     RECOMPUTE_KINDS,
     Dimension,
+    known_names,
 )
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_POLICIES
 
-_NUMBER = re.compile(r"[0-9]{1,10}")
 # What ``--allow`` refuses by name: it changes what is trained, and is not modelled.
 NOT_COVERED = (
     *("fp16", "bf16", "int8", "topk", "powersgd", "onebit-adam", "onebit-lamb"),
@@ -132,7 +132,7 @@ class _Reader:
         """Read ``name=value`` or ``name=value|value``."""
         name, equals, values = (part.strip() for part in item.lower().partition("="))
         name = ALIASES.get(name, name)
-        known = (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
+        known = known_names()
         if not equals or not values:
             raise ValueError("must be NAME=VALUE or NAME=VALUE|VALUE, such as tp=8 or pp=2|4")
         if name not in known:
@@ -244,6 +244,7 @@ def _code(dimension: Dimension, word: str) -> int:
             known = tuple(dimension.words)
             raise ValueError(hinted(f"{dimension.name} cannot be {brief(word)}", word, known))
         return dimension.words[word]
-    if not _NUMBER.fullmatch(word) or not dimension.least <= int(word) <= dimension.largest:
+    is_number = re.fullmatch(r"[0-9]{1,10}", word)
+    if not is_number or not dimension.least <= int(word) <= dimension.largest:
         raise ValueError(f"{dimension.name} takes {dimension.allowed}, not {brief(word)}")
     return int(word)

@@ -15,8 +15,8 @@ from planner.cost.context import Context
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import PolicyCosts, StageModel
 from planner.search.space.narrow import Narrowing
-from planner.search.space.vocabulary import MIXED_LAYERS, PART_KINDS
-from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES
+from planner.search.space.vocabulary import MIXED_LAYERS
+from planner.spec.strategy import LAYER_POLICIES, LAYER_POLICY_NAMES, POLICIES
 from planner.units import Array, Index
 
 
@@ -53,7 +53,8 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
             added_s=policies.added_s - added,
             workspace_bytes=np.maximum(policies.workspace_bytes - workspace, 0.0),
         )
-    allowed = np.array([name in kinds and k != base for k, name in enumerate(POLICIES)])[:, None]
+    free = [name in kinds and k != base for k, name in enumerate(POLICIES)]
+    allowed = np.array(free)[:, None]
     if allowed.all():
         return model
     # Policies that are not allowed keep what no policy keeps, and cost nothing.
@@ -98,12 +99,14 @@ def policies_of(context: Context, narrowing: Narrowing) -> tuple[Policy, ...]:
     scope = support.policy_scope
     if scope == "layers" or MIXED_LAYERS in narrowing.allowed:
         return (Policy(kinds=kinds),) if kinds else ()
-    parts = PART_KINDS if scope == "chunks" and "none" in kinds else ()
-    alone = [kind for kind in kinds if not (scope == "chunks" and kind == "offloaded")]
-    return (
-        *(Policy(kinds=(kind,)) for kind in alone),
-        *(Policy(kinds=("none", kind), part=kind) for kind in parts if kind in kinds),
-    )
+    if scope != "chunks":
+        return tuple(Policy(kinds=(kind,)) for kind in kinds)
+    found = [Policy(kinds=(kind,)) for kind in kinds if kind != "offloaded"]
+    if "none" in kinds:
+        # The first layers of every chunk may be under these, the others under nothing.
+        parts = [kind for kind, policy in LAYER_POLICIES.items() if policy.by_chunk]
+        found += [Policy(kinds=("none", kind), part=kind) for kind in parts if kind in kinds]
+    return tuple(found)
 
 
 def least_memory_policy(policies: Sequence[Policy]) -> Policy:

@@ -40,7 +40,8 @@ def whole_nodes(context: Context, columns: Columns) -> Mask:
     """Beyond one node only whole nodes are used."""
     number = gpus_of(columns)
     per_node = context.cluster.node.num_accelerators
-    return np.asarray((number % per_node == 0) | (number < per_node))
+    legal: Mask = (number % per_node == 0) | (number < per_node)
+    return legal
 
 
 ep_supported = supported("ep", "expert parallelism")
@@ -82,7 +83,8 @@ def etp_divides_expert_ffn(context: Context, columns: Columns) -> Mask:
 @rule(*STAGE_DEGREES, "ep", "etp", says=OFF_THE_MESH)
 def expert_mesh_fits(_: Context, columns: Columns) -> Mask:
     """The expert mesh etp x ep x edp takes the ranks of tp x cp x dp: etp·ep divides them."""
-    return np.asarray(ranks_of_stage(columns) % (columns["etp"] * columns["ep"]) == 0)
+    whole = columns["etp"] * columns["ep"]
+    return np.asarray(ranks_of_stage(columns) % whole == 0)
 
 
 def _other_mesh(context: Context, row: Row) -> str:
@@ -127,7 +129,7 @@ def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
     if support.expert_mesh == "folded":
         return np.ones_like(usual)
     inside = support.expert_mesh != "inside_dp" or columns["dp"] % ep == 0
-    return np.asarray(usual & inside)
+    return usual & inside
 
 
 @rule(
@@ -157,7 +159,7 @@ def exchange_overlap_has_graphs(context: Context, columns: Columns) -> Mask:
     parts = 0.0 < traits.kernels.cuda_graph_fraction < 1.0
     stages = traits.support.paired_graph_zero_stages
     lacks_graphs = (columns["ep"] > 1) & ~np.isin(columns["zero_stage"], stages)
-    return np.asarray(~(lacks_graphs & beside & parts))
+    return ~(lacks_graphs & beside & parts)
 
 
 def _no_mtp(context: Context, _: Row) -> str:
@@ -173,11 +175,13 @@ def mtp_trained(context: Context, columns: Columns) -> Mask:
     number, traits = context.job.mtp_layers, context.traits
     beside = traits.overlap.expert_all_to_all_overlap == "batches"
     too_many = (number > 1) & beside & (columns["ep"] > 1)
-    return np.asarray(~too_many & ((number == 0) | traits.support.trains_mtp))
+    can = (number == 0) | traits.support.trains_mtp
+    return ~too_many & can
 
 
 def _num_micro_batches(context: Context, columns: Columns) -> Array:
-    return np.asarray(context.job.global_batch // (columns["dp"] * columns["micro_batch"]))
+    at_once = columns["dp"] * columns["micro_batch"]
+    return context.job.global_batch // at_once
 
 
 def _uneven_micro_batches(context: Context, row: Row) -> str:
@@ -188,7 +192,8 @@ def _uneven_micro_batches(context: Context, row: Row) -> str:
 @rule("dp", "micro_batch", says=_uneven_micro_batches, allowed=BATCH)
 def micro_batch_divisible(context: Context, columns: Columns) -> Mask:
     """Micro-batches of equal size make up each replica's share of the batch."""
-    return np.asarray((context.job.global_batch // columns["dp"]) % columns["micro_batch"] == 0)
+    share = context.job.global_batch // columns["dp"]
+    return np.asarray(share % columns["micro_batch"] == 0)
 
 
 @rule(
@@ -199,7 +204,8 @@ def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
     """Interleaving needs a number of micro-batches that is a multiple of pp."""
     num = _num_micro_batches(context, columns)
     is_interleaved = (columns["vpp"] > 1) & ~is_schedule(columns, *V_SHAPED)
-    return np.asarray(~is_interleaved | (num % columns["pp"] == 0))
+    divides = num % columns["pp"] == 0
+    return np.asarray(~is_interleaved | divides)
 
 
 def _least_micro_batches(pp: Array) -> dict[str, Array]:
@@ -209,7 +215,8 @@ def _least_micro_batches(pp: Array) -> dict[str, Array]:
 
 
 def _too_few_to_split(_: Context, row: Row) -> str:
-    least = _least_micro_batches(np.array(row["pp"])).get(SCHEDULES[row["schedule"]], 1)
+    schedule = SCHEDULES[row["schedule"]]
+    least = _least_micro_batches(np.array(row["pp"])).get(schedule, 1)
     return f"{{micro_batches}}: {{schedule}} with pp {{pp}} needs {least}"
 
 
@@ -217,8 +224,9 @@ def _too_few_to_split(_: Context, row: Row) -> str:
 def schedule_fills(context: Context, columns: Columns) -> Mask:
     """Split backwards need micro-batches: zb-h1 p, zb-h2 and zb-v 2p - 1, dualpipe-v 2p."""
     least = _least_micro_batches(columns["pp"])
-    asked = np.select([is_schedule(columns, name) for name in least], [*least.values()], 1)
-    return np.asarray(_num_micro_batches(context, columns) >= asked)
+    chosen = [is_schedule(columns, name) for name in least]
+    asked = np.select(chosen, [*least.values()], 1)
+    return _num_micro_batches(context, columns) >= asked
 
 
 @rule(
@@ -230,7 +238,8 @@ def micro_batches_fill_stages(context: Context, columns: Columns) -> Mask:
     num = _num_micro_batches(context, columns)
     asked = context.traits.support.fills_pipeline
     bare = is_schedule(columns, "1f1b") & (columns["vpp"] == 1)
-    return np.asarray(~(bare & asked) | (num >= columns["pp"]))
+    enough = num >= columns["pp"]
+    return np.asarray(~(bare & asked) | enough)
 
 
 def _unsplit_experts(context: Context, row: Row) -> str:
@@ -255,7 +264,9 @@ def tp_splits_experts(context: Context, columns: Columns) -> Mask:
         return np.ones(len(columns["tp"]), dtype=bool)
     has_both = (columns["sequence_parallel"] == 1) | (not support.mixtures_need_sequence_parallel)
     can = {"any": True, "unbiased": not moe.expert_bias}.get(support.splits_experts, False)
-    return np.asarray(((columns["tp"] == 1) | has_both) & ((columns["etp"] == 1) | can))
+    legal: Mask = (columns["tp"] == 1) | has_both
+    legal &= (columns["etp"] == 1) | can
+    return legal
 
 
 def _on_or_off(context: Context, row: Row) -> str:
@@ -300,5 +311,6 @@ def sequence_divisible(context: Context, columns: Columns) -> Mask:
 )
 def folded_experts_need_slices(_: Context, columns: Columns) -> Mask:
     """Sequence parallelism gives every tp rank tokens of its own where etp is not tp."""
-    same = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
-    return np.asarray(same | (columns["sequence_parallel"] == 1))
+    legal: Mask = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
+    legal |= columns["sequence_parallel"] == 1
+    return legal

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.cost.context import Context
-from planner.search.space.interleaving import chunk_size, chunks_fit
+from planner.search.space.interleaving import chunks_fit
 from planner.search.space.rule import Columns, Row, is_schedule, rule, supported
 from planner.spec.model import has_sinks
 from planner.spec.strategy import SCHEDULES, V_SHAPED
@@ -40,7 +40,8 @@ def adapters_can_be_split(context: Context, columns: Columns) -> Mask:
     training = context.traits.training
     divides = training.rank % np.maximum(columns["tp"], 1) == 0
     can = divides & context.traits.kernels.joins_adapters
-    return np.asarray((columns["tp"] == 1) | can | (not training.is_frozen))
+    legal: Mask = (columns["tp"] == 1) | can
+    return legal | (not training.is_frozen)
 
 
 @rule("tp", says="tp {tp} does not divide {model.num_heads} heads", allowed=_HEADS)
@@ -57,7 +58,10 @@ def tp_divides_heads(context: Context, columns: Columns) -> Mask:
 def tp_divides_kv_heads(context: Context, columns: Columns) -> Mask:
     """Key/value heads are split whole, or each is replicated the same number of times."""
     heads = context.model.num_kv_heads
-    return np.asarray((heads % columns["tp"] == 0) | (columns["tp"] % heads == 0))
+    splits = heads % columns["tp"] == 0
+    replicates = columns["tp"] % heads == 0
+    legal: Mask = splits | replicates
+    return legal
 
 
 def _undivided_widths(context: Context, row: Row) -> str:
@@ -112,7 +116,8 @@ def tp_fits_model(context: Context, columns: Columns) -> Mask:
     support, model = context.traits.support, context.model
     kv_heads = model.num_heads if model.mla else model.num_kv_heads
     splits = (kv_heads % columns["tp"] == 0) | support.replicates_kv_heads
-    return np.asarray((columns["tp"] == 1) | (_is_family_known(context) & splits))
+    can = _is_family_known(context) & splits
+    return np.asarray((columns["tp"] == 1) | can)
 
 
 @rule(
@@ -122,7 +127,7 @@ def tp_fits_model(context: Context, columns: Columns) -> Mask:
 )
 def tp_within_scale_up_domain(context: Context, columns: Columns) -> Mask:
     """Tensor parallelism stays inside the NVLink (xGMI, ICI) domain."""
-    return np.asarray(columns["tp"] <= context.cluster.node.scale_up.num_accelerators)
+    return columns["tp"] <= context.cluster.node.scale_up.num_accelerators
 
 
 cp_supported = supported("cp", "context parallelism")
@@ -158,7 +163,9 @@ def cp_divides_mixer_heads(context: Context, columns: Columns) -> Mask:
     if mixer.kind in ("kimi_delta", "lightning"):
         return np.asarray(columns["cp"] == 1)
     heads = mixer.num_heads if mixer.kind == "mamba2" else mixer.num_key_heads
-    return np.asarray((columns["cp"] == 1) | (heads % (columns["tp"] * columns["cp"]) == 0))
+    splits = heads % (columns["tp"] * columns["cp"]) == 0
+    legal: Mask = (columns["cp"] == 1) | splits
+    return legal
 
 
 _BIASED = ("alibi", "relative")
@@ -189,7 +196,8 @@ def cp_fits_attention(context: Context, columns: Columns) -> Mask:
     model = context.model
     is_plain = model.architecture == "decoder" and not (model.sliding_window or has_sinks(model))
     runs = is_plain or context.traits.support.cp_attention == "any"
-    return np.asarray((columns["cp"] == 1) | (runs and model.position not in _BIASED))
+    runs = runs and model.position not in _BIASED
+    return np.asarray((columns["cp"] == 1) | runs)
 
 
 pp_supported = supported("pp", "pipeline parallelism")
@@ -198,7 +206,7 @@ pp_supported = supported("pp", "pipeline parallelism")
 @rule("pp", says="pp {pp} is more than the {model.num_blocks} layers", allowed=LAYERS)
 def pp_at_most_layers(context: Context, columns: Columns) -> Mask:
     """Every stage holds at least one layer."""
-    return np.asarray(columns["pp"] <= context.model.num_blocks)
+    return columns["pp"] <= context.model.num_blocks
 
 
 @rule(
@@ -226,7 +234,8 @@ def schedule_offered(context: Context, columns: Columns) -> Mask:
 @rule("pp", "schedule", says="schedule {schedule} with pp {pp}: it needs several stages")
 def schedule_needs_stages(_: Context, columns: Columns) -> Mask:
     """Schedules other than 1F1B need several stages."""
-    return np.asarray((columns["pp"] > 1) | is_schedule(columns, "1f1b"))
+    legal: Mask = (columns["pp"] > 1) | is_schedule(columns, "1f1b")
+    return legal
 
 
 @rule(
@@ -236,7 +245,8 @@ def schedule_needs_stages(_: Context, columns: Columns) -> Mask:
 )
 def schedule_pays(context: Context, columns: Columns) -> Mask:
     """GPipe takes as long as 1F1B and holds more: not where 1F1B can be chosen."""
-    return np.asarray(~is_schedule(columns, "gpipe") | ("1f1b" not in context.schedules))
+    is_gpipe = is_schedule(columns, "gpipe")
+    return ~is_gpipe | ("1f1b" not in context.schedules)
 
 
 vpp_supported = supported("vpp", "interleaved schedule", "an ")
@@ -255,7 +265,8 @@ def schedule_fits_chunks(_: Context, columns: Columns) -> Mask:
     legal = is_schedule(columns, "1f1b")
     legal |= is_schedule(columns, *V_SHAPED) & (vpp == 2)
     legal |= is_schedule(columns, "zb-interleaved") & (vpp > 1)
-    return np.asarray(legal | (is_schedule(columns, "gpipe", "zb-h1", "zb-h2") & (vpp == 1)))
+    legal |= is_schedule(columns, "gpipe", "zb-h1", "zb-h2") & (vpp == 1)
+    return legal
 
 
 def _unfilled_chunks(context: Context, row: Row) -> str:
@@ -268,7 +279,7 @@ def _unfilled_chunks(context: Context, row: Row) -> str:
     unfilled = f"{{model.num_blocks}} layers do not fill {chunks}"
     if not uneven or SCHEDULES[row["schedule"]] != "1f1b":
         return f"{unfilled}, which must be equal" + ("" if uneven else " under {software}")
-    size = int(chunk_size(context.model.num_blocks, np.array([pp]), np.array([vpp]))[0])
+    size = -(-context.model.num_blocks // (pp * vpp))
     return f"{unfilled} of {size}, of which the end stages may lack one"
 
 
@@ -294,4 +305,5 @@ def chunks_hide_transfers(context: Context, columns: Columns) -> Mask:
     """Chunks need more stages where transfers are waited for, as far as the framework asks."""
     least = context.traits.support.fewest_waiting_chunked_stages
     waits = context.traits.overlap.pipeline_p2p_overlap == "none"
-    return np.asarray((columns["vpp"] == 1) | (columns["pp"] >= least) | (not waits))
+    legal: Mask = (columns["vpp"] == 1) | (columns["pp"] >= least)
+    return legal | (not waits)

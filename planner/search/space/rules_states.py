@@ -36,7 +36,8 @@ def replicas_divide_dp(_: Context, columns: Columns) -> Mask:
     replicas = columns["dp_replicate"]
     ranks = ranks_of_stage(columns) // columns["dp"] * (columns["dp"] // replicas)
     whole = ranks % (columns["etp"] * columns["ep"]) == 0
-    return np.asarray((columns["dp"] % replicas == 0) & whole)
+    divides = columns["dp"] % replicas == 0
+    return np.asarray(divides & whole)
 
 
 def _other_stages(_: Context, row: Row) -> str:
@@ -86,7 +87,10 @@ def hybrid_sharding_offered(context: Context, columns: Columns) -> Mask:
     """Framework and optimizer shard inside groups that are replicated (hybrid), from stage 1."""
     traits = context.traits
     can = traits.support.hybrid_sharding and traits.optimizer.hybrid_sharding
-    return np.asarray((columns["dp_replicate"] == 1) | (can & (columns["zero_stage"] >= 1)))
+    is_plain = columns["dp_replicate"] == 1
+    is_sharded = columns["zero_stage"] >= 1
+    legal: Mask = is_plain | (can & is_sharded)
+    return legal
 
 
 def _no_neighbours(_: Context, row: Row) -> str:
@@ -107,7 +111,8 @@ def secondary_partition_fits(context: Context, columns: Columns) -> Mask:
     number = gpus_of(columns)
     group = np.minimum(number, context.cluster.node.num_accelerators)
     fits = (ranks_of_stage(columns) == columns["dp"]) & (number % group == 0)
-    return np.asarray(fits | (columns["zero_stage"] != 3))
+    legal: Mask = fits | (columns["zero_stage"] != 3)
+    return legal
 
 
 def _single_rank(context: Context, row: Row) -> str:
@@ -125,8 +130,11 @@ def states_have_ranks(context: Context, columns: Columns) -> Mask:
     shards = columns["dp"] // columns["dp_replicate"] * ranks_of_sequence(columns)
     alone = (shards == 1) & (columns["tp"] > 1)
     kind = context.traits.support.tp_alone
-    stays = (columns["offload"] == OFFLOAD_CODES.index("none")) & (columns["dp"] == 1)
-    return np.asarray(~alone | (kind == "yes") | ((kind == "without offload") & stays))
+    stays = columns["offload"] == OFFLOAD_CODES.index("none")
+    stays &= columns["dp"] == 1
+    legal: Mask = ~alone | (kind == "yes")
+    legal |= (kind == "without offload") & stays
+    return legal
 
 
 @rule(
@@ -137,7 +145,9 @@ def states_have_ranks(context: Context, columns: Columns) -> Mask:
 def replicas_are_shared_out(_: Context, columns: Columns) -> Mask:
     """Replicating every shard is no sharding: that is ZeRO 0."""
     replicas = columns["dp_replicate"]
-    return np.asarray((replicas == 1) | (replicas < columns["dp"]) | (columns["zero_stage"] == 0))
+    legal: Mask = (replicas == 1) | (replicas < columns["dp"])
+    legal |= columns["zero_stage"] == 0
+    return legal
 
 
 @rule(
@@ -154,11 +164,9 @@ def zero_needs_replicas(context: Context, columns: Columns) -> Mask:
     )
     alone = columns["dp"] * ranks_of_sequence(columns) == 1
     alone &= columns["tp"] <= columns["etp"] * columns["ep"]
-    return np.asarray(
-        ~alone
-        | (columns["zero_stage"] == lowest)
-        | (columns["offload"] != OFFLOAD_CODES.index("none"))
-    )
+    legal: Mask = ~alone | (columns["zero_stage"] == lowest)
+    legal |= columns["offload"] != OFFLOAD_CODES.index("none")
+    return legal
 
 
 @rule(
@@ -169,7 +177,8 @@ def replicas_take_whole_sequences(context: Context, columns: Columns) -> Mask:
     """Adapters beside whole frozen weights (DistributedDataParallel) see whole sequences."""
     whole = (columns["zero_stage"] > 0) | (ranks_of_sequence(columns) == 1)
     whole |= context.traits.kernels.joins_adapters  # replicas of Megatron-Core's own
-    return np.asarray(whole | (not context.traits.training.is_frozen))
+    legal: Mask = whole | (not context.traits.training.is_frozen)
+    return legal
 
 
 def _not_offloaded(context: Context, row: Row) -> str:
@@ -203,7 +212,8 @@ def offload_offered(context: Context, columns: Columns) -> Mask:
     legal &= ~offloads(columns, "parameters") | (stage >= 3)
     legal &= ~offloads(columns, "nvme") | np.isin(stage, context.traits.support.nvme_zero_stages)
     legal &= ~offloads(columns, "optimizer") | (context.traits.optimizer.offload != "no")
-    return np.asarray(legal & (~offloads(columns, "optimizer") | (stage >= 1)))
+    legal &= ~offloads(columns, "optimizer") | (stage >= 1)
+    return np.asarray(legal)
 
 
 def _not_in_part(context: Context, row: Row) -> str:
@@ -227,7 +237,9 @@ def offload_percent_offered(context: Context, columns: Columns) -> Mask:
     stages = context.traits.support.partial_offload_zero_stages
     partly = offloads(columns, "optimizer") & np.isin(columns["zero_stage"], stages)
     partly &= context.traits.optimizer.offload == "part"
-    return np.asarray((percent == 100) | (partly & (percent > 0) & (percent < 100)))
+    partly &= (percent > 0) & (percent < 100)
+    legal: Mask = (percent == 100) | partly
+    return legal
 
 
 def _unknown_room(context: Context, row: Row) -> str:
@@ -255,9 +267,11 @@ def _room(context: Context) -> str:
 def offload_has_room(context: Context, columns: Columns) -> Mask:
     """The node's host memory (or NVMe size and rates) is known, so that a limit can be kept."""
     node = context.cluster.node
-    nvme = bool(node.nvme_bytes and node.nvme_read_bytes_per_s and node.nvme_write_bytes_per_s)
-    legal = ~offloads(columns, "host") | bool(node.host_memory_bytes)
-    return np.asarray(legal & (~offloads(columns, "nvme") | nvme))
+    figures = (node.nvme_bytes, node.nvme_read_bytes_per_s, node.nvme_write_bytes_per_s)
+    host = ~offloads(columns, "host") | bool(node.host_memory_bytes)
+    nvme = ~offloads(columns, "nvme") | all(figures)
+    legal: Mask = host & nvme
+    return legal
 
 
 def _loading_gib(context: Context, columns: Columns) -> Array:
@@ -269,7 +283,8 @@ def _loading_gib(context: Context, columns: Columns) -> Array:
 
 
 def _too_much_to_load(context: Context, row: Row) -> str:
-    num_gib = float(_loading_gib(context, {"zero_stage": np.array([row["zero_stage"]])})[0])
+    columns = {"zero_stage": np.array([row["zero_stage"]])}
+    num_gib = float(_loading_gib(context, columns)[0])
     return (
         "offload {offload} under ZeRO {zero_stage}: {node.num_accelerators} ranks load a copy "
         f"of the model each, {num_gib:,.1f} GiB of host memory"
@@ -290,7 +305,8 @@ def _host_room_gib(context: Context) -> float:
 def host_holds_loading(context: Context, columns: Columns) -> Mask:
     """Beside states offloaded to it, host memory holds the copies that ranks load at the start."""
     holds = _loading_gib(context, columns) <= _host_room_gib(context)
-    return np.asarray(~offloads(columns, "host") | holds)
+    legal: Mask = ~offloads(columns, "host") | holds
+    return legal
 
 
 def _other_order(context: Context, row: Row) -> str:
@@ -311,10 +327,12 @@ def _other_order(context: Context, row: Row) -> str:
 def placement_offered(context: Context, columns: Columns) -> Mask:
     """The framework offers the placement; with pp inside dp, ep and cp are 1, and etp is tp."""
     names = context.traits.support.placements
-    offered = np.array([name in names for name in PLACEMENT_NAMES])[columns["placement"]]
-    folded = (columns["ep"] * ranks_of_sequence(columns) > 1) | (columns["etp"] != columns["tp"])
-    mixed = (columns["pp"] > 1) & folded
-    return np.asarray(offered & ~(mixed & (columns["placement"] != 0)))
+    by_code = np.array([name in names for name in PLACEMENT_NAMES])
+    offered = by_code[columns["placement"]]
+    folded = columns["ep"] * ranks_of_sequence(columns) > 1
+    folded |= columns["etp"] != columns["tp"]
+    mixed = (columns["pp"] > 1) & folded & (columns["placement"] != 0)
+    return np.asarray(offered & ~mixed)
 
 
 @rule(
@@ -327,8 +345,10 @@ def placement_matters(context: Context, columns: Columns) -> Mask:
     inner = ranks_of_stage(columns) // columns["dp"]
     whole = gpus_of(columns)
     sizes = [level.num_accelerators for level in context.cluster.levels[:-1]]
-    divided = np.any([(inner < size) & (size < whole) for size in sizes], axis=0)
+    between = [(inner < size) & (size < whole) for size in sizes]
+    divided = np.any(between, axis=0)
     searched = context.placements or context.traits.support.placements
     first = PLACEMENT_NAMES.index(searched[0])
     differs = divided & (columns["dp"] > 1) & (columns["pp"] > 1)
-    return np.asarray(differs | (columns["placement"] == first))
+    legal: Mask = differs | (columns["placement"] == first)
+    return legal

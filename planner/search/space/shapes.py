@@ -60,7 +60,8 @@ class Footprint(Rowed):
         dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
         held = self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
         layers = self.context.model.num_blocks / strategy.pp
-        return np.asarray(layers * (held + self.kept_bytes[shape]) <= self.context.usable_bytes)
+        num_bytes = layers * (held + self.kept_bytes[shape])
+        return num_bytes <= self.context.usable_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,8 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     forward = costs.exposed_at(costs.forward)
     backward = costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
-    first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
+    first_s = pace * costs.exposed_at(costs.first.both)
+    last_s = pace * costs.exposed_at(costs.last.both)
     last_s = last_s + pace * costs.exposed_at(costs.mtp.time)
     work = layer_s * num_layers + first_s + last_s
     slowest = slowest_stage_s(strategy, num_layers, layer_s, first_s, last_s)
@@ -145,7 +147,8 @@ def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]
             expert = footprint.expert_params[first]
             held = np.minimum(held, dense * dense_bytes + expert * expert_bytes)
     layers = context.model.num_blocks / shapes["pp"]
-    return np.asarray(layers * (held[index] + footprint.kept_bytes) <= context.usable_bytes)
+    num_bytes = layers * (held[index] + footprint.kept_bytes)
+    return np.asarray(num_bytes <= context.usable_bytes)
 
 
 def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array, Array]:

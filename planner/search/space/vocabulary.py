@@ -7,7 +7,6 @@ import numpy as np
 
 from planner.spec.strategy import (
     GPU_DEGREES,
-    LAYER_POLICIES,
     OFFLOAD_POLICIES,
     RECOMPUTED,
     SEARCHED_FIELDS,
@@ -39,7 +38,8 @@ class Dimension:
     def domain(self) -> Array:
         """Every value, ascending."""
         if self.words:
-            return np.array(sorted(set(self.words.values())), dtype=np.float64)
+            codes = sorted(set(self.words.values()))
+            return np.array(codes, dtype=np.float64)
         return np.arange(self.least, self.largest + 1, dtype=np.float64)
 
     @property
@@ -84,8 +84,6 @@ FEATURES: Mapping[str, str] = {
     "pipeline": "pp == 1",
     "hybrid-sharding": "dp_replicate == 1",
 }
-# What the first layers of every chunk may be under while the others are under nothing.
-PART_KINDS = tuple(name for name, policy in LAYER_POLICIES.items() if policy.by_chunk)
 # Layers of one stage under different policies, whatever the framework can say.
 MIXED_LAYERS = "mixed-layers"
 # What a search looks at only where it is allowed.

@@ -43,13 +43,13 @@ def slowest_bound_s(model: StageModel) -> Array:
     """Least possible slowest stage without memory limits, transfers between stages included."""
     ends_s = model.first_s, model.last_s
     slowest_s = slowest_stage_s(model.strategy, model.num_layers, model.layer_s, *ends_s)
-    return np.asarray(slowest_s + model.link_s)
+    return slowest_s + model.link_s
 
 
 def least_work_s(model: StageModel) -> Array:
     """Least sum of all stages' times per micro-batch: nothing recomputed or offloaded."""
     ends = model.first_s + model.last_s + model.strategy.pp * model.link_s
-    return np.asarray(model.layer_s * model.num_layers + ends)
+    return model.layer_s * model.num_layers + ends
 
 
 def slowest_limit_s(model: StageModel, limit_s: Array, added_s: Array | float = 0.0) -> Array:
@@ -113,12 +113,15 @@ def may_fit(model: StageModel, limit_s: Array) -> Mask:
     last = pp[:, None] - 1.0
     stages = np.concatenate([first, last_of_run, last], axis=1)
     sizes = np.diff(last_of_run, axis=1, prepend=0.0)
-    weights = np.concatenate([first + 1.0, sizes, (last > 0) * 1.0], axis=1)
+    has_last = (last > 0) * 1.0
+    weights = np.concatenate([first + 1.0, sizes, has_last], axis=1)
     fewest, most = layer_ranges(model, stages)
     capacity = capacity_of(model, limits_at(model, stages, fewest, most))
     layers = capacity.layers(_slowest_within_s(model, limit_s))
     enough = (layers * weights).sum(axis=1) >= model.num_layers
-    return np.asarray(enough & ((layers >= fewest) | (weights == 0)).all(axis=1))
+    reached = (layers >= fewest) | (weights == 0)
+    fits: Mask = enough & reached.all(axis=1)
+    return fits
 
 
 def _slowest_within_s(model: StageModel, limit_s: Array, added_s: Array | float = 0.0) -> Array:
@@ -208,7 +211,8 @@ def _rounded(model: StageModel, capacity: Capacity, slowest_s: Array) -> tuple[A
     layers = _spread(model, capacity, capacity.layers(slowest_s))
     limits = stage_limits(model, num_stages)
     counts = _counts(model, limits, layers)
-    valid = (layers.sum(axis=1) == model.num_layers) & (layers >= limits.fewest).all(axis=1)
+    valid = layers.sum(axis=1) == model.num_layers
+    valid &= (layers >= limits.fewest).all(axis=1)
     valid &= fits_chunks(layers, model.strategy.vpp, model.strategy.pp)
     valid &= model.fits(layers, counts)
     return np.where(valid, model.iteration_s(layers, counts), np.inf), layers, counts
@@ -226,7 +230,8 @@ def _spread(model: StageModel, capacity: Capacity, most: Array) -> Array:
     before = np.cumsum(spare, axis=1) - spare
     layers: Array = most - np.clip(excess - before, 0.0, spare)
     rows = np.flatnonzero(model.strategy.vpp > 1)
-    shapes = np.stack([model.strategy.pp[rows], model.strategy.vpp[rows]], axis=1)
+    strategy = model.strategy.take(rows)
+    shapes = np.stack([strategy.pp, strategy.vpp], axis=1)
     for pp, vpp in np.unique(shapes, axis=0).tolist():
         even = np.zeros(num_stages)
         even[:pp] = default_layers(model.num_layers, pp, vpp)
@@ -243,7 +248,8 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
     """
 
     def needed(excess: Array, saved: Array) -> Array:
-        number = np.ceil(np.maximum(excess, 0.0) / np.where(saved > 0, saved, 1.0) - ROUNDING)
+        each = np.where(saved > 0, saved, 1.0)
+        number = np.ceil(np.maximum(excess, 0.0) / each - ROUNDING)
         return np.where(saved > 0, np.minimum(number, layers), 0.0)
 
     wanted = layers * limits.layer_bytes
@@ -265,7 +271,8 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
     options.append((counts, room))
     for counts, room in options:
         saved = (counts * (limits.layer_bytes - limits.policy_bytes)).sum(axis=0)
-        added_s = (counts * model.policies.added_s[:, :, None]).sum(axis=0)
+        by_policy = counts * model.policies.added_s[:, :, None]
+        added_s = by_policy.sum(axis=0)
         better = (wanted - saved <= room) & (added_s < best_s)
         best_s = np.where(better, added_s, best_s)
         best = np.where(better, counts, best)

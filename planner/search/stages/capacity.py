@@ -38,7 +38,8 @@ class Limits(Rowed):
         """Return the limits of one strategy, its own stages only."""
         row = slice(position, position + 1)
         stages = slice(num_stages)
-        return Limits(**{f.name: getattr(self, f.name)[..., row, stages] for f in fields(self)})
+        names = [field.name for field in fields(self)]
+        return Limits(**{name: getattr(self, name)[..., row, stages] for name in names})
 
 
 def stage_limits(model: StageModel, num_stages: int) -> Limits:
@@ -60,9 +61,8 @@ def layer_ranges(model: StageModel, stages: Array) -> tuple[Array, Array]:
         pp = strategy.pp[:, None] * 1.0
         vpp = strategy.vpp[:, None] * 1.0
         is_end = (stages == 0) | (stages == pp - 1)
-        others = np.where(
-            is_end, (vpp - 1.0) * chunk_size(model.num_layers, pp, vpp), (vpp - 1.0) * least
-        )
+        size = chunk_size(model.num_layers, pp, vpp)
+        others = np.where(is_end, (vpp - 1.0) * size, (vpp - 1.0) * least)
         fewest = np.maximum(fewest, (others + least) * (stages < pp))
     return fewest, most
 
@@ -79,6 +79,8 @@ def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> L
     static = model.layer_static_bytes[:, None]
     host = model.host_limit_bytes[:, None] - model.fixed_host_bytes(stages)
     per_layer = model.layer_host_bytes[:, None]
+    each = np.where(per_layer > 0, per_layer, 1.0)
+    unbounded = np.where(host < 0, 0.0, np.inf)
     spaces = model.policies.workspace_bytes[:, :, None]
     return Limits(
         fixed_s=model.fixed_time_s(stages),
@@ -86,11 +88,7 @@ def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> L
         policy_room_bytes=room - model.transient_bytes(stages, spaces),
         layer_bytes=static + flight * model.saved_bytes[:, None],
         policy_bytes=static + flight * model.policies.saved_bytes[:, :, None],
-        max_host_layers=np.where(
-            per_layer > 0,
-            host / np.where(per_layer > 0, per_layer, 1.0),
-            np.where(host < 0, 0.0, np.inf),
-        ),
+        max_host_layers=np.where(per_layer > 0, host / each, unbounded),
         fewest=fewest,
         most=most,
     )
@@ -103,11 +101,11 @@ def _regimes(model: StageModel, limits: Limits) -> Array:
     Policies that save nothing anywhere are left out.
     """
     policies = model.policies
-    useful = [
-        k for k in range(len(POLICIES)) if (policies.saved_bytes[k] < model.saved_bytes).any()
-    ]
+    saves = (policies.saved_bytes < model.saved_bytes).any(axis=1)
+    useful: list[int] = np.flatnonzero(saves).tolist()
     added = np.maximum(policies.added_s, 1e-15)
-    rates = {k: (limits.layer_bytes - limits.policy_bytes[k]) / added[k][:, None] for k in useful}
+    saved = limits.layer_bytes - limits.policy_bytes
+    rates = {k: saved[k] / added[k][:, None] for k in useful}
     regimes = np.zeros((len(useful), 4, *limits.layer_bytes.shape))
     for place, k in enumerate(useful):
         rate = np.maximum(rates[k], 0.0)
@@ -174,13 +172,16 @@ class Capacity(Rowed):
         more = np.take_along_axis((most - free)[rows], order, axis=1)
         before = np.cumsum(more, axis=1) - more
         taken = np.clip(missing[rows][:, None] - before, 0.0, more)
-        added[rows] = (taken * np.take_along_axis(per_layer_s, order, axis=1)).sum(axis=1)
+        taken_s = taken * np.take_along_axis(per_layer_s, order, axis=1)
+        added[rows] = taken_s.sum(axis=1)
         return added
 
     def holds(self, most: Array) -> Mask:
         """True where stages of at most ``most`` layers can hold the model."""
         enough = most.sum(axis=1) >= self.num_layers
-        return np.asarray(enough & (most >= self.fewest).all(axis=1))
+        reached = (most >= self.fewest).all(axis=1)
+        holds: Mask = enough & reached
+        return holds
 
 
 def capacity_of(model: StageModel, limits: Limits) -> Capacity:
@@ -215,7 +216,8 @@ def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Arra
         layers = most[rows]
         too_many = ~_fit(its_model, its_limits, layers, slowest_s[rows])
         if model.num_leading:
-            too_many[:, 0] = ~_first_fit(its_model, layers[:, :1], slowest_s[rows])
+            fits = _first_fit(its_model, layers[:, :1], slowest_s[rows])
+            too_many[:, 0] = ~fits
         most[rows] = layers - too_many
         rows = rows[too_many.any(axis=1)]
     return np.maximum(most, 0.0)
@@ -255,9 +257,12 @@ def _first_fit(model: StageModel, layers: Array, slowest_s: Array) -> Mask:
     counts = np.zeros((len(POLICIES), *full.shape))
     counts[SELECTIVE] = np.where(np.isfinite(number), number, 0.0)
     counts[FULL] = full
-    seconds = model.time_s(layers + 0.0 * full, counts, np.zeros((1, full.shape[1])))
-    within = np.isfinite(number) & (seconds <= slowest_s[:, None] * (1.0 + ROUNDING))
-    return np.asarray(within.any(axis=1) | (layers[:, 0] <= 0))
+    stages = np.zeros((1, full.shape[1]))
+    seconds = model.time_s(layers + 0.0 * full, counts, stages)
+    is_fast = seconds <= slowest_s[:, None] * (1.0 + ROUNDING)
+    within = np.isfinite(number) & is_fast
+    fits: Mask = within.any(axis=1) | (layers[:, 0] <= 0)
+    return fits
 
 
 def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
@@ -283,9 +288,9 @@ def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
     leading = behind + flight * own
     left = np.maximum(model.num_leading - full, 0.0)
     among = _needed(excess, leading)
-    number = np.minimum(
-        np.where(among <= left, among, np.inf), left + _needed(excess - left * leading, behind)
-    )
+    among = np.where(among <= left, among, np.inf)
+    beyond = left + _needed(excess - left * leading, behind)
+    number = np.minimum(among, beyond)
     # 1e-14: relative error of sums of bytes.
     number = np.where(held <= limit * (1.0 + 1e-14), 0.0, number)
     return np.where(number <= layers - full, number, np.inf)

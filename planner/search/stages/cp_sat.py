@@ -34,12 +34,10 @@ def solve_cells(
         columns = np.flatnonzero(np.isfinite(seconds)).tolist()
         chosen.append({c: problem.new_bool_var(f"x{number}_{c}") for c in columns})
         problem.add_exactly_one(chosen[-1].values())
-    layers = [
-        cp_model.LinearExpr.weighted_sum(
-            list(stage.values()), [int(table.layers[column]) for column in stage]
-        )
-        for stage in chosen
-    ]
+    layers = []
+    for stage in chosen:
+        numbers = [int(table.layers[column]) for column in stage]
+        layers.append(cp_model.LinearExpr.weighted_sum(list(stage.values()), numbers))
     problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
     may_differ = ~has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)
     if (may_differ & (model.strategy.vpp > 1))[0]:
@@ -72,7 +70,8 @@ def _add_objective(
     times: list[cp_model.LinearExpr] = []
     tails: list[cp_model.LinearExpr] = []
     finite = np.isfinite(table.seconds)
-    in_steps = np.rint(np.where(finite, table.seconds, 0.0) / step_s).astype(int)
+    seconds = np.where(finite, table.seconds, 0.0)
+    in_steps = np.rint(seconds / step_s).astype(int)
     tail_steps = np.rint(np.maximum(table.tail_s, 0.0) / step_s).astype(int)
     for i, stage in enumerate(chosen):
         columns = list(stage)
@@ -81,13 +80,14 @@ def _add_objective(
         tails.append(cp_model.LinearExpr.weighted_sum(variables, tail_steps[i, columns].tolist()))
     slowest = problem.new_int_var(0, int(in_steps.max()), "slowest")
     tail = problem.new_int_var(0, int(tail_steps.max()), "tail")
-    for seconds, one in zip(times, tails, strict=True):
-        problem.add(slowest >= seconds)
-        problem.add(tail >= one)
+    for stage_time, stage_tail in zip(times, tails, strict=True):
+        problem.add(slowest >= stage_time)
+        problem.add(tail >= stage_tail)
     filled = round(float(model.bubble_filled_s[0]) / step_s)
     work = cp_model.LinearExpr.sum(times)
     bubble = work - slowest
     if filled:
-        bubble = problem.new_int_var(0, int(in_steps.max(axis=1).sum()), "bubble")
+        most = int(in_steps.max(axis=1).sum())
+        bubble = problem.new_int_var(0, most, "bubble")
         problem.add(bubble >= work - slowest - filled)
     problem.minimize(m * v * slowest + bubble + v * tail)

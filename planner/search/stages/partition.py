@@ -115,10 +115,13 @@ class _Sweep:
             if self._is_beaten(slowest_s, least_s, tail):
                 return True
             has_tried = self.left < MOST_PROGRAMMES
-            if (self.best and not self.left) or (has_tried and time.monotonic() > self.deadline):
+            if self.best and not self.left:
+                return False
+            if has_tried and time.monotonic() > self.deadline:
                 return False
             self.left = max(self.left - 1, 0)
-            total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))
+            allowed = fast & (self.table.tail_s <= tail)
+            total_s, columns = self.programme.least_total(allowed)
             seconds = self.pipeline.seconds(slowest_s, total_s, tail)
             if columns is not None and (self.best is None or seconds < self.best.seconds):
                 self.best = Partition(columns=columns, seconds=seconds, is_optimal=False)
@@ -148,7 +151,8 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
         can_hold = (most * allowed).max(axis=1).sum() >= num_layers
         holds = can_hold and allowed.any(axis=1).all()
         if holds:
-            holds = np.where(allowed, fewest, np.inf).min(axis=1).sum() <= num_layers
+            least = np.where(allowed, fewest, np.inf).min(axis=1)
+            holds = least.sum() <= num_layers
         low, high = (low, middle) if holds else (middle + 1, high)
     return candidates[low:]
 

@@ -103,7 +103,8 @@ def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
     layers = table.layers[columns]
     counts = table.counts[:, stages, columns]
     seconds = model.iteration_s(layers[None], counts[:, None, :])
-    return Split(layers=layers, counts=counts, iteration_s=float(seconds[0]), is_optimal=False)
+    time_s = float(seconds[0])
+    return Split(layers=layers, counts=counts, iteration_s=time_s, is_optimal=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +144,10 @@ class StageCandidate:
         model = self.models.take(slice(self.place, self.place + 1))
         limits = self.limits.of_one(self.place, int(model.strategy.pp[0]))
         split = solve_split(model, below_s=below_s, deadline=deadline, limits=limits)
-        return split and self.variant.completed(
-            replace(split, weight=self.weight), int(model.strategy.vpp[0])
-        )
+        if split is None:
+            return None
+        split = replace(split, weight=self.weight)
+        return self.variant.completed(split, int(model.strategy.vpp[0]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +184,10 @@ def non_dominated(options: SelectiveCosts, weights: Array) -> Mask:
             np.broadcast_to(weights[:, None], options.added_s.shape),
         ]
     )
-    no_worse = np.asarray((figures[:, :, None] <= figures[:, None, :]).all(axis=0))
+    by_figure = figures[:, :, None] <= figures[:, None, :]
+    no_worse = np.asarray(by_figure.all(axis=0))
     back = no_worse.transpose(1, 0, 2)
     position = np.arange(len(no_worse))
     earlier = (position[:, None] < position)[:, :, None]
-    beaten = np.asarray((no_worse & (~back | earlier)).any(axis=0))
-    return ~beaten
+    beaten = no_worse & (~back | earlier)
+    return np.asarray(~beaten.any(axis=0))
