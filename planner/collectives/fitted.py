@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.collectives.cost import busbw_factor
 from planner.spec.cluster import Collective, CollectiveFit
-from planner.units import Array, Index
+from planner.units import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def fitted_s(
     table = _table(fits)
     num_bytes = np.asarray(num_bytes, dtype=float)
     size = np.asarray(num_ranks, dtype=float)
-    row: Index = np.searchsorted(table.num_ranks, size)
+    row = np.searchsorted(table.num_ranks, size)
     row = np.minimum(row, len(table.num_ranks) - 1)
     place = row * table.num_regimes
     for switch_bytes in table.switch_bytes:

@@ -30,7 +30,7 @@ def _attention_s(
     work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
 ) -> Array:
     """Seconds of the passes over the whole sequence and over the window."""
-    ramped: Array = np.zeros(())
+    ramped = np.zeros(())
     for flops, seq_len in work.passes:
         ramped = ramped + flops * (1.0 + seq_len0 / seq_len)
     rate = rate_flops_per_s * work.rate_fraction

@@ -162,9 +162,9 @@ def copy_s_per_param(context: Context, when: Exchanges, stage: Array) -> tuple[A
     handed = gradient_copy_bytes(weight, wire, copies)
     joined = 2.0 * weight * (copies == "flat")
     moved = np.where(when.reduces_each, handed, joined + weight + 2.0 * wire)
-    further: Array = np.maximum(moved - traits.kernels.weight_gradient_bytes, 0.0) * (stage >= 2)
+    further = np.maximum(moved - traits.kernels.weight_gradient_bytes, 0.0) * (stage >= 2)
     whole = 2.0 * gathered_weight_bytes(context) * (copies == "split")
-    gathered: Array = np.where(when.gathers_each, whole, 0.0)
+    gathered = np.where(when.gathers_each, whole, 0.0)
     return memory_bound_s(gathered, accelerator), memory_bound_s(further, accelerator)
 
 

@@ -81,7 +81,7 @@ def _host_s_per_param(context: Context, strategy: StrategyColumns, owned: Array)
     pageable = np.isin(strategy.zero_stage, traits.pageable_weight_zero_stages)
     back = traits.step_returned_bytes * (1.0 - offloads(strategy, "parameters"))
     back = back / host_link_share(strategy, cluster)
-    moved: Array = owned * state_transfer_s(back, cluster, traits, pageable)
+    moved = owned * state_transfer_s(back, cluster, traits, pageable)
     if traits.host_step_beside != "nothing":
         moved = moved + owned * _step_gradient_s(context, strategy)
     host = host_optimizer_s(owned, moved, cluster, traits)

@@ -28,7 +28,6 @@ Place = Literal["device", "host"]
 # Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
 # backward; while the loss is computed; outside the allocator.
 Per = Literal["stage", "layer", "first", "last", "backward", "loss", "device"]
-Bytes = Callable[[StageParameters], Array | float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class MemoryTerm:
 
     name: str  # Name of the ledger's item
     per: Per
-    of: Bytes
+    of: Callable[[StageParameters], Array | float]
     lifetime: Lifetime = "whole run"
     elements: Callable[[StageParameters], Array] | None = None
     """Number of elements, if it is one tensor."""

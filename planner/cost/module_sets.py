@@ -229,6 +229,6 @@ class LayerTable:
         index = self._index(strategy)
         assert self._shapes is not None
         if sets not in self._options:
-            even: Array = np.ones(len(self._shapes))
+            even = np.ones(len(self._shapes))
             self._options[sets] = selective_options(self.context, self._shapes, sets, even)
         return self._options[sets], index

@@ -48,7 +48,7 @@ def num_rings(level: LevelSpec, spans: tuple[Array, ...]) -> Array:
     shorter one and any of a mesh is a line, at half the rate. At least a half. Source: Jouppi et
     al., ISCA 2023 (TPU v4), section 2; JAX scaling book, chapter 3.
     """
-    together: Array = np.zeros(())
+    together = np.zeros(())
     for span, length in zip(spans, level.dims, strict=True):
         rings = np.where(_closes(level, span, length), 1.0, 0.5)
         together = together + np.where(span > 1, rings, 0.0)
@@ -178,7 +178,7 @@ def _in_network_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpe
     first scatter and last gather inside the domain. Source: Graham et al., COMHPC 2016 (SHARP);
     NCCL CollNet. Excludes the switches' limits on message size and number of jobs.
     """
-    hops: Array = 2.0 * domain_hops_s(group, cluster)
+    hops = 2.0 * domain_hops_s(group, cluster)
     for level, below, inside in _outer(group, cluster):
         hops = hops + np.where(inside > below, 2.0 * level.latency_s, 0.0)
     ports = fabric_bytes_per_s(group, cluster)

@@ -145,7 +145,7 @@ class StageModel(Rowed):
         at_first = self.first_static_bytes[:, None] + flight * self.first_saved_bytes[:, None]
         at_last = self.last_static_bytes[:, None]
         anywhere = self.stage_static_bytes[:, None] + flight * self.part_saved_bytes[:, None]
-        total: Array = anywhere + at_first * first + at_last * last
+        total = anywhere + at_first * first + at_last * last
         if not (self.sent_saved_bytes.any() or self.receive_buffer_bytes.any()):
             return total
         sends_on = (stages < self.strategy.pp[:, None] - 1) * 1.0
@@ -187,7 +187,7 @@ class StageModel(Rowed):
         pipeline waiting.
         """
         fixed = self.fixed_time_s(_stages_of(layers, stages))
-        seconds: Array = layers * self.layer_s[:, None] + fixed
+        seconds = layers * self.layer_s[:, None] + fixed
         if counts is not None:
             seconds = seconds + _by_policy(counts, self.policies.added_s)
         if counts is not None and self.policies.fill_s.any():

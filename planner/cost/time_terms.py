@@ -174,7 +174,7 @@ def _step_overhead_s(parts: StageParameters) -> Array:
     context = parts.context
     overheads = context.traits.overheads
     beyond = parts.strategy.num_gpus > context.cluster.node.num_accelerators
-    further: Array = np.where(beyond, overheads.node_step_overhead_s, 0.0)
+    further = np.where(beyond, overheads.node_step_overhead_s, 0.0)
     return overheads.step_overhead_s + further
 
 

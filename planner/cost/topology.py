@@ -100,7 +100,7 @@ def _inside(size: Array, stride: Array, number: int, cluster: ClusterSpec) -> Ar
     larger groups (racks of 72) jobs take as many nodes as fit their own. Excludes layouts that fit
     into one node and leave others idle.
     """
-    usual: Array = np.minimum(size, np.maximum(1, number // stride))
+    usual = np.minimum(size, np.maximum(1, number // stride))
     if cluster.num_nodes == 1 or number > cluster.node.num_accelerators:
         return usual
     extent = stride * size

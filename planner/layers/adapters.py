@@ -273,10 +273,6 @@ IMPLEMENTATIONS: Mapping[str, AdapterKernels] = {
         forward_bytes=(0.0, 10.0), backward_bytes=(6.0, 4.0), small_kernels=(2.0, 2.0)
     ),
 }
-# Per element of an adapter's input and pass: read and written in fp32, with a mask of one byte.
-#
-# 5 in 16 bits. Source: native_dropout, counted.
-DROPOUT_BYTES = 9.0
 # Bytes per weight through HBM in forward and in backward to rebuild a matrix in 16 bits, and
 # launches, by the trait ``kernels.dequantisation``.
 #
@@ -355,7 +351,9 @@ def adapter_op(
     tokens = shape.num_tokens
     rank = ZERO + float(training.rank)
     name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
-    wide = DROPOUT_BYTES if kernels.keeps_own_input else (DROPOUT_BYTES + 1.0) / 2.0
+    # Bytes per element of an adapter's input and pass: read and written in fp32, or in 16 bits,
+    # with a mask of one byte. Source: native_dropout, counted.
+    wide = 9.0 if kernels.keeps_own_input else 5.0
     dropout = wide if traits.adapter_dropout else 0.0
     widths: dict[Width, Array] = {
         "adapter_input": width * input_share(adapter, traits),

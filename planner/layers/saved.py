@@ -184,11 +184,6 @@ def with_selective_policy(
     return ops
 
 
-# Linear layers of an op, each of which casts its own copy of its input; ``mlp_up`` of a gated
-# model. Attention's output projection has 16 bits on both sides.
-PROJECTIONS = {"qkv": 3.0, "mlp_up": 2.0, "mlp_down": 1.0}
-
-
 def stream_width(widens_stream: bool) -> float:
     """Return the width of an element between layers, over one of 16 bits."""
     return 2.0 if widens_stream else 1.0
@@ -207,13 +202,17 @@ def widened_op(op: Op, shape: LayerShape, *, gated: bool) -> Op:
         return replace(
             op, forward_bytes=op.forward_bytes * 2.0, backward_bytes=op.backward_bytes * 2.0
         )
-    if op.name not in PROJECTIONS:
+    # Linear layers of an op, each of which casts its own copy of its input. Attention's output
+    # projection has 16 bits on both sides.
+    numbers = {"qkv": 3.0, "mlp_up": 2.0 if gated else 1.0, "mlp_down": 1.0}
+    if op.name not in numbers:
         return op
-    number = 1.0 if op.name == "mlp_up" and not gated else PROJECTIONS[op.name]
+    number = numbers[op.name]
     outputs = 2.0 if op.name == "qkv" else 1.0
-    elements = ZERO + sum(
-        number * gemm.k + outputs * gemm.n for gemm in op.gemms if gemm.has_weight
-    )
+    elements = ZERO
+    for gemm in op.gemms:
+        if gemm.has_weight:
+            elements = elements + (number * gemm.k + outputs * gemm.n)
     # An element cast between fp32 and 16 bits: one read, one written, or the other way round.
     cast = shape.num_tokens * elements * 6.0
     return replace(

@@ -11,7 +11,7 @@ is only which limits it violates, its pattern, and patterns are few. They are fo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -96,7 +96,7 @@ class ConflictingRules:
 
     rules: tuple[Rule, ...]  # Empty where the options leave nothing by themselves
     each_alone: bool  # Each of them leaves nothing; else only all together, and none can be spared
-    violations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    violations: Mapping[str, tuple[str, ...]]
     """Violations of each rule by layouts that satisfy as much as possible."""
 
 

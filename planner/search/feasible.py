@@ -16,8 +16,6 @@ from planner.search.space.space import EVERYTHING, Enumeration
 from planner.spec.strategy import StrategyColumns, gpus_of
 from planner.units import Index
 
-FIRST_SHAPES, MOST_SHAPES = 16, 128  # opened at once; doubled from the first to the most
-
 
 class SearchTimeoutError(Exception):
     """The deadline passed before the answer was known."""
@@ -99,7 +97,8 @@ class _Walk:
     def opened(self, shapes: Index) -> Found | list[int]:
         """Open shapes in order, more and more at once: a layout, or the rows left open."""
         unsure = list[int]()
-        start, number = 0, FIRST_SHAPES
+        start = 0
+        number, most = 16, 128  # opened at once; doubled up to the most
         limits = np.full(len(self.candidates.gpus), np.inf)
         while start < len(shapes):
             self._check()
@@ -110,7 +109,7 @@ class _Walk:
                 return found
             unsure += found
             start = start + number
-            number = min(2 * number, MOST_SHAPES)
+            number = min(2 * number, most)
         return unsure
 
     def refined(self, rows: Index) -> Found | list[int]:

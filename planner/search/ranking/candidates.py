@@ -90,7 +90,7 @@ class Candidates:
 
     def limits_s(self, rows: Index) -> Array:
         """Weighed time from which on rows are of no interest, whatever their variant and split."""
-        most: Array = self.most_weight[self.policy[rows]]
+        most = self.most_weight[self.policy[rows]]
         return self.longest_s[self.group[rows]] * self.weight[rows] * most
 
     def below_s(self, rows: Index, limit_s: Array) -> Array:
@@ -144,8 +144,7 @@ class Candidates:
             return np.ones(len(self.lower_s), dtype=bool)
         best = np.full(self.layout.max(initial=-1) + 1, np.inf)
         np.minimum.at(best, self.layout, self.upper_s)
-        may_lead: Mask = self.lower_s < best[self.layout]
-        return may_lead
+        return self.lower_s < best[self.layout]
 
     def is_proved(self, row: int) -> bool:
         """The best split known of a row is the best there is."""

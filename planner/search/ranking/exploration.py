@@ -64,8 +64,7 @@ class Shapes:
         unopened = longest * self.weight[among]
         asks = lower < np.where(np.isneginf(opened), unopened, np.inf)
         asks &= (limit > opened) | (longest > opened_longest)
-        found: Index = among[asks]
-        return found
+        return among[asks]
 
     @cached_property
     def _by_group(self) -> list[Index]:

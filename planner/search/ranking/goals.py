@@ -15,8 +15,6 @@ from planner.search.ranking.rank import Best, Field, Ranked, least_value, top_k
 from planner.units import Array, Index, Mask
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
-# Rungs of a ladder of GPU counts below the best plan's, the fewest apart.
-MOST_HALVINGS = 3
 
 
 def without_job_limits(num_gpus: Array) -> Array:
@@ -74,12 +72,14 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
     candidates = exploration.candidates
     steps = list[Best]()
     exploration.keep_to(without_job_limits(candidates.gpus))
-    for halvings in range(1, MOST_HALVINGS + 1):
+    # Rungs below the best plan's GPUs, the fewest apart.
+    most_halvings = 3
+    for halvings in range(1, most_halvings + 1):
         within = candidates.gpus <= num_gpus // 2**halvings
         field = Field(weight=np.ones(len(within)), within=within)
         found = least_value(exploration, 1, field)
         steps += [found] if found.ranked else []
-    if len(steps) == MOST_HALVINGS:
+    if len(steps) == most_halvings:
         steps.append(_on_fewest_gpus(exploration, 1))
     by_group: dict[int, Best] = {}
     for step in steps:

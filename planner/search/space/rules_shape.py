@@ -234,8 +234,7 @@ def schedule_offered(context: Context, columns: Columns) -> Mask:
 @rule("pp", "schedule", says="schedule {schedule} with pp {pp}: it needs several stages")
 def schedule_needs_stages(_: Context, columns: Columns) -> Mask:
     """Schedules other than 1F1B need several stages."""
-    legal: Mask = (columns["pp"] > 1) | is_schedule(columns, "1f1b")
-    return legal
+    return (columns["pp"] > 1) | is_schedule(columns, "1f1b")
 
 
 @rule(

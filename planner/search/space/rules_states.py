@@ -270,8 +270,7 @@ def offload_has_room(context: Context, columns: Columns) -> Mask:
     figures = (node.nvme_bytes, node.nvme_read_bytes_per_s, node.nvme_write_bytes_per_s)
     host = ~offloads(columns, "host") | bool(node.host_memory_bytes)
     nvme = ~offloads(columns, "nvme") | all(figures)
-    legal: Mask = host & nvme
-    return legal
+    return host & nvme
 
 
 def _loading_gib(context: Context, columns: Columns) -> Array:
@@ -305,8 +304,7 @@ def _host_room_gib(context: Context) -> float:
 def host_holds_loading(context: Context, columns: Columns) -> Mask:
     """Beside states offloaded to it, host memory holds the copies that ranks load at the start."""
     holds = _loading_gib(context, columns) <= _host_room_gib(context)
-    legal: Mask = ~offloads(columns, "host") | holds
-    return legal
+    return ~offloads(columns, "host") | holds
 
 
 def _other_order(context: Context, row: Row) -> str:

@@ -22,8 +22,6 @@ from planner.search.space.space import Columns, take
 from planner.spec.strategy import GPU_DEGREES, STATES, STRATEGY_FIELDS, StrategyColumns
 from planner.units import Array, Index, Mask
 
-CHUNK_ROWS = 2**17
-
 
 def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyColumns:
     """Shapes as strategies with the given choice of states; by default nothing is sharded."""
@@ -86,8 +84,9 @@ def shape_bounds(
     layers = layers or LayerTable(context=context)
     rows = len(shapes["tp"])
     lower, weight, dense, expert, kept = (np.zeros(rows) for _ in range(5))
-    for start in range(0, rows, CHUNK_ROWS):
-        part = np.arange(start, min(start + CHUNK_ROWS, rows))
+    num_at_once = 2**17
+    for start in range(0, rows, num_at_once):
+        part = np.arange(start, min(start + num_at_once, rows))
         strategy = as_strategies(context, take(shapes, part))
         costs = layers.costs(strategy)
         dense[part] = costs.at(costs.params)

@@ -25,8 +25,6 @@ from planner.search.stages.capacity import (
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
-# Stages looked at before all of them are.
-SAMPLES = 8
 UNLIMITED_S = 1e12
 
 
@@ -104,11 +102,12 @@ def may_fit(model: StageModel, limit_s: Array) -> Mask:
     which has the fewest micro-batches in flight and so holds the most layers. Policies are
     relaxed; rows may differ in pipeline degree, the limit may be infinite.
     """
-    # Stage numbers, C x SAMPLES, and how many stages each stands for.
+    num_samples = 8  # stages looked at before all of them are
+    # Stage numbers, C x samples, and how many stages each stands for.
     pp = model.strategy.pp
     between = np.maximum(pp - 2.0, 0.0)[:, None]
-    runs = np.arange(1.0, SAMPLES - 1.0)[None, :] / (SAMPLES - 2.0)
-    last_of_run = np.floor(runs * between)
+    runs = np.arange(1.0, num_samples - 1.0) / (num_samples - 2.0)
+    last_of_run = np.floor(runs[None, :] * between)
     first = np.zeros((len(pp), 1))
     last = pp[:, None] - 1.0
     stages = np.concatenate([first, last_of_run, last], axis=1)

@@ -261,8 +261,7 @@ def _first_fit(model: StageModel, layers: Array, slowest_s: Array) -> Mask:
     seconds = model.time_s(layers + 0.0 * full, counts, stages)
     is_fast = seconds <= slowest_s[:, None] * (1.0 + ROUNDING)
     within = np.isfinite(number) & is_fast
-    fits: Mask = within.any(axis=1) | (layers[:, 0] <= 0)
-    return fits
+    return within.any(axis=1) | (layers[:, 0] <= 0)
 
 
 def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:

@@ -16,8 +16,6 @@ from planner.units import Array, Mask
 # Dynamic programmes in one sweep, some seconds; what is open then is not proved. The questions of
 # the documentation need 48 at most, nearly all of them one.
 MOST_PROGRAMMES = 4096
-# Relative rounding of sums of stage times.
-EQUAL = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +109,7 @@ class _Sweep:
         fast = self.possible & (self.table.seconds <= slowest_s)
         tails = _ascending(self.table, self.programme.num_layers, self.table.tail_s, fast)
         is_exact = False
+        rounding = 1e-12  # relative, of sums of stage times
         for tail in tails.tolist():
             if self._is_beaten(slowest_s, least_s, tail):
                 return True
@@ -125,12 +124,12 @@ class _Sweep:
             seconds = self.pipeline.seconds(slowest_s, total_s, tail)
             if columns is not None and (self.best is None or seconds < self.best.seconds):
                 self.best = Partition(columns=columns, seconds=seconds, is_optimal=False)
-            if total_s <= least_s * (1.0 + EQUAL):
+            if total_s <= least_s * (1.0 + rounding):
                 return True
             if not is_exact and tail < tails[-1]:
                 least_s, _ = self.programme.least_total(fast)
                 is_exact = True
-                if total_s <= least_s * (1.0 + EQUAL):
+                if total_s <= least_s * (1.0 + rounding):
                     return True
         return True
 
