@@ -62,8 +62,7 @@ def read_base(argument: str) -> Base:
     if is_path(place):
         raw = load_yaml(Path(place))
         # files are named from the folder of the cluster file
-        folder = Path(place).parent
-        named = {key: str(folder / file) for key, file in named_files(raw).items()}
+        named = {key: str(Path(place).parent / file) for key, file in named_files(raw).items()}
         return Base(cluster=cluster, raw={**raw, **named})
     if cluster.node.whole is not None:
         whole = cluster.node.whole.name

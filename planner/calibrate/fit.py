@@ -69,13 +69,11 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     base, disks = _with_new_disks(base, points)
     priors |= disks
     # downwards: a fraction may stand at 1 already
-    errors = _errors(base.cluster, points, list(priors))
-    slopes = _slopes(errors, np.zeros(len(priors)), -STEP)
+    slopes = _slopes(_errors(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)
     effects = dict(zip(priors, np.abs(slopes).T, strict=True))
     used = [key for key, effect in effects.items() if np.max(effect) > LEAST_EFFECT]
     errors = _errors(base.cluster, points, used)
-    theta = np.zeros(len(used))
-    scales = np.array([priors[key].deviation for key in used])
+    theta, scales = np.zeros(len(used)), np.array([priors[key].deviation for key in used])
     most = [1.0 / priors[key].value if key.endswith("fraction") else np.inf for key in used]
     # inverse variances: of the kind, shared by the points of a file
     noise = np.array([NOISE[point.kind] for point in points])
@@ -86,14 +84,11 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     for _ in range(6 if used else 0):
         residual, slopes = errors(theta), _slopes(errors, theta, -STEP)
         # from two deviations on a point counts less (Huber); 1e-12: one may be met exactly
-        far = np.maximum(np.abs(residual), 1e-12)
-        huber = np.minimum(1.0, 2.0 * noise / far)
+        huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
         weights = shared * huber / noise**2
-        weighted = weights[:, None] * slopes
-        normal = slopes.T @ weighted + np.diag(1.0 / scales**2)
+        normal = slopes.T @ (weights[:, None] * slopes) + np.diag(1.0 / scales**2)
         pull = slopes.T @ (weights * residual) + theta / scales**2
-        moved = theta - np.linalg.solve(normal, pull)
-        theta = np.minimum(moved, np.log(most))
+        theta = np.minimum(theta - np.linalg.solve(normal, pull), np.log(most))
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
     figures = []
     for key, change, deviation in zip(used, theta, spread, strict=True):
@@ -112,11 +107,9 @@ def _with_new_disks(base: Base, points: Sequence[Point]) -> tuple[Base, dict[str
     for way in ("read", "write"):
         rates = [point.measured for point in points if point.kind == f"disk {way}"]
         if rates and getattr(node, f"nvme_{way}_bytes_per_s") is None:
-            median = float(np.median(rates))
-            changed: dict[str, Any] = {f"nvme_{way}_bytes_per_s": median}
-            node = replace(node, **changed)
-            key = f"nvme_{way}_gb_per_s"
-            found[key] = Figure(key, median / GB, 1.0, basis="none")
+            changed: dict[str, Any] = {f"nvme_{way}_bytes_per_s": float(np.median(rates))}
+            node, key = replace(node, **changed), f"nvme_{way}_gb_per_s"
+            found[key] = Figure(key, float(np.median(rates)) / GB, 1.0, basis="none")
     return replace(base, cluster=replace(base.cluster, node=node)), found
 
 
@@ -146,8 +139,7 @@ def own_errors(
     errors = _errors(base.cluster, points, list(theta))
     ratios = np.exp(errors(np.zeros(len(theta))))
     before = np.abs(ratios - 1.0)
-    fitted = np.array(list(theta.values()))
-    after = np.abs(np.expm1(errors(fitted)))
+    after = np.abs(np.expm1(errors(np.array(list(theta.values())))))
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
         rows.setdefault((point.place.path, point.kind), []).append(at)
@@ -234,8 +226,7 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         for each in made.own
     ]
     files = named_files(made.base.raw)
-    moved = {key: os.path.relpath(file, folder) for key, file in files.items()}
-    rest = {**made.base.raw, **moved}
+    rest = {**made.base.raw, **{key: os.path.relpath(files[key], folder) for key in files}}
     overrides = rest.pop("overrides", {})
     lines.append(_dumped(rest).rstrip())
     fitted = {each.key for each in made.figures}

@@ -18,7 +18,6 @@ from planner.calibrate.fit import Calibration, FormulaFit, fit_formula, own_erro
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
-from planner.catalog.paths import PLAIN_FABRIC
 from planner.collectives.cost import busbw_factor
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import product_s
@@ -115,8 +114,7 @@ def _accelerator(path: str, table: Table) -> list[Figure]:
     found.append(Figure("accelerator.hbm_gb_per_s", rate, fastest.deviation, len(moving), note))
     kernels = table.of("add", "norm")
     shares = np.log([row.bytes_per_s / fastest.bytes_per_s for row in kernels])
-    share = float(np.exp(np.mean(shares)))
-    spread = float(np.std(shares) / np.sqrt(len(shares)))
+    share, spread = float(np.exp(np.mean(shares))), float(np.std(shares) / np.sqrt(len(shares)))
     note = "additions and norms into new tensors, mean of all sizes"
     found.append(Figure("accelerator.memory_bound_fraction", share, spread, len(kernels), note))
     found += _gemm(by_dtype[usual], spec, usual, launch_s)
@@ -134,8 +132,7 @@ def _gemm(
         gemm = GemmEfficiency(
             sustained_fraction=min(fraction, 1.0), m0=m0, n0=n0, k0=k0, launch_s=launch_us * US
         )
-        machine = replace(spec, gemm=gemm)
-        return product_s(Gemm(m=m, n=n, k=k), machine, dtype)
+        return product_s(Gemm(m=m, n=n, k=k), replace(spec, gemm=gemm), dtype)
 
     start = np.array([0.9, OFFSET, OFFSET, OFFSET, LAUNCHES * launch_s / US])
     deviation = np.array([FRACTION_DEVIATION, *[OFFSET_DEVIATION] * 4])
@@ -149,8 +146,7 @@ def _figures(prefix: str, names: Sequence[str], fit: FormulaFit, num_points: int
     found = []
     for name, value, deviation in zip(names, fit.values, fit.deviations, strict=False):
         most = 1.0 if name.endswith("fraction") else math.inf
-        value = min(float(value), most)
-        found.append(Figure(prefix + name, value, float(deviation), num_points))
+        found.append(Figure(prefix + name, min(float(value), most), float(deviation), num_points))
     return found
 
 
@@ -250,7 +246,7 @@ def _document(table: Table, figures: Sequence[Figure]) -> dict[str, Any]:
         "accelerator": name,
         "accelerators_per_node": count,
         "scale_up": {"kind": machine.backend or "none", "domain_accelerators": count, **scale_up},
-        "fabric": PLAIN_FABRIC,
+        "fabric": "eth-25g",
         **made["node"],
         "sources": sources,
     }
@@ -275,9 +271,7 @@ def _sections(figures: Sequence[Figure]) -> dict[str, Any]:
 def _stated(figure: Figure) -> dict[str, Any]:
     """As a figure of hwdb, with few digits."""
     spread = f"+- {figure.deviation:.1%}, {plural(figure.num_points, 'point')}"
-    notes = [spread] if figure.num_points else []
-    notes += [figure.note] if figure.note else []
-    note = "; ".join(notes)
+    note = "; ".join(text for text in (spread * (figure.num_points > 0), figure.note) if text)
     values = figure.values or (figure.value,)
     rounded = [each if isinstance(each, int) else float(f"{each:.4g}") for each in values]
     stated = {
@@ -310,13 +304,12 @@ def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> Alph
     regimes, error = [one], one.error
     switch_bytes: tuple[float, ...] = ()
     for at in range(LEAST_POINTS, count - LEAST_POINTS + 1):
-        below = _regime(bus[:at], time[:at])
-        above = _regime(bus[at:], time[at:])
-        squares = at * below.error**2 + (count - at) * above.error**2
+        both = [_regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])]
+        squares = at * both[0].error ** 2 + (count - at) * both[1].error ** 2
         joined = float(np.sqrt(squares / count))
         # a second regime is worth stating where it leaves less than 70 % of the error
         if joined < 0.7 * one.error and joined < error:
-            regimes, error = [below, above], joined
+            regimes, error = both, joined
             # somewhere between the two: their geometric mean
             switch_bytes = (float(np.sqrt(size[at - 1] * size[at])),)
     latency_s, bytes_per_s = zip(*(map(float, fit.values) for fit in regimes), strict=True)

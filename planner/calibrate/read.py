@@ -66,6 +66,7 @@ _TEST = re.compile(
     r"|scatter|hypercube)_perf"
 )
 _RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group|Pid)\b(?:.*?\bdevice\s+\d+ \[[^\]]*\] +(.*\S))?")
+_TYPE = r"(?:u?int\d+|half|float\w*|double|bfloat16|fp8\w*|f8\w*)"
 _KINDS: dict[str, CollectiveKind] = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -76,6 +77,7 @@ _KINDS: dict[str, CollectiveKind] = {
 }
 
 _SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
+_FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
 _WAY = re.compile(r"memcpy \w+ CPU\(row\) (?:->|<-) GPU\(column\) bandwidth \(([^)]*)\)")
 _DEVICE = re.compile(r"^\s*Device \d+: (.*?)(?: \([0-9a-fA-F:.]+\))?(?:: \([^)]*\))?\s*$")
 
@@ -136,8 +138,7 @@ def _csv_rows(
     for row in reader:
         place = Place(path=path, line=reader.line_num)
         given = {name: (row[key] or "").strip() for name, key in names.items()}
-        numbers = {name: int(_number(place, name, given[name])) for name in sizes}
-        yield place, given, numbers
+        yield place, given, {name: int(_number(place, name, given[name])) for name in sizes}
 
 
 def _product_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
@@ -198,9 +199,7 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     before = 0
     for head, end in zip(heads, [*heads[1:], len(lines)], strict=True):
         rows = list(_nccl_rows(path, lines, head, end))
-        test = _test(lines[before:head])
-        if test is None and head == heads[0]:
-            test = _test([path])
+        test = _test(lines[before:head]) or (_test([path]) if head == heads[0] else None)
         if test is None and len(heads) == 1:
             test = _test(lines)
         if test is None and rows:
@@ -238,8 +237,7 @@ def _nccl_rows(
         raise InputError.single(path, f"line {head + 1}", message)
     words = r"\s+-?\w+" * len(match["between"].split())
     number = r"\s+([\d.]+)"
-    dtype = r"(?:u?int\d+|half|float\w*|double|bfloat16|fp8\w*|f8\w*)"
-    form = re.compile(rf"(?:^|[\s:])(\d+)\s+\d+\s+{dtype}{words}{number * 3}\s")
+    form = re.compile(rf"(?:^|[\s:])(\d+)\s+\d+\s+{_TYPE}{words}{number * 3}\s")
     for at, line in enumerate(lines[head + 1 : end], head + 2):
         if not (cells := form.search(f"{line} ")):
             continue
@@ -278,7 +276,7 @@ def _flash_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]
             # heads times their size in this benchmark, which runs in fp16
             heads, is_causal = 2048 // head_dim, shape[1] == "True"
             work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
-        rates = re.match(r"Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s", line)
+        rates = _FLASH.search(line)
         if work is None or rates is None:
             continue
         place = Place(path=path, line=at)
@@ -293,12 +291,12 @@ def _link_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     is_json = text.lstrip().startswith("{")
     lines = list(_printed(path)) if is_json else text.split("\n")
     # JSON has no lines of its own: all of it is at the first
-    places, devices = list[Place](), dict[str, str]()
-    for at, line in enumerate(lines, 1):
-        place = Place(path=path, line=1 if is_json else at)
-        places.append(place)
-        if device := _DEVICE.match(line):
-            devices[device[1]] = f"line {place.line}"
+    places = [Place(path=path, line=1 if is_json else at) for at in range(1, len(lines) + 1)]
+    devices = {
+        found[1]: f"line {place.line}"
+        for place, line in zip(places, lines, strict=True)
+        if (found := _DEVICE.match(line))
+    }
     check_devices(path, devices, cluster)
     # the row of a matrix is below its columns, behind its number
     for at, (line, row) in enumerate(zip(lines, lines[2:], strict=False)):

@@ -153,8 +153,7 @@ def read_table(path: str, text: str) -> Table:
         for _, raw in numbered
     ]
     try:
-        said = {key.strip(): value.strip() for key, _, value in head}
-        machine = _MACHINE.validate_python(said)
+        machine = _MACHINE.validate_python({key.strip(): value.strip() for key, _, value in head})
         if missing:
             message = f"columns missing: {', '.join(missing)}"
             raise InputError.single(path, f"line {start + 1}", message)
@@ -167,10 +166,8 @@ def read_table(path: str, text: str) -> Table:
         raise InputError(
             _problem(path, numbers, details) for details in error.errors()[:10]
         ) from None
-    measured = tuple(
-        replace(row, time_s=row.time_s * US, spread_s=row.spread_s * US) for row in rows
-    )
-    return Table(machine=machine, rows=measured, lines=numbers)
+    measured = (replace(row, time_s=row.time_s * US, spread_s=row.spread_s * US) for row in rows)
+    return Table(machine=machine, rows=tuple(measured), lines=numbers)
 
 
 def _problem(path: str, lines: Sequence[int], details: ErrorDetails) -> Problem:

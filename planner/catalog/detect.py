@@ -160,8 +160,7 @@ def _by_words() -> dict[frozenset[str], str]:
 def _first_known(observations: Sequence[Observation], given: str) -> str | None:
     """The catalog name of the GPUs: as given, else the first one known."""
     names = [given] if given else [item.gpu for item in observations]
-    known = filter(None, map(accelerator_of, names))
-    return next(known, None)
+    return next(filter(None, map(accelerator_of, names)), None)
 
 
 def _refuse(observations: Sequence[Observation], given: str) -> str:
@@ -175,10 +174,8 @@ def _refuse(observations: Sequence[Observation], given: str) -> str:
         message = "no source names the GPUs; add `nvidia-smi` output or give --accelerator NAME"
         raise InputError.single(", ".join(item.where for item in observations), "GPU", message)
     wanted = "-".join(sorted(_words(text)))
-    by_text = {}
-    for words, name in _by_words().items():
-        by_text["-".join(sorted(words))] = name
-    near = dict.fromkeys(by_text[each] for each in nearest(wanted, by_text))
+    by_words = {"-".join(sorted(words)): name for words, name in _by_words().items()}
+    near = dict.fromkeys(by_words[each] for each in nearest(wanted, by_words))
     hint = f"nearest are {', '.join(near)}" if near else "`planner show hardware` lists all"
     message = f"no accelerator of the catalog is {text!r}; {hint}, choose with --accelerator NAME"
     message += " if it is one of them, else describe yours (docs/extending.md)"
@@ -304,8 +301,7 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
     of_generation = f"pcie{item.slot.generation}_gb_per_s" if item and item.slot else ""
     if item is None or item.slot is None or of_generation not in detection_rules().slots:
         return
-    whole = detection_rules().slots[of_generation].value
-    reached = whole * min(item.slot.lanes, 16) / 16
+    reached = detection_rules().slots[of_generation].value * min(item.slot.lanes, 16) / 16
     links, crossing = node.scale_up, {}
     if links.kind != "none":
         crossing["host_link_gb_per_s_per_direction"] = node.host_link_gb_per_s_per_direction
@@ -318,8 +314,7 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
 
 def _override(key: str, value: float, where: str, known: Figure | None) -> Override:
     rounded = value if isinstance(value, int) else float(f"{value:.5g}")
-    catalog = known.value if known else None
-    return Override(key=key, value=rounded, where=where, catalog=catalog)
+    return Override(key=key, value=rounded, where=where, catalog=known.value if known else None)
 
 
 # What was seen and what was not, in words; and the file.

@@ -203,10 +203,7 @@ def catalog_name(name: str) -> str | None:
 @cache
 def _spellings() -> Mapping[str, str]:
     named: Mapping[str, str] = load_trusted(models_dir() / "names" / "hugging_face.yaml")
-    known = {plain(text): name for text, name in named.items()}
-    for name in list_models():
-        known[plain(name)] = name
-    return known
+    return {plain(name): named.get(name, name) for name in (*named, *list_models())}
 
 
 def plain(name: str) -> str:

@@ -25,6 +25,8 @@ SINFO_FORMAT = "%N|%c|%m|%G|%P"
 SINFO_COMMAND = f'sinfo -N -o "{SINFO_FORMAT}"'
 COMMANDS = f"`{SMI_COMMAND}`, `{SINFO_COMMAND}`"
 TIMEOUT_S = 60
+# Of one source; a file of another format can have one in every line.
+MAX_PROBLEMS = 20
 
 # Colours; pages that show a terminal's output drop the escape character before them.
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m")
@@ -35,6 +37,7 @@ _NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(?: ?MiB|\+)?", re.ASCII)
 _UNKNOWN = re.compile(r"\[.*\]|N/A|", re.IGNORECASE)
 _GRES_GPU = re.compile(r"gpu(?::([^:,()=]+))?:(\d{1,5})(?:\([^)]*\))?", re.ASCII)
 _MEMTOTAL = re.compile(r"^MemTotal:\s+([1-9][0-9]*)\b", re.MULTILINE)
+_NO_GPU = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
 
 
 class Slot(NamedTuple):
@@ -75,9 +78,8 @@ def ask_host(meminfo: Path = Path("/proc/meminfo")) -> list[Source]:
     problems = Problems()
     tools = {"nvidia-smi": SMI_COMMAND.split(), "sinfo": ["sinfo", "-N", "-o", SINFO_FORMAT]}
     missing = [name for name in tools if shutil.which(name) is None]
-    present = [command for name, command in tools.items() if name not in missing]
-    asked = [problems.read(partial(_asked, command)) for command in present]
-    sources = list(filter(None, asked))
+    asked = (problems.read(partial(_asked, tools[name])) for name in tools if name not in missing)
+    sources = [source for source in asked if source]
     if not sources:
         absent = f"{' and '.join(missing)} not on PATH; " if missing else ""
         message = (
@@ -108,9 +110,8 @@ def _asked(command: Sequence[str]) -> Source:
         message = f"cannot be run: {error.strerror}"
     else:
         if done.returncode:
-            printed = (done.stderr or done.stdout).strip().splitlines()
-            last = one_line(printed[-1]) if printed else "no message"
-            message = f"failed with exit code {done.returncode}: {last}"
+            *_, last = ["no message", *(done.stderr or done.stdout).strip().splitlines()]
+            message = f"failed with exit code {done.returncode}: {one_line(last)}"
     if message:
         raise InputError.single(where, "--detect", message)
     return parse(clean(done.stdout, where), where)
@@ -138,9 +139,8 @@ def parse(text: str, where: str) -> Source:
     filled = [line.strip() for line in lines if line.strip()]
     if not filled:
         raise InputError.single(where, "file", f"is empty; known are {COMMANDS}")
-    without_gpu = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
     for line in filled[:3]:
-        if line.startswith(without_gpu):
+        if line.startswith(_NO_GPU):
             raise InputError.single(where, "line 1", f"nvidia-smi found no GPU: {line!r}")
     for start, line in enumerate(lines):
         for delimiter, needed, command, read in _TOOLS:
@@ -154,8 +154,7 @@ def parse(text: str, where: str) -> Source:
             problems = Problems(where)
             rows = dict(_rows(lines, start, header, delimiter, problems))
             found = tuple(read(rows, problems))
-            # a file of another format can have one in every line
-            del problems.found[20:]
+            del problems.found[MAX_PROBLEMS:]
             problems.finish()
             return found
     message = f"written by no known tool; known are {COMMANDS} (keep the headers)"
@@ -248,12 +247,8 @@ def _of_sinfo(rows: Rows, problems: Problems) -> Iterator[Observation]:
     if not memory_mib and not problems.found:
         none = "no node has GPUs that plans use" if notes else "no node has GPUs"
         problems.add("GRES", "; ".join((none, *notes, f"{len(rows)} rows read")))
-
-    def num_gpus(kind: tuple[str, int]) -> int:
-        return kind[1] * len(memory_mib[kind])
-
-    for kind in sorted(memory_mib, key=num_gpus, reverse=True):
-        (gpu, count), nodes = kind, memory_mib[kind]
+    for kind, nodes in sorted(memory_mib.items(), key=lambda each: -each[0][1] * len(each[1])):
+        gpu, count = kind
         yield Observation(
             where=problems.where,
             gpu=gpu,
@@ -281,8 +276,7 @@ def _gpus(gres: str, key: str, problems: Problems) -> dict[str, int]:
 
 
 # What parts the columns, which ones are needed, the command, and who reads its rows.
-Reader = Callable[[Rows, Problems], Iterator[Observation]]
-_TOOLS: tuple[tuple[str, set[str], str, Reader], ...] = (
+_TOOLS: tuple[tuple[str, set[str], str, Callable[[Rows, Problems], Iterator[Observation]]], ...] = (
     (",", {"name"}, SMI_COMMAND, _of_smi),
     ("|", {"NODELIST", "GRES"}, SINFO_COMMAND, _of_sinfo),
 )

@@ -163,11 +163,10 @@ def _linted(
     num_gpus, kept = None, list[Finding]()
     for world, contradictions in cases:
         found = file_findings(kind, reading, world, contradictions)
-        if num_gpus is None:
-            num_gpus, kept = world.num_gpus, found
-        else:
-            rules = {(one.rule, one.key) for one in found}
-            num_gpus, kept = 0, [one for one in kept if (one.rule, one.key) in rules]
+        rules = {(one.rule, one.key) for one in found}
+        is_first = num_gpus is None
+        kept = found if is_first else [one for one in kept if (one.rule, one.key) in rules]
+        num_gpus = world.num_gpus if is_first else 0
         if all(one in reading.findings for one in kept):
             break
     if reading.unpriced:
@@ -231,8 +230,7 @@ def file_findings(
     findings = [*reading.findings, *_rule_findings(kind, reading, world)]
     # What is wrong with the files that a file names, at their own lines.
     for each in reading.named:
-        of_rules = _rule_findings(formats.load_format(each.format), each, world)
-        said = (*each.findings, *of_rules)
+        said = [*each.findings, *_rule_findings(formats.load_format(each.format), each, world)]
         findings += [one for one in said if one.severity == "error"]
     return findings + not_said_yet(contradictions, findings)
 

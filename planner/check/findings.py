@@ -40,9 +40,10 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
         # It says nothing more where the other one is broken.
         if one.rule == "optimizer_runs_under_zero" and "zero_stage_offered" in names:
             continue
-        values = {name: getattr(layout.strategy, name) for name in reversed(one.needs)}
         # Decisions that are neutral come at the end.
-        needs = sorted(values, key=lambda name: values[name] in (0, 1, "none", "1f1b"))
+        neutral = (0, 1, "none", "1f1b")
+        last_first = tuple(reversed(one.needs))
+        needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in neutral)
         text, severity = " ".join(one.text.split()), SEVERITIES[0]
         if one.offered_by == "framework" and not is_plan:
             severity = "warning"
@@ -61,8 +62,8 @@ def network_findings(layout: "Layout") -> Iterator[Finding]:
     cluster, strategy, places = layout.context.cluster, layout.strategy, layout.places
     domain, size = cluster.domain.name, cluster.domain.num_accelerators
     tp, cp = strategy.tp, strategy.cp
-    # How much slower the next level is, the domain itself where there is none.
-    outer = [*cluster.levels[cluster.num_inner_levels + 1 :], cluster.domain][0]
+    # How much slower the next level is.
+    outer = cluster.levels[min(cluster.num_inner_levels + 1, len(cluster.levels) - 1)]
     inner, beyond = cluster.domain.achieved_bytes_per_s, outer.achieved_bytes_per_s
     slow = f" (beyond it {format_count(inner / beyond)} times slower)" if inner > beyond else ""
     groups = (
@@ -111,11 +112,10 @@ def lint_cases(
         values = Values(reading)
         gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
         gpus = replace(gpus, dp=None) if is_open else gpus
-        batch = None
-        if gpus.dp is not None:
-            batch = batch_of(values, gpus.dp, asked=global_batch)
-        decisions = known_of(reading, shape, gpus, batch)
-        world = CheckContext(num_gpus=gpus.num_gpus, decisions=decisions)
+        batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=global_batch)
+        world = CheckContext(
+            num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch)
+        )
         yield world, () if is_open else values.findings
 
 

@@ -92,8 +92,8 @@ class FixedFile:
         """Changes of the fix to a configuration file, as a unified diff."""
         if self.written is None or self.format == PLAN:
             return ()
-        name, before = self.source.path, self.source.text.splitlines()
-        after = self.written.text.splitlines()
+        before, after = self.source.text.splitlines(), self.written.text.splitlines()
+        name = self.source.path
         return tuple(unified_diff(before, after, name, name, n=1, lineterm=""))
 
 
@@ -205,12 +205,11 @@ def _with_fix(found: FixedFile, start: RepairStart, context: Context) -> FixedFi
     _refuse(misspelt)
     before = start.layout.places.of
     after = written.layout.places.of if written.layout else {}
-    repaired = []
-    for fixed in found.answer.repaired:
-        changes = [_placed(change, before, after) for change in fixed.changes]
-        repaired.append(replace(fixed, changes=tuple(changes)))
-    answer = replace(found.answer, repaired=tuple(repaired))
-    return replace(found, written=written, answer=answer)
+    repaired = tuple(
+        replace(one, changes=tuple(_placed(change, before, after) for change in one.changes))
+        for one in found.answer.repaired
+    )
+    return replace(found, written=written, answer=replace(found.answer, repaired=repaired))
 
 
 def _placed(
@@ -221,8 +220,7 @@ def _placed(
     names = POLICY_COUNT_FIELDS if change.field == RECOMPUTE else (change.field,)
     old = next((before[name] for name in names if name in before), NOWHERE)
     new = next((after[name] for name in names if name in after), NOWHERE)
-    key = old.key or new.key
-    return replace(change, key=key, line=old.line, new_line=new.line)
+    return replace(change, key=old.key or new.key, line=old.line, new_line=new.line)
 
 
 def _errors(kind: Format, reading: ParsedConfig, completed: Completed) -> tuple[Finding, ...]:
@@ -265,12 +263,11 @@ def _written(start: RepairStart, context: Context, strategy: Strategy) -> Writte
     """Write a strategy into the file and read that; raises ExpressError and InputError."""
     text = start.kind.written_into(start.source, context, strategy)
     again = SourceText(path=start.source.path, text=text)
-    kind, job = start.kind, start.job
-    reading = read_for(kind, kind.read(again), job.request)
-    completed = completed_of(kind, reading, job)
+    reading = read_for(start.kind, start.kind.read(again), start.job.request)
+    completed = completed_of(start.kind, reading, start.job)
     return Written(
         text=text,
-        errors=_errors(kind, reading, completed),
+        errors=_errors(start.kind, reading, completed),
         settings=reading.settings,
         layout=completed.layout,
     )
@@ -280,10 +277,8 @@ def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> s
     """Fields that a file, read again, does not state as they were written."""
     if layout is None:
         return "all of it"
-    found = _fields(layout.context, layout.strategy)
-    wanted = _fields(context, strategy)
-    lost = [name for name in wanted if found[name] != wanted[name]]
-    return ", ".join(lost)
+    wanted, found = _fields(context, strategy), _fields(layout.context, layout.strategy)
+    return ", ".join(name for name, value in wanted.items() if found[name] != value)
 
 
 def _fields(context: Context, strategy: Strategy) -> dict[str, object]:
@@ -359,8 +354,7 @@ def _without_contradictions(
     kept = {name: value for name, value in reading.decisions.items() if name not in dropped}
     asked = replace(job.request, num_gpus=replica_gpus * dp, global_batch=None)
     framework = kind.framework_of(reading)
-    left = replace(reading, decisions=kept)
-    free = complete(left, replace(job, request=asked), framework)
+    free = complete(replace(reading, decisions=kept), replace(job, request=asked), framework)
     if free.layout is None:
         _refuse(completed.findings)
         raise InputError.single(reading.path, "layout", "the layout cannot be made out")

@@ -48,13 +48,15 @@ def _launched(source: SourceText, request: Request) -> Request:
     except InputError:
         return request
     lines = Lines(source.text)
-    environment = {**request.environment, **variables(script.environment, lines)}
-    num_gpus = request.num_gpus
-    for command in script.commands:
-        settings = launcher_settings((*command.launcher, *command.words), lines)
-        if started := processes(settings):
-            num_gpus = num_gpus or started.value
-    return replace(request, environment=environment, num_gpus=num_gpus)
+    started = (
+        processes(launcher_settings((*command.launcher, *command.words), lines))
+        for command in script.commands
+    )
+    return replace(
+        request,
+        environment={**request.environment, **variables(script.environment, lines)},
+        num_gpus=request.num_gpus or next((one.value for one in started if one), None),
+    )
 
 
 def _planned(source: SourceText, request: Request) -> Request:
@@ -72,8 +74,7 @@ def _planned(source: SourceText, request: Request) -> Request:
     if layout is None:
         return request
     traits, job = layout.context.traits, layout.context.job
-    profile, settings = traits.profile, traits.settings
-    software = Software(framework=traits.name, profile=profile, settings=settings)
+    software = Software(framework=traits.name, profile=traits.profile, settings=traits.settings)
     imbalance, documents = request.imbalance_fraction, job.documents
     return replace(
         request,

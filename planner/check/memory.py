@@ -43,9 +43,7 @@ def memory_findings(
     if memory.verdict != "does not fit":
         return
     said = [ASSUMED[name] for name in layout.assumes]
-    assumed = " and ".join(what for what, _, _ in said)
-    at_least = " and ".join(what for _, what, _ in said)
-    asked = " and ".join(what for _, _, what in said)
+    assumed, at_least, asked = (" and ".join(each[i] for each in said) for i in range(3))
     least = _at_least(layout)
     found = list(memory_deficits(layout.context, layout.strategy))
     if layout.assumes and estimate(least.context, least.strategy).memory.fits:

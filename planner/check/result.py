@@ -82,12 +82,12 @@ def exit_code(results: Sequence[FileResult]) -> int:
 
 def finding_of(problem: Problem, path: str, rule: str = UNREADABLE) -> Finding:
     """An input problem as an error of a file; ``line 3`` in place of a key is its line."""
-    finding = Finding(rule=rule, severity="error", message=problem.message, path=path)
-    if problem.where != path:
-        return replace(finding, message=str(problem))
-    if at_line := _LINE.fullmatch(problem.key):
-        return replace(finding, line=int(at_line[1]))
-    return replace(finding, key="" if problem.key == "file" else problem.key)
+    at_line = _LINE.fullmatch(problem.key)
+    is_own = problem.where == path
+    key = "" if at_line or problem.key == "file" or not is_own else problem.key
+    message = problem.message if is_own else str(problem)
+    line = int(at_line[1]) if at_line and is_own else 0
+    return Finding(rule=rule, severity="error", message=message, path=path, key=key, line=line)
 
 
 def refusal(findings: Iterable[Finding]) -> InputError:
@@ -110,10 +110,6 @@ def is_ignored(finding: Finding, ignore: Sequence[str]) -> bool:
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return findings without repeats, by line, then the worst first; texts made fit to print."""
-
-    def place(finding: Finding) -> tuple[int, int, str]:
-        return finding.line, SEVERITIES.index(finding.severity), finding.rule
-
     made = dict.fromkeys(
         replace(
             finding,
@@ -123,4 +119,4 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         )
         for finding in findings
     )
-    return tuple(sorted(made, key=place))
+    return tuple(sorted(made, key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule)))

@@ -74,11 +74,9 @@ def cost_of(num_bytes: Number, num_ranks: Number, link: Link, steps: Steps) -> C
     """
     size = np.asarray(num_bytes, dtype=float)
     works = (size > 0) & (np.asarray(num_ranks) > 1)
-    rounds = np.where(works, steps.rounds, 0.0)
-    sent = np.where(works, steps.sent * size, 0.0)
+    rounds, sent = np.where(works, steps.rounds, 0.0), np.where(works, steps.sent * size, 0.0)
     path = sent if steps.path is None else np.where(works, steps.path * size, 0.0)
-    further = np.maximum(np.asarray(steps.messages) - 1.0, 0.0)
-    waits = link.latency_s + further * link.issue_s
+    waits = link.latency_s + np.maximum(np.asarray(steps.messages) - 1.0, 0.0) * link.issue_s
     seconds = rounds * waits + path / link.bytes_per_s
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=sent)
 
@@ -96,11 +94,9 @@ def alpha_beta(steps_of: Callable[[Array], Steps]) -> Flat:
 
 def log2_up(num_ranks: Array) -> Array:
     """Return ⌈log2 n⌉, 0 for one rank."""
-    exponent = np.log2(np.maximum(num_ranks, 1.0))
-    return np.ceil(exponent)
+    return np.asarray(np.ceil(np.log2(np.maximum(num_ranks, 1.0))))
 
 
 def log2_down(num_ranks: Array) -> Array:
     """Return ⌊log2 n⌋."""
-    exponent = np.log2(np.maximum(num_ranks, 1.0))
-    return np.floor(exponent)
+    return np.asarray(np.floor(np.log2(np.maximum(num_ranks, 1.0))))

@@ -29,7 +29,7 @@ def ring_s(
     rounds = 2.0 if collective == "all_reduce" else 1.0
     factor = busbw_factor(collective, num_ranks)
     seconds = rounds * hops_s + factor * num_bytes / bandwidth_bytes_per_s
-    return np.where(num_bytes > 0, seconds, 0.0)
+    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
 
 
 @alpha_beta
@@ -76,7 +76,7 @@ def tree_all_reduce_s(num_bytes: Number, depth_s: Number, bandwidth_bytes_per_s:
     of :func:`double_tree_all_reduce` for columns of strategies.
     """
     seconds = 2.0 * depth_s + 2.0 * num_bytes / bandwidth_bytes_per_s
-    return np.where(num_bytes > 0, seconds, 0.0)
+    return np.where(np.asarray(num_bytes) > 0, seconds, 0.0)
 
 
 @alpha_beta
@@ -157,8 +157,7 @@ def rabenseifner_all_reduce(n: Array) -> Steps:
     """
     power, odd = _power_below(n)
     core = busbw_factor("all_reduce", power)
-    rounds = 2.0 * log2_down(n) + 3.0 * odd
-    return Steps(rounds, core + 1.5 * odd, path=core + 2.0 * odd)
+    return Steps(2.0 * log2_down(n) + 3.0 * odd, core + 1.5 * odd, path=core + 2.0 * odd)
 
 
 @alpha_beta
@@ -182,10 +181,8 @@ def halving_reduce_scatter(n: Array) -> Steps:
     """
     power, odd = _power_below(n)
     core = busbw_factor("reduce_scatter", power)
-    rounds = log2_down(n) + 2.0 * odd
-    most = np.maximum(1.0, core + 1.0 / n)
-    sent = np.where(odd > 0, most, core)
-    return Steps(rounds, sent, path=core + odd * (1.0 + 1.0 / n))
+    sent = np.where(odd > 0, np.maximum(1.0, core + 1.0 / n), core)
+    return Steps(log2_down(n) + 2.0 * odd, sent, path=core + odd * (1.0 + 1.0 / n))
 
 
 @alpha_beta

@@ -33,8 +33,7 @@ def exposed_in_order_s(reduce_s: Number, backward_s: Number, last_fraction: Numb
     latency, which is part of R, and what a running collective takes of the computation.
     """
     last = np.asarray(last_fraction) * reduce_s
-    beside = (1.0 - np.asarray(last_fraction)) * backward_s
-    return np.maximum(last, reduce_s - beside)
+    return np.maximum(last, reduce_s - (1.0 - np.asarray(last_fraction)) * backward_s)
 
 
 def exposed_by_priority_s(
@@ -52,25 +51,25 @@ def exposed_by_priority_s(
 
 
 def top_k_all_gather(
-    num_bytes: Number, num_ranks: Number, link: Link, density: float
+    num_bytes: Number, num_ranks: Number, link: Link, density: float, element_bytes: float = 4.0
 ) -> CollectiveCost:
-    """Ring all-gather of ``2 n d S``: the largest gradients of every rank, with indices.
+    """Ring all-gather of ``n d S (w + 4)/w``: the largest gradients of every rank, with indices.
 
-    The share d of S bytes of fp32 gradients. Ranks keep other places each, so nothing is added on
-    the way and volume grows with n: ``2 (n-1) d S`` sent. Source: arXiv 1712.01887, section 3.
-    Excludes choosing them, entropy coding, and what is added up locally.
+    The share d of S bytes of gradients, w bytes wide. Ranks keep other places each, so nothing is
+    added on the way and volume grows with n: ``(n-1) d S (w + 4)/w`` sent. Source: arXiv
+    1712.01887, section 3. Excludes choosing them, entropy coding, and what is added up locally.
     """
-    # A gradient of 32 bits that is sent alone goes with its place in the tensor, in 32 bits.
-    kept_bytes = 2.0 * density * np.asarray(num_bytes)
-    return ring_all_gather(kept_bytes * num_ranks, num_ranks, link)
+    # A gradient that is sent alone goes with its place in the tensor, in 32 bits.
+    kept = density * (element_bytes + 4.0) / element_bytes
+    return ring_all_gather(kept * np.asarray(num_bytes) * num_ranks, num_ranks, link)
 
 
-def int8_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
-    """Ring all-gather of ``n S / 4``: gradients in 8 bits, each rank's with scales of its own.
+def int8_all_gather(
+    num_bytes: Number, num_ranks: Number, link: Link, element_bytes: float = 4.0
+) -> CollectiveCost:
+    """Ring all-gather of ``n S / w``: gradients in 8 bits, each rank's with scales of its own.
 
-    ``(n-1) S / 4`` sent, of fp32. Source: quantization_pertensor_hook of torch/distributed/
-    algorithms/ddp_comm_hooks/quantization_hooks.py. Excludes rounding, and scales, a few bytes a
-    tensor.
+    ``(n-1) S / w`` sent. Source: quantization_pertensor_hook of torch/distributed/algorithms/
+    ddp_comm_hooks/quantization_hooks.py. Excludes rounding, and scales, a few bytes a tensor.
     """
-    kept_bytes = 0.25 * np.asarray(num_bytes)
-    return ring_all_gather(kept_bytes * num_ranks, num_ranks, link)
+    return ring_all_gather(1.0 / element_bytes * np.asarray(num_bytes) * num_ranks, num_ranks, link)

@@ -20,8 +20,7 @@ def exchange_detour(dims: Sequence[int], closes: Sequence[bool]) -> float:
     (bidirectional ring: V / (4 W)). One where no dimension has two members.
     """
     n = math.prod(dims)
-    long = [(d, closed) for d, closed in zip(dims, closes, strict=True) if d > 1]
-    far = [d / 4.0 if closed else d / 2.0 for d, closed in long]
+    far = [d / 4.0 if closed else d / 2.0 for d, closed in zip(dims, closes, strict=True) if d > 1]
     return max(far) * n / (n - 1) if far else 1.0
 
 
@@ -46,9 +45,7 @@ def grid_collective(
     slower = 1.0 if wraps else 2.0
     # The vector is cut into as many parts as there are dimensions. Part i takes the dimensions in
     # the order i, i+1, ... and shrinks on the way; each step lasts as long as its largest part.
-    count = len(long)
-    total = math.prod(long)
-    busy_share = 0.0
+    count, total, busy_share = len(long), math.prod(long), 0.0
     for step in range(count):
         moved = []
         for part in range(count):
@@ -56,8 +53,7 @@ def grid_collective(
             here = long[(part + step) % count]
             moved.append((here - 1) / here / before / count)
         busy_share += max(moved)
-    busy = size * busy_share
-    share = (total - 1) / total
+    busy, share = size * busy_share, (total - 1) / total
     rounds = np.where(size > 0, phases * sum(d - 1 for d in long), 0.0)
     seconds = slower * (rounds * link.latency_s + phases * busy / link.bytes_per_s)
     return CollectiveCost(time_s=seconds, rounds=rounds, sent_bytes=phases * share * size)

@@ -123,8 +123,7 @@ def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     Reduce-scatter inwards to outwards, all-gather back. Source: Cho et al. 2019 (BlueConnect),
     recalled.
     """
-    share = np.asarray(num_bytes, dtype=float) / at.below
-    return flat(share, at.level.members, at.level.link)
+    return flat(np.asarray(num_bytes, dtype=float) / at.below, at.level.members, at.level.link)
 
 
 def _whole(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
@@ -239,9 +238,7 @@ def on_levels(
     levels at once: the slowest one counts. The others run level by level: the sum. The functions
     of this module give each share.
     """
-    placement = BY_NAME[name].placement
-    below = 1
-    places = list[_Level]()
+    placement, below, places = BY_NAME[name].placement, 1, list[_Level]()
     for number, level in enumerate(levels):
         at = _Level(
             level=level,
@@ -252,8 +249,7 @@ def on_levels(
         )
         places.append(_as_met(name, at))
         below = at.upto
-    share_of = _SHARES[placement]
-    shares = [share_of(_flat_of(name, kind, at), num_bytes, at) for at in places]
+    shares = [_SHARES[placement](_flat_of(name, kind, at), num_bytes, at) for at in places]
     times = [share.time_s for share in shares]
     rounds = [share.rounds for share in shares]
     together = np.maximum if placement == "all_peers" else np.add

@@ -148,8 +148,7 @@ def host_bound(case: MeasuredRun) -> Iterator[Cause]:
     names = ("launch_s", "grouped_launch_s", "moe_launch_forward_s", "moe_launch_backward_s")
 
     def at(factor: float) -> float:
-        longer = {name: factor * getattr(kernels, name) for name in names}
-        slower = replace(kernels, **longer)
+        slower = replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
         return case.price_s(traits=replace(traits, kernels=slower))
 
     factor = _crossing(at, (1.0, 1.5, 2.0, MOST_FACTOR), case)
@@ -191,8 +190,7 @@ def _crossing(
     priced = [(value, at(value)) for value in values]
     for (low, before), (high, after) in pairwise(priced):
         if before <= case.measured.median_s <= after and after > before:
-            share = (case.measured.median_s - before) / (after - before)
-            return low + (high - low) * share
+            return low + (high - low) * (case.measured.median_s - before) / (after - before)
     return None
 
 
@@ -206,8 +204,7 @@ def recomputation(case: MeasuredRun) -> Iterator[Cause]:
         return
     other_s = estimate(case.layout.context, other).iter_time_s
     closed_s = other_s - case.made.iter_time_s
-    open_s = abs(case.gap_s - closed_s)
-    if open_s <= (1.0 - CLOSES) * abs(case.gap_s):
+    if abs(case.gap_s - closed_s) <= (1.0 - CLOSES) * abs(case.gap_s):
         what = "all layers recomputed" if case.is_slower else "nothing recomputed"
         text = f"with {what} the price is {format_seconds(other_s)}: the run may do that"
         yield Cause(name="recomputation", message=text, explains_s=abs(closed_s))

@@ -116,8 +116,7 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
     if found is None:
         return Comparison(log=log, measured=None, predicted=predicted)
     case = MeasuredRun(measured=found, layout=layout, made=made)
-    kind = layout.context.model.kind
-    off = abs(made.iter_time_s / found.median_s - 1.0)
+    kind, off = layout.context.model.kind, abs(made.iter_time_s / found.median_s - 1.0)
     errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
     published = None
     if errors:

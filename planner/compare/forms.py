@@ -159,10 +159,7 @@ def _unusable(path: str, why: str) -> InputError:
 
 
 def _line_of(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    for at, line in enumerate(lines, 1):
-        if pattern.search(line):
-            return at
-    return None
+    return next((at for at, line in enumerate(lines, 1) if pattern.search(line)), None)
 
 
 def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
@@ -219,9 +216,9 @@ def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) ->
     """The JSON object that begins in a line, on one or several."""
     match = opens.search(lines[at - 1])
     assert match is not None
-    text = "\n".join([match[1], *lines[at:]])
+    text = "\n".join([match[1], *lines[at:]])[:MAX_FILE_BYTES]
     try:
-        data, _ = json.JSONDecoder().raw_decode(text[:MAX_FILE_BYTES])
+        data, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
@@ -229,8 +226,7 @@ def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) ->
     return data
 
 
-Reader = Callable[[str, Sequence[str], int], Dump]
-_READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
+_READERS: tuple[tuple[re.Pattern[str], Callable[[str, Sequence[str], int], Dump]], ...] = (
     (_OPENS, _megatron),
     (re.compile(r"Configuration Summary \(Non-Default Values"), _bridge),
     (re.compile(r"\*{5,} Experiment configuration \*{5,}"), _nemo),

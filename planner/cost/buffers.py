@@ -50,10 +50,8 @@ def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
     where that is another group than tp; excluded are the embedding's and the experts' own
     data-parallel groups. Source: framework traits.
     """
-    groups = ZERO
-    for axis in (*GPU_DEGREES, "ep"):
-        groups = groups + (getattr(strategy, axis) > 1)
-    groups = groups + ((strategy.etp > 1) & (strategy.etp != strategy.tp))
+    groups = ZERO + sum(1.0 * (getattr(strategy, axis) > 1) for axis in (*GPU_DEGREES, "ep"))
+    groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
     return np.asarray(groups * context.traits.overheads.communicator_bytes)
 
 
@@ -61,7 +59,7 @@ def _rank_params(parts: StageParameters) -> Array:
     """Parameters a rank holds, the mean over stages."""
     layers = parts.context.model.num_blocks * parts.params
     ends = parts.first_params + parts.last_params + parts.all_mtp_params
-    return (layers + ends) / parts.strategy.pp
+    return np.asarray((layers + ends) / parts.strategy.pp)
 
 
 @item(
@@ -106,8 +104,7 @@ def step_group_bytes(parts: StageParameters) -> Array:
     fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework
     traits.
     """
-    states = parts.context.traits.states
-    strategy = parts.strategy
+    states, strategy = parts.context.traits.states, parts.strategy
     shard = _rank_params(parts) / parts.num_shards
     elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
     held = element_bytes("fp32") * elements
@@ -129,15 +126,14 @@ def largest_gradient_bytes(parts: StageParameters) -> Array:
     ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
     optimizer's states are offloaded below stage 3. Source: framework traits.
     """
-    states = parts.context.traits.states
-    strategy = parts.strategy
+    states, strategy = parts.context.traits.states, parts.strategy
     whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
-    beside = np.where(strategy.zero_stage == 2, whole, 0.0)
-    per_element = states.largest_gradient_copy_bytes + beside
+    per_element = states.largest_gradient_copy_bytes + np.where(
+        strategy.zero_stage == 2, whole, 0.0
+    )
     stages = offloads(strategy, "optimizer") * (strategy.zero_stage < 3)
     per_element = per_element + states.offload_staging_bytes * stages
-    elements = parts.costs.at(parts.costs.vocab_params)
-    return elements * per_element
+    return np.asarray(parts.costs.at(parts.costs.vocab_params) * per_element)
 
 
 @item(
@@ -150,8 +146,7 @@ def embedding_gradient_bytes(parts: StageParameters) -> Array:
     Where every tp rank accumulates it whole until the last micro-batch (FSDP2 under pipelining
     with tensor parallelism). Source: framework traits.
     """
-    states = parts.context.traits.states
-    strategy = parts.strategy
+    states, strategy = parts.context.traits.states, parts.strategy
     whole = unsharded_until_step(strategy, states) & states.embedding_gradient_is_whole
     others = parts.costs.at(parts.costs.vocab_params) * (strategy.tp - 1.0)
     return np.where(whole, others * states.gradient_bytes, 0.0)
@@ -160,8 +155,7 @@ def embedding_gradient_bytes(parts: StageParameters) -> Array:
 def _gathers(parts: StageParameters) -> Mask:
     """Stage 3 that gathers a layer's weights when it needs them."""
     whole = unsharded_until_step(parts.strategy, parts.context.traits.states)
-    shards_weights = parts.strategy.zero_stage >= 3
-    return shards_weights & ~whole
+    return np.asarray((parts.strategy.zero_stage >= 3) & ~whole)
 
 
 def _root_params(parts: StageParameters) -> Array:
@@ -182,8 +176,7 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
     the buffer the head arrived in is still there in its forward, when the 16-bit logits' part of
     the backward, a sixth, is not: ``max(2 · head - 2 · logits, 0)``. Source: traced FSDP2 steps.
     """
-    context = parts.context
-    states = parts.context.traits.states
+    context, states = parts.context, parts.context.traits.states
     if 3 not in context.traits.support.zero_stages:
         return np.zeros(len(parts.strategy))
     root = weight_bytes(context) * _root_params(parts)
@@ -194,14 +187,12 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
     held = np.where(_gathers(parts), gathered, 0.0)
     gradient = parts.last_params * states.collected_head_gradient_bytes
     chunk = 3.0 * parts.costs.at(parts.costs.largest_logits_bytes)
-    copy = gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk
-    copy = np.maximum(copy, 0.0)
+    copy = np.maximum(gradient * (1.0 + 1.0 / parts.num_shards) - 10.0 / 12.0 * chunk, 0.0)
     inside = weight_bytes(context) * (parts.last_params + parts.last_frozen_elements)
     inside = inside - 0.5 * parts.costs.at(parts.costs.largest_logits_bytes)
     arrives = _gathers(parts) & states.loss_inside_model
     arriving = np.where(arrives, np.maximum(inside, 0.0), 0.0)
-    copied = np.where(gradient > 0, copy, 0.0)
-    return held + gradient + copied + arriving
+    return np.asarray(held + gradient + np.where(gradient > 0, copy, 0.0) + arriving)
 
 
 @item(
@@ -254,12 +245,10 @@ def _whole_gradients(parts: StageParameters) -> Array:
     The largest unit and ``units - 1`` layers, under stage 2 at least ``whole_gradient_elements``
     of the rank's. Gradients that leave through a bucket are counted there.
     """
-    states = parts.context.traits.states
-    strategy = parts.strategy
+    states, strategy = parts.context.traits.states, parts.strategy
     if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
-    head = np.where(strategy.pp == 1, parts.last_params, 0.0)
-    unit = np.maximum(parts.params, head)
+    unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
     units = unit + (states.whole_gradient_units - 1.0) * parts.params
     queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
     waiting = np.maximum(units, np.minimum(queue, _rank_params(parts)))
@@ -277,8 +266,7 @@ def unit_buffer_bytes(parts: StageParameters) -> Array:
     torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py; Megatron-Core
     param_and_grad_buffer.py, FixedPoolAllocator).
     """
-    context = parts.context
-    states = parts.context.traits.states
+    context, states = parts.context, parts.context.traits.states
     layers = np.where(_gathers(parts), states.zero3_gathered_layers, 0.0)
     live = np.minimum(layers * parts.gathered, states.zero3_live_elements)
     whole = _whole_gradients(parts)

@@ -95,8 +95,7 @@ def unique_rows(strategy: StrategyColumns, names: Sequence[str]) -> tuple[Index,
 
     The fields are digits of one number; where it would not fit, it is replaced by its rank.
     """
-    key = np.zeros(len(strategy), dtype=np.int64)
-    below = 1
+    key, below = np.zeros(len(strategy), dtype=np.int64), 1
     if len(key) == 1:
         return key, key
     for name in names:

@@ -153,12 +153,10 @@ def copy_s_per_param(context: Context, when: Exchanges, stage: Array) -> tuple[A
     foreach_all_gather_copy_out, as there. Excludes weights that are gathered once an iteration.
     """
     traits = context.traits
-    copies = traits.kernels.unit_copies
-    accelerator = context.cluster.accelerator
+    copies, accelerator = traits.kernels.unit_copies, context.cluster.accelerator
     if copies == "none":
         return np.zeros(len(stage)), np.zeros(len(stage))
-    weight = weight_bytes(context)
-    wire = traits.states.gradient_reduce_bytes
+    weight, wire = weight_bytes(context), traits.states.gradient_reduce_bytes
     handed = gradient_copy_bytes(weight, wire, copies)
     joined = 2.0 * weight * (copies == "flat")
     moved = np.where(when.reduces_each, handed, joined + weight + 2.0 * wire)
@@ -194,8 +192,7 @@ def data_parallel_costs(
     states, cluster = context.traits.states, context.cluster
     stage = strategy.zero_stage
     when = exchanges_of(context, strategy, stays_gathered=stays_gathered)
-    wire = reduced_gradient_bytes(strategy, states)
-    weights = weight_bytes(context)
+    wire, weights = reduced_gradient_bytes(strategy, states), weight_bytes(context)
     layer_weights = gathered_weight_bytes(context)
     chunk_params = stage_params / strategy.vpp
     bucket = bucket_elements(context, strategy, chunk_params, layer_params)
@@ -226,10 +223,9 @@ def data_parallel_costs(
         domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
     gathered_back = np.where(when.gathers_each, backward_gather, 0.0)
-    reduce_once = np.where(when.all_reduces, all_reduce, scatter)
     copy_gather, copy_reduce = copy_s_per_param(context, when, stage)
     return DataParallelCosts(
-        reduce=np.where(when.reduces_each, 0.0, reduce_once),
+        reduce=np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter)),
         gather=np.where(when.gathers_once, gather, 0.0),
         layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
         layer_backward=gathered_back + np.where(when.reduces_each, layer_reduce, 0.0),

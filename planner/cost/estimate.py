@@ -134,8 +134,7 @@ def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dic
     Machines differ in what their GEMMs sustain (where the accelerator states a range) and
     in what an optimizer's step on the host reaches. Strategies that neither concerns are left out.
     """
-    traits = context.traits.offload
-    gemm = context.cluster.accelerator.gemm
+    traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
     places = [
         place
         for place, strategy in enumerate(strategies)
@@ -165,8 +164,7 @@ def with_products(context: Context, sustained_fraction: float) -> Context:
 
 def with_host_rate(context: Context, factor: float) -> Context:
     """The context whose hosts update so many times the parameters per second."""
-    traits = context.traits
-    num_bytes = context.traits.offload.host_step_bytes
+    traits, num_bytes = context.traits, context.traits.offload.host_step_bytes
     offload = replace(traits.offload, host_step_bytes=num_bytes / factor)
     return replace(context, traits=replace(traits, offload=offload))
 
@@ -275,13 +273,11 @@ class Estimate:
 
     def _named(self, items: TimeItems) -> dict[str, TimeItem]:
         negligible_s = NEGLIGIBLE_FRACTION * self.iter_time_s
-        found: dict[str, TimeItem] = {}
-        for name, item in items.items():
-            busy_s = float(item.busy_s[0])
-            exposed_s = float(item.exposed_s[0])
-            if max(busy_s, abs(exposed_s)) > negligible_s:
-                found[name] = TimeItem(busy_s=busy_s, exposed_s=exposed_s)
-        return found
+        return {
+            name: TimeItem(busy_s=float(item.busy_s[0]), exposed_s=float(item.exposed_s[0]))
+            for name, item in items.items()
+            if max(float(item.busy_s[0]), abs(float(item.exposed_s[0]))) > negligible_s
+        }
 
     @property
     def slowest_stage(self) -> int:
@@ -302,8 +298,7 @@ def estimates(context: Context, strategies: Sequence[Strategy]) -> list[Estimate
     accelerator = context.cluster.accelerator
     found = []
     for position, subject in enumerate(price_all(context, strategies)):
-        iter_time = iteration_time_s(subject)
-        num_gpus = subject.strategy.num_gpus
+        iter_time, num_gpus = iteration_time_s(subject), subject.strategy.num_gpus
         tokens_per_s = context.job.tokens_per_iteration / iter_time
         regime = accuracy_regime(context, subject.strategy)
         off = context.traits.time_range(regime, accelerator.name)

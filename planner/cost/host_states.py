@@ -57,8 +57,7 @@ def gradient_offload_s(parts: StageParameters, times: LayerTimes) -> tuple[Array
     the host's step runs beside shows there (:func:`optimizer_s_per_param`).
     """
     context, strategy = parts.context, parts.strategy
-    states = context.traits.states
-    traits = context.traits.offload
+    states, traits = context.traits.states, context.traits.offload
     before = strategy.num_micro_batches - 1.0
     wire = reduced_gradient_bytes(strategy, states) * offloaded_fraction(strategy)
     wire = wire / host_link_share(strategy, context.cluster)
@@ -134,5 +133,4 @@ def overlapped_step_s(parts: StageParameters, times: LayerTimes) -> Array:
         return np.zeros(len(strategy))
     host = _host_s_per_param(context, strategy, parts.owned_fraction)
     away = offloaded_fraction(strategy)
-    step = np.where(away > 0, parts.params * host, 0.0) * away
-    return np.minimum(step, times.backward)
+    return np.minimum(np.where(away > 0, parts.params * host, 0.0) * away, times.backward)

@@ -111,9 +111,9 @@ def peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> floa
     """
     lacks_units = precision == "mxfp8" and precision not in accelerator.gemm.low_precision
     peaks = accelerator.peak_flops_per_s
-    rates = [peaks[dtype] for dtype in FALLBACKS[precision] if peaks.get(dtype)]
-    if rates and not lacks_units:
-        return float(rates[0])
+    rate = next((peaks[dtype] for dtype in FALLBACKS[precision] if peaks.get(dtype)), None)
+    if rate and not lacks_units:
+        return float(rate)
     what = "matrix units for mxfp8" if lacks_units else f"{precision} matrix rate"
     allowed = ", ".join(offered_precisions(accelerator))
     raise ValueError(f"{accelerator.name} has no {what}; allowed here: {allowed}")
@@ -144,9 +144,9 @@ def smooth_gemm_flops_s(
     accelerator and precision in docs/kernels.md. Excludes launch, HBM traffic, and the
     slow-down of kernels that run for milliseconds.
     """
-    rows = 2.0 * (m + efficiency.m0)
-    flops = rows * (n + efficiency.n0) * (k + efficiency.k0)
-    return flops / rate_flops_per_s
+    return np.asarray(
+        2.0 * (m + efficiency.m0) * (n + efficiency.n0) * (k + efficiency.k0) / rate_flops_per_s
+    )
 
 
 def tiled_gemm_flops_s(
@@ -163,8 +163,7 @@ def tiled_gemm_flops_s(
     ``v = ceil(m/a) ceil(n/b) count / SM``; tiles 128x256, 256x128 (q = 1), 128x128, 128x64.
     Source: as :func:`smooth_gemm_flops_s`; needed before Hopper, where waves are hard.
     """
-    num_sm = float(efficiency.num_multiprocessors)
-    weight = efficiency.wave_weight
+    num_sm, weight = float(efficiency.num_multiprocessors), efficiency.wave_weight
     tiles = (
         (128.0, 256.0, 1.0),
         (256.0, 128.0, 1.0),
@@ -174,10 +173,8 @@ def tiled_gemm_flops_s(
     best = np.asarray(np.inf)
     for a, b, q in tiles:
         waves = np.ceil(m / a) * np.ceil(n / b) * count / num_sm
-        smooth = (1.0 - weight) * np.maximum(waves, 1.0)
-        work = smooth + weight * np.ceil(waves)
-        flops = work * num_sm * 2.0 * a * b * (k + efficiency.tile_k0)
-        seconds = flops / (rate_flops_per_s * q)
+        work = (1.0 - weight) * np.maximum(waves, 1.0) + weight * np.ceil(waves)
+        seconds = work * num_sm * 2.0 * a * b * (k + efficiency.tile_k0) / (rate_flops_per_s * q)
         best = np.minimum(best, seconds)
     return best
 
@@ -192,12 +189,10 @@ def aligned_fraction(gemm: Gemm) -> Array:
     """
     k = np.rint(gemm.k).astype(np.int64)
     if not gemm.has_weight:
-        m = np.rint(gemm.m).astype(np.int64)
-        n = np.rint(gemm.n).astype(np.int64)
+        m, n = np.rint(gemm.m).astype(np.int64), np.rint(gemm.n).astype(np.int64)
         return np.where((m | n | k) % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
     sides = np.rint(gemm.n).astype(np.int64) | k
-    power = np.minimum(sides & -sides, ALIGNED_UNIT)
-    return np.asarray(ALIGNED_FRACTIONS[power])
+    return np.asarray(ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)])
 
 
 def product_s(
@@ -226,12 +221,10 @@ def product_s(
         arithmetic_s = smooth_gemm_flops_s(m, n, k, efficiency, rate) * gemm.count
     operand_bytes = OPERAND_BYTES.get(precision, element_bytes(precision))
     output_bytes = element_bytes(precision) if output_bytes is None else output_bytes
-    each_bytes = operand_bytes * (m * k + k * n) + output_bytes * (m * n)
-    bandwidth = GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s
-    traffic_s = each_bytes * gemm.count / bandwidth
+    traffic_bytes = (operand_bytes * (m * k + k * n) + output_bytes * (m * n)) * gemm.count
+    traffic_s = traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s)
     busy_s = arithmetic_s / rate_fraction + unhidden_s
-    seconds: Array = efficiency.launch_s + np.maximum(busy_s, traffic_s)
-    return seconds
+    return np.asarray(efficiency.launch_s + np.maximum(busy_s, traffic_s))
 
 
 def cast_s(
@@ -263,14 +256,12 @@ def exposed_accumulation_s(
     4,096 tokens it is part of WEIGHT_GRADIENT_FRACTION. Source: EXPOSED_ACCUMULATION. Excludes
     products of one expert.
     """
-    count = np.asarray(gemm.count)
-    elements = gemm.n * gemm.k * count * (count > 1)
+    elements = np.asarray(gemm.n) * gemm.k * gemm.count * (np.asarray(gemm.count) > 1)
     traffic_bytes = max(unhidden_bytes, 0.0) * elements
     # WEIGHT_GRADIENT_FRACTION was measured with 4,096 tokens.
-    few = np.maximum(1.0 - gemm.m / 4096.0, 0.0)
+    few = np.maximum(1.0 - np.asarray(gemm.m) / 4096.0, 0.0)
     share = EXPOSED_ACCUMULATION[_has_hard_waves(accelerator.gemm)] * few
-    bandwidth = GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s
-    return np.asarray(share * traffic_bytes / bandwidth)
+    return np.asarray(share * traffic_bytes / (GEMM_HBM_FRACTION * accelerator.hbm_bytes_per_s))
 
 
 @item(

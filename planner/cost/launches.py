@@ -42,15 +42,14 @@ def launches(
     of a launch's.
     """
     products = sum(2.0 if backward and not gemm.is_frozen else 1.0 for gemm in op.gemms)
-    small = op.small_kernels[backward]
-    tiny = op.tiny_kernels[backward]
+    small, tiny = op.small_kernels[backward], op.tiny_kernels[backward]
     moved = op.backward_bytes if backward else op.forward_bytes
     moves = 0.0 if op.has_own_kernels else kernels.memory_bound_kernels
     own = products + (op.attention is not None) + small + tiny
-    collectives = ZERO
-    for comm in op.comms[backward]:
-        is_split = getattr(strategy, comm.axis) > 1
-        collectives = collectives + (is_split & (comm.num_bytes > 0))
+    collectives = ZERO + sum(
+        np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
+        for comm in op.comms[backward]
+    )
     return own + np.where(moved > 0, moves, 0.0) + collectives
 
 
@@ -109,9 +108,7 @@ def segments(names: Sequence[str], waits: Sequence[str]) -> tuple[tuple[int, ...
     parts = [tuple(range(low + 1, high + 1)) for low, high in pairwise(ends)]
     if not ends:
         return ()
-    behind = range(ends[-1] + 1, len(names))
-    before = range(ends[0] + 1)
-    return (*parts, (*behind, *before))
+    return (*parts, (*range(ends[-1] + 1, len(names)), *range(ends[0] + 1)))
 
 
 def op_floors_s(
@@ -161,8 +158,7 @@ def segmented_waits_s(
     """
     forward = ZERO
     for part in parts:
-        floor_s = sum(op_floor_s[place] for place in part)
-        lacking = floor_s - sum(op_s[place] for place in part)
+        lacking = sum(op_floor_s[place] for place in part) - sum(op_s[place] for place in part)
         forward = forward + np.maximum(lacking, 0.0)
     return forward, np.maximum(backward_floor_s - backward_s, 0.0), forward
 
@@ -240,8 +236,7 @@ def launch_waits_s(
     forward, backward, again = (
         floor - seconds for floor, seconds in zip(floors_s, kernels_s, strict=True)
     )
-    short_forward = np.maximum(forward, 0.0)
-    short_backward = np.maximum(backward, 0.0)
+    short_forward, short_backward = np.maximum(forward, 0.0), np.maximum(backward, 0.0)
     lacking = forward + backward
     waited = np.maximum(lacking, 0.0)
     short = short_forward + short_backward

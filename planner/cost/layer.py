@@ -153,16 +153,14 @@ class LayerCosts(LayerPasses):
 
     def at(self, values: Array) -> Array:
         """Spread values of the distinct shapes over all strategies."""
-        by_shape = np.broadcast_to(values, (self.num_shapes,))
-        return by_shape[self.index]
+        return np.asarray(np.broadcast_to(values, (self.num_shapes,))[self.index])
 
     def items_at(self, items: TimeItems) -> TimeItems:
         """Spread ``items`` of the distinct shapes over all strategies."""
-        found: TimeItems = {}
-        for name, item in items.items():
-            busy_s = self.at(item.busy_s)
-            found[name] = Duration(busy_s=busy_s, exposed_s=self.at(item.exposed_s))
-        return found
+        return {
+            name: Duration(busy_s=self.at(item.busy_s), exposed_s=self.at(item.exposed_s))
+            for name, item in items.items()
+        }
 
     def exposed_at(self, items: TimeItems) -> Array:
         """Exposed seconds of ``items`` for every strategy."""
@@ -228,9 +226,7 @@ def timed_shape(shape: LayerShape, job: JobSpec) -> LayerShape:
 
 def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
-    model = context.model
-    job = context.job
-    traits = context.traits
+    model, job, traits = context.model, context.job, context.traits
     rows, index = distinct_shapes(strategy, traits.kernels)
     shape = layer_shape(rows, job)
     kinds = layer_groups(model, shape, traits)

@@ -92,8 +92,7 @@ def layer_times(parts: StageParameters) -> LayerTimes:
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     offload = context.traits.offload
     wire = parts.params * offload.fetched_weight_bytes + parts.frozen_elements * FROZEN_BYTES
-    share = host_link_share(strategy, context.cluster)
-    on_nvme = offloads(strategy, "nvme")
+    share, on_nvme = host_link_share(strategy, context.cluster), offloads(strategy, "nvme")
     fetch = parameter_fetch_s(wire / shard, on_nvme, context.cluster, offload, share)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
     hidden = fetch if offload.is_pinned else 0.0 * fetch

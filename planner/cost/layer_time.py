@@ -204,8 +204,7 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     part of the product where that costs no traffic of its own; a chunk of a product is added to no
     kept gradient.
     """
-    kernels = setting.traits.kernels
-    accelerator = setting.cluster.accelerator
+    kernels, accelerator = setting.traits.kernels, setting.cluster.accelerator
     traffic = op.backward_bytes if backward else op.forward_bytes
     traffic = traffic * kernels.memory_bound_multiplier
     whole_s: GemmPrice = gemm_s
@@ -299,8 +298,7 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
 
     Each overlapped, then held up by its launches.
     """
-    found = dict[str, TimeItems]()
-    total = sum(kind.num_layers for kind in kinds)
+    found, total = dict[str, TimeItems](), sum(kind.num_layers for kind in kinds)
     for kind in kinds:
         priced = [(op, op_items(op, setting)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))

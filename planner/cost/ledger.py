@@ -71,8 +71,7 @@ def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifet
     if tensor.is_freed:
         lifetime = RESERVED
     copies *= float(np.max(tensor.count))
-    rows = float(np.max(tensor.rows))
-    width = float(np.max(tensor.width))
+    rows, width = float(np.max(tensor.rows)), float(np.max(tensor.width))
     is_whole = rows.is_integer() and width.is_integer()
     return LedgerItem(
         name=f"{group}.{tensor.name}",
@@ -130,8 +129,7 @@ def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
     """Parts of a state: the optimizer's are master weights, its own, and copies of gradients."""
     if name != "optimizer":
         return {name: 1.0}
-    traits = subject.context.traits.states
-    optimizer = subject.context.traits.optimizer
+    traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
     if bool(without_gradient_copies(subject.columns, traits)[0]):
@@ -145,8 +143,7 @@ def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
         "optimizer.states": mean_states(subject.context.model, optimizer).layer,
         f"optimizer.{'weight' if is_whole else 'gradient'}_copies": copies,
     }
-    total = sum(parts.values())
-    return {part: size / total for part, size in parts.items() if size}
+    return {part: size / sum(parts.values()) for part, size in parts.items() if size}
 
 
 def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
@@ -178,8 +175,7 @@ def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerIt
         elements = number * float(term.elements(subject.parts)[0]) if term.elements else 0.0
         old = items.get(term.name)
         if old is not None:
-            num_bytes = num_bytes + old.num_bytes
-            elements = elements + sum(old.shape)
+            num_bytes, elements = num_bytes + old.num_bytes, elements + sum(old.shape)
         items[term.name] = _flat_item(term.name, elements, num_bytes, term.lifetime)
     return [*items.values()]
 
@@ -193,11 +189,9 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
     groups = layer_groups(subject.context.model, shape, subject.context.traits)
     stages = all_stages(subject.strategy.pp)
     none, taken = subject.model.leading_by_policy(subject.layers, subject.counts, stages)
-    kept = float(none[0, stage])
-    by_selective = float(taken[SELECTIVE, 0, stage])
+    kept, by_selective = float(none[0, stage]), float(taken[SELECTIVE, 0, stage])
     selective = float(subject.counts[SELECTIVE, 0, stage])
-    free = subject.layers - subject.counts.sum(axis=0)
-    untouched = float(free[0, stage])
+    untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
     behind = sum(group.num_layers - group.num_leading for group in groups)
     found = []
     for group in groups:
@@ -221,8 +215,7 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
         for tensor in tensors
     ]
     shape = layer_shape(subject.columns, subject.context.job)
-    tokens = float(shape.num_tokens[0])
-    hidden = subject.context.model.hidden_size
+    tokens, hidden = float(shape.num_tokens[0]), subject.context.model.hidden_size
     inputs = float(subject.counts[FULL, 0, stage]) * flight
     items.append(
         LedgerItem(
@@ -240,8 +233,7 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
             _tensor_item("activations", tensor, flight, "forward to backward")
             for tensor in embedding.saved
         ]
-    num = subject.strategy.num_micro_batches
-    sends_on = stage < subject.strategy.pp - 1
+    num, sends_on = subject.strategy.num_micro_batches, stage < subject.strategy.pp - 1
     received = (num - flight) * (stage > 0) + num * sends_on
     items.append(
         LedgerItem(
@@ -270,18 +262,15 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
     And what layers of multi-token prediction keep of that micro-batch.
     """
     shape = layer_shape(subject.columns, subject.context.job)
-    model = subject.context.model
-    traits = subject.context.traits
+    model, traits = subject.context.model, subject.context.traits
     head = head_op(model, shape, traits)
     items = [_tensor_item("transient", tensor, 1.0, "loss") for tensor in head.saved]
-    number = float(subject.model.num_mtp_layers)
-    policy = subject.mtp_policy
+    number, policy = float(subject.model.num_mtp_layers), subject.mtp_policy
     if number:
         num_blocks, blocks = mtp_blocks(model, layer_groups(model, shape, traits))
         total = sum(group.num_layers for group in blocks)
         kept = [(number, tensor) for op in mtp_ops(model, shape, traits) for tensor in op.saved]
-        input_bytes = float(subject.model.policies.saved_bytes[FULL, 0])
-        inputs = number * input_bytes * (policy == FULL)
+        inputs = number * float(subject.model.policies.saved_bytes[FULL, 0]) * (policy == FULL)
         kept += [
             (number * num_blocks * group.num_layers / total, tensor)
             for group in blocks
@@ -312,8 +301,7 @@ def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """
     used = subject.counts[:, 0, stage] > 0
     by_policy = subject.model.policies.workspace_bytes[:, 0] * used
-    rebuilt = float(by_policy[[SELECTIVE, FULL]].max())
-    moved = float(by_policy[OTHERS].max())
+    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OTHERS].max())
     name = "rebuilt_activations" if rebuilt >= moved else "offload_buffers"
     workspace = LedgerItem(
         name=f"transient.{name}", num_bytes=max(rebuilt, moved), lifetime="backward of a layer"
@@ -332,16 +320,14 @@ def _late_gradient_bytes(subject: PricedStrategy, stage: int) -> float:
     are the fullest moment, with half of them there, else the last layer, with the head's; the
     last but one, with one layer's activations less, where a layer's reduction is the larger.
     """
-    parts = subject.parts
-    states = subject.context.traits.states
+    parts, states = subject.parts, subject.context.traits.states
     if _state_lifetime(subject, "gradients") != RESERVED:
         return 0.0
     layers = int(subject.layers[0, stage])
     shard = float(parts.layer_bytes("gradients", parts.costs.body)[0])
     head = float((parts.last_params * parts.last_states.gradients)[0])
     is_full = subject.counts[FULL, 0, stage] > 0
-    full = subject.model.policies.saved_bytes[FULL]
-    none = subject.model.saved_bytes
+    full, none = subject.model.policies.saved_bytes[FULL], subject.model.saved_bytes
     kept = float((full if is_full else none)[0])
     if shard > kept:
         return head + layers // 2 * (shard - kept)
@@ -373,8 +359,7 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     in_pass = _allocated(lasting) + max(_allocated(loss), in_backward)
     # While the optimizer steps, weights, gradients and states are left, with its temporaries: only
     # where these are larger than activations is that the fullest moment.
-    states = subject.context.traits.states
-    parts = subject.parts
+    states, parts = subject.context.traits.states, subject.parts
     shards = parts.num_shards if subject.strategy.zero_stage else 1.0
     temporaries = _parameters(subject, stage) * states.step_temporary_bytes / shards
     kept = sum(item.num_bytes for item in static if item.shape)

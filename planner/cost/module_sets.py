@@ -1,7 +1,7 @@
 """Cost of selective recomputation for every set of modules it could repeat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from itertools import combinations
 
@@ -33,7 +33,7 @@ class SelectiveCosts:
         self, index: Rows | int | slice | tuple[Rows | slice, Rows]
     ) -> "SelectiveCosts":
         """Return some of the sets, or one set per strategy."""
-        return SelectiveCosts(**{name: each[index] for name, each in vars(self).items()})
+        return SelectiveCosts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 
 def _groups(context: Context, shape: LayerShape) -> tuple[LayerGroup, ...]:
@@ -108,15 +108,12 @@ def selective_options(
     chosen = [tuple(by_name[name] for name in names) for names in sets]
     groups = _groups(context, layer_shape(rows, context.job))
     shape = (len(sets), len(rows))
-    added = np.zeros(shape)
-    kept = []
-    largest = np.zeros(shape)
+    added, kept, largest = np.zeros(shape), [], np.zeros(shape)
     whole = np.zeros(len(rows))
     total = sum(group.num_layers for group in groups)
     for group in groups:
         # Seconds repeated and bytes kept by a layer of the kind under each set.
-        repeated = np.zeros(shape)
-        stays = np.zeros(shape)
+        repeated, stays = np.zeros(shape), np.zeros(shape)
         names = {op.name for op in group.ops}
         for op in group.ops:
             forward_s = exposed_s(op_items(op, setting))
@@ -132,8 +129,7 @@ def selective_options(
     # The mean over the layers behind the leading ones, and a leading layer's.
     behind = [group.num_layers - group.num_leading for group in groups]
     pairs = zip(behind, kept, strict=True)
-    summed = sum(number * value for number, value in pairs)
-    body = np.asarray(summed / max(sum(behind), 1))
+    body = np.asarray(sum(number * value for number, value in pairs) / max(sum(behind), 1))
     leading = [value for group, value in zip(groups, kept, strict=True) if group.num_leading]
     lead = leading[0] if leading else body
     return SelectiveCosts(
@@ -165,11 +161,9 @@ def relaxed_options(
     Where a layer cannot be without any policy (not ``by_rate``), a set that saves little may cost
     less than its share at the best rate: then the bound adds the least that any set adds.
     """
-    nothing = options[0]
-    options = options[1:]
+    nothing, options = options[0], options[1:]
     saved = nothing.saved_bytes - options.saved_bytes
-    rates = saved / np.maximum(options.added_s, 1e-15)
-    rates = np.where(saved > 0, rates, 0.0)
+    rates = np.where(saved > 0, saved / np.maximum(options.added_s, 1e-15), 0.0)
     best = rates.argmax(axis=0)
     every = np.arange(options.added_s.shape[1])
     fastest = rates[best, every]
@@ -183,8 +177,9 @@ def relaxed_options(
         workspace_bytes=options.workspace_bytes.min(axis=0)[index],
     )
     real = options[best[index], index]
-    real = replace(real, added_s=pace * real.added_s)
-    return Relaxed(bound=bound, best=real, best_set=best[index])
+    return Relaxed(
+        bound=bound, best=replace(real, added_s=pace * real.added_s), best_set=best[index]
+    )
 
 
 @dataclass(kw_only=True)
@@ -208,8 +203,7 @@ class LayerTable:
             added = rows.take(np.array(new))
             known = [] if self._shapes is None else [self._shapes]
             self._shapes = StrategyColumns.concatenate([*known, added])
-            for row in new:
-                self._place[keys[row]] = len(self._place)
+            self._place |= {keys[row]: len(self._place) + i for i, row in enumerate(new)}
             self._costs, self._options = None, {}
         places = np.array([self._place[key] for key in keys], dtype=int)
         return places[index]

@@ -93,14 +93,13 @@ def exposed_tensor_parallel_s(
     formula derived.
     """
     if overlap == "none":
-        return comm_s
+        return np.asarray(comm_s)
     if overlap == "bulk":
         return exposed_beside_s(compute_s, comm_s, interference)
     chunks = np.maximum(num_chunks, 1.0)
     ring_s = np.maximum(comm_s, (chunks - 1.0) * chunk_s) + chunk_s
     shown = np.clip(ring_s - compute_s, 0.0, comm_s)
-    hidden = achieved_fraction * (comm_s - shown)
-    return comm_s - hidden
+    return np.asarray(comm_s - achieved_fraction * (comm_s - shown))
 
 
 def exposed_all_to_all_s(
@@ -121,7 +120,7 @@ def exposed_all_to_all_s(
     (:func:`unpaired_micro_batches`).
     """
     if overlap == "none":
-        return comm_s
+        return np.asarray(comm_s)
     beside = shared_expert_s if overlap == "shared_expert" else other_batch_s
     return exposed_beside_s(beside, comm_s, interference)
 
@@ -169,5 +168,4 @@ def straggler_slowdown(num_ranks: Array, variation_fraction: float) -> Array:
     accelerators. One rank waits for nobody: 1.
     """
     ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)
-    deviations = np.sqrt(2.0 * np.log(ranks))
-    return np.asarray(1.0 + variation_fraction * deviations)
+    return np.asarray(1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks)))

@@ -76,9 +76,7 @@ def _ends(
     Of their kernels; of gathers and reductions of their weights and gradients; of their collectives
     in forward and backward, by item.
     """
-    costs = subject.parts.costs
-    kernels = 0.0
-    exchange = 0.0
+    costs, kernels, exchange = subject.parts.costs, 0.0, 0.0
     comms: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
         if not is_here:
@@ -138,8 +136,7 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
         base[ACTIVATIONS] += moved
         both = []
         for own, added in zip((forward, backward), comms, strict=True):
-            of_layers = {name: layers * value for name, value in own.items()}
-            parts = (base, of_layers, added)
+            parts = (base, {name: layers * value for name, value in own.items()}, added)
             names = dict.fromkeys(name for part in parts for name in part)
             each = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
             each[COMPUTE] += kernels_s / 3.0
@@ -164,8 +161,7 @@ def chunk_times(subject: PricedStrategy) -> ChunkTimes:
     def computing(items: Seconds) -> float:
         return sum(items.values()) - items.get(TRANSFER, 0.0)
 
-    passes = chunk_passes(subject)
-    crossings = 2.0 * subject.strategy.vpp
+    passes, crossings = chunk_passes(subject), 2.0 * subject.strategy.vpp
     return ChunkTimes(
         forward_s=[computing(each.forward) for each in passes],
         backward_s=[computing(each.backward) for each in passes],

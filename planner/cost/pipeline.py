@@ -35,11 +35,9 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     shape = timed_shape(layer_shape(rows, context.job), context.job)
     kinds = layer_groups(context.model, shape, context.traits)
     num_layers = sum(kind.num_layers for kind in kinds)
-    accelerator = context.cluster.accelerator
-    kernels = context.traits.kernels
+    accelerator, kernels = context.cluster.accelerator, context.traits.kernels
     inside_bytes, total = product_gradient_bytes(context.traits), ZERO
-    ops = [(op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops]
-    for op, share in ops:
+    for op, share in ((op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops):
         precision = op_precision(op, context.job, kernels)
         products = ZERO + sum(
             gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
@@ -50,8 +48,7 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
             products = products / kernels.grouped_rate_fraction
         traffic_s = memory_bound_s(op.params * kernels.weight_gradient_bytes, accelerator)
         total = total + (products + traffic_s) * share
-    by_shape = np.broadcast_to(total, (len(rows),))
-    return by_shape[index]
+    return np.asarray(np.broadcast_to(total, (len(rows),))[index])
 
 
 def bubble_filled_s(
@@ -81,10 +78,9 @@ def bubble_filled_s(
         "zb-v": 2.0 * v_shaped,
         "dualpipe-v": 2.0 * dual,
     }
-    chosen = [strategy.schedule == _CODE[name] for name in left]
-    bubble = np.select(chosen, [*left.values()], total)
+    bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
     steps = (strategy.pp - 1.0) / strategy.pp
-    return steps * context.model.num_blocks * (total - bubble)
+    return np.asarray(steps * context.model.num_blocks * (total - bubble))
 
 
 @item(
@@ -141,8 +137,7 @@ def in_flight(
         "zb-v": once,
         "dualpipe-v": dualpipe.in_flight(2.0 * pp, num_micro_batches) / 2.0,
     }
-    chosen = [schedule == _CODE[name] for name in others]
-    return np.select(chosen, [*others.values()], held)
+    return np.select([schedule == _CODE[name] for name in others], [*others.values()], held)
 
 
 _SPLIT = (bubble_filled_s, layer_weight_gradient_s)

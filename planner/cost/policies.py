@@ -30,8 +30,7 @@ def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Ma
     offered = context.traits.support.activation_offload
     known = bool(context.cluster.node.host_memory_bytes)
     always = np.full(len(strategy), known and offered == "yes")
-    alone = known and offered == "without pipelining"
-    return np.asarray(always | (alone & (strategy.pp == 1)))
+    return np.asarray(always | (known & (offered == "without pipelining") & (strategy.pp == 1)))
 
 
 def activation_transfer_s(parts: StageParameters) -> Array:
@@ -62,8 +61,7 @@ def offloaded_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> P
     pass is left out.
     """
     costs = parts.costs
-    saved = costs.at(costs.body.saved_bytes)
-    lead = costs.at(costs.lead.saved_bytes)
+    saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
     offered = offers_activation_offload(parts.context, parts.strategy)
     transfer = activation_transfer_s(parts)
     shown, fill = 0.0 * saved, 0.0 * saved
@@ -86,10 +84,8 @@ def policy_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> Poli
 
     Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5).
     """
-    costs = parts.costs
-    none = np.zeros(len(parts.strategy))
-    saved = costs.at(costs.body.selective_saved_bytes)
-    boundary = costs.at(costs.boundary_bytes)
+    costs, none = parts.costs, np.zeros(len(parts.strategy))
+    saved, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
     largest = costs.at(costs.largest_saved_bytes)
     by_name = {
         # The forward of the modules that the traits select is repeated, what they rebuild not kept.
@@ -113,8 +109,7 @@ def policy_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> Poli
         "offloaded": offloaded_costs(parts, times, pace),
     }
     rows = [vars(by_name[name]) for name in POLICIES]
-    stacked = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return PolicyCosts(**stacked)
+    return PolicyCosts(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
 
 
 def with_recomputed_mtp(model: StageModel, policy: int) -> StageModel:

@@ -116,8 +116,7 @@ class StageModel(Rowed):
 
     def ends(self, stages: Array) -> tuple[Array, Array]:
         """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""
-        is_head = stages == self.strategy.head_stage[:, None]
-        return (stages == 0) * 1.0, is_head * 1.0
+        return (stages == 0) * 1.0, (stages == self.strategy.head_stage[:, None]) * 1.0
 
     def in_flight(self, stages: Array) -> Array:
         """Micro-batches in flight on the given stages."""
@@ -133,15 +132,15 @@ class StageModel(Rowed):
     def fixed_time_s(self, stages: Array) -> Array:
         """Per stage and micro-batch, without its layers: embedding, head, links."""
         first, last = self.ends(stages)
-        ends_s = self.first_s[:, None] * first + self.last_s[:, None] * last
-        return ends_s + self.link_s[:, None]
+        return self.first_s[:, None] * first + self.last_s[:, None] * last + self.link_s[:, None]
 
-    def fixed_bytes(self, stages: Array, flight: Array) -> Array:
+    def fixed_bytes(self, stages: Array, flight: Array | None = None) -> Array:
         """Allocated bytes per stage without its layers and transients.
 
         ``flight``: micro-batches in flight, where they are at hand.
         """
         first, last = self.ends(stages)
+        flight = self.in_flight(stages) if flight is None else flight
         at_first = self.first_static_bytes[:, None] + flight * self.first_saved_bytes[:, None]
         at_last = self.last_static_bytes[:, None]
         anywhere = self.stage_static_bytes[:, None] + flight * self.part_saved_bytes[:, None]
@@ -168,8 +167,7 @@ class StageModel(Rowed):
         if counts is None:
             return 0.0
         workspaces = self.policies.workspace_bytes[:, :, None]
-        used = np.where(counts > 0, workspaces, 0.0)
-        return np.asarray(used.max(axis=0))
+        return np.asarray(np.where(counts > 0, workspaces, 0.0).max(axis=0))
 
     def transient_bytes(self, stages: Array, workspace: Array | float) -> Array:
         """Short-lived bytes per stage: a layer's backward with its workspace, or the loss."""
@@ -197,8 +195,7 @@ class StageModel(Rowed):
 
     def first_k_dense(self, layers: Array, stages: Array) -> Array:
         """Leading layers per stage: all on the first one, as far as it holds so many layers."""
-        leading = np.minimum(self.num_leading, layers)
-        return np.asarray(leading * (stages == 0))
+        return np.asarray(np.minimum(self.num_leading, layers) * (stages == 0))
 
     def leading_by_policy(self, layers: Array, counts: Array, stages: Array) -> tuple[Array, Array]:
         """Leading layers per stage under no policy, and under each.
@@ -218,9 +215,10 @@ class StageModel(Rowed):
         saved = self.saved_bytes[:, None]
         if counts is None:
             leading = self.first_k_dense(layers, stages) * self.lead_saved_bytes[:, None]
-            return layers * saved + leading
-        kept: Array = (layers - counts.sum(axis=0)) * saved
-        kept = kept + _by_policy(counts, self.policies.saved_bytes)
+            return np.asarray(layers * saved + leading)
+        kept: Array = (layers - counts.sum(axis=0)) * saved + _by_policy(
+            counts, self.policies.saved_bytes
+        )
         if self.num_leading:
             none, taken = self.leading_by_policy(layers, counts, stages)
             kept = kept + none * self.lead_saved_bytes[:, None]
@@ -291,8 +289,7 @@ class StageModel(Rowed):
         strategy = self.strategy
         is_stage = all_stages(layers.shape[1]) < strategy.pp[:, None]
         seconds = np.where(is_stage, self.time_s(layers, counts), 0.0)
-        slowest_s = seconds.max(axis=1)
-        sum_s = seconds.sum(axis=1)
+        slowest_s, sum_s = seconds.max(axis=1), seconds.sum(axis=1)
         makespan = makespan_s(strategy, slowest_s, sum_s, self.bubble_filled_s)
         tail = self.step_end_s(layers).max(axis=1)
         return np.asarray(makespan + tail + self.constant_s)
@@ -303,8 +300,7 @@ class StageModel(Rowed):
         device = allocated <= self.held_limit_bytes[:, None]
         host = self.host_bytes(layers, counts) <= self.host_limit_bytes[:, None]
         beyond = all_stages(layers.shape[1]) >= self.strategy.pp[:, None]
-        fits = device & host | beyond
-        return np.asarray(fits.all(axis=1))
+        return np.asarray((device & host | beyond).all(axis=1))
 
 
 def all_stages(num_stages: int) -> Array:
@@ -318,5 +314,4 @@ def _stages_of(layers: Array, stages: Array | None) -> Array:
 
 def _by_policy(counts: Array, per_layer: Array) -> Array:
     """Sum over policies of layers times a figure per layer (K x C)."""
-    by_policy = counts * per_layer[:, :, None]
-    return np.asarray(by_policy.sum(axis=0))
+    return np.asarray((counts * per_layer[:, :, None]).sum(axis=0))

@@ -48,8 +48,7 @@ def stage_model(
     pace = straggler_factor(context, strategy)
     link = exposed_p2p_s(parts, times, p2p_s(parts))
     last = costs.exposed_at(costs.last.both) + costs.exposed_at(costs.mtp.time)
-    node = context.cluster.node
-    on_nvme = offloads(strategy, "nvme") > 0
+    node, on_nvme = context.cluster.node, offloads(strategy, "nvme") > 0
     away = np.where(on_nvme, node.nvme_bytes or 0.0, node.host_memory_bytes or 0.0)
     return StageModel(
         strategy=strategy,

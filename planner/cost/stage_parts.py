@@ -77,18 +77,18 @@ class StageParameters(Rowed):
 
     def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""
-        dense = getattr(self.states, state)
-        expert = getattr(self.expert_states, state)
-        num_bytes = self.costs.at(layer.params) * dense
-        num_bytes = num_bytes + self.costs.at(layer.expert_params) * expert
-        return np.asarray(num_bytes)
+        dense, expert = getattr(self.states, state), getattr(self.expert_states, state)
+        return np.asarray(
+            self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
+        )
 
     def last_bytes(self, state: str) -> Array:
         """Bytes of the head's and of multi-token prediction's weights, gradients or states."""
-        head = self.last_params * getattr(self.last_states, state)
-        mtp = self.mtp_params * getattr(self.states, state)
-        experts = self.mtp_expert_params * getattr(self.expert_states, state)
-        return np.asarray(head + mtp + experts)
+        return np.asarray(
+            self.last_params * getattr(self.last_states, state)
+            + self.mtp_params * getattr(self.states, state)
+            + self.mtp_expert_params * getattr(self.expert_states, state)
+        )
 
     @property
     def all_mtp_params(self) -> Array:
@@ -113,10 +113,8 @@ def _data_parallel(
     """Data-parallel prices of embedding and head, and of a layer; each distinct one priced once."""
     others = ("micro-batch", "sequence parallel", "schedule", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
-    few = strategy.take(rows)
-    params = params[rows]
-    states = context.traits.states
-    num_layers = context.model.num_blocks / few.pp
+    few, params = strategy.take(rows), params[rows]
+    states, num_layers = context.traits.states, context.model.num_blocks / few.pp
     group = group_of(axis, few, context.cluster)
     sizes = (params * num_layers, params)
     ends = layer = data_parallel_costs(context, few, group, *sizes, frozen_elements=frozen[rows])
@@ -161,8 +159,7 @@ def stage_parameters(
         master = optimizer.master_bytes
         return state_bytes(strategy, states, num_shards, own_bytes, master, domain_shards)
 
-    own = {means.layer, means.first, means.last}
-    unlike = {each: states_of(each, shards) for each in own}
+    unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}
 
     def ends_of(optimizer_bytes: float) -> StateBytes:
         found = unlike[optimizer_bytes]

@@ -99,20 +99,18 @@ def frozen_shares(
 
 def copied_in_groups(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where the step copies gradients group by group: stage 3 with ``zero3_step_elements``."""
-    in_groups = traits.zero3_step_elements > 0
-    return (strategy.zero_stage >= 3) & in_groups
+    return np.asarray((strategy.zero_stage >= 3) & (traits.zero3_step_elements > 0))
 
 
 def without_gradient_copies(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where ``sharded_gradient_bytes`` are those copies, and live group by group only."""
     are_gradients = traits.sharded_copies == "gradients"
-    return copied_in_groups(strategy, traits) & are_gradients
+    return np.asarray(copied_in_groups(strategy, traits) & are_gradients)
 
 
 def unsharded_until_step(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where pipelining keeps stage-3 weights and gradients whole between micro-batches."""
-    stays_whole = not traits.zero3_reshards_under_pp
-    return (strategy.pp > 1) & stays_whole
+    return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
 
 
 @item(

@@ -128,8 +128,7 @@ def _stage_items(subject: PricedStrategy, stage: int) -> TimeItems:
     )
     link = p2p_s(parts)
     exposed = exposed_p2p_s(parts, times, link)
-    offloaded = subject.counts[OFFLOADED, 0, stage]
-    policies = subject.model.policies
+    offloaded, policies = subject.counts[OFFLOADED, 0, stage], subject.model.policies
     shown = offloaded * policies.added_s[OFFLOADED] + (offloaded > 0) * policies.fill_s[OFFLOADED]
     items["offload.activations"] = Duration(
         busy_s=offloaded * 2.0 * activation_transfer_s(parts),
@@ -156,15 +155,13 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
 )
 def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
     """What no stage has for itself; ``seconds``: of every stage per micro-batch."""
-    columns = subject.columns
-    slowest_s = seconds.max(axis=1)
+    columns, slowest_s = subject.columns, seconds.max(axis=1)
     filled_s = subject.model.bubble_filled_s
     makespan = makespan_s(columns, slowest_s, seconds.sum(axis=1), filled_s)
     # Seconds of the makespan in which the slowest stage works.
     computing = subject.strategy.num_micro_batches * slowest_s
     pace = straggler_factor(subject.context, columns)
-    bubble = (makespan - computing) / pace
-    waiting = makespan * (1.0 - 1.0 / pace)
+    bubble, waiting = (makespan - computing) / pace, makespan * (1.0 - 1.0 / pace)
     return {
         "pipeline.bubble": Duration(busy_s=0.0 * bubble, exposed_s=bubble),
         "synchronisation": Duration(busy_s=0.0 * waiting, exposed_s=waiting),
@@ -178,8 +175,7 @@ def common_step_end_items(subject: PricedStrategy) -> TimeItems:
 
 def time_items(subject: PricedStrategy) -> tuple[TimeItems, int]:
     """Items of one iteration, whose exposed seconds sum to it, and the slowest stage."""
-    seconds = subject.model.time_s(*subject.split)
-    num = subject.strategy.num_micro_batches
+    seconds, num = subject.model.time_s(*subject.split), subject.strategy.num_micro_batches
     stage = int(seconds[0].argmax())
     tail = int(subject.model.step_end_s(subject.layers)[0].argmax())
     items = scale_items(_stage_items(subject, stage), float(num))
@@ -201,11 +197,9 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     ``m (max_i T_i - Σ_i T_i / p)`` and the same of the tails, what stages wait for the slowest one.
     So pipelines of any lengths can be compared: times p, items are seconds of the whole pipeline.
     """
-    seconds = subject.model.time_s(*subject.split)
-    num = subject.strategy.num_micro_batches
+    seconds, num = subject.model.time_s(*subject.split), subject.strategy.num_micro_batches
     tails = subject.model.step_end_s(subject.layers)
-    pp = subject.strategy.pp
-    head = subject.strategy.head_stage
+    pp, head = subject.strategy.pp, subject.strategy.head_stage
     split = np.vstack([subject.layers, subject.counts[:, 0, :]])
     # One stage of every kind, times the share of the stages that are of its kind.
     kinds = [(stage == 0, stage == head, *split[:, stage]) for stage in range(pp)]
@@ -214,8 +208,7 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
         each = stage_items(subject, kinds.index(kind))
         items = add_items(items, scale_items(each, kinds.count(kind) / pp))
     pace = straggler_factor(subject.context, subject.columns)
-    waiting = seconds.max(axis=1) - seconds.mean(axis=1)
-    uneven = num * waiting / pace
+    uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = Duration(busy_s=0.0 * uneven, exposed_s=uneven)
     return items | _common_items(subject, seconds)

@@ -94,13 +94,11 @@ def p2p_s(parts: StageParameters) -> Array:
     strategy = parts.strategy
     others = ("schedule", "virtual stages", "ZeRO stage", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
-    few = strategy.take(rows)
-    machines = parts.context.cluster
+    few, machines = strategy.take(rows), parts.context.cluster
     sent, gathered = boundary_message_bytes(parts.take(rows))
     seconds = point_to_point_s(sent, group_of("pp", few, machines), machines)
     gather = collective_s("all_gather", gathered, group_of("tp", few, machines), machines)
-    crossing = (seconds + gather)[index]
-    return np.where(strategy.pp > 1, 2.0 * crossing * strategy.vpp, 0.0)
+    return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
 
 
 @item(
@@ -119,10 +117,11 @@ def tied_embedding_s(parts: StageParameters) -> Array:
     others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
     few = strategy.take(rows)
-    stages = group_of("pp", few, context.cluster)
-    both = np.minimum(few.head_stage + 1, 2)
-    members = tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members)
-    group = Group(members=members, domain=stages.domain)
+    stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
+    group = Group(
+        members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
+        domain=stages.domain,
+    )
     num_bytes = tied_gradient_bytes(parts.take(rows))
     return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
 
@@ -270,14 +269,13 @@ def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
         slack = (strategy.pp - 1.0) * chunk
         late = np.maximum(total - slack, 0.0)
         hidden = interference * total if overlaps else total
-        is_piped = strategy.pp > 1
-        pieces = [np.where(is_piped, late, each) for each in (hidden, total)]
-        return np.stack(pieces)
+        return np.stack(
+            [np.where(strategy.pp > 1, late, hidden), np.where(strategy.pp > 1, late, total)]
+        )
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
     frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
-    gather_s = (parts.params + frozen) * dp.gather
-    reduce_s = parts.params * dp.reduce
+    gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
     window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, times.backward)
     shown = layer(reduce_s, window, overlaps=reduces)
     shown = shown + layer(gather_s, times.forward, overlaps=gathers).max(axis=0)
@@ -287,10 +285,7 @@ def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
     head_gather = (parts.last_params + last_frozen) * parts.dp.gather + mtp_params * dp.gather
     head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
     last = head(head_reduce, times.backward, overlaps=reduces)
-    shown_gather = head_gather
-    if gathers:
-        shown_gather = head(head_gather, times.forward, overlaps=True)[0]
-    last = last + shown_gather
+    last = last + (head(head_gather, times.forward, overlaps=True)[0] if gathers else head_gather)
     return StepEndTerm(
         layer=Duration(busy_s=reduce_s + gather_s, exposed_s=shown),
         first=Duration(busy_s=first, exposed_s=np.stack([first, first])),

@@ -44,8 +44,7 @@ def _seconds(slot: Slot, passes: Sequence[ChunkPasses], scale: float) -> dict[st
     """Return the seconds of a slot by item, without items that take no time."""
     total: dict[str, float] = {}
     for kind, chunk, _ in slot:
-        each = passes[chunk]
-        own = {"F": each.forward, "B": each.backward, "W": each.weight}
+        own = {"F": passes[chunk].forward, "B": passes[chunk].backward, "W": passes[chunk].weight}
         for name, seconds in own[kind].items():
             total[name] = total.get(name, 0.0) + scale * seconds
     return _worth_a_slice(total, sum(total.values()))
@@ -58,8 +57,7 @@ def _worth_a_slice(items: Seconds, whole_s: float) -> dict[str, float]:
 
 
 def _exposed(items: TimeItems, whole_s: float) -> dict[str, float]:
-    exposed = {name: float(one.exposed_s[0]) for name, one in items.items()}
-    return _worth_a_slice(exposed, whole_s)
+    return _worth_a_slice({name: float(one.exposed_s[0]) for name, one in items.items()}, whole_s)
 
 
 def _in_turn(start_s: float, items: Seconds) -> Iterator[Slice]:
@@ -203,8 +201,7 @@ def _moments(slices: Sequence[Slice]) -> list[tuple[float, int, bool, int]]:
     The tail holds nothing of a micro-batch any more.
     """
     held = begun = 0
-    passes = [place for place, each in enumerate(slices) if each.slot]
-    last = max(passes, default=-1)
+    last = max((place for place, each in enumerate(slices) if each.slot), default=-1)
     moments: list[tuple[float, int, bool, int]] = []
     for place, each in enumerate(slices):
         kinds = [operation.kind for operation in each.slot]

@@ -59,8 +59,7 @@ def _placed_inside(axis: str, strategy: StrategyColumns) -> Array:
         prod(getattr(strategy, name) for name in order[: order.index(axis)] if name in GPU_DEGREES)
         for order in PLACEMENTS.values()
     ]
-    placement = strategy.placement.astype(int)
-    return np.choose(placement, inside)
+    return np.asarray(np.choose(strategy.placement.astype(int), inside))
 
 
 def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
@@ -72,10 +71,8 @@ def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
         return getattr(strategy, axis), _placed_inside(axis, strategy)
     if axis == "etp":
         return strategy.etp, np.ones_like(strategy.etp)
-    shard = strategy.dp // strategy.dp_replicate
-    cut = ranks_of_sequence(vars(strategy))
-    inside = _placed_inside("dp", strategy)
-    inner = ranks_of_stage(vars(strategy)) // strategy.dp
+    shard, cut = strategy.dp // strategy.dp_replicate, ranks_of_sequence(vars(strategy))
+    inside, inner = _placed_inside("dp", strategy), ranks_of_stage(vars(strategy)) // strategy.dp
     expert = strategy.etp * (inside // inner)
     alike = inner * shard
     whole = strategy.etp * strategy.ep
@@ -107,8 +104,9 @@ def _inside(size: Array, stride: Array, number: int, cluster: ClusterSpec) -> Ar
     across = (number % extent != 0) & (extent % number != 0) & (stride < number)
     if not across.any():
         return usual
-    whole = np.maximum(1, np.gcd(extent, number) // stride)
-    return np.where(across, np.minimum(usual, whole), usual)
+    return np.where(
+        across, np.minimum(usual, np.maximum(1, np.gcd(extent, number) // stride)), usual
+    )
 
 
 def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Group:
@@ -140,10 +138,8 @@ Ranks = tuple[int, ...]
 def stage_ranks(strategy: Strategy, stage: int) -> Ranks:
     """Ranks of a stage, rising: they number the axes in the order of the placement."""
     axes = [axis for axis in reversed(PLACEMENTS[strategy.placement]) if axis in GPU_DEGREES]
-    shape = [getattr(strategy, axis) for axis in axes]
-    grid = np.arange(strategy.num_gpus).reshape(shape)
-    ranks = grid.take(stage, axis=axes.index("pp"))
-    return tuple(ranks.ravel().tolist())
+    grid = np.arange(strategy.num_gpus).reshape([getattr(strategy, axis) for axis in axes])
+    return tuple(grid.take(stage, axis=axes.index("pp")).ravel().tolist())
 
 
 def groups_of(axis: str, strategy: Strategy, stage: int) -> tuple[Ranks, ...]:
@@ -155,8 +151,7 @@ def groups_of(axis: str, strategy: Strategy, stage: int) -> tuple[Ranks, ...]:
     columns = {**vars(strategy.columns()), "pp": np.ones(1, dtype=int)}
     size, stride = (int(each[0]) for each in extent_of(axis, StrategyColumns(**columns)))
     ranks = np.array(stage_ranks(strategy, stage))
-    strided = ranks.reshape(-1, size, stride)
-    grid = strided.swapaxes(1, 2).reshape(-1, size)
+    grid = ranks.reshape(-1, size, stride).swapaxes(1, 2).reshape(-1, size)
     return tuple(tuple(group) for group in grid.tolist())
 
 

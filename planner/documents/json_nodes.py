@@ -56,8 +56,7 @@ class _Parser:
     def node(self) -> Node:
         """A scalar that begins here, as yet empty."""
         number = bisect_left(self.line_ends, self.at)
-        start = self.line_ends[number - 1] + 1 if number else 0
-        column = self.at - start
+        column = self.at - (self.line_ends[number - 1] + 1 if number else 0)
         return Node(line=number + 1, column=column, start=self.at, end=self.at)
 
     def fail(self, message: str) -> NoReturn:

@@ -57,8 +57,7 @@ def entry_of(schema: Schema, path: Path) -> Schema | None:
     """The schema of a key by its path; None where it is not known."""
     entry: Schema | None = schema
     for name in path:
-        if entry is not None:
-            entry = entry.get("properties", {}).get(name)
+        entry = entry.get("properties", {}).get(name) if entry is not None else None
     return entry
 
 
@@ -69,8 +68,7 @@ def _of(error: Any, value: Any) -> Iterator[Wrong]:  # noqa: ANN401
     if error.validator == "additionalProperties":
         for name in error.instance:
             if name not in error.schema["properties"]:
-                path, value = (*names, name), error.instance[name]
-                yield Wrong(path=path, value=value, schema=error.schema)
+                yield Wrong(path=(*names, name), value=error.instance[name], schema=error.schema)
         return
     place = " in every place" if len(names) < len(whole) else ""
     for name in names:

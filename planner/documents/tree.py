@@ -206,8 +206,7 @@ def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
 
 def load_own(package: str, *names: str) -> Any:  # noqa: ANN401
     """Return what a YAML file that ships in a package holds (:func:`load_trusted`)."""
-    file = resources.files(package).joinpath(*names)
-    return load_trusted(FilePath(str(file)))
+    return load_trusted(FilePath(str(resources.files(package).joinpath(*names))))
 
 
 def load_trusted(path: FilePath) -> Any:  # noqa: ANN401

@@ -84,7 +84,7 @@ def read_adapters(source: SourceText) -> Training:
     # None, or as it is written here: plans price no other quantisation.
     small = content.get("quantization")
     stated = small if isinstance(small, dict) else {}
-    is_nf4 = all(stated.get(key) == value for key, value in _NF4.items())
+    is_priced = not small or all(stated.get(key) == value for key, value in _NF4.items())
     nf4 = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
     is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
     # Arguments of LoraConfig after which more, or something else, is trained.
@@ -93,7 +93,7 @@ def read_adapters(source: SourceText) -> Training:
         "lora.r": "" if is_rank else of_rank,
         "lora.target_modules": unknown,
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
-        "quantization": "" if is_nf4 or not small else f"plans price {nf4}; given {small!r}",
+        "quantization": "" if is_priced else f"plans price {nf4}; given {small!r}",
     }
     problems = [
         Problem(where=source.path, key=key, message=message[:300])

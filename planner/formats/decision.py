@@ -156,13 +156,12 @@ def of_key(
     What a file decides is read from the key's value, or ``follows`` from all settings. Without a
     name the key is needed beside a decision, and is none. ``more`` keys carry it too.
     """
-    if of is None:
-        of = derived(name, key, follows) if follows else stated(name, key, read)
+    own = derived(name, key, follows) if follows else stated(name, key, read)
     return KeyMapping(
         names=(name,) if name else (),
         keys=(key, *more),
         to=says(key, value, why, is_default=is_default),
-        of=of if name else nothing,
+        of=(of or own) if name else nothing,
         off={key: UNCHANGED if is_default else off},
         cannot=cannot,
     )
@@ -225,8 +224,7 @@ def changes(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict
         is_decision = any(row.names and key in row.keys for row in table)
         if is_decision and all(_values(row, now) == _values(row, then) for row in table):
             found = without
-    in_order = sorted(found.items(), key=lambda change: change[1] is REMOVED)
-    return dict(in_order)
+    return dict(sorted(found.items(), key=lambda change: change[1] is REMOVED))
 
 
 def _with(settings: Settings, found: Mapping[str, Any]) -> Settings:
@@ -243,11 +241,8 @@ def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) 
     found: dict[str, Any] = {}
     for key in row.keys:
         line, there = wanted.get(key), settings.get(key)
-        if line is None:
-            value, is_left = row.off.get(key, REMOVED), there is None
-        else:
-            is_there = there is not None
-            value, is_left = line.value, line.is_assumed or (line.is_default and is_there)
+        value = row.off.get(key, REMOVED) if line is None else line.value
+        is_left = there is None if line is None else line.is_assumed or (line.is_default and there)
         # The file may have that value already; true is not 1.
         is_same = there and type(there.value) is type(value) and there.value == value
         if not (is_left or value is UNCHANGED or is_same):

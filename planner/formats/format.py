@@ -142,10 +142,8 @@ class ParsedConfig:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""
         if key in self.settings:
             return self.settings[key].line
-        for place in self.settings.values():
-            if place.key == key:
-                return place.line
-        return 0
+        spelled = (value.line for value in self.settings.values() if value.key == key)
+        return next(spelled, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,10 +335,8 @@ class Format:
 
 def first_line(text: str) -> str:
     """The first line that is neither empty nor a comment, without blanks around it."""
-    for line in map(str.strip, text.splitlines()):
-        if line and not line.startswith("#"):
-            return line
-    return ""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def read_source(path: Path | str) -> SourceText:

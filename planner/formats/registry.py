@@ -19,8 +19,8 @@ from planner.spec.traits import FrameworkTraits
 def format_names() -> tuple[str, ...]:
     """Names of all formats, sorted; none is imported."""
     folder = resources.files("planner.formats")
-    own = [each.name for each in folder.iterdir() if each.joinpath("format.py").is_file()]
-    return tuple(sorted([*own, *tool_names()]))
+    formats = (each for each in folder.iterdir() if each.joinpath("format.py").is_file())
+    return tuple(sorted([*tool_names(), *(each.name for each in formats)]))
 
 
 @cache
@@ -47,10 +47,9 @@ def format_of(traits: FrameworkTraits) -> Format:
     own, mode = load_format(traits.name), traits.training.mode
     if mode in own.trains:
         return own
-    for each in map(load_format, written_names()):
-        if each.framework == traits.name and mode in each.trains:
-            return each
-    return own
+    others = map(load_format, written_names())
+    can = (each for each in others if each.framework == traits.name and mode in each.trains)
+    return next(can, own)
 
 
 def recognised(source: SourceText) -> list[Format]:

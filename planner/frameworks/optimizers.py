@@ -55,8 +55,7 @@ def optimizer_figures(name: str, framework: str | None = None) -> dict[str, Figu
     general = {key: figure for key, figure in own.items() if key not in KINDS}
     sections: dict[str, Figures] = {"figures": {**entry["figures"], **general}}
     for kind in KINDS:
-        of_kind = entry["states"] | entry.get(kind, {})
-        sections[kind] = of_kind | own.get(kind, {})
+        sections[kind] = {**entry["states"], **entry.get(kind, {}), **own.get(kind, {})}
     return sections
 
 
@@ -80,8 +79,5 @@ def load_optimizer(
 
 def figure_values(figures: Figures) -> dict[str, Any]:
     """The values of figures, lists as tuples."""
-    values = {}
-    for key, figure in figures.items():
-        value = figure["value"]
-        values[key] = tuple(value) if isinstance(value, list) else value
-    return values
+    values = {key: figure["value"] for key, figure in figures.items()}
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}

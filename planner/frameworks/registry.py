@@ -87,16 +87,12 @@ def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
     own = dict(stated_figures(framework)[profile])
     parent = own.pop("extends", None)
     if parent is None:
-        figures, shared = {}, stated_figures("common")
-        for section in _SECTIONS:
-            figures[section] = own.get(section, {}) | shared.get(section, {})
+        shared = stated_figures("common")
+        figures = {name: own.get(name, {}) | shared.get(name, {}) for name in _SECTIONS}
     else:
         base_framework, _, base_profile = str(parent).rpartition("/")
         figures = _resolve(base_framework or framework, base_profile)
-    sections = {}
-    for section in _SECTIONS:
-        sections[section] = figures.get(section, {}) | own.get(section, {})
-    return sections
+    return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
 
 
 def trait_figures(
@@ -115,6 +111,13 @@ def trait_figures(
         section, _, name = path.partition(".")
         figures[section][name] = {"value": value, "source": "given"}
     return figures
+
+
+@cache
+def memory_uncertainty_fraction(framework: str) -> float:
+    """Return the error fraction of peak memory on published runs, from uncertainty.yaml."""
+    figures: dict[str, Any] = load_own(__package__, "uncertainty.yaml")
+    return float(figures[framework]["memory_percent"]) / 100.0
 
 
 @cache
@@ -158,11 +161,11 @@ def load_traits(
             values["saved"] = load_saved_tables(values["saved"], values["loss"])
         if section == "recompute":  # every key beside ``selected`` is a module
             selected = values.pop("selected")
-            modules = []
-            for name, value in values.items():
-                given = {**value, "drops": tuple(value.get("drops", ()))}
-                modules.append(RecomputeModule(name=name, **given))
-            values = {"selected": selected, "modules": tuple(modules)}
+            modules = tuple(
+                RecomputeModule(name=name, **value | {"drops": tuple(value.get("drops", ()))})
+                for name, value in values.items()
+            )
+            values = {"selected": selected, "modules": modules}
         sections[section] = cls(**values)
     named, kernels = f"{framework} ({profile})", sections["kernels"]
     problem = ""
@@ -172,11 +175,10 @@ def load_traits(
         problem = f"{named} gives experts no capacity: all tokens that are sent to one are computed"
     if problem:
         raise InputError.single(named, "kernels.expert_capacity_factor", problem)
-    uncertainty: dict[str, Any] = load_own(__package__, "uncertainty.yaml")
     return FrameworkTraits(
         name=framework,
         profile=profile,
-        memory_uncertainty_fraction=float(uncertainty[framework]["memory_percent"]) / 100.0,
+        memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
         time_ranges=time_ranges(),
         optimizer=load_optimizer(ADAM, framework, sections["states"].optimizer_state_fraction),
         settings=settings,

@@ -94,14 +94,12 @@ def _mixture_problem(model: ModelSpec, training: Training, *, joined: bool) -> t
 
 def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[Adapter, ...]:
     """The adapters of a layer: one per target, or one per op where projections are ``joined``."""
-    sizes = target_sizes(model)
-    found = list[Adapter]()
+    sizes, found = target_sizes(model), list[Adapter]()
     for op, places in PLACES.items():
         held = [target for target in places if target in sizes]
         chosen = [target for target in held if target in training.targets]
         if joined and chosen:
-            width = sizes[held[0]][0]
-            out = sum(sizes[target][1] for target in held)
+            width, out = sizes[held[0]][0], sum(sizes[target][1] for target in held)
             found.append(Adapter(name=op, beside=op, width=width, out=out, num_sharing=1))
             continue
         for target in chosen:
@@ -168,8 +166,7 @@ def training_problem(
         )
         groups = ", ".join(TARGET_GROUPS)
         return "--lora-targets", f"{parted}; allowed are {groups} and, in any number, {whole}"
-    adapters = adapters_of(model, training, joined=joined)
-    least = min(min(each.width, each.out) for each in adapters)
+    least = min(min(each.width, each.out) for each in adapters_of(model, training, joined=joined))
     if training.rank > least:
         text = (
             f"a rank above the smallest side of a targeted matrix saves nothing: {training.rank} "
@@ -191,8 +188,7 @@ def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array,
     stands beside is, B always by columns; r (in + out) / t parameters either way. Source:
     ParallelLinearAdapter in megatron/bridge/peft/utils.py.
     """
-    width = np.asarray(float(adapter.width))
-    out = adapter.out / tp
+    width, out = np.asarray(float(adapter.width)), adapter.out / tp
     if is_by_rows(adapter):
         return width / tp, rank * np.ones_like(tp), out
     return width * np.ones_like(tp), rank / tp, out
@@ -294,8 +290,7 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
     2305.14314, section 3: blocks of 64, scales in 8 bits by blocks of 256). Such a base is rebuilt
     in 16 bits (:data:`DEQUANTISATIONS`). The rest has 2 bytes, 4 where it was widened.
     """
-    weighted = [gemm for gemm in op.gemms if gemm.has_weight]
-    weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in weighted)
+    weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in op.gemms if gemm.has_weight)
     stored = weights * training.frozen_linear_bytes
     frozen_bytes = stored + (op.params - weights) * frozen_input_bytes(traits)
     is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
@@ -348,8 +343,7 @@ def adapter_op(
     section 4; :data:`IMPLEMENTATIONS`. ``is_overlapped``: as for :func:`adapter_comms`.
     """
     width, between, out = adapter_parts(adapter, training.rank, shape.tp)
-    tokens = shape.num_tokens
-    rank = ZERO + float(training.rank)
+    tokens, rank = shape.num_tokens, ZERO + float(training.rank)
     name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
     # Bytes per element of an adapter's input and pass: read and written in fp32, or in 16 bits,
     # with a mask of one byte. Source: native_dropout, counted.
@@ -360,16 +354,11 @@ def adapter_op(
         "adapter_rank": rank,
         "adapter_mask": width * traits.adapter_dropout,
     }
-    sides = training.num_adapters * (adapter.width + adapter.out)
-    down = Gemm(m=tokens, n=ZERO + between, k=ZERO + width)
-    up = Gemm(m=tokens, n=out, k=rank)
     # Output elements per token that a rank scales and adds, and that it joins after a gather.
-    added = adapter.out / shape.tp
-    joined = np.zeros_like(shape.tp)
+    added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
     if is_by_rows(adapter):
         # The whole output is gathered, of which sequence parallelism keeps a rank's tokens.
-        added = adapter.out / shape.sp
-        joined = adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
+        added, joined = adapter.out / shape.sp, adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
     # What is gathered by columns is laid side by side: read and written, 4 bytes per element.
     side_by_side = tokens * 4.0 * joined
     traffic = [
@@ -378,8 +367,8 @@ def adapter_op(
     ]
     return Op(
         name=name,
-        params=training.rank / shape.tp * sides,
-        gemms=(down, up),
+        params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
+        gemms=(Gemm(m=tokens, n=ZERO + between, k=ZERO + width), Gemm(m=tokens, n=out, k=rank)),
         forward_bytes=traffic[0] + side_by_side,
         backward_bytes=traffic[1],
         small_kernels=kernels.small_kernels,
@@ -405,8 +394,7 @@ def _adapted(op: Op, adapters: tuple[Op, ...], *, is_overlapped: bool) -> tuple[
             replace(each, selective_fraction=1.0, selective_saved=()) for each in adapters
         )
     if is_overlapped:
-        forward, backward = op.comms
-        op = replace(op, comms=(waited_for(forward), backward))
+        op = replace(op, comms=(waited_for(op.comms[0]), op.comms[1]))
     gemms = tuple(replace(gemm, follows_norm=False) for gemm in op.gemms)
     return (replace(op, gemms=gemms), *adapters)
 
@@ -434,8 +422,7 @@ def with_adapters(
         training=training,
         is_overlapped=is_overlapped,
     )
-    sizes = target_sizes(model)
-    found = list[Op]()
+    sizes, found = target_sizes(model), list[Op]()
     adapters = adapters_of(model, training, joined=traits.joins_adapters)
     for op in ops:
         op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op

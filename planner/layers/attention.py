@@ -103,8 +103,7 @@ def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
 
 def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
     """A weight matrix of k x n applied to m tokens."""
-    gemm = Gemm(m=m, n=n, k=k)
-    return Op(name=name, params=params, gemms=(gemm,))
+    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
 
 
 def local_kv_size(model: ModelSpec, tp: Array) -> Array:
@@ -158,8 +157,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     qk_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim
     rank = float(mla.q_lora_rank)
     kv_rank = float(mla.kv_lora_rank)
-    own = attention_params(model, shape.tp)
-    parts = {name: part.total for name, part in own.items()}
+    parts = {name: part.total for name, part in attention_params(model, shape.tp).items()}
     query_rank = ZERO + rank if mla.q_lora_rank else hidden
     query_down = (
         linear("query_down", tokens, ZERO + rank, hidden, parts["query_down"]),

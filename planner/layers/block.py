@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from planner.layers.adapters import dequantised_bytes, frozen_end, with_adapters
 from planner.layers.attention import (
     attention_ops,
@@ -65,8 +67,8 @@ def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
     """
     if padding <= 1:
         return ZERO + float(model.vocab_size)
-    multiple = padding * tp
-    return ceil_div(model.vocab_size, multiple) * multiple * 1.0
+    multiple = padding * np.asarray(tp)
+    return ceil_div(np.asarray(model.vocab_size), multiple) * multiple * 1.0
 
 
 def layer_groups(
@@ -200,8 +202,7 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     section: logits and what the loss keeps, the norm's input and output.
     """
     vocab = padded_vocab_size(model, shape.tp, traits.support.vocab_padding) / shape.tp
-    tokens = shape.num_tokens
-    hidden = float(model.hidden_size)
+    tokens, hidden = shape.num_tokens, float(model.hidden_size)
     bias = vocab if model.biases.lm_head else 0.0
     own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
     head = Op(
@@ -247,8 +248,7 @@ def mtp_ops(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> tup
 
     Embedding and head are the model's, run once more; what they hold is counted where they stand.
     """
-    embedding = embedding_op(model, shape, traits)
-    head = head_op(model, shape, traits)
+    embedding, head = embedding_op(model, shape, traits), head_op(model, shape, traits)
     final_norm = ZERO + mtp_params(model)["mtp_final_norm"].total
     return (
         replace(embedding, name="mtp_embedding", params=ZERO, saved=()),

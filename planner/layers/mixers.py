@@ -20,6 +20,10 @@ SCAN_RATE_FRACTION: Mapping[MixerKind, float] = {
     "kimi_delta": 0.25,
     "lightning": 0.14,
 }
+# Elements that forward moves per channel: the convolution and the norm of keys read and write.
+CONV_PASSES = 2.0
+# The gated norm behind the scan reads its output and the gate, and writes.
+GATED_NORM_PASSES = 3.0
 
 
 def scan_flops_per_token(mixer: MixerSpec) -> float:
@@ -31,16 +35,13 @@ def scan_flops_per_token(mixer: MixerSpec) -> float:
     product with v; arXiv 2412.06464, section 3.3). Lightning ``H (4QP + 4P²)`` (arXiv 2501.08313,
     section 2.2). Excludes gates and decays, which are element-wise.
     """
-    heads = mixer.num_heads
-    width = mixer.head_dim
-    key = mixer.key_dim
+    heads, width, key = mixer.num_heads, mixer.head_dim, mixer.key_dim
     chunk = mixer.chunk_size
     if mixer.kind == "mamba2":
         return 2.0 * chunk * (mixer.key_size + mixer.value_size) + 4.0 * key * mixer.value_size
     if mixer.kind == "lightning":
         return heads * (4.0 * chunk * width + 4.0 * width**2)
-    inside = 2.0 * chunk * (3 * key + 2 * width)
-    return heads * (inside + 6.0 * key * width + chunk**2)
+    return heads * (2.0 * chunk * (3 * key + 2 * width) + 6.0 * key * width + chunk**2)
 
 
 def kept_elements(mixer: MixerSpec) -> float:
@@ -55,9 +56,7 @@ def kept_elements(mixer: MixerSpec) -> float:
     blocks, and a gate per channel: fla/ops/kda). Lightning: q, k, v, output, gate and product.
     Excludes what a kernel rebuilds in backward.
     """
-    values = mixer.value_size
-    keys = mixer.key_size
-    heads = mixer.num_heads
+    values, keys, heads = mixer.value_size, mixer.key_size, mixer.num_heads
     if mixer.kind == "lightning":
         return 6.0 * values
     if mixer.kind == "mamba2":
@@ -93,9 +92,7 @@ def mixer_ops(
     gates = parts["mixer_gates"].total / mixer.head_dim
     moved = tokens * (rows + values) * shape.element_bytes * (shape.cp > 1)
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
-    # Forward moves 2 elements per channel, which the convolution and the norm of keys read and
-    # write, and 3 per value: the gated norm behind the scan reads its output and the gate.
-    elements = tokens * (2.0 * channels + 3.0 * values)
+    elements = tokens * (CONV_PASSES * channels + GATED_NORM_PASSES * values)
     scan = FlashAttention(
         kernel=traits.flash_kernel,
         square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,

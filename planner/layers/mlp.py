@@ -244,9 +244,7 @@ def _latent_ops(
     experts' outputs.
     """
     params = moe_params(model)["latent"].total / 2.0
-    tokens = shape.num_tokens / shape.sp
-    hidden = ZERO + model.hidden_size
-    latent = moe.latent_size
+    tokens, hidden, latent = shape.num_tokens / shape.sp, ZERO + model.hidden_size, moe.latent_size
     down = Gemm(m=tokens, n=ZERO + latent, k=hidden)
     up = Gemm(m=tokens, n=hidden, k=ZERO + latent)
     return (
@@ -269,8 +267,7 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             parts=moe_params(model, shape.tp),
             name="shared_expert",
         )
-    tokens = shape.num_tokens / shape.sp
-    num_experts = ZERO + float(moe.num_experts)
+    tokens, num_experts = shape.num_tokens / shape.sp, ZERO + float(moe.num_experts)
     router = Op(
         name="router",
         runs_in_16_bit=True,

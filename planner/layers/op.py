@@ -62,8 +62,9 @@ class LayerShape:
     @property
     def busiest(self) -> Array:
         """Tokens that the busiest rank of experts gets, over the mean: 1 where ep is 1."""
-        is_split = np.where(self.ep > 1, 1.0, 0.0)
-        return 1.0 + self.imbalance_fraction * is_split
+        return np.asarray(
+            1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
+        )
 
     @property
     def wideness(self) -> float:
@@ -73,7 +74,7 @@ class LayerShape:
     @property
     def num_tokens(self) -> Array:
         """Tokens of one micro-batch on one context-parallel rank."""
-        return self.micro_batch * self.seq_len / self.cp
+        return np.asarray(self.micro_batch * self.seq_len / self.cp)
 
     def kept(self, name: str, width: Array) -> "SavedTensor":
         """A tensor of so many elements per token, in the width of activations."""
@@ -92,7 +93,7 @@ class LayerShape:
         The expert mesh etp x ep x edp takes the ranks of a stage, and pairs are spread evenly
         over ep x edp of them.
         """
-        return self.etp / self.tp
+        return np.asarray(self.etp / self.tp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class Gemm:
     @property
     def flops(self) -> Array:
         """Multiply-adds counted as two: 2 · m · n · k · count."""
-        return 2.0 * self.m * self.n * self.k * self.count
+        return np.asarray(2.0 * self.m * self.n * self.k * self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +141,13 @@ class FlashAttention:
         Over the whole sequence, and over the window: a block of 128 queries with a window of w
         tokens passes over w + 256 keys, in whole tiles (fits cuDNN with windows of 128 and 1024).
         """
-        whole = self.square_flops * self.causal_fraction
-        keys = self.causal_fraction * self.seq_len
+        whole, keys = self.square_flops * self.causal_fraction, self.causal_fraction * self.seq_len
         reach = self.window + 2.0 * ATTENTION_BLOCK
         if not self.windowed_share or np.all(reach >= keys):
             return ((whole, 2.0 * keys),)
         seen = np.minimum(reach, keys)
         windowed = self.square_flops * (self.windowed_share * seen / self.seq_len)
-        unwindowed = whole * (1.0 - self.windowed_share)
-        return ((unwindowed, 2.0 * keys), (windowed, 2.0 * seen))
+        return ((whole * (1.0 - self.windowed_share), 2.0 * keys), (windowed, 2.0 * seen))
 
     @property
     def flops(self) -> Array:
@@ -200,8 +199,7 @@ class SavedTensor:
     @property
     def num_bytes(self) -> Array:
         """Bytes: rows · width · count · element_bytes."""
-        each_bytes = self.count * self.element_bytes
-        return self.rows * self.width * each_bytes
+        return np.asarray(self.rows * self.width * (self.count * self.element_bytes))
 
 
 def total_bytes(tensors: tuple[SavedTensor, ...]) -> Array:

@@ -73,10 +73,10 @@ def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """
     if model.mla is not None:
         return latent_attention_params(model, model.mla, tp)
-    heads = ceil_div(model.num_heads, tp)
+    heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
     queries = model.num_heads * (1 + model.gated_attention)
     rows = (queries + 2 * model.num_kv_heads) * model.head_dim
-    qkv_rows = ceil_div(rows, tp)
+    qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
     return {
         "qkv": _matrix(qkv_rows, model.hidden_size, biased=model.biases.qkv),
         "attention_output": _matrix(
@@ -96,7 +96,7 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
     norms over the latent vectors, and the layernorm of the indexer's keys, are in
     :func:`norm_params`.
     """
-    heads = ceil_div(model.num_heads, tp)
+    heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
     query_rows = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
     kv_rows = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     indexer: Parts = {}
@@ -133,10 +133,7 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
     mixer = model.mixer
     if mixer is None:
         return {}
-    heads = mixer.num_heads
-    width = mixer.head_dim
-    values = mixer.value_size
-    keys = mixer.key_size
+    heads, width, values, keys = mixer.num_heads, mixer.head_dim, mixer.value_size, mixer.key_size
     rows, low_rank, vectors, norm = {
         "mamba2": (2 * values + 2 * keys + heads, 0, 3 * heads, values),
         "gated_delta_net": (2 * values + 2 * keys + 2 * heads, 0, 2 * heads, width),
@@ -145,13 +142,14 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
     }[mixer.kind]
     channels = values + 2 * keys
     conv = channels * (mixer.conv_kernel + (mixer.kind == "mamba2")) if mixer.conv_kernel else 0
-    whole_norm = norm if norm == width else ceil_div(norm, tp)
-    own_values = ceil_div(values, tp)
+    split = np.asarray(tp)
+    whole_norm = norm if norm == width else ceil_div(np.asarray(norm), split)
+    own_values = ceil_div(np.asarray(values), split)
     return {
-        "mixer_in": _matrix(ceil_div(rows, tp) + 2 * low_rank, model.hidden_size),
+        "mixer_in": _matrix(ceil_div(np.asarray(rows), split) + 2 * low_rank, model.hidden_size),
         "mixer_gates": _matrix(2 * own_values, low_rank),
-        "mixer_conv": _vector(ceil_div(conv, tp)),
-        "mixer_vectors": _vector(ceil_div(vectors, tp) + whole_norm),
+        "mixer_conv": _vector(ceil_div(np.asarray(conv), split)),
+        "mixer_vectors": _vector(ceil_div(np.asarray(vectors), split) + whole_norm),
         "mixer_out": _matrix(model.hidden_size, own_values),
     }
 
@@ -171,7 +169,7 @@ def _two_layer_params(
 ) -> Parts:
     """``up`` (g·f, d) split by column and ``down`` (d, f) split by row; g = 2 when gated."""
     hidden, ffn_size = sizes
-    width = ceil_div(ffn_size, tp)
+    width = ceil_div(np.asarray(ffn_size), np.asarray(tp))
     return {
         f"{name}_up": _matrix(width * (2 if gated else 1), hidden, biased=biased),
         f"{name}_down": _matrix(hidden, width, biased=biased),
@@ -255,8 +253,7 @@ def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> 
     norms = norm_params(model)
     gains = norms.pop("norms")
     halves = 2 if kind in ONE_PART.values() else 1
-    own = gains._replace(rows=gains.rows // halves, biases=gains.biases // halves)
-    parts = {"norms": own}
+    parts = {"norms": gains._replace(rows=gains.rows // halves, biases=gains.biases // halves)}
     if kind in WITH_ATTENTION:
         parts |= norms | attention_params(model, tp)
     if kind in WITH_MIXER:
@@ -276,7 +273,7 @@ def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
     P counts the learned position rows, with the two spare ones of OPT. Padding the
     vocabulary to a multiple is left to the framework.
     """
-    rows = ceil_div(model.vocab_size, tp)
+    rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
     return {
         "token_embedding": _matrix(rows, model.hidden_size),
         "position_embedding": _matrix(model.num_learned_positions, model.hidden_size),
@@ -291,7 +288,7 @@ def final_norm_params(model: ModelSpec) -> Parts:
 
 def head_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """``lm_head`` (V, d) split by vocabulary; tied embeddings leave only its bias."""
-    rows = ceil_div(model.vocab_size, tp)
+    rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
     head = _matrix(rows, model.hidden_size, biased=model.biases.lm_head)
     return {"lm_head": head._replace(rows=rows * (not model.tied_embeddings))}
 
@@ -303,7 +300,7 @@ def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     ``mtp_projection`` (d, 2d) of both joined, split by column; ``mtp_final_norm``. Embedding and
     head are the model's own (arXiv 2412.19437, section 2.2).
     """
-    rows = ceil_div(model.hidden_size, tp)
+    rows = ceil_div(np.asarray(model.hidden_size), np.asarray(tp))
     return {
         "mtp_norms": _norm(model, 2 * model.hidden_size),
         "mtp_projection": _matrix(rows, 2 * model.hidden_size),
@@ -340,11 +337,8 @@ def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
 
 
 def _sum(parts: Parts, num_routed_experts: int = 1) -> int:
-    total = 0
-    for name, part in parts.items():
-        number = num_routed_experts if name.startswith("routed") else 1
-        total += number * int(part.total)
-    return total
+    experts = sum(int(part.total) for name, part in parts.items() if name.startswith("routed"))
+    return sum(int(part.total) for part in parts.values()) + (num_routed_experts - 1) * experts
 
 
 def count_mtp_parameters(model: ModelSpec) -> int:
@@ -353,8 +347,7 @@ def count_mtp_parameters(model: ModelSpec) -> int:
     A checkpoint that holds embedding and head once more has V·d more of each.
     """
     block = layer_params(model, layer_kind(model, model.num_layers - 1))
-    num_experts = model.moe.num_experts if model.moe else 0
-    return _sum(block, num_experts) + _sum(mtp_params(model))
+    return _sum(block, model.moe.num_experts if model.moe else 0) + _sum(mtp_params(model))
 
 
 def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:

@@ -11,6 +11,8 @@ from planner.spec.model import IndexerSpec, MlaSpec, ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
+INDEX_BYTES = 4.0  # of a chosen key's position
+
 
 def selected_keys(indexer: IndexerSpec, seq_len: Array | float) -> Array:
     """Mean keys that a causal query sees: ``k - k(k-1)/2s``, of shorter sequences half of all.
@@ -19,9 +21,8 @@ def selected_keys(indexer: IndexerSpec, seq_len: Array | float) -> Array:
     section 2.1.
     """
     chosen = float(indexer.top_k)
-    tokens = np.asarray(seq_len)
-    long = chosen - chosen * (chosen - 1.0) / (2.0 * tokens)
-    return np.where(tokens > chosen, long, tokens / 2.0)
+    long = chosen - chosen * (chosen - 1.0) / (2.0 * np.asarray(seq_len))
+    return np.where(np.asarray(seq_len) > chosen, long, np.asarray(seq_len) / 2.0)
 
 
 @item("memory.activations.indexer", inputs=(*SHAPE, "model.mla"))
@@ -35,8 +36,7 @@ def indexer_op(
     the top k, and that training it needs no gradient of its input. Source: Megatron-Core
     transformer/experimental_attention_variant/dsa.py.
     """
-    tokens = shape.num_tokens
-    document = np.minimum(shape.seq_len, shape.document_tokens)
+    tokens, document = shape.num_tokens, np.minimum(shape.seq_len, shape.document_tokens)
     size = float(indexer.num_heads * indexer.head_dim)
     parts = attention_params(model, shape.tp)
     own = sum(part.total for name, part in parts.items() if name.startswith("indexer"))
@@ -70,8 +70,7 @@ def sparse_core_op(
     queries a(c + p), outputs a·c, and the choice. Under cp the latent keys of all ranks are
     gathered. Source: as :func:`indexer_op`; arXiv 2405.04434, section 2.1.2 for absorption.
     """
-    tokens = shape.num_tokens
-    heads = model.num_heads / shape.tp
+    tokens, heads = shape.num_tokens, model.num_heads / shape.tp
     keys = selected_keys(indexer, np.minimum(shape.seq_len, shape.document_tokens))
     wide = float(mla.kv_lora_rank + mla.qk_rope_head_dim)
     latent = tokens * wide * shape.element_bytes * shape.cp * (shape.cp > 1)
@@ -91,7 +90,7 @@ def sparse_core_op(
         saved=(
             shape.kept("attention_core.absorbed_query", heads * wide),
             shape.kept("attention_core.latent_output", heads * mla.kv_lora_rank),
-            replace(chosen, element_bytes=4.0),  # positions of the chosen keys
+            replace(chosen, element_bytes=INDEX_BYTES),
         ),
         comms=((gather,), (gather, scatter)),
     )

@@ -64,9 +64,7 @@ def _pieces(model: ModelSpec, name: str, rows: int) -> dict[str, int]:
 
 def _tensors(model: ModelSpec, name: str, part: ParamCount) -> Iterator[Weight]:
     """Weight and bias tensors of one entry of :mod:`planner.layers.parameters`."""
-    rows = int(part.rows)
-    columns = int(part.columns)
-    num_biases = int(part.biases)
+    rows, columns, num_biases = int(part.rows), int(part.columns), int(part.biases)
     if not rows * columns or columns == 1:
         yield from _vector(name, rows * columns)
         yield from _vector(name, num_biases, kind="bias")

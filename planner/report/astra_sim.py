@@ -56,17 +56,16 @@ def check_size(strategy: Strategy, place: str) -> None:
         raise InputError.single(place, "strategy", problem)
 
 
-def _dimensions(level: LevelSpec, members: int, rate: float) -> list[Dimension]:
+def _dimensions(level: LevelSpec, members: int, latency_s: float, rate: float) -> list[Dimension]:
     """A level as dimensions of the analytical network: every dimension of a torus is a ring."""
-    gb_per_s, ns = rate / GIB, level.latency_s * 1e9
+    gb_per_s, ns = rate / GIB, latency_s * 1e9
     if level.topology == "switch":
         # Way up and way down are a hop each there.
         return [("Switch", members, gb_per_s, ns / 2.0)]
     if level.dims and prod(level.dims) == members:
         return [("Ring", length, gb_per_s, ns) for length in level.dims if length > 1]
-    if level.topology in ("fully_connected", "hybrid_cube_mesh"):
-        return [("FullyConnected", members, gb_per_s, ns)]
-    return [("Ring", members, gb_per_s, ns)]
+    is_full = level.topology in ("fully_connected", "hybrid_cube_mesh")
+    return [("FullyConnected" if is_full else "Ring", members, gb_per_s, ns)]
 
 
 def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]:
@@ -79,9 +78,8 @@ def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]
     for number, level in enumerate(cluster.levels):
         is_last = number == len(cluster.levels) - 1
         size = num_ranks if is_last else min(level.num_accelerators, num_ranks)
-        is_beyond = number > cluster.num_inner_levels + 1
         own = level.achieved_bytes_per_s
-        rate = min(rate, own) if is_beyond else own
+        rate = min(rate, own) if number > cluster.num_inner_levels else float("inf")
         if size % below:
             message = (
                 f"{num_ranks} GPUs do not fill {level.name} of {size} in whole groups of {below}; "
@@ -89,7 +87,7 @@ def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]
             )
             raise InputError.single(place, "strategy", message)
         if size > below:
-            found += _dimensions(level, size // below, rate)
+            found += _dimensions(level, size // below, level.latency_s, min(own, rate))
         below = size
     return found
 

@@ -52,10 +52,6 @@ TIME_TITLES = {
 MEMORY_TITLES = {group.partition(" ")[0]: group for group in MEMORY_GROUPS}
 
 
-# What stands beside it at either side, its lengths by colour.
-Bar = tuple[str, str, Mapping[str, float]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Chart:
     """A drawing or rows of bars, and what is written around it."""
@@ -63,7 +59,8 @@ class Chart:
     caption: str
     legend: Mapping[str, str]  # what each colour stands for
     svg: str = ""
-    bars: Sequence[Bar] = ()
+    # What stands beside each at either side, its lengths by colour.
+    bars: Sequence[tuple[str, str, Mapping[str, float]]] = ()
     end: float = 1.0  # how long a bar may be
     limit: float = 0.0  # where a stroke stands in every bar; 0: nowhere
 
@@ -108,12 +105,12 @@ def _colour(each: Slice, item: str = COMPUTE) -> str:
 
 def pieces(each: Slice) -> Iterator[tuple[float, float, str]]:
     """Start, end and colour of what a slice consists of."""
-    if not each.seconds:
-        yield each.start_s, each.end_s, _colour(each)
     start = each.start_s
     for item, seconds in each.seconds.items():
         yield start, start + seconds, _colour(each, item)
         start += seconds
+    if not each.seconds:
+        yield each.start_s, each.end_s, _colour(each)
 
 
 def stage_seconds(found: Iteration, stage: int) -> dict[str, float]:
@@ -144,30 +141,29 @@ def time_bars(found: Iteration) -> Chart:
     """An iteration of every stage by what it does."""
     rows = [stage_seconds(found, stage) for stage in range(len(found.curves))]
     longest = max(sum(row.values()) for row in rows)
-    waits = [f"waits {row['wait'] / longest:.1%}" for row in rows]
     return Chart(
         caption="One iteration of every stage. Waiting is for other stages: the pipeline's bubble, "
         "stages of unequal work and the slowest tail.",
         legend=_used(TIME_TITLES, rows),
-        bars=_by_stage(waits, rows),
+        bars=[
+            (f"stage {stage}", f"waits {row['wait'] / longest:.1%}", row)
+            for stage, row in enumerate(rows)
+        ],
         end=longest,
     )
-
-
-def _by_stage(numbers: Sequence[str], rows: Sequence[Mapping[str, float]]) -> list[Bar]:
-    names = [f"stage {stage}" for stage in range(len(rows))]
-    return list(zip(names, numbers, rows, strict=True))
 
 
 def memory_bars(found: Iteration, hbm_bytes: float) -> Chart:
     """Every stage's fullest moment by group."""
     rows, limit = [peak_groups(curve) for curve in found.curves], hbm_bytes / GIB
-    peaks = [sum(row.values()) for row in rows]
     return Chart(
         caption=f"A rank of every stage at its fullest moment; stroke: HBM of {limit:,.1f} GiB.",
         legend=_used(MEMORY_TITLES, rows),
-        bars=_by_stage([f"{peak:,.1f} GiB" for peak in peaks], rows),
-        end=max(limit, *peaks),
+        bars=[
+            (f"stage {stage}", f"{sum(row.values()):,.1f} GiB", row)
+            for stage, row in enumerate(rows)
+        ],
+        end=max(limit, *(sum(row.values()) for row in rows)),
         limit=limit,
     )
 
@@ -178,15 +174,14 @@ def windows(found: Iteration, strategy: Strategy) -> tuple[tuple[float, float], 
     whole = found.timeline.iteration_s
     begin = min(slices[0].start_s for slices in stages)
     end = max(slices[-1].end_s for slices in stages)
-    most = max(map(len, stages))
+    most = max(len(slices) for slices in stages)
     # Drawn at either end: more where a pipeline takes longer to fill.
     shown = max(44, 3 * strategy.pp * strategy.vpp)
     length = whole * shown / most
     if most <= max(110, 2 * shown) or 2.0 * length >= whole:
         return ((begin, end),)
-    passes = [each for slices in stages for each in slices if each.slot]
-    pipeline_end = max(each.end_s for each in passes)
-    return ((begin, begin + length), (pipeline_end - length, end))
+    tail = end - max(each.end_s for slices in stages for each in slices if each.slot)
+    return ((begin, begin + length), (end - length - tail, end))
 
 
 def _placed(shown: Sequence[tuple[float, float]]) -> Iterator[Window]:
@@ -210,10 +205,8 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                 continue
             left, right = window.x(each.start_s), window.x(each.end_s)
             # Narrower passes are drawn in their own colour alone.
-            parts = [(each.start_s, each.end_s, _colour(each))]
-            if right - left > 5.0:
-                parts = list(pieces(each))
-            for start, end, colour in parts:
+            whole = ((each.start_s, each.end_s, _colour(each)),)
+            for start, end, colour in pieces(each) if right - left > 5.0 else whole:
                 x, to = window.x(start), window.x(end)
                 if to > x:
                     boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
@@ -243,14 +236,13 @@ class _Panel:
         self, curve: MemoryCurve, values: Sequence[float], window: Window
     ) -> list[tuple[float, float]]:
         """A curve that holds each value up to the next moment, as points in a window."""
-        times_s = curve.times_s
-        first = max(bisect_right(times_s, window.start_s) - 1, 0)
-        last = min(bisect_left(times_s, window.end_s), len(times_s) - 1)
-        points = []
-        for position in range(first, last):
-            y = self.y(values[position])
-            points += [(window.x(time_s), y) for time_s in times_s[position : position + 2]]
-        return points
+        first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
+        last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
+        return [
+            (window.x(time_s), self.y(values[position]))
+            for position in range(first, last)
+            for time_s in curve.times_s[position : position + 2]
+        ]
 
     def groups(self, curve: MemoryCurve, window: Window) -> Iterator[str]:
         """Areas of a stage's groups, one above the other."""
@@ -259,8 +251,7 @@ class _Panel:
             held = curve.bytes_by_group[group]
             above = [low + own for low, own in zip(below, held, strict=True)]
             if any(held):
-                upper = self.steps(curve, above, window)
-                lower = self.steps(curve, below, window)
+                upper, lower = (self.steps(curve, line, window) for line in (above, below))
                 yield _drawn("polygon", [*upper, *reversed(lower)], f"fill:var(--{colour})")
             below = above
 

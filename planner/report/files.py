@@ -76,23 +76,20 @@ def write_atomically(
     try:
         path = path.resolve()
         data = content.encode() if isinstance(content, str) else content
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".planner-")
-        temporary = Path(name)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".planner-")
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        mode = 0o644
-        if like is not None:
-            status = like.stat()
-            mode = stat.S_IMODE(status.st_mode)
+        status = like.stat() if like else None
+        if status is not None:
             with suppress(PermissionError):
                 os.chown(temporary, status.st_uid, status.st_gid)
-        temporary.chmod(mode)
-        temporary.replace(path)
+        Path(temporary).chmod(stat.S_IMODE(status.st_mode) if status else 0o644)
+        Path(temporary).replace(path)
     except WRITE_ERRORS as error:
         raise InputError.single(str(path), option, f"cannot be written: {error}") from error
     finally:
         if temporary is not None:
-            temporary.unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
 
 
 def check_folder(folder: Path) -> None:
@@ -161,8 +158,7 @@ def write_folder(
     """
     names = [file.name for file in files]
     found = folder.glob(replaces) if replaces and folder.is_dir() else ()
-    there = {path.name for path in found if path.is_file()}
-    gone = sorted(there.difference(names))
+    gone = sorted({path.name for path in found if path.is_file()} - set(names))
     check_targets(folder, [*names, *gone], force=force)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     work = None
@@ -176,8 +172,7 @@ def write_folder(
             staged.chmod(0o755 if file.is_executable else 0o644)
         old = [name for name in (*names, *gone) if os.path.lexists(folder / name)]
         away = [(folder / name, work / "old" / name) for name in old]
-        into = [(work / "new" / name, folder / name) for name in names]
-        _move([*away, *into])
+        _move([*away, *((work / "new" / name, folder / name) for name in names)])
     except WRITE_ERRORS as error:
         # Innermost first: a folder that was there already stays.
         for path in missing:

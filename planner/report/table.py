@@ -67,12 +67,7 @@ class Table(Generic[R]):
 
 def differing(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]]:
     """The columns in which rows differ."""
-    found = []
-    for column in columns:
-        texts = {column.text(row) for row in rows}
-        if len(texts) > 1:
-            found.append(column)
-    return found
+    return [column for column in columns if len({column.text(row) for row in rows}) > 1]
 
 
 def fitting_table(table: Table[R], width: int) -> RichTable:

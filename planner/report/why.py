@@ -15,6 +15,7 @@ from planner.report.table import Column, Part, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 
 SMALL_FRACTION = 0.0005  # items that differ by less of an iteration are summed up
+LARGEST = 3  # items that a verdict names on either side at most
 
 
 def print_why(answer: WhyAnswer, console: Console) -> None:
@@ -96,11 +97,10 @@ def _reasons(answer: WhyAnswer) -> Iterator[str]:
         # What the asked plan uses that must gain more than it does, most first; of one that is
         # slower anyway, only penalties of 5 % and more.
         least = 1.0 if answer.verdict == "ranked behind" else 1.05
-        factors = [(one.asked / one.best, one) for one in both.penalties]
-        for factor, one in sorted(factors, key=lambda pair: -pair[0]):
-            if factor > least:
-                words = one.name.replace("_", " ")
-                yield f"{words} must gain {factor - 1.0:.1%} to be chosen: {one.reason}"
+        for one in sorted(both.penalties, key=lambda one: -one.asked / one.best):
+            if one.asked / one.best > least:
+                words, gain = one.name.replace("_", " "), one.asked / one.best - 1.0
+                yield f"{words} must gain {gain:.1%} to be chosen: {one.reason}"
     used, of_best = both.asked.num_gpus, both.best.num_gpus
     if used == of_best:
         yield _mostly(both)
@@ -121,13 +121,13 @@ def _mostly(both: Comparison) -> str:
     # Others are named that are a tenth of the largest at least.
     least_s = max(SMALL_FRACTION * both.asked.estimate.iter_time_s, 0.1 * largest_s)
     large = [item for item in items if abs(item.difference_s) >= least_s]
-    along = [item for item in large if sign * item.difference_s > 0]
-    against = [item for item in reversed(large) if sign * item.difference_s < 0]
-    parts = []
-    for some in filter(None, (along, against)):
-        # At most three on either side.
-        words = [f"{item.name} {_signed(item.difference_s)}" for item in some[:3]]
-        parts.append(", ".join(words))
+    along = [item for item in large if sign * item.difference_s > 0][:LARGEST]
+    against = [item for item in reversed(large) if sign * item.difference_s < 0][:LARGEST]
+    parts = [
+        ", ".join(f"{item.name} {_signed(item.difference_s)}" for item in some)
+        for some in (along, against)
+        if some
+    ]
     return f"mostly {'; against it '.join(parts)}" if parts else "in many small items"
 
 

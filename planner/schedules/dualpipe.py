@@ -24,8 +24,7 @@ def bubble_s(forward_s: Array, backward_s: Array, weight_s: Array, pp: Array) ->
     B > F and above where F > B or W > F. Raises nothing; p must be even.
     """
     together = forward_s + backward_s + weight_s
-    each_s = together + backward_s - 2.0 * weight_s
-    return (pp / 2.0 - 1.0) * each_s
+    return np.asarray((pp / 2.0 - 1.0) * (together + backward_s - 2.0 * weight_s))
 
 
 def in_flight(pp: Array | float, num_micro_batches: Array) -> Array:

@@ -42,8 +42,7 @@ def alternating(
     def weight(position: int) -> Slot:
         return (Operation("W", *backward_work[position]),)
 
-    total = len(work)
-    slots = list[Slot]()
+    total, slots = len(work), list[Slot]()
     slots += [(Operation("F", *item),) for item in work[:num_warmup]]
     for position, item in enumerate(backward_work):
         if num_warmup + position < total:
@@ -84,14 +83,12 @@ class OrderBuilder:
         return number
 
     def _backward(self, local: int) -> tuple[Operation, Operation]:
-        micro_batch = self._next("B", local)
-        chunk = self.chunks[local]
+        micro_batch, chunk = self._next("B", local), self.chunks[local]
         return (Operation("B", chunk, micro_batch), Operation("W", chunk, micro_batch))
 
     def forward(self, local: int) -> None:
         """Append the next forward of a chunk."""
-        micro_batch = self._next("F", local)
-        self.slots.append((Operation("F", self.chunks[local], micro_batch),))
+        self.slots.append((Operation("F", self.chunks[local], self._next("F", local)),))
 
     def backward(self, local: int) -> None:
         """Append the next whole backward of a chunk."""

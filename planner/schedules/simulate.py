@@ -105,8 +105,7 @@ def simulate(orders: Sequence[Order], times: ChunkTimes) -> Simulation:
         device = ready.popleft()
         order, ran = orders[device], runs[device]
         while len(ran) < len(order):
-            slot = order[len(ran)]
-            start = ran[-1][1] if ran else 0.0
+            slot, start = order[len(ran)], ran[-1][1] if ran else 0.0
             for operation in inputs_of(slot, num_chunks):
                 if operation not in done:
                     waiting.setdefault(operation, []).append(device)
@@ -124,12 +123,10 @@ def simulate(orders: Sequence[Order], times: ChunkTimes) -> Simulation:
     for device, (order, ran) in enumerate(zip(orders, runs, strict=True)):
         if len(ran) < len(order):
             raise ValueError(f"device {device} waits for ever before {order[len(ran)]}")
-    starts = [ran[0][0] for ran in runs]
-    ends = [ran[-1][1] for ran in runs]
-    spans = [end - start for start, end in zip(starts, ends, strict=True)]
+    first = min(ran[0][0] for ran in runs)
     return Simulation(
-        makespan_s=max(ends) - min(starts),
-        span_s=max(spans),
+        makespan_s=max(ran[-1][1] for ran in runs) - first,
+        span_s=max(ran[-1][1] - ran[0][0] for ran in runs),
         busy_s=tuple(sum(end - start for start, end, _ in ran) for ran in runs),
         runs=tuple(tuple(ran) for ran in runs),
     )

@@ -28,9 +28,8 @@ def bubble_h_s(
     paper has the third term, (p-1)(F + B - W) and (p-1)(F + B - 2W), written for F = B = W; the
     second appears where F < W.
     """
-    waiting = backward_s - (k - 1) * forward_s
-    late = np.maximum(waiting, forward_s + backward_s - k * weight_s)
-    return np.maximum(late, forward_s if in_step else 0.0)
+    late = np.maximum(backward_s - (k - 1) * forward_s, forward_s + backward_s - k * weight_s)
+    return np.asarray(np.maximum(late, forward_s if in_step else 0.0))
 
 
 def bubble_v_s(
@@ -67,8 +66,7 @@ def order_v(device: int, num_devices: int, num_micro_batches: int) -> Order:
     micro-batches are left out, as torch's ScheduleZBVZeroBubble does.
     """
     builder = OrderBuilder(chunks=(device, 2 * num_devices - 1 - device))
-    behind = num_devices - device
-    total = max(num_micro_batches, 2 * num_devices - 1)
+    behind, total = num_devices - device, max(num_micro_batches, 2 * num_devices - 1)
     for _ in range(2 * behind - 1):
         builder.forward(0)
     for _ in range(device):

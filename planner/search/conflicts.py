@@ -107,10 +107,7 @@ def conflicting_rules(context: Context, narrowing: Narrowing) -> ConflictingRule
         return None
     alone = tuple(rule for rule in space.rules if space.row([rule]) is None)
     if alone and space.row([]) is not None:
-        said: dict[str, tuple[str, ...]] = {}
-        for rule in alone:
-            nearest = space.nearest(rule, alone)
-            said[rule.name] = space.violations(rule, nearest)
+        said = {rule.name: space.violations(rule, space.nearest(rule, alone)) for rule in alone}
         return ConflictingRules(rules=alone, each_alone=True, violations=said)
     named = {rule.name: rule for rule in (*space.rules, *space.pruning)}
 
@@ -132,10 +129,8 @@ class _Space:
     """Values of every dimension, the rules that may be in conflict, the options that hold."""
 
     def __init__(self, enumeration: Enumeration) -> None:
-        self.context = enumeration.context
-        self.values = enumeration.values
-        options = enumeration.narrowing.rules
-        self.fixed = enumeration.narrowing.values
+        self.context, self.values = enumeration.context, enumeration.values
+        options, self.fixed = enumeration.narrowing.rules, enumeration.narrowing.values
         asked = [rule for rule in enumeration.rules if rule not in options]
         self.rules = [rule for rule in asked if not rule.only_prunes]
         self.pruning = [rule for rule in asked if rule.only_prunes]
@@ -159,8 +154,7 @@ class _Space:
         several = [name for name in rule.needs if len(self.fixed.get(name, ())) > 1]
         rows = [row]
         if len(several) == 1:
-            name = several[0]
-            rows = [{**row, name: value} for value in self.values[name]]
+            rows = [{**row, several[0]: value} for value in self.values[several[0]]]
         broken = [one for one in rows if not self.holds(rule, one)]
         return tuple(dict.fromkeys(rule.words(self.context, one) for one in broken))
 
@@ -172,12 +166,11 @@ class _Space:
         if not all(len(values) for values in self.values.values()):
             return None
         # Depth first, so that of a large space only a part is looked at where a row is found.
-        values = {name: tuple(each) for name, each in self.values.items()}
-        every = Narrowing(values=values)
+        every = Narrowing(values={name: tuple(values) for name, values in self.values.items()})
         space = Enumeration(context=self.context, narrowing=every, part_rows=2**14)
         space.rules = asked
-        first = {name: each[0] for name, each in values.items()}
+        rest = {name: values[0] for name, values in self.values.items() if name not in needed}
         for part in space.decided({}, names):
             if not names or len(part[names[0]]):
-                return first | {name: int(column[0]) for name, column in part.items()}
+                return {**rest, **{name: int(column[0]) for name, column in part.items()}}
         return None

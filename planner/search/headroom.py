@@ -71,8 +71,7 @@ class _Steps:
         Lower bounds stay valid. So do splits that leave enough, and where they were the fastest
         with more memory they still are: only the other numbers of GPUs are searched again.
         """
-        old = self.exploration
-        context = with_headroom(self.context, step_gib)
+        old, context = self.exploration, with_headroom(self.context, step_gib)
         tight = _Keeping(
             enumeration=replace(old.enumeration, context=context, dropped={}),
             shapes=old.shapes,
@@ -87,8 +86,7 @@ class _Steps:
         known = {point.ranked.row: point for point in self.line if point.headroom_gib >= step_gib}
         for row, point in known.items():
             split = point.ranked.split
-            rows.splits[row] = split
-            rows.upper_s[row] = split.iteration_s
+            rows.splits[row], rows.upper_s[row] = split, split.iteration_s
             rows.is_refined[row] = True
         self.exploration = tight
         found = frontier(self.exploration)
@@ -121,9 +119,7 @@ def headroom_frontier(
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     enumeration = Enumeration(context=context, narrowing=narrowing)
     steps = _Steps(enumeration, deadline)
-    most_gib = most_headroom_gib(context)
-    step_gib = 0
-    found = dict[Strategy, Found]()
+    most_gib, step_gib, found = most_headroom_gib(context), 0, dict[Strategy, Found]()
     # The headroom is raised to where the frontier changes next, until nothing fits.
     while step_gib <= most_gib and not steps.exploration.is_late:
         progress(f"frontier with {step_gib} GiB of headroom", step_gib / (most_gib + 1))
@@ -133,9 +129,8 @@ def headroom_frontier(
         found |= {point.found.strategy: point.found for point in steps.line}
         step_gib = max(step_gib, min(point.headroom_gib for point in steps.line)) + 1
     dropped = dict(enumeration.dropped)
-    num_gpus = [strategy.num_gpus for strategy in found]
     return SearchResult(
-        num_gpus=max(num_gpus, default=0),
+        num_gpus=max((one.strategy.num_gpus for one in found.values()), default=0),
         plans=(),
         frontier=tuple(found.values()),
         num_configurations=steps.num_shapes + steps.exploration.num_priced + sum(dropped.values()),

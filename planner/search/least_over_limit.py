@@ -20,12 +20,13 @@ from planner.search.search import Found
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import least_memory_policy, policies_of
 from planner.search.space.shapes import shape_bounds
-from planner.search.space.space import Enumeration, take
+from planner.search.space.space import Enumeration, joined, take
 from planner.search.stages.bounds import feasible, group_by_pp
 from planner.spec.strategy import StrategyColumns, gpus_of_replica
 from planner.units import Array
 
 MOST_FACTOR = 2.0**12  # times the limit; what needs more is not looked for
+CHUNK_ROWS = 2**13  # strategies bounded at once, so that memory stays bounded
 CLOSE = 0.02  # of the gap, up to which the least is looked for
 
 # The context with so many times the limit.
@@ -53,14 +54,13 @@ def least_over_limit(
     enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
     if not policies_of(enumeration.context, narrowing):
         return None
-    shapes = enumeration.shapes(deadline)
+    shapes = joined(list(enumeration.listed(deadline)))
     order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
 
     first = partial(_first, narrowing, widened)
     # Layouts of the first shapes bound the factor from above.
     sample = _least(enumeration, limited, take(shapes, order[:128]))
-    least = float(sample[1].min(initial=np.inf))
-    upper = 1.0 + (1.0 + CLOSE) * (least - 1.0)
+    upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     while upper <= MOST_FACTOR:
         context = replace(widened(upper), placements=enumeration.context.placements)
@@ -93,9 +93,8 @@ def _least(
     policy = least_memory_policy(policies_of(context, enumeration.narrowing))
     strategy = enumeration.strategies(shapes)
     factors = np.full(len(strategy), np.inf)
-    size = 2**13  # strategies bounded at once, so that memory stays bounded
-    for start in range(0, len(strategy), size):
-        rows = np.arange(start, min(start + size, len(strategy)))
+    for start in range(0, len(strategy), CHUNK_ROWS):
+        rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
         if deadline is not None and time.monotonic() > deadline:
             raise SearchTimeoutError
         model = pricing.model(strategy.take(rows))
@@ -103,15 +102,13 @@ def _least(
         for num_stages, index in group_by_pp(model.strategy):
             # On a logarithmic scale, no more than the least by the last step.
             part = model.take(index)
-            low = np.zeros(len(part))
-            high = np.full(len(part), np.log(MOST_FACTOR))
+            low, high = np.zeros(len(part)), np.full(len(part), np.log(MOST_FACTOR))
             never = ~feasible(limited(part, np.exp(high)), num_stages)
             # 16 halvings of log(MOST_FACTOR): the factor to 0.013 %.
             for _ in range(16):
                 middle = 0.5 * (low + high)
                 possible = feasible(limited(part, np.exp(middle)), num_stages)
-                low = np.where(possible, low, middle)
-                high = np.where(possible, middle, high)
+                low, high = np.where(possible, low, middle), np.where(possible, middle, high)
             factors[rows[index]] = np.where(never, np.inf, np.exp(low))
     return strategy, factors
 

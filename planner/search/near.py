@@ -46,6 +46,8 @@ MOST_CHANGES = 5
 MAX_REJECTIONS = 30
 # Layers per stage, policies of layers and recomputed modules, as one change.
 SPLIT = "split"
+# Shapes whose strategies are priced at once, so that memory stays bounded.
+CHUNK_SHAPES = 2**12
 
 Accepts = Callable[[Strategy], bool]
 
@@ -134,15 +136,13 @@ class Neighborhood:
         self.values = {name: int(getattr(own, name)[0]) for name in SEARCHED_FIELDS}
         self.policy = _only_policy(self.origin)
         # Every value that some legal strategy may have: any other breaks a rule by itself.
-        support = self.context.traits.support
-        job = self.context.job
+        support, job = self.context.traits.support, self.context.job
         whole = replace(self.context, placements=support.placements, schedules=support.schedules)
         found = dimension_values(whole, Narrowing(allowed=frozenset(OFF_BY_DEFAULT)))
         values = {name: set(each) for name, each in found.items()}
         most = min(self.context.cluster.num_accelerators, job.seq_len // 2)
         # Each cp rank takes two equal slices of a sequence; a search tries powers of two only.
-        degrees = range(2, most + 1)
-        values["cp"] |= {cp for cp in degrees if job.seq_len % (2 * cp) == 0}
+        values["cp"] |= {cp for cp in range(2, most + 1) if job.seq_len % (2 * cp) == 0}
         if len(values["offload_percent"]) > 1:
             values["offload_percent"].add(self.values["offload_percent"])
         if self.context.model.moe is not None:
@@ -173,8 +173,7 @@ class Neighborhood:
         """Rows in which each of the fields counts as changed; etp may follow from tp and ep."""
         usual_etp = self.context.traits.support.usual_etp
         changed = {name: columns[name] != self.values[name] for name in names}
-        own = self.origin
-        if "etp" in changed and own.etp == usual_etp(own.tp, own.ep):
+        if "etp" in changed and self.origin.etp == usual_etp(self.origin.tp, self.origin.ep):
             changed["etp"] = columns["etp"] != usual_etp(columns["tp"], columns["ep"])
         if self.num_gpus is not None:
             changed.pop("dp", None)
@@ -191,11 +190,9 @@ class Neighborhood:
         selected = self.context.traits.recompute.selected
         if other.layers_under["selective"] and other.recompute_modules not in (None, selected):
             return False
-        keeps_policy = self.policy == _only_policy(other)
-        is_moved = (own.pp, own.vpp) != (other.pp, other.vpp)
-        if is_moved and keeps_policy:
+        if (own.pp, own.vpp) != (other.pp, other.vpp) and self.policy == _only_policy(other):
             return self.policy is not None
-        same_policies = keeps_policy if self.policy else False
+        same_policies = self.policy == _only_policy(other) if self.policy else False
         same_policies |= own.policy_counts == other.policy_counts
         return same_policies and own.layers_per_stage == other.layers_per_stage
 
@@ -220,26 +217,22 @@ class Neighborhood:
     ) -> Index:
         changed = self.changes(columns, names)
         length = len(columns[names[-1]])
-        none = np.zeros(length, dtype=np.int64)
-        return np.asarray(sum(changed.values(), none))
+        return np.asarray(sum(changed.values(), np.zeros(length, dtype=np.int64)))
 
     def _is_near(self, most: int, names: Sequence[str], columns: Mapping[str, Array]) -> Mask:
-        return self._distance(columns, names) <= most
+        return np.asarray(self._distance(columns, names) <= most)
 
     def _is_moved(self, columns: Mapping[str, Array]) -> Mask:
         own = self.origin
-        moved: Mask = (columns["pp"] != own.pp) | (columns["vpp"] != own.vpp)
-        return moved
+        return np.asarray((columns["pp"] != own.pp) | (columns["vpp"] != own.vpp))
 
     def _searched(self, num_changes: int, num_rows: int) -> Iterator[Found]:
         """The fastest layouts whose layers per stage are not the origin's."""
-        if num_changes == 0:
-            return
-        selected = self.context.traits.recompute.selected
-        every = dict.fromkeys((selected, *module_sets(self.context)))
-        free = replace(self.context, module_sets=tuple(every))
-        yield from self._search(free, self.rules(num_changes - 1), LAYER_POLICY_NAMES, num_rows)
-        if self.policy is not None:
+        every = dict.fromkeys((self.context.traits.recompute.selected, *module_sets(self.context)))
+        if num_changes > 0:
+            free = replace(self.context, module_sets=tuple(every))
+            yield from self._search(free, self.rules(num_changes - 1), LAYER_POLICY_NAMES, num_rows)
+        if num_changes > 0 and self.policy is not None:
             rules = self.rules(num_changes, is_moved=True)
             yield from self._search(self.context, rules, (self.policy,), num_rows)
 
@@ -282,12 +275,11 @@ class Neighborhood:
         exploration, num_shapes = explored(enumeration, deadline=self.deadline)
         self.num_configurations += num_shapes + sum(enumeration.dropped.values())
         shapes = exploration.shapes
-        num_at_once = 2**12  # shapes whose strategies are priced, so that memory stays bounded
-        for start in range(0, len(shapes.lower_s), num_at_once):
+        for start in range(0, len(shapes.lower_s), CHUNK_SHAPES):
             self.is_late |= self._is_over()
             if self.is_late:
                 return
-            index = np.arange(start, min(start + num_at_once, len(shapes.lower_s)))
+            index = np.arange(start, min(start + CHUNK_SHAPES, len(shapes.lower_s)))
             strategy, _place = enumeration.strategies_of(take(shapes.columns, index))
             self.num_configurations += len(strategy)
             seconds = self._times(strategy, layers, counts)
@@ -303,8 +295,7 @@ class Neighborhood:
     def _own_split(self) -> tuple[Array, Array] | None:
         """The origin's layers (P) and policies (K x P); None where no layout can have them."""
         own = self.origin
-        layers = own.layers_per_stage
-        num_layers = self.context.model.num_blocks
+        layers, num_layers = own.layers_per_stage, self.context.model.num_blocks
         if len(layers) != own.pp or min(layers) < 1 or sum(layers) != num_layers:
             return None
         numbers = np.array(layers, dtype=float)
@@ -313,18 +304,16 @@ class Neighborhood:
         if {len(counts) for counts in own.policy_counts} != {own.pp}:
             return None
         counts = np.array(own.policy_counts, dtype=float)
-        fits = counts.sum(axis=0) <= numbers
-        return (numbers, counts) if fits.all() else None
+        return (numbers, counts) if (counts.sum(axis=0) <= numbers).all() else None
 
     def _times(self, strategy: StrategyColumns, layers: Array, counts: Array) -> Array:
         """Iteration time of every row under one split; infinite where it does not fit."""
         model = stage_model(self.context, strategy)
         rows = np.broadcast_to(layers, (len(model), len(layers)))
         chosen = np.broadcast_to(counts[:, None, :], (len(counts), *rows.shape))
-        legal = fits_chunks(rows, strategy.vpp)
+        legal = np.asarray(fits_chunks(rows, strategy.vpp))
         must_be_equal = has_equal_chunks(strategy, uneven_stages=model.uneven_stages)
-        alike = (layers == layers[0]).all()
-        is_equal = alike & (layers[0] % strategy.vpp == 0)
+        is_equal = (layers == layers[0]).all() & (layers[0] % strategy.vpp == 0)
         legal = np.where(must_be_equal, is_equal, legal) & model.fits(rows, chosen)
         if counts[POLICIES.index("offloaded")].any():
             legal &= offers_activation_offload(self.context, strategy)
@@ -333,12 +322,13 @@ class Neighborhood:
 
 def _only_policy(strategy: Strategy) -> str | None:
     """The one policy of all layers, ``none`` where none is under any; None: they differ."""
-    by_policy = dict(zip(POLICIES, strategy.policy_counts, strict=True))
-    used = [name for name, counts in by_policy.items() if any(counts)]
+    used = [
+        name for name, counts in zip(POLICIES, strategy.policy_counts, strict=True) if any(counts)
+    ]
     if not used:
         return "none"
-    is_whole = by_policy[used[0]] == strategy.layers_per_stage
-    return used[0] if len(used) == 1 and is_whole else None
+    whole = dict(zip(POLICIES, strategy.policy_counts, strict=True))[used[0]]
+    return used[0] if len(used) == 1 and whole == strategy.layers_per_stage else None
 
 
 def _rule(

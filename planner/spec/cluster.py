@@ -199,9 +199,8 @@ def slice_dims(num_members: int, largest: tuple[int, ...]) -> tuple[int, ...]:
     divisors = [n for n in range(1, num_members + 1) if num_members % n == 0]
     for last in divisors:
         shorter = slice_dims(num_members // last, tuple(rest))
-        pairs = zip(shorter, rest, strict=True)
-        fits = all(length <= most for length, most in pairs)
-        if fits and shorter[-1] <= last <= longest:
+        fits = all(d <= most for d, most in zip(shorter, rest, strict=True))
+        if shorter[-1] <= last <= longest and fits:
             return (*shorter, last)
     return (*(1 for _ in rest), num_members)
 
@@ -250,8 +249,7 @@ class ClusterSpec:
         """All levels, innermost to outermost; none is larger than the cluster."""
         package = () if self.node.package is None else (self.node.package,)
         inner = (*package, self.node.scale_up, *self.inner_fabric)
-        within = [level.within(self.num_accelerators) for level in inner]
-        return (*within, self.fabric)
+        return (*(level.within(self.num_accelerators) for level in inner), self.fabric)
 
     @property
     def num_inner_levels(self) -> int:

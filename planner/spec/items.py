@@ -45,9 +45,7 @@ def item(
     def declare(function: Function) -> Function:
         own = () if function.__name__.startswith("_") else (function,)
         functions: tuple[Callable[..., Any], ...] = (*own, *also)
-        words = text
-        if not functions and not text:
-            words = " ".join((function.__doc__ or "").split())
+        words = text if text or functions else " ".join((function.__doc__ or "").split())
         _DECLARED[address] = Item(
             address=address, title=title, functions=functions, inputs=inputs, text=words
         )
@@ -106,10 +104,7 @@ def wider_regimes(key: RunClass) -> tuple[RunClass, RunClass, RunClass]:
 
 def narrowest(ranges: Mapping[RunClass, TimeRange], key: RunClass) -> TimeRange:
     """The range of the narrowest class with one that a class of runs is in."""
-    for each in wider_regimes(key):
-        if each in ranges:
-            return ranges[each]
-    return TimeRange()
+    return next((ranges[each] for each in wider_regimes(key) if each in ranges), TimeRange())
 
 
 def class_words(key: RunClass) -> str:

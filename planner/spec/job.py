@@ -62,18 +62,15 @@ class Documents:
         for _ in range(80):
             middle = (decay + high) / 2.0
             # The mean of the exponential density on 0 to 1: 1/λ - 1/(e^λ - 1).
-            mean = 0.5
-            if abs(middle) >= 1e-6:
-                mean = 1.0 / middle - 1.0 / math.expm1(middle)
+            mean = 0.5 if abs(middle) < 1e-6 else 1.0 / middle - 1.0 / math.expm1(middle)
             if mean > self.mean / self.longest:
                 decay = middle
             else:
                 high = middle
         # Integrals over lengths are taken on a grid of so many; the error is below 1e-4.
         points = np.linspace(0.0, 1.0, 2048)
-        if abs(decay) < 1e-6:
-            return points, points
-        return points, np.expm1(-decay * points) / math.expm1(-decay)
+        below = points if abs(decay) < 1e-6 else np.expm1(-decay * points) / math.expm1(-decay)
+        return points, below
 
     @cached_property
     def attended_tokens(self) -> float:
@@ -86,8 +83,8 @@ class Documents:
         """Expected length of the longest of ``count`` documents: ``L ∫ (1 - F(u)^count) du``."""
         _, below = self._below
         sizes, index = np.unique(np.asarray(count, dtype=float), return_inverse=True)
-        shares = np.array([_integral(1.0 - below**size) for size in sizes])
-        return np.asarray(self.longest * shares[index])
+        longest = [_integral(1.0 - below**size) for size in sizes]
+        return np.asarray(self.longest * np.asarray(longest)[index])
 
 
 def _integral(values: Array) -> float:
@@ -99,8 +96,7 @@ def _integral(values: Array) -> float:
 def read_documents(text: str, longest: int) -> Documents:
     """Documents from ``packed:512``; ValueError says what is wrong."""
     word, colon, number = text.rpartition(":")
-    word = word if colon else "packed"
-    batching = next((kind for kind in BATCHINGS if kind == word), None)
+    batching = next((kind for kind in BATCHINGS if kind == (word if colon else "packed")), None)
     try:
         mean = float(number)
     except ValueError:

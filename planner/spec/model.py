@@ -27,8 +27,7 @@ class Exact:
         self, kind: type, handler: Callable[[type], dict[str, Any]]
     ) -> dict[str, Any]:
         """Return the schema of a value of the kind."""
-        given = vars(self).items()
-        bounds = {name: bound for name, bound in given if bound is not None}
+        bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
         return {**handler(kind), "strict": True, **bounds}
 
 

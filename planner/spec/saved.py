@@ -96,9 +96,7 @@ class SavedTables:
         return self._changed(lambda one: given if one.is_linear_input else {})
 
     def _changed(
-        self,
-        change: Callable[[SavedTensorSpec], dict[str, Any]],
-        parts: tuple[str, ...] = ("",),
+        self, change: Callable[[SavedTensorSpec], dict[str, Any]], parts: tuple[str, ...] = ("",)
     ) -> "SavedTables":
         """The tables with fields of entries changed, in sections that start with one of parts."""
         sections = dict(self.sections)

@@ -312,8 +312,7 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
 
     def take(self, index: "Rows") -> "StrategyColumns":
         """Return the rows at ``index`` (integer positions or a mask)."""
-        columns = {name: getattr(self, name)[index] for name in STRATEGY_FIELDS}
-        return StrategyColumns(**columns)
+        return StrategyColumns(**{name: getattr(self, name)[index] for name in STRATEGY_FIELDS})
 
     def values(self, row: int) -> dict[str, Any]:
         """The fields of one row as a strategy holds them: numbers, flags, words."""
@@ -327,10 +326,12 @@ class StrategyColumns(LayoutFields["Array", "Array", "Array"]):
         """Stack columns of several spaces."""
         import numpy as np
 
-        columns = {}
-        for name in STRATEGY_FIELDS:
-            columns[name] = np.concatenate([getattr(part, name) for part in parts])
-        return StrategyColumns(**columns)
+        return StrategyColumns(
+            **{
+                name: np.concatenate([getattr(part, name) for part in parts])
+                for name in STRATEGY_FIELDS
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,9 +377,9 @@ class Strategy(LayoutFields[int, bool, str]):
     @property
     def degrees(self) -> dict[str, int]:
         """SHOWN_DEGREES above one, and etp where it is not tp."""
+        usual = {"etp": self.tp}
         found = {name: getattr(self, name) for name in SHOWN_DEGREES}
-        usual = {**dict.fromkeys(found, 1), "etp": self.tp}
-        return {name: value for name, value in found.items() if value != usual[name]}
+        return {name: value for name, value in found.items() if value != usual.get(name, 1)}
 
     @property
     def recompute(self) -> str:
@@ -401,10 +402,12 @@ class Strategy(LayoutFields[int, bool, str]):
         """Return this layout as columns of length one."""
         import numpy as np
 
-        columns = {}
-        for name, each in STRATEGY_FIELDS.items():
-            columns[name] = np.array([each.code(getattr(self, name))])
-        return StrategyColumns(**columns)
+        return StrategyColumns(
+            **{
+                name: np.array([each.code(getattr(self, name))])
+                for name, each in STRATEGY_FIELDS.items()
+            }
+        )
 
 
 def with_policy_on_all_layers(strategy: "Strategy", policy: str) -> "Strategy":

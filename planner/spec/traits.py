@@ -390,9 +390,7 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         "collected_head_gradient_bytes",
         "replica_bucket_bytes",
     )
-    wide: dict[str, Any] = {}
-    for name in widened:
-        wide[name] = traits_at_fp32(getattr(states, name))
+    wide: dict[str, Any] = {name: traits_at_fp32(getattr(states, name)) for name in widened}
     states = replace(
         states,
         **wide,

@@ -261,8 +261,7 @@ def on_ray(tasks: Iterable[Task], address: str) -> Answers:
         while True:
             # Two in flight per core, so that no core waits for the next.
             room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(flying)
-            more = islice(queue, max(0, room))
-            flying |= {remote.remote(task): task for task in more}
+            flying |= {remote.remote(task): task for task in islice(queue, max(0, room))}
             if not flying:
                 return
             for reference in ray.wait(list(flying))[0]:

@@ -191,8 +191,7 @@ def _steps(
         (winner, first), *others = by_choice.items()
         lead = None
         if others:
-            _, second = others[0]
-            own, other = float(first[measure.column]), float(second[measure.column])
+            own, other = (float(row[measure.column]) for row in (first, others[0][1]))
             lead = (own / other if measure.largest else other / own) - 1.0
         is_change = before not in (None, winner)
         steps.append(Step(value=value, row=first, winner=winner, lead=lead, is_change=is_change))

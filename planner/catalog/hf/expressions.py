@@ -6,7 +6,7 @@ Expressions are those of :mod:`planner.expr`, with the functions here.
 import ast
 import operator
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeAlias
@@ -17,16 +17,14 @@ Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
 WHEN = "when"  # of a mapping: the condition under which it is there
 IN_BRACES = re.compile(r"\{(.+?)\}")
+_RENAMED = {"swish": "silu", "relu2": "squared-relu"}
 
 
 def activation(name: str) -> str:
     """Return the model file's word for an activation of transformers."""
     if name in ("gelu", "gelu_10", "gelu_python"):
         return "gelu"
-    if name.startswith("gelu"):
-        return "gelu-tanh"
-    renamed = {"swish": "silu", "relu2": "squared-relu"}
-    return renamed.get(name, name)
+    return "gelu-tanh" if name.startswith("gelu") else _RENAMED.get(name, name)
 
 
 def mixed_layers(num_layers: int, step: int, dense: Collection[int] | None) -> tuple[int, ...]:
@@ -37,8 +35,7 @@ def mixed_layers(num_layers: int, step: int, dense: Collection[int] | None) -> t
 
 def layer_step(mixed: Sequence[int], num_layers: int) -> int:
     """Return how far apart the first two mixed layers are."""
-    first, *others = mixed
-    return others[0] - first if others else max(1, num_layers - first)
+    return mixed[1] - mixed[0] if len(mixed) > 1 else max(1, num_layers - mixed[0])
 
 
 def leading_dense(mixed: Sequence[int], num_layers: int) -> int | None:
@@ -68,6 +65,9 @@ def every_nth_full(num_layers: int, step: int) -> Kinds:
     )
 
 
+_PARTS = {"moe": "E", "mlp": "-", "linear_attention": "M", "mamba": "M"}
+
+
 def pair_letters(kinds: Sequence[str]) -> str:
     """Return a layer pattern of layers with a feed-forward part: attention or a linear mixer."""
     return "".join("F" if kind in (FULL, "attention") else "L" for kind in kinds)
@@ -75,8 +75,7 @@ def pair_letters(kinds: Sequence[str]) -> str:
 
 def part_letters(kinds: Sequence[str]) -> str:
     """Return a layer pattern of layers that have one part each."""
-    letters = {"moe": "E", "mlp": "-", "linear_attention": "M", "mamba": "M"}
-    return "".join(letters.get(kind, "*") for kind in kinds)
+    return "".join(_PARTS.get(kind, "*") for kind in kinds)
 
 
 def full_within(first: int, end: int, kinds: Kinds) -> Kinds:
@@ -84,13 +83,29 @@ def full_within(first: int, end: int, kinds: Kinds) -> Kinds:
     return tuple(FULL if first <= index < end else kind for index, kind in enumerate(kinds))
 
 
+# Larger numbers of heads are a mistake; looking for their divisors takes long.
+MAX_LISTED = 100_000
+
+
 def divisors(number: int) -> str:
     """Return the divisors of a number in words."""
-    # A larger number of heads is a mistake; looking for its divisors takes long.
-    if number > 100_000:
+    if number > MAX_LISTED:
         return "its divisors"
-    found = (n for n in range(1, number + 1) if number % n == 0)
-    return ", ".join(map(str, found))
+    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "activation": activation,
+    "every_nth_full": every_nth_full,
+    "full_within": full_within,
+    "layer_step": layer_step,
+    "leading_dense": leading_dense,
+    "len": len,
+    "mixed_layers": mixed_layers,
+    "pair_letters": pair_letters,
+    "part_letters": part_letters,
+    "side": side,
+}
 
 
 def _last_of(values: Iterator[Value], *, until: bool) -> Value:
@@ -122,19 +137,7 @@ LANGUAGE = Language(
         ast.In: lambda part, whole: part in whole,
     },
     forms=(ast.IfExp,),
-    functions={
-        "activation": activation,
-        "divisors": divisors,
-        "every_nth_full": every_nth_full,
-        "full_within": full_within,
-        "layer_step": layer_step,
-        "leading_dense": leading_dense,
-        "len": len,
-        "mixed_layers": mixed_layers,
-        "pair_letters": pair_letters,
-        "part_letters": part_letters,
-        "side": side,
-    },
+    functions={**FUNCTIONS, "divisors": divisors},
     allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
 )
 _parsed = cache(parsed)
@@ -161,11 +164,7 @@ def value_of(data: object, names: Names) -> Value:
         return data
     if data.startswith("="):
         return computed(_parsed(data[1:]), names, LANGUAGE)
-
-    def printed(match: re.Match[str]) -> str:
-        return str(computed(_parsed(match[1]), names, LANGUAGE))
-
-    return IN_BRACES.sub(printed, data)
+    return IN_BRACES.sub(lambda match: str(computed(_parsed(match[1]), names, LANGUAGE)), data)
 
 
 def plain_names(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -173,6 +172,10 @@ def plain_names(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
     for key, value in data.items():
         if isinstance(value, Mapping):
             yield from plain_names(value, f"{prefix}{key}.")
-        elif isinstance(value, str) and value.startswith("=") and key != WHEN:
-            name = value[1:]
-            yield from [(prefix + key, name)] if name.isidentifier() else []
+        elif (
+            key != WHEN
+            and isinstance(value, str)
+            and value.startswith("=")
+            and value[1:].isidentifier()
+        ):
+            yield prefix + key, value[1:]

@@ -155,21 +155,15 @@ class Family(Strict):
     @cached_property
     def config_class(self) -> type[BaseModel]:
         """The keys as a class that checks those of a file."""
-        fields: dict[str, Any] = {}
-        for name, key in self.keys.items():
-            fields[name] = key.field()
+        fields: dict[str, Any] = {name: key.field() for name, key in self.keys.items()}
         settings = ConfigDict(extra="ignore", strict=True, frozen=True)
         return create_model(self.class_name, __config__=settings, **fields)
 
     @cached_property
     def words(self) -> Mapping[str, str]:
         """Keys of a model file, whole and their last part, and what they are called here."""
-        whole, last = {}, {}
-        for ours, theirs in plain_names(self.model):
-            if theirs in self.keys:
-                whole[ours] = theirs
-                last[ours.rpartition(".")[2]] = theirs
-        return last | whole
+        found = {ours: theirs for ours, theirs in plain_names(self.model) if theirs in self.keys}
+        return {ours.rpartition(".")[2]: theirs for ours, theirs in found.items()} | found
 
     def names(self, keys: Names) -> Raw:
         """Return the keys with all that is computed from them, less what needs an absent one."""
@@ -237,17 +231,15 @@ def read_families(path: Path) -> Mapping[str, Family]:
     What their expressions name is checked by ``tools/families.py``.
     """
     file = validate(FamiliesFile, load_yaml(path), str(path))
-    given, read = file.bases | file.types, {}
+    blocks = {name: _merged(name, {**file.bases, **file.types}) for name in sorted(file.types)}
     kinds = {key: kind for kind, named in file.kinds.items() for key in named}
-    for family in sorted(file.types):
-        block = _merged(family, given)
+    for block in blocks.values():
         # keys that give their default only, as keys with a kind
-        for name, default in block["keys"].items():
-            if not isinstance(default, Mapping):
-                kind = kinds.get(name, "bool" if isinstance(default, bool) else "width")
-                block["keys"][name] = {"kind": kind, "default": default}
-        read[family] = validate(Family, block, f"{path}: {family}")
-    return read
+        for name, given in block["keys"].items():
+            if not isinstance(given, Mapping):
+                kind = kinds.get(name, "bool" if isinstance(given, bool) else "width")
+                block["keys"][name] = {"kind": kind, "default": given}
+    return {name: validate(Family, block, f"{path}: {name}") for name, block in blocks.items()}
 
 
 def _merged(name: str, blocks: Mapping[str, Raw]) -> Raw:
@@ -258,18 +250,16 @@ def _merged(name: str, blocks: Mapping[str, Raw]) -> Raw:
         return own
     inherited = _merged(parent, blocks)
     # these two hold of the type alone
-    inherited.pop("read_as_this", None)
-    inherited.pop("text_part_only", None)
-    for key in inherited.keys() & own.keys() & {"keys", "values", "windows", "model"}:
-        own[key] = _joined(inherited[key], own[key])
-    return inherited | own
+    kept = {k: v for k, v in inherited.items() if k not in ("read_as_this", "text_part_only")}
+    for key in kept.keys() & own.keys() & {"keys", "values", "windows", "model"}:
+        own[key] = _joined(kept[key], own[key])
+    return kept | own
 
 
 def _joined(inherited: Value, own: Value) -> Value:
     if not isinstance(inherited, Mapping) or not isinstance(own, Mapping):
         return own
-    joined = {key: _joined(inherited.get(key), value) for key, value in own.items()}
-    return {**inherited, **joined}
+    return {**inherited, **{key: _joined(inherited.get(key), own[key]) for key in own}}
 
 
 def full_attention_step(kinds: Sequence[str]) -> int | None:

@@ -155,15 +155,12 @@ def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int)
     command, after = launch
     if _num_processes(command) not in (None, num_gpus):
         return False
-
-    def others(entries: Sequence[Entry]) -> list[tuple[str, list[str]]]:
-        return [(each.name, each.texts) for each in entries if each.name not in wanted]
-
-    if others(after) != others(before):
-        return False
     found = [each for each in after if each.name in wanted]
+    others = [(each.name, each.texts) for each in after if each.name not in wanted]
+    old_others = [(each.name, each.texts) for each in before if each.name not in wanted]
     names = sorted(name for name, words in wanted.items() if words)
-    if sorted(each.name for each in found) != names:
+    is_there = sorted(each.name for each in found) == names
+    if others != old_others or not is_there:
         return False
     return all(_says(each, wanted[each.name]) for each in found)
 
@@ -208,8 +205,7 @@ class _Edits:
             there.add(entry.name)
             if not _says(entry, words):
                 yield from self._change(entry, words)
-        missing = ((name, words) for name, words in self.wanted.items() if name not in there)
-        added = {name: words for name, words in missing if words}
+        added = {name: ws for name, ws in self.wanted.items() if ws and name not in there}
         if added:
             yield from self._addition(self.entries[:end], added)
 
@@ -230,11 +226,10 @@ class _Edits:
         """The edit that makes a word another text: where it is made, or else where it is used."""
         made, site = word.origin, word.site
         if made and self.uses_origin:
-            start, end = made
             # What is made where it stands is written anew with its quotes, not between them.
-            stands_there = site and site[0] <= start and end <= site[1]
-            if not stands_there and self._depth(start) <= self._depth(word.start):
-                return start, end, self.spelled(text)
+            stands_there = site and site[0] <= made[0] and made[1] <= site[1]
+            if not stands_there and self._depth(made[0]) <= self._depth(word.start):
+                return (*made, self.spelled(text))
         return (*_place(word), self.spelled(text))
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Splice]:
@@ -248,8 +243,7 @@ class _Edits:
 
     def _addition(self, entries: Sequence[Entry], added: Wanted) -> Iterator[Splice]:
         """New options go behind the last option that stays, of those in the fewest branches."""
-        gone = {name for name, words in self.wanted.items() if not words}
-        gone.add(self.last)
+        gone = {name for name, words in self.wanted.items() if not words} | {self.last}
         stay = [each for each in entries if each.name not in gone]
         if not stay:
             # Behind the program, or at the start of a list.
@@ -262,11 +256,7 @@ class _Edits:
             else:
                 raise _StuckError
             return
-
-        def depth(entry: Entry) -> int:
-            return self._depth(entry.word.start)
-
-        chosen = min(reversed(stay), key=depth)
+        chosen = min(reversed(stay), key=lambda each: self._depth(each.word.start))
         behind = (chosen.word, *chosen.values)[-1]
         gap = "\n" if self.command.is_list and "\n" in self.text.rstrip() else " "
         going = [each for each in self.entries if each.name in gone]

@@ -106,10 +106,8 @@ def processes(settings: Mapping[str, Located]) -> Located | None:
     total = first("--gpus", "--ntasks") if is_slurm else None
     if total and (per_node is None or not names_nodes):
         return total if total.value > 1 else None
-    if per_node is None or (names_nodes and nodes is None):
-        return None
     # One process a node under Slurm is a launcher of its own, of which nothing is known.
-    if is_slurm and per_node.value == 1:
+    if per_node is None or (is_slurm and per_node.value == 1) or (names_nodes and nodes is None):
         return None
     count = per_node.value * (nodes.value if nodes and names_nodes else 1)
     # More than one job may start: a misread word.
@@ -139,8 +137,7 @@ def processes_edit(
     if count is None or count.value == num_gpus or is_open:
         return
     # Options whose numbers are those of the whole job.
-    of_job = (NNODES, "--nodes", "--ntasks", "--gpus")
-    totals = [(name, word) for name, word in values if name in of_job]
+    totals = [each for each in values if each[0] in (NNODES, "--nodes", "--ntasks", "--gpus")]
     of_slurm = {word.origin for name, word in totals if name != NNODES}
     wanted = [(number_of(word.text) or 0) * num_gpus for _, word in totals]
     if not totals or any(number % count.value for number in wanted):
@@ -165,8 +162,7 @@ def unknown_options(words: Sequence[Word]) -> Iterator[tuple[Word, str]]:
     known = [*switches, *WITH_VALUE.split()]
     names = [word.text.rpartition("/")[2] for word in words]
     programs = ("torchrun", "torch.distributed.run")
-    behind = (at for at, name in enumerate(names, start=1) if name in programs)
-    at = next(behind, len(words))
+    at = next((at + 1 for at, name in enumerate(names) if name in programs), len(words))
     while at < len(words):
         word = words[at]
         if word.unknown or not word.text.startswith("-"):
@@ -185,5 +181,4 @@ def _option(spelled: str, known: Sequence[str]) -> str | None:
     if not spelled.startswith("--"):
         return spelled[:2] if spelled[:2] in ("-h", "-m", "-r", "-t") else None
     name = spelled.replace("_", "-")
-    meant = (each for each in known if each.startswith(name))
-    return min(meant, default=None)
+    return min((each for each in known if each.startswith(name)), default=None)

@@ -76,9 +76,7 @@ def launches_in(
 
 def strays(words: Sequence[Word], entries: Sequence[Entry]) -> list[Word]:
     """Words that belong to no option."""
-    taken = set[int]()
-    for entry in entries:
-        taken.update(map(id, (entry.word, *entry.values)))
+    taken = {id(word) for entry in entries for word in (entry.word, *entry.values)}
     return [word for word in words if id(word) not in taken]
 
 
@@ -168,9 +166,8 @@ class WordsReader:
         """Report what variables leave open in one note: a script given its sizes has many."""
         if not entries:
             return
-        first = entries[0]
+        first, names = entries[0], dict.fromkeys(each.name for each in entries)
         if len(entries) > 1:
-            names = dict.fromkeys(each.name for each in entries)
             message = (
                 f"{len(entries)} options are taken as not known, whose variables the file does not "
                 f"set, or on which branches differ: {listed([*names])}"
@@ -183,8 +180,7 @@ class WordsReader:
     def take_launcher(self, command: Command) -> dict[str, Located]:
         """Return the settings of the launcher's words; report the first that is not known."""
         for word, hint in unknown_options(command.launcher):
-            spelled, _, _ = word.text.partition("=")
-            line = self.lines.at(word.start)
+            spelled, line = word.text.partition("=")[0], self.lines.at(word.start)
             message = f"torchrun has no such option; {hint}".removesuffix("; ")
             self.report_at(spelled[:120], line, "unknown_key", message)
         return launcher_settings(command.launcher, self.lines)

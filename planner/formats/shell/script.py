@@ -117,8 +117,7 @@ class Script(Expander):
         """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
         left, *rest = node.children
         self._run_each([left])
-        found = self.holds(left)
-        is_and = any(each.type == "&&" for each in rest)
+        found, is_and = self.holds(left), any(each.type == "&&" for each in rest)
         yield found if is_and or found is None else not found, rest
 
     def _branches_of_if(self, node: "Node") -> Iterator[Arm]:
@@ -162,11 +161,9 @@ class Script(Expander):
                 continue
             self.assigned = {}
             self._run_each(body)
-            end: dict[str, Value | None] = {}
+            ends.append({name: self.values.get(name) for name in self.assigned})
             for name in self.assigned:
-                end[name] = self.values[name]
                 self.values[name] = before.get(name)
-            ends.append(end)
             changed |= self.assigned
             if is_met:
                 ends = ends[1:]
@@ -186,8 +183,7 @@ class Script(Expander):
 
     def _assign(self, node: "Node") -> None:
         target, sign = node.children[:2]
-        own, _, _ = self.written(target).partition("[")
-        value = self._assigned(node)
+        own, value = self.written(target).partition("[")[0], self._assigned(node)
         name = re.escape(own)
         reference = rf"\$({name}\b|\{{{name}[\[}}])"
         grows = sign.type == "+=" or re.search(reference, self.written(node))
@@ -207,9 +203,7 @@ class Script(Expander):
             value = tuple(word for each in elements for word in self.words(each))
         else:
             value = (self.joined(written),)
-        old: Value | None = None
-        if sign.type == "+=":
-            old = self.values.get(self.written(target))
+        old = self.values.get(self.written(target)) if sign.type == "+=" else ()
         if old and array:
             value = (*old, *value)
         elif old:

@@ -106,12 +106,9 @@ def _nodes(text: str) -> Iterator["Node"]:
 def branches_in(text: str) -> tuple[Span, ...]:
     """Return what runs never or more than once: branches, loops, what follows ``&&`` and ``||``."""
     branches = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
-    found: list[Span] = []
-    for node in _nodes(text):
-        if node.type in branches:
-            last = node.children[-1] if node.type == "list" else node
-            found.append((last.start_byte, last.end_byte))
-    return tuple(found)
+    nodes = (each for each in _nodes(text) if each.type in branches)
+    last = (each.children[-1] if each.type == "list" else each for each in nodes)
+    return tuple((each.start_byte, each.end_byte) for each in last)
 
 
 def branch_places(text: str) -> list[int]:

@@ -45,8 +45,7 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     the k best of a count are its k fastest, below the time its limits allow.
     """
     candidates = exploration.candidates
-    gpus = candidates.gpus.astype(np.float64)
-    every = np.ones(len(candidates.gpus), dtype=bool)
+    gpus, every = candidates.gpus.astype(np.float64), np.ones(len(candidates.gpus), dtype=bool)
     # 1e-9: so that rounding drops no plan that just keeps a limit.
     exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9))
     if goal.order == "fewest_gpus":
@@ -59,8 +58,7 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     fastest = least_value(exploration, 1, by_time)
     if not fastest.ranked or k == 1:
         return fastest
-    group = int(candidates.group[fastest.ranked[0].row])
-    best = top_k(exploration, group, k)
+    best = top_k(exploration, int(candidates.group[fastest.ranked[0].row]), k)
     return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
 
 
@@ -69,24 +67,18 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
 
     Whatever the limits of a goal; descending in GPUs.
     """
-    candidates = exploration.candidates
-    steps = list[Best]()
+    candidates, steps = exploration.candidates, list[Best]()
     exploration.keep_to(without_job_limits(candidates.gpus))
     # Rungs below the best plan's GPUs, the fewest apart.
     most_halvings = 3
     for halvings in range(1, most_halvings + 1):
         within = candidates.gpus <= num_gpus // 2**halvings
-        field = Field(weight=np.ones(len(within)), within=within)
-        found = least_value(exploration, 1, field)
+        found = least_value(exploration, 1, Field(weight=np.ones(len(within)), within=within))
         steps += [found] if found.ranked else []
     if len(steps) == most_halvings:
         steps.append(_on_fewest_gpus(exploration, 1))
-    by_group: dict[int, Best] = {}
-    for step in steps:
-        if step.ranked:
-            group = int(candidates.group[step.ranked[0].row])
-            by_group.setdefault(group, step)
-    return list(by_group.values())
+    counts = [int(candidates.group[step.ranked[0].row]) for step in steps if step.ranked]
+    return [step for i, step in enumerate(steps) if step.ranked and counts[i] not in counts[:i]]
 
 
 def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
@@ -142,8 +134,7 @@ def non_dominated(points: Array) -> Index:
         block = ranked[start : start + BLOCK_ROWS]
         left = np.flatnonzero(~_covers(front, block).any(axis=0))
         inside = block[left]
-        covered = np.triu(_covers(inside, inside), 1).any(axis=0)
-        left = left[~covered]
+        left = left[~np.triu(_covers(inside, inside), 1).any(axis=0)]
         kept[start + left] = True
         front = np.concatenate((front, block[left]))
     return np.sort(order[kept])

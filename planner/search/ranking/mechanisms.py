@@ -18,7 +18,7 @@ Uses = list[tuple[str, Array | Mask]]
 def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
     """``log2(value / beyond)`` where that is positive, else 0."""
     ratio = np.asarray(value, dtype=np.float64) / beyond
-    return np.log2(np.maximum(ratio, 1.0))
+    return np.asarray(np.log2(np.maximum(ratio, 1.0)))
 
 
 def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
@@ -31,8 +31,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     short = _doublings(4096 * columns.cp / context.job.seq_len)
     # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
     large = _doublings(tokens, 32768)
-    moe = context.model.moe
-    local = moe.num_experts / columns.ep if moe else np.zeros(1)
+    local = context.model.moe.num_experts / columns.ep if context.model.moe else np.zeros(1)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),

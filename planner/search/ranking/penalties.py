@@ -203,8 +203,7 @@ def factor_of(name: str) -> float:
 def _product(uses: Uses) -> Array:
     """``Π factor ** times``."""
     logs = [np.log(factor_of(name)) * np.asarray(times) for name, times in uses]
-    total = np.sum(np.broadcast_arrays(*logs), axis=0)
-    return np.asarray(np.exp(total))
+    return np.asarray(np.exp(np.sum(np.broadcast_arrays(*logs), axis=0)))
 
 
 def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
@@ -263,10 +262,7 @@ def penalties_of(context: Context, strategy: Strategy) -> dict[str, float]:
     """The factor of everything one plan uses, by name; what tells policies apart as ``policy``."""
     columns = strategy.columns()
     uses = [*degree_uses(context, columns), *state_uses(context, columns)]
-    found: dict[str, float] = {}
-    for name, times in uses:
-        number = float(np.asarray(times)[0])
-        found[name] = factor_of(name) ** number
+    found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in uses}
     for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):
             partial = counts != strategy.layers_per_stage

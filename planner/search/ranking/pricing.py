@@ -67,8 +67,7 @@ class Pricing:
         if policy.is_mixed or not self.context.weighs_evidence:
             return 1.0
         if policy not in self._known:
-            kind = policy.kinds[-1]
-            is_part = policy.part is not None
+            kind, is_part = policy.kinds[-1], policy.part is not None
             sets = self.module_sets(policy) or (None,)
             weights = [policy_penalty(kind, one, self.context, partial=is_part) for one in sets]
             self._known[policy] = min(weights)
@@ -132,13 +131,12 @@ class Pricing:
             variants = [PolicyVariant(policy=policy, number=n) for n in number.tolist()]
             return with_part(model.take(places), policy.part, number), places, variants
         if not (module_sets := self.module_sets(policy)):
-            same = [PolicyVariant(policy=policy)] * len(model)
-            return of_kinds(model, policy.kinds), np.arange(len(model)), same
+            same = PolicyVariant(policy=policy)
+            return of_kinds(model, policy.kinds), np.arange(len(model)), [same] * len(model)
         # Pairs of a set of modules worth trying and a strategy, and the set's costs for it.
         by_shape, index = self.layers.options(model.strategy, ((), *module_sets))
         options = by_shape[1:]
-        worth = self._worth_trying(policy, options, index)
-        sets, places = np.nonzero(worth[:, index])
+        sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
         chosen = options[sets, index[places]]
         pace = straggler_factor(self.context, model.strategy)[places]
         chosen = replace(chosen, added_s=pace * chosen.added_s)
@@ -158,4 +156,4 @@ class Pricing:
                 PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)
             ]
             known[:, new] = non_dominated(options[:, new], self.variant_weights(variants))
-        return known > 0
+        return np.asarray(known > 0)

@@ -36,13 +36,13 @@ def least_first(own: Array, rows: Index, number: int) -> Index:
     return rows[np.argsort(own, kind="stable")]
 
 
-def top_k(exploration: Exploration, group: int, k: int) -> Best:
+def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
     """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
 
     Ties are broken by the order of enumeration.
     """
     every = np.arange(len(exploration.shapes.gpus))
-    field = Field(weight=np.ones(len(every)), within=every == group)
+    field = Field(weight=np.ones(len(every)), within=every == group, limit_s=limit_s)
     return least_value(exploration, k, field)
 
 
@@ -56,8 +56,7 @@ class Field:
 
     def limits_s(self, value: float) -> Array:
         """Per group, the time from which on nothing is below a value."""
-        limit_s = np.minimum(value / self.weight, self.limit_s)
-        return np.where(self.within, limit_s, -np.inf)
+        return np.where(self.within, np.minimum(value / self.weight, self.limit_s), -np.inf)
 
 
 def least_value(exploration: Exploration, k: int, field: Field) -> Best:
@@ -67,9 +66,7 @@ def least_value(exploration: Exploration, k: int, field: Field) -> Best:
     is opened or refined next, until that bound passes the k-th best value known. No value can be
     below its bound, so nothing better is left out.
     """
-    candidates = exploration.candidates
-    all_shapes = exploration.shapes
-    weight = field.weight
+    candidates, all_shapes, weight = exploration.candidates, exploration.shapes, field.weight
     num_shapes, num_rows, shapes = FIRST_SHAPES, FIRST_ROWS, None
     while not exploration.is_late:
         limits = field.limits_s(_kth_value(candidates, k, field))
@@ -101,16 +98,13 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
 
     The bound is in seconds on the GPUs of the best one.
     """
-    candidates = exploration.candidates
-    solving = exploration.solving
-    shapes = exploration.shapes
+    candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
     closed = shapes.is_closed & field.within[shapes.group]
     unrefined = field.within[candidates.group] & ~candidates.is_refined
     of_shapes = field.weight[shapes.group[closed]] * shapes.lower_s[closed]
     of_rows = field.weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
-    of_all = np.concatenate([of_shapes, of_rows])
-    bound = float(of_all.min(initial=np.inf))
+    bound = min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
     rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
     value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
     order = np.argsort(value, kind="stable")
@@ -124,10 +118,9 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
         if value[position] >= kth:
             break
         limits = field.limits_s(kth)
-        weight = float(field.weight[candidates.group[row]])
-        layout = int(candidates.layout[row])
-        below_s = candidates.below_s(np.array([row]), limits)
-        limit_s = min(float(below_s[0]), own_s.get(layout, np.inf))
+        weight, layout = float(field.weight[candidates.group[row]]), int(candidates.layout[row])
+        limit_s = float(candidates.below_s(np.array([row]), limits)[0])
+        limit_s = min(limit_s, own_s.get(layout, np.inf))
         if candidates.lower_s[row] >= limit_s:
             continue
         if not solving.is_prepared(row, limit_s) and not exploration.is_late:
@@ -145,10 +138,8 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
             best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
             layouts = [candidates.layout[one.row] for _, one in best]
             best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
-    ranked = tuple(one for _, one in best)
-    if ranked:
-        bound /= float(field.weight[candidates.group[ranked[0].row]])
-    return Best(ranked=ranked, bound_s=bound)
+    first = float(field.weight[candidates.group[best[0][1].row]]) if best else 1.0
+    return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
 
 
 def frontier(exploration: Exploration) -> list[Best]:
@@ -179,9 +170,7 @@ def frontier(exploration: Exploration) -> list[Best]:
     if not exploration.is_late:
         exploration.solving.prepare(np.flatnonzero(may_lead), limit)
     kept: list[Best] = []
-    fastest_s = float("inf")
-    every = np.arange(len(best_s))
-    ones = np.ones(len(best_s))
+    fastest_s, every, ones = float("inf"), np.arange(len(best_s)), np.ones(len(best_s))
     for group in every.tolist():
         found = _solved(
             exploration, 1, Field(weight=ones, within=every == group, limit_s=fastest_s)

@@ -86,28 +86,22 @@ class Solving:
         """
         lower = np.zeros(len(rows))
         for num_stages, index in group_by_pp(model.strategy):
-            part = model.take(index)
-            limit = limit_s[index]
+            part, limit = model.take(index), limit_s[index]
             relaxed = None if bound is None else bound.take(index)
             found = refine(part, num_stages, relaxed, limit)
             lower[index] = found.lower_s
             for place in np.flatnonzero(np.isfinite(found.upper_s)).tolist():
-                row = int(rows[index[place]])
-                variant = variants[int(index[place])]
-                layers = found.layers[place]
-                counts = found.counts[:, place]
+                row, variant = int(rows[index[place]]), variants[int(index[place])]
+                layers, counts = found.layers[place], found.counts[:, place]
                 upper = float(found.upper_s[place])
                 self.candidates.keep(row, variant, layers, counts, upper, uneven)
         if uneven > 1.0:
-            regular_s = self._regular_s(model, uneven)
-            known = self.candidates
+            regular_s, known = self._regular_s(model, uneven), self.candidates
             for place in np.flatnonzero(np.isfinite(regular_s)).tolist():
                 row = int(rows[place])
-                pp = int(known.strategy.pp[row])
-                vpp = int(known.strategy.vpp[row])
+                pp, vpp = int(known.strategy.pp[row]), int(known.strategy.vpp[row])
                 layers = np.array(regular_layers(model.num_layers, pp, vpp), dtype=float)
-                counts = np.zeros((len(POLICIES), pp))
-                upper = float(regular_s[place])
+                counts, upper = np.zeros((len(POLICIES), pp)), float(regular_s[place])
                 known.keep(row, variants[place], layers, counts, upper, 1.0)
             bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
             lower = np.minimum(lower, bound_s)
@@ -122,9 +116,7 @@ class Solving:
             index = np.flatnonzero((shapes[0] == pp) & (shapes[1] == vpp))
             if layers is None:
                 continue
-            part = model.take(index)
-            regular = np.array(layers, dtype=float)
-            split = np.tile(regular, (len(index), 1))
+            part, split = model.take(index), np.tile(np.array(layers, dtype=float), (len(index), 1))
             legal = part.fits(split) & (split.min() >= part.least_chunk_layers * vpp)
             part_s = part.iteration_s(split) / uneven
             seconds[index] = np.where(legal, part_s, np.inf)
@@ -138,8 +130,7 @@ class Solving:
     def ways(self, row: int) -> list[StageCandidate]:
         """Every variant of a row's policy worth trying; empty where it was proved already."""
         if not self.is_prepared(row, np.inf):
-            no_limits = np.full(len(self.candidates.gpus), np.inf)
-            self.prepare(np.array([row]), no_limits)
+            self.prepare(np.array([row]), np.full(len(self.candidates.gpus), np.inf))
         return self._ways[row].ways if row in self._ways else []
 
     def is_prepared(self, row: int, limit_s: float) -> bool:
@@ -171,8 +162,7 @@ class Solving:
         limits = known.below_s(rows, limit_s)
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
-        model = pricing.model(known.strategy.take(rows))
-        weight = known.weight[rows]
+        model, weight = pricing.model(known.strategy.take(rows)), known.weight[rows]
         if pricing.num_variants(policy) > 1:
             bound = pricing.price(model, policy, weight).bound
             # Rows that the bound leaves below their limit.
@@ -182,10 +172,8 @@ class Solving:
                 capacity = capacity_of(part, stage_limits(part, num_stages))
                 left, _ = within(part, capacity, limits[index])
                 alive[index[left]] = True
-            over = ~alive
-            known.lower_s[rows[over]] = np.maximum(known.lower_s[rows], limits)[over]
-            rows = rows[alive]
-            model = model.take(alive)
+            known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
+            rows, model = rows[alive], model.take(alive)
             if not len(rows):
                 return
         model, places, variants = pricing.variants(model, policy)
@@ -210,8 +198,7 @@ class Solving:
             models = model.take(index)
             limits = stage_limits(models, num_stages)
             for place, pair in enumerate(index.tolist()):
-                row = int(rows[pair])
-                variant = variants[pair]
+                row, variant = int(rows[pair]), variants[pair]
                 weight = float(self.candidates.weight[row]) * self.pricing.variant_weight(variant)
                 way = StageCandidate(
                     lower_s=float(lower[pair]),
@@ -233,10 +220,9 @@ class Solving:
         known = self.candidates
         if known.is_proved(row):
             return known.splits[row]
-        rows = np.array([row])
-        limit_s = min(limit_s, float(known.limits_s(rows)[0]))
+        limit_s = min(limit_s, float(known.limits_s(np.array([row]))[0]))
         if not self.is_prepared(row, limit_s):
-            self.prepare(rows, np.full(len(known.gpus), limit_s))
+            self.prepare(np.array([row]), np.full(len(known.gpus), limit_s))
         return known.splits[row] if known.is_proved(row) else self._search(row, limit_s)
 
     def _search(self, row: int, limit_s: float) -> Split | None:
@@ -260,10 +246,8 @@ class Solving:
     def _best_way(self, row: int, limit_s: float) -> tuple[Split | None, bool]:
         """The best split known in the end, and whether no way can beat it and the limit."""
         known = self.candidates
-        best = known.splits.get(row)
-        proved = True
-        left = self._ways[row].ways
-        checked_s = self._ways[row].below_s
+        best, proved = known.splits.get(row), True
+        left, checked_s = self._ways[row].ways, self._ways[row].below_s
         longest_s = float(known.longest_s[known.group[row]])
         is_first = True
         while left:
@@ -272,8 +256,7 @@ class Solving:
             if below_s < checked_s and len(left) > 8:
                 left, checked_s = below(left, below_s), below_s
                 continue
-            way = left[0]
-            left = left[1:]
+            way, left = left[0], left[1:]
             if way.lower_s >= below_s:
                 break
             if not is_first and time.monotonic() > self.deadline:

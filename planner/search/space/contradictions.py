@@ -83,10 +83,8 @@ def _in_one(
     dimension: Dimension, fixed: Fixed | None, conditions: Mapping[str, Condition]
 ) -> Iterator[tuple[str, str]]:
     own = _own(dimension, conditions)
-    masks = dict(own)
-    if fixed:
-        masks = {fixed.text: np.isin(dimension.domain, fixed.values), **own}
-    for culprits in _conflicts(masks):
+    asked = {fixed.text: np.isin(dimension.domain, fixed.values)} if fixed else {}
+    for culprits in _conflicts({**asked, **own}):
         message = f"{_leave(culprits)} no {dimension.name}"
         if not fixed or fixed.text not in culprits:
             yield culprits[0], f"{message} among {dimension.allowed}"
@@ -103,8 +101,7 @@ def _in_one(
 
 def _nearest(candidates: Array, values: tuple[int, ...]) -> tuple[int, int]:
     """The least distance of a candidate from a value, and that candidate."""
-    difference = candidates[:, None] - np.array(values)[None, :]
-    distance = np.abs(difference).min(axis=1)
+    distance = np.abs(candidates[:, None] - np.array(values)[None, :]).min(axis=1)
     position = int(distance.argmin())
     return int(distance[position]), int(candidates[position])
 
@@ -143,7 +140,6 @@ def _changing(
     domain = dimension.domain
     columns = {name: np.full(len(domain), each[0]) for name, each in values.items()}
     columns[dimension.name] = domain
-    masks = _own(dimension, conditions)
-    left = domain[_all(masks) & condition(None, columns)]
+    left = domain[_all({**_own(dimension, conditions), "": condition(None, columns)})]
     if len(left):
         yield _nearest(left, values[dimension.name][:1])

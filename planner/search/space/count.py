@@ -95,7 +95,6 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
         columns = (strategy.pp.tolist(), strategy.vpp.tolist(), offers.tolist())
         by_stages.update(zip(*columns, strict=True))
     policies = policies_of(enumeration.context, narrowing)
-    dropped = sorted(enumeration.dropped.items(), key=lambda item: -item[1])
     num_splits = sum(
         number * splits_under(context, policy, *key)
         for key, number in by_stages.items()
@@ -109,7 +108,7 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
         num_strategies=by_stages.total(),
         policies=policies,
         num_splits=num_splits,
-        dropped=dict(dropped),
+        dropped=dict(sorted(enumeration.dropped.items(), key=lambda item: -item[1])),
     )
 
 

@@ -56,8 +56,7 @@ class Condition:
         """Return where the condition is true."""
         with np.errstate(all="ignore"):
             names = {name: _column(name, context, columns) for name in names_in(self.tree)}
-            truth = computed(self.tree, names, _LANGUAGE)
-            return np.asarray(truth == 1.0)
+            return np.asarray(computed(self.tree, names, _LANGUAGE) == 1.0)
 
 
 def hinted(message: str, name: str, known: Collection[str]) -> str:
@@ -107,9 +106,7 @@ def _kinds(term: ast.expr) -> frozenset[str]:
     """The kinds of layers that a comparison of ``recompute`` leaves."""
     if not isinstance(term, ast.Compare) or len(term.ops) != 1:
         raise ValueError(_ALONE)
-    left = term.left
-    operator = term.ops[0]
-    right = term.comparators[0]
+    left, operator, right = term.left, term.ops[0], term.comparators[0]
     if isinstance(operator, ast.Eq | ast.NotEq) and ast.unparse(right) == RECOMPUTE:
         left, right = right, left
     if not isinstance(left, ast.Name) or left.id != RECOMPUTE:
@@ -167,8 +164,7 @@ def _coded(node: ast.expr) -> ast.expr:
 
 def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
     is_list = isinstance(operator, ast.In | ast.NotIn)
-    is_equality = isinstance(operator, ast.Eq | ast.NotEq)
-    if is_equality and _has_words(right) and not _has_words(left):
+    if isinstance(operator, ast.Eq | ast.NotEq) and _has_words(right) and not _has_words(left):
         left, right = right, left
     if isinstance(left, ast.Name) and _has_words(left):
         codes = DIMENSIONS[left.id].words
@@ -183,8 +179,7 @@ def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Com
 
 def _has_words(node: ast.expr) -> bool:
     """Return True if the node is a dimension whose values are names."""
-    dimension = DIMENSIONS.get(node.id) if isinstance(node, ast.Name) else None
-    return dimension is not None and bool(dimension.words)
+    return isinstance(node, ast.Name) and node.id in DIMENSIONS and bool(DIMENSIONS[node.id].words)
 
 
 def _check_number(node: ast.expr) -> None:
@@ -207,14 +202,13 @@ def _check_number(node: ast.expr) -> None:
 
 def _column(name: str, context: Context | None, columns: Columns) -> Array:
     """The column of a dimension, or what follows from several."""
-    names = DERIVED.get(name, (name,))
-    parts = [np.asarray(columns[each], dtype=np.float64) for each in names]
+    parts = [np.asarray(columns[each], dtype=np.float64) for each in DERIVED.get(name, (name,))]
     if name == "dp_shard":
         return _exact(np.floor_divide, *parts)
     product = reduce(np.multiply, parts)
     if name == "num_micro_batches":
         assert context is not None
-        return context.job.global_batch // product
+        return np.asarray(context.job.global_batch // product)
     return product
 
 
@@ -226,8 +220,7 @@ def _exact(compute: np.ufunc, left: Array, right: Array) -> Array:
 
 def _compared(compare: np.ufunc, left: Array, right: Array) -> Array:
     """1 where true, 0 where false, a half where undefined."""
-    left = np.asarray(left, dtype=np.float64)
-    right = np.asarray(right, dtype=np.float64)
+    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     # Half is truth between false (0) and true (1): `not` leaves it as it is.
     return np.where(np.isnan(left + right), 0.5, compare(left, right))
 

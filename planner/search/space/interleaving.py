@@ -17,22 +17,19 @@ from planner.units import Array, Mask
 def has_equal_chunks(strategy: StrategyColumns, *, uneven_stages: bool) -> Mask:
     """Rows with one split only: equal chunks, and stages where a framework has no others."""
     if not uneven_stages:
-        return strategy.pp * strategy.vpp > 1
+        return np.asarray(strategy.pp * strategy.vpp > 1)
     # Closed forms of other schedules are for equal chunks.
-    is_other = strategy.schedule != SCHEDULES.index("1f1b")
-    return np.asarray((strategy.vpp > 1) & is_other)
+    return np.asarray((strategy.vpp > 1) & (strategy.schedule != SCHEDULES.index("1f1b")))
 
 
 def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:
     """Layers of a full chunk: ``ceil(L / (p v))``."""
-    chunks = np.asarray(pp) * np.asarray(vpp)
-    return np.ceil(num_layers / chunks)
+    return np.asarray(np.ceil(num_layers / (np.asarray(pp) * np.asarray(vpp))))
 
 
 def max_chunk_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
     """Layers that some stage holds at least: v full chunks; without interleaving ceil(L / p)."""
-    size = chunk_size(num_layers, pp, vpp)
-    return np.asarray(vpp) * size
+    return np.asarray(np.asarray(vpp) * chunk_size(num_layers, pp, vpp))
 
 
 def slowest_stage_s(
@@ -49,13 +46,10 @@ def slowest_stage_s(
 
 def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
     """Return where some split exists: equal chunks, or one full stage and the others' fewest."""
-    pp = np.asarray(pp)
-    vpp = np.asarray(vpp)
-    full = max_chunk_layers(num_layers, pp, vpp)
-    size = chunk_size(num_layers, pp, vpp)
+    pp, vpp = np.asarray(pp), np.asarray(vpp)
+    full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     at_end = 2.0 * full - size + (pp - 2) * vpp
-    between = 3.0 * full - 2.0 * size + (pp - 3) * vpp
-    between = np.where(pp > 2, between, np.inf)
+    between = np.where(pp > 2, 3.0 * full - 2.0 * size + (pp - 3) * vpp, np.inf)
     legal = (pp > 1) & (np.minimum(at_end, between) <= num_layers)
     return np.where(uneven, legal, num_layers % (pp * vpp) == 0)
 
@@ -67,10 +61,8 @@ def range_at(
 
     Rows may have fewer stages than columns; what is beyond holds none.
     """
-    pp = strategy.pp[:, None] * 1.0
-    vpp = strategy.vpp[:, None] * 1.0
-    full = max_chunk_layers(num_layers, pp, vpp)
-    size = chunk_size(num_layers, pp, vpp)
+    pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
+    full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
     is_end = (stages == 0) | (stages == pp - 1)
     interleaved = vpp > 1
     fewest = np.where(interleaved, np.where(is_end, full - size, vpp), 1.0)
@@ -87,19 +79,14 @@ def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
     ``pp`` where rows have fewer stages than columns.
     """
     vpp = np.asarray(vpp)[:, None] * 1.0
-    num_stages = np.full(vpp.shape, layers.shape[1])
-    if pp is not None:
-        num_stages = np.asarray(pp)[:, None]
+    num_stages = np.full(vpp.shape, layers.shape[1]) if pp is None else np.asarray(pp)[:, None]
     stages = np.arange(layers.shape[1])[None, :]
-    num_layers = layers.sum(axis=1, keepdims=True)
-    size = np.ceil(num_layers / (num_stages * vpp))
+    size = np.ceil(layers.sum(axis=1, keepdims=True) / (num_stages * vpp))
     is_end = (stages == 0) | (stages == num_stages - 1)
-    least = np.where(is_end, (vpp - 1.0) * size, vpp)
-    least = np.where(stages < num_stages, least, 0.0)
+    least = np.where(stages < num_stages, np.where(is_end, (vpp - 1.0) * size, vpp), 0.0)
     full = layers.max(axis=1, keepdims=True) == vpp * size
     legal = (layers >= least).all(axis=1) & full[:, 0]
-    fits: Mask = legal | (vpp == 1)[:, 0]
-    return fits
+    return np.asarray(legal | (vpp == 1)[:, 0])
 
 
 def regular_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...] | None:
@@ -135,6 +122,5 @@ def default_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     between = [(stage, size * vpp - vpp) for stage in range(pp - 2, 1, -1)]
     for stage, spare in (*ends, *between):
         taken = min(missing, spare)
-        layers[stage] = layers[stage] - taken
-        missing = missing - taken
+        layers[stage], missing = layers[stage] - taken, missing - taken
     return tuple(layers) if not missing else even

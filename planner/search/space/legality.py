@@ -57,8 +57,7 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
 
 def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     layers, counts = strategy.layers_per_stage, strategy.policy_counts
-    names = (LAYERS, *POLICY_COUNT_FIELDS)
-    for name, values in zip(names, (layers, *counts), strict=True):
+    for name, values in zip((LAYERS, *POLICY_COUNT_FIELDS), (layers, *counts), strict=True):
         if len(values) != strategy.pp:
             text = f"needs one number per stage: {strategy.pp}; given {len(values)}"
             yield Violation(key=name, text=text)
@@ -97,8 +96,7 @@ def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
         if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
             text = "this schedule needs equal chunks on all stages"
     elif not fits_chunks(layers, columns.vpp)[0]:
-        num_layers = sum(strategy.layers_per_stage)
-        size = int(chunk_size(num_layers, columns.pp, columns.vpp)[0])
+        size = int(chunk_size(sum(strategy.layers_per_stage), columns.pp, columns.vpp)[0])
         text = (
             f"chunks of {size} layers: some stage needs {strategy.vpp} full ones, the first and "
             "the last stage may lack one, and every chunk between needs a layer; given "

@@ -19,10 +19,10 @@ from planner.search.space.vocabulary import (
     RECOMPUTE,
     RECOMPUTE_KINDS,
     Dimension,
-    known_names,
 )
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_POLICIES
 
+_NUMBER = re.compile(r"[0-9]{1,10}")
 # What ``--allow`` refuses by name: it changes what is trained, and is not modelled.
 NOT_COVERED = (
     *("fp16", "bf16", "int8", "topk", "powersgd", "onebit-adam", "onebit-lamb"),
@@ -132,7 +132,7 @@ class _Reader:
         """Read ``name=value`` or ``name=value|value``."""
         name, equals, values = (part.strip() for part in item.lower().partition("="))
         name = ALIASES.get(name, name)
-        known = known_names()
+        known = (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
         if not equals or not values:
             raise ValueError("must be NAME=VALUE or NAME=VALUE|VALUE, such as tp=8 or pp=2|4")
         if name not in known:
@@ -182,8 +182,7 @@ class _Reader:
 
     def allow(self, _: str, item: str) -> None:
         """Read the name of a feature that may be used."""
-        name = item.lower()
-        known = (*OFF_BY_DEFAULT, *FEATURES)
+        name, known = item.lower(), (*OFF_BY_DEFAULT, *FEATURES)
         if name.partition(":")[0] in NOT_COVERED:
             raise ValueError("ways to train otherwise are not covered")
         if name in ALWAYS:
@@ -244,7 +243,6 @@ def _code(dimension: Dimension, word: str) -> int:
             known = tuple(dimension.words)
             raise ValueError(hinted(f"{dimension.name} cannot be {brief(word)}", word, known))
         return dimension.words[word]
-    is_number = re.fullmatch(r"[0-9]{1,10}", word)
-    if not is_number or not dimension.least <= int(word) <= dimension.largest:
+    if not _NUMBER.fullmatch(word) or not dimension.least <= int(word) <= dimension.largest:
         raise ValueError(f"{dimension.name} takes {dimension.allowed}, not {brief(word)}")
     return int(word)

@@ -15,8 +15,8 @@ from planner.cost.context import Context
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import PolicyCosts, StageModel
 from planner.search.space.narrow import Narrowing
-from planner.search.space.vocabulary import MIXED_LAYERS
-from planner.spec.strategy import LAYER_POLICIES, LAYER_POLICY_NAMES, POLICIES
+from planner.search.space.vocabulary import MIXED_LAYERS, PART_KINDS
+from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES
 from planner.units import Array, Index
 
 
@@ -36,8 +36,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
     base, policies = base_policy(kinds), model.policies
     if base is not None:
         # What is offloaded is offered without pipelining: one micro-batch is in flight.
-        added = policies.added_s[base]
-        workspace = policies.workspace_bytes[base]
+        added, workspace = policies.added_s[base], policies.workspace_bytes[base]
         model = with_recomputed_mtp(model, base)
         model = replace(
             model,
@@ -53,8 +52,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
             added_s=policies.added_s - added,
             workspace_bytes=np.maximum(policies.workspace_bytes - workspace, 0.0),
         )
-    free = [name in kinds and k != base for k, name in enumerate(POLICIES)]
-    allowed = np.array(free)[:, None]
+    allowed = np.array([name in kinds and k != base for k, name in enumerate(POLICIES)])[:, None]
     if allowed.all():
         return model
     # Policies that are not allowed keep what no policy keeps, and cost nothing.
@@ -99,14 +97,12 @@ def policies_of(context: Context, narrowing: Narrowing) -> tuple[Policy, ...]:
     scope = support.policy_scope
     if scope == "layers" or MIXED_LAYERS in narrowing.allowed:
         return (Policy(kinds=kinds),) if kinds else ()
-    if scope != "chunks":
-        return tuple(Policy(kinds=(kind,)) for kind in kinds)
-    found = [Policy(kinds=(kind,)) for kind in kinds if kind != "offloaded"]
-    if "none" in kinds:
-        # The first layers of every chunk may be under these, the others under nothing.
-        parts = [kind for kind, policy in LAYER_POLICIES.items() if policy.by_chunk]
-        found += [Policy(kinds=("none", kind), part=kind) for kind in parts if kind in kinds]
-    return tuple(found)
+    parts = PART_KINDS if scope == "chunks" and "none" in kinds else ()
+    alone = [kind for kind in kinds if not (scope == "chunks" and kind == "offloaded")]
+    return (
+        *(Policy(kinds=(kind,)) for kind in alone),
+        *(Policy(kinds=("none", kind), part=kind) for kind in parts if kind in kinds),
+    )
 
 
 def least_memory_policy(policies: Sequence[Policy]) -> Policy:
@@ -139,8 +135,7 @@ def with_part(model: StageModel, kind: str, number: Array) -> StageModel:
     per micro-batch, and keeps ``v N (saved - kept)`` bytes less of each in flight. Every chunk
     holds at least N layers. Leading layers come first.
     """
-    k = POLICIES.index(kind)
-    policies = model.policies
+    k, policies = POLICIES.index(kind), model.policies
     under = number * model.strategy.vpp
     leading = np.minimum(under, model.num_leading)
     less = model.lead_saved_bytes - policies.lead_saved_bytes[k]

@@ -40,8 +40,7 @@ def whole_nodes(context: Context, columns: Columns) -> Mask:
     """Beyond one node only whole nodes are used."""
     number = gpus_of(columns)
     per_node = context.cluster.node.num_accelerators
-    legal: Mask = (number % per_node == 0) | (number < per_node)
-    return legal
+    return np.asarray((number % per_node == 0) | (number < per_node))
 
 
 ep_supported = supported("ep", "expert parallelism")
@@ -83,8 +82,7 @@ def etp_divides_expert_ffn(context: Context, columns: Columns) -> Mask:
 @rule(*STAGE_DEGREES, "ep", "etp", says=OFF_THE_MESH)
 def expert_mesh_fits(_: Context, columns: Columns) -> Mask:
     """The expert mesh etp x ep x edp takes the ranks of tp x cp x dp: etp·ep divides them."""
-    whole = columns["etp"] * columns["ep"]
-    return np.asarray(ranks_of_stage(columns) % whole == 0)
+    return np.asarray(ranks_of_stage(columns) % (columns["etp"] * columns["ep"]) == 0)
 
 
 def _other_mesh(context: Context, row: Row) -> str:
@@ -120,16 +118,14 @@ def _meshes(context: Context) -> str:
 )
 def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
     """The framework offers the expert mesh; dense models have none, so that etp is tp."""
-    support = context.traits.support
-    etp = columns["etp"]
-    ep = columns["ep"]
+    support, etp, ep = context.traits.support, columns["etp"], columns["ep"]
     usual = np.asarray(etp == support.usual_etp(columns["tp"], ep))
     if context.model.moe is None:
         return np.asarray(etp == columns["tp"])
     if support.expert_mesh == "folded":
         return np.ones_like(usual)
     inside = support.expert_mesh != "inside_dp" or columns["dp"] % ep == 0
-    return usual & inside
+    return np.asarray(usual & inside)
 
 
 @rule(
@@ -139,8 +135,7 @@ def expert_mesh_offered(context: Context, columns: Columns) -> Mask:
 )
 def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Mask:
     """Expert exchange beside another micro-batch: with stages only in chunks, if asked for."""
-    overlap = context.traits.overlap
-    support = context.traits.support
+    overlap, support = context.traits.overlap, context.traits.support
     asked = support.batch_overlap_needs_chunks & (overlap.expert_all_to_all_overlap == "batches")
     bare = (columns["pp"] > 1) & (columns["vpp"] == 1) & (columns["ep"] > 1)
     return np.asarray(~(bare & asked))
@@ -159,7 +154,7 @@ def exchange_overlap_has_graphs(context: Context, columns: Columns) -> Mask:
     parts = 0.0 < traits.kernels.cuda_graph_fraction < 1.0
     stages = traits.support.paired_graph_zero_stages
     lacks_graphs = (columns["ep"] > 1) & ~np.isin(columns["zero_stage"], stages)
-    return ~(lacks_graphs & beside & parts)
+    return np.asarray(~(lacks_graphs & beside & parts))
 
 
 def _no_mtp(context: Context, _: Row) -> str:
@@ -175,13 +170,11 @@ def mtp_trained(context: Context, columns: Columns) -> Mask:
     number, traits = context.job.mtp_layers, context.traits
     beside = traits.overlap.expert_all_to_all_overlap == "batches"
     too_many = (number > 1) & beside & (columns["ep"] > 1)
-    can = (number == 0) | traits.support.trains_mtp
-    return ~too_many & can
+    return np.asarray(~too_many & ((number == 0) | traits.support.trains_mtp))
 
 
 def _num_micro_batches(context: Context, columns: Columns) -> Array:
-    at_once = columns["dp"] * columns["micro_batch"]
-    return context.job.global_batch // at_once
+    return np.asarray(context.job.global_batch // (columns["dp"] * columns["micro_batch"]))
 
 
 def _uneven_micro_batches(context: Context, row: Row) -> str:
@@ -192,8 +185,7 @@ def _uneven_micro_batches(context: Context, row: Row) -> str:
 @rule("dp", "micro_batch", says=_uneven_micro_batches, allowed=BATCH)
 def micro_batch_divisible(context: Context, columns: Columns) -> Mask:
     """Micro-batches of equal size make up each replica's share of the batch."""
-    share = context.job.global_batch // columns["dp"]
-    return np.asarray(share % columns["micro_batch"] == 0)
+    return np.asarray((context.job.global_batch // columns["dp"]) % columns["micro_batch"] == 0)
 
 
 @rule(
@@ -204,8 +196,7 @@ def vpp_micro_batches(context: Context, columns: Columns) -> Mask:
     """Interleaving needs a number of micro-batches that is a multiple of pp."""
     num = _num_micro_batches(context, columns)
     is_interleaved = (columns["vpp"] > 1) & ~is_schedule(columns, *V_SHAPED)
-    divides = num % columns["pp"] == 0
-    return np.asarray(~is_interleaved | divides)
+    return np.asarray(~is_interleaved | (num % columns["pp"] == 0))
 
 
 def _least_micro_batches(pp: Array) -> dict[str, Array]:
@@ -215,8 +206,7 @@ def _least_micro_batches(pp: Array) -> dict[str, Array]:
 
 
 def _too_few_to_split(_: Context, row: Row) -> str:
-    schedule = SCHEDULES[row["schedule"]]
-    least = _least_micro_batches(np.array(row["pp"])).get(schedule, 1)
+    least = _least_micro_batches(np.array(row["pp"])).get(SCHEDULES[row["schedule"]], 1)
     return f"{{micro_batches}}: {{schedule}} with pp {{pp}} needs {least}"
 
 
@@ -224,9 +214,8 @@ def _too_few_to_split(_: Context, row: Row) -> str:
 def schedule_fills(context: Context, columns: Columns) -> Mask:
     """Split backwards need micro-batches: zb-h1 p, zb-h2 and zb-v 2p - 1, dualpipe-v 2p."""
     least = _least_micro_batches(columns["pp"])
-    chosen = [is_schedule(columns, name) for name in least]
-    asked = np.select(chosen, [*least.values()], 1)
-    return _num_micro_batches(context, columns) >= asked
+    asked = np.select([is_schedule(columns, name) for name in least], [*least.values()], 1)
+    return np.asarray(_num_micro_batches(context, columns) >= asked)
 
 
 @rule(
@@ -238,8 +227,7 @@ def micro_batches_fill_stages(context: Context, columns: Columns) -> Mask:
     num = _num_micro_batches(context, columns)
     asked = context.traits.support.fills_pipeline
     bare = is_schedule(columns, "1f1b") & (columns["vpp"] == 1)
-    enough = num >= columns["pp"]
-    return np.asarray(~(bare & asked) | enough)
+    return np.asarray(~(bare & asked) | (num >= columns["pp"]))
 
 
 def _unsplit_experts(context: Context, row: Row) -> str:
@@ -258,15 +246,12 @@ def tp_splits_experts(context: Context, columns: Columns) -> Mask:
 
     A mixture may need sequence parallelism beside tensor parallelism.
     """
-    support = context.traits.support
-    moe = context.model.moe
+    support, moe = context.traits.support, context.model.moe
     if moe is None:
         return np.ones(len(columns["tp"]), dtype=bool)
     has_both = (columns["sequence_parallel"] == 1) | (not support.mixtures_need_sequence_parallel)
     can = {"any": True, "unbiased": not moe.expert_bias}.get(support.splits_experts, False)
-    legal: Mask = (columns["tp"] == 1) | has_both
-    legal &= (columns["etp"] == 1) | can
-    return legal
+    return np.asarray(((columns["tp"] == 1) | has_both) & ((columns["etp"] == 1) | can))
 
 
 def _on_or_off(context: Context, row: Row) -> str:
@@ -281,8 +266,7 @@ def _on_or_off(context: Context, row: Row) -> str:
 @rule("tp", "sequence_parallel", says=_on_or_off, offered_by="framework")
 def sequence_parallel_offered(context: Context, columns: Columns) -> Mask:
     """Sequence parallelism is offered, needs tp > 1, and comes with it where it is no choice."""
-    support = context.traits.support
-    is_on = columns["sequence_parallel"] == 1
+    support, is_on = context.traits.support, columns["sequence_parallel"] == 1
     can = support.sequence_parallel & (columns["tp"] > 1)
     return np.where(is_on, can, ~(can & support.sequence_parallel_required))
 
@@ -311,6 +295,5 @@ def sequence_divisible(context: Context, columns: Columns) -> Mask:
 )
 def folded_experts_need_slices(_: Context, columns: Columns) -> Mask:
     """Sequence parallelism gives every tp rank tokens of its own where etp is not tp."""
-    legal: Mask = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
-    legal |= columns["sequence_parallel"] == 1
-    return legal
+    same = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
+    return np.asarray(same | (columns["sequence_parallel"] == 1))

@@ -58,8 +58,7 @@ class Footprint(Rowed):
         dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
         held = self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
         layers = self.context.model.num_blocks / strategy.pp
-        num_bytes = layers * (held + self.kept_bytes[shape])
-        return num_bytes <= self.context.usable_bytes
+        return np.asarray(layers * (held + self.kept_bytes[shape]) <= self.context.usable_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +88,13 @@ def shape_bounds(
         part = np.arange(start, min(start + num_at_once, rows))
         strategy = as_strategies(context, take(shapes, part))
         costs = layers.costs(strategy)
-        dense[part] = costs.at(costs.params)
-        expert[part] = costs.at(costs.expert_params)
+        dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
         # A layer keeps its input at least, nothing if that is offloaded.
         offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
         kept[part] = np.where(offered, 0.0, costs.at(costs.boundary_bytes))
         if tuple(kinds) == ("none",):
             share = costs.num_leading / context.model.num_blocks
-            lead = costs.lead.saved_bytes
-            body = costs.body.saved_bytes
+            lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
             kept[part] = costs.at(share * lead + (1.0 - share) * body)
         weight[part] = weight_of(strategy)
         lower[part] = weight[part] * _lower_s(context, strategy, costs)
@@ -113,13 +110,10 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
 
     The makespan of layers, embedding and head alone, for the best split without regard to memory.
     """
-    pace = straggler_factor(context, strategy)
-    num_layers = context.model.num_blocks
-    forward = costs.exposed_at(costs.forward)
-    backward = costs.exposed_at(costs.backward)
+    pace, num_layers = straggler_factor(context, strategy), context.model.num_blocks
+    forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
-    first_s = pace * costs.exposed_at(costs.first.both)
-    last_s = pace * costs.exposed_at(costs.last.both)
+    first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
     last_s = last_s + pace * costs.exposed_at(costs.mtp.time)
     work = layer_s * num_layers + first_s + last_s
     slowest = slowest_stage_s(strategy, num_layers, layer_s, first_s, last_s)
@@ -142,18 +136,15 @@ def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]
         for offload in states["offload"]:
             strategy = as_strategies(context, rows, zero_stage=zero_stage, offload=offload)
             dense_bytes, expert_bytes = _bytes_per_param(context, strategy)
-            dense = footprint.dense_params[first]
-            expert = footprint.expert_params[first]
+            dense, expert = footprint.dense_params[first], footprint.expert_params[first]
             held = np.minimum(held, dense * dense_bytes + expert * expert_bytes)
     layers = context.model.num_blocks / shapes["pp"]
-    num_bytes = layers * (held[index] + footprint.kept_bytes)
-    return np.asarray(num_bytes <= context.usable_bytes)
+    return np.asarray(layers * (held[index] + footprint.kept_bytes) <= context.usable_bytes)
 
 
 def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array, Array]:
     """Bytes on the device per parameter, dense and of experts; never too many."""
-    traits = context.traits.states
-    optimizer = context.traits.optimizer
+    traits, optimizer = context.traits.states, context.traits.optimizer
     mean = mean_states(context.model, optimizer).layer
     shards = (shard_degree(strategy, traits), expert_shard_degree(strategy, traits))
     dense, expert = (

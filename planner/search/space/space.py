@@ -27,6 +27,8 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
+# What rules drop of more never lies in memory at once.
+PART_ROWS = 2**20
 # Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
 MAX_SHAPES = 5 * 10**6
 EVERYTHING = Narrowing()
@@ -41,8 +43,7 @@ class Enumeration:
     context: Context
     narrowing: Narrowing = EVERYTHING
     uses_all: bool = False
-    part_rows: int = 2**20
-    """Looked at together: what rules drop of more never lies in memory at once."""
+    part_rows: int = PART_ROWS  # Looked at together
     dropped: dict[str, int] = field(default_factory=dict)
     is_cut: bool = False  # not all shapes were listed in time
 
@@ -50,8 +51,7 @@ class Enumeration:
         self.context = narrowed(self.context, self.narrowing)
         self.values = dimension_values(self.context, self.narrowing)
         # Pruning does not apply to what a user asked for.
-        fixed = set(self.narrowing.values)
-        lifted = set[str]()
+        fixed, lifted = set(self.narrowing.values), set[str]()
         if "cross-domain-tp" in self.narrowing.allowed:
             lifted.add("tp_within_scale_up_domain")
         self.rules = [
@@ -63,9 +63,9 @@ class Enumeration:
             self.rules.append(whole_cluster)
         self.rules += self.narrowing.rules
 
-    def shapes(self, until: float | None = None) -> Columns:
-        """All shapes that may be legal, as columns; those found until then, where given."""
-        return joined(list(self.listed(until)))
+    def shapes(self) -> Columns:
+        """All shapes that may be legal, as columns."""
+        return joined(list(self.listed()))
 
     def listed(self, until: float | None = None) -> Iterator[Columns]:
         """All shapes that may be legal, in one part or more; those found until then, where given.
@@ -92,8 +92,7 @@ class Enumeration:
             yield columns
             return
         name, *rest = names
-        num_values = max(len(self.values[name]), 1)
-        most = max(self.part_rows // num_values, 1)
+        most = max(self.part_rows // max(len(self.values[name]), 1), 1)
         num_rows = len(next(iter(columns.values()), (0,)))
         for start in range(0, max(num_rows, 1), most):
             is_late = until is not None and time.monotonic() > until
@@ -165,8 +164,7 @@ class Crossed(dict[str, Any]):
 
 def divisors(number: int) -> list[int]:
     """All divisors in ascending order."""
-    root = int(number**0.5)
-    small = [d for d in range(1, root + 1) if number % d == 0]
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
@@ -192,15 +190,12 @@ def dimension_values(
     context: Context, narrowing: Narrowing = EVERYTHING
 ) -> dict[str, Sequence[int]]:
     """Values each dimension takes before any rule, in the order they are decided."""
-    model = context.model
-    cluster = context.cluster
-    support = context.traits.support
+    model, cluster, support = context.model, context.cluster, context.traits.support
     placements = context.placements or support.placements[:1]
     most_tp = cluster.node.scale_up.num_accelerators
     if "cross-domain-tp" in narrowing.allowed:
         most_tp = cluster.num_accelerators
-    tensor_parallel = {d for d in divisors(model.num_heads) if d <= most_tp}
-    tensor_parallel |= {1, 2, 4, 8}
+    tensor_parallel = {d for d in divisors(model.num_heads) if d <= most_tp} | {1, 2, 4, 8}
     splits = {*narrowing.values.get("tp", tensor_parallel)}
     # Any number of chunks per stage, where they may differ, else divisors of the layers.
     chunks = list(range(1, model.num_blocks + 1))
@@ -232,8 +227,7 @@ def crossed(columns: Columns, name: str, values: Sequence[int]) -> Crossed:
     """Cartesian product of the rows so far with the values of one more dimension."""
     num_rows = len(next(iter(columns.values()))) if columns else 1
     own = np.tile(np.asarray(values, dtype=np.int64), num_rows)
-    source = np.repeat(np.arange(num_rows), len(values))
-    return Crossed(columns, source, {name: own})
+    return Crossed(columns, np.repeat(np.arange(num_rows), len(values)), {name: own})
 
 
 def chosen(columns: Columns, name: str, choices: Sequence[Array]) -> Columns:

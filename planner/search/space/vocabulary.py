@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.spec.strategy import (
     GPU_DEGREES,
+    LAYER_POLICIES,
     OFFLOAD_POLICIES,
     RECOMPUTED,
     SEARCHED_FIELDS,
@@ -38,8 +39,7 @@ class Dimension:
     def domain(self) -> Array:
         """Every value, ascending."""
         if self.words:
-            codes = sorted(set(self.words.values()))
-            return np.array(codes, dtype=np.float64)
+            return np.array(sorted(set(self.words.values())), dtype=np.float64)
         return np.arange(self.least, self.largest + 1, dtype=np.float64)
 
     @property
@@ -84,6 +84,8 @@ FEATURES: Mapping[str, str] = {
     "pipeline": "pp == 1",
     "hybrid-sharding": "dp_replicate == 1",
 }
+# What the first layers of every chunk may be under while the others are under nothing.
+PART_KINDS = tuple(name for name, policy in LAYER_POLICIES.items() if policy.by_chunk)
 # Layers of one stage under different policies, whatever the framework can say.
 MIXED_LAYERS = "mixed-layers"
 # What a search looks at only where it is allowed.

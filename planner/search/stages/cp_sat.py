@@ -27,17 +27,18 @@ def solve_cells(
     model: StageModel, table: StageTable, deadline: float = np.inf
 ) -> tuple[Array | None, bool]:
     """Columns of the table by CP-SAT, and whether that is proved; (None, True): infeasible."""
-    problem = cp_model.CpModel()
-    chosen = list[Choice]()
+    problem, chosen = cp_model.CpModel(), list[Choice]()
     # One boolean per stage and possible number of layers.
     for number, seconds in enumerate(table.seconds):
         columns = np.flatnonzero(np.isfinite(seconds)).tolist()
         chosen.append({c: problem.new_bool_var(f"x{number}_{c}") for c in columns})
         problem.add_exactly_one(chosen[-1].values())
-    layers = []
-    for stage in chosen:
-        numbers = [int(table.layers[column]) for column in stage]
-        layers.append(cp_model.LinearExpr.weighted_sum(list(stage.values()), numbers))
+    layers = [
+        cp_model.LinearExpr.weighted_sum(
+            list(stage.values()), [int(table.layers[column]) for column in stage]
+        )
+        for stage in chosen
+    ]
     problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
     may_differ = ~has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)
     if (may_differ & (model.strategy.vpp > 1))[0]:
@@ -65,29 +66,25 @@ def _add_objective(
     problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: list[Choice]
 ) -> None:
     step_s = float(model.layer_s[0]) / 2**16
-    m = int(model.strategy.num_micro_batches[0])
-    v = int(model.strategy.vpp[0])
+    m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
     times: list[cp_model.LinearExpr] = []
     tails: list[cp_model.LinearExpr] = []
     finite = np.isfinite(table.seconds)
-    seconds = np.where(finite, table.seconds, 0.0)
-    in_steps = np.rint(seconds / step_s).astype(int)
+    in_steps = np.rint(np.where(finite, table.seconds, 0.0) / step_s).astype(int)
     tail_steps = np.rint(np.maximum(table.tail_s, 0.0) / step_s).astype(int)
     for i, stage in enumerate(chosen):
-        columns = list(stage)
-        variables = list(stage.values())
+        columns, variables = list(stage), list(stage.values())
         times.append(cp_model.LinearExpr.weighted_sum(variables, in_steps[i, columns].tolist()))
         tails.append(cp_model.LinearExpr.weighted_sum(variables, tail_steps[i, columns].tolist()))
     slowest = problem.new_int_var(0, int(in_steps.max()), "slowest")
     tail = problem.new_int_var(0, int(tail_steps.max()), "tail")
-    for stage_time, stage_tail in zip(times, tails, strict=True):
-        problem.add(slowest >= stage_time)
-        problem.add(tail >= stage_tail)
+    for seconds, one in zip(times, tails, strict=True):
+        problem.add(slowest >= seconds)
+        problem.add(tail >= one)
     filled = round(float(model.bubble_filled_s[0]) / step_s)
     work = cp_model.LinearExpr.sum(times)
     bubble = work - slowest
     if filled:
-        most = int(in_steps.max(axis=1).sum())
-        bubble = problem.new_int_var(0, most, "bubble")
+        bubble = problem.new_int_var(0, int(in_steps.max(axis=1).sum()), "bubble")
         problem.add(bubble >= work - slowest - filled)
     problem.minimize(m * v * slowest + bubble + v * tail)

@@ -76,9 +76,7 @@ class _Sweep:
         tails_s: list[float],
         deadline: float,
     ) -> None:
-        self.table = table
-        self.programme = programme
-        self.deadline = deadline
+        self.table, self.programme, self.deadline = table, programme, deadline
         self.pipeline, self.tails_s = pipeline, tails_s
         self.possible = np.isfinite(table.seconds)
         self.best: Partition | None = None
@@ -89,8 +87,7 @@ class _Sweep:
         least_s, is_exact = least_work_s, False
         for slowest in slowest_s:
             if self.best and not is_exact and not self._is_beaten(slowest, least_s):
-                least_s = self.programme.least_total(self.possible)[0]
-                is_exact = True
+                least_s, is_exact = self.programme.least_total(self.possible)[0], True
             if self._is_beaten(slowest, least_s):
                 break
             if not self._try(slowest, least_s):
@@ -114,13 +111,10 @@ class _Sweep:
             if self._is_beaten(slowest_s, least_s, tail):
                 return True
             has_tried = self.left < MOST_PROGRAMMES
-            if self.best and not self.left:
-                return False
-            if has_tried and time.monotonic() > self.deadline:
+            if (self.best and not self.left) or (has_tried and time.monotonic() > self.deadline):
                 return False
             self.left = max(self.left - 1, 0)
-            allowed = fast & (self.table.tail_s <= tail)
-            total_s, columns = self.programme.least_total(allowed)
+            total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))
             seconds = self.pipeline.seconds(slowest_s, total_s, tail)
             if columns is not None and (self.best is None or seconds < self.best.seconds):
                 self.best = Partition(columns=columns, seconds=seconds, is_optimal=False)
@@ -141,8 +135,7 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
     """
     values = np.where(possible, by, np.inf)
     candidates = np.unique(values[possible])
-    most = np.where(possible, table.layers, 0.0)
-    fewest = np.where(possible, table.layers, np.inf)
+    most, fewest = np.where(possible, table.layers, 0.0), np.where(possible, table.layers, np.inf)
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
@@ -150,8 +143,7 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
         can_hold = (most * allowed).max(axis=1).sum() >= num_layers
         holds = can_hold and allowed.any(axis=1).all()
         if holds:
-            least = np.where(allowed, fewest, np.inf).min(axis=1)
-            holds = least.sum() <= num_layers
+            holds = np.where(allowed, fewest, np.inf).min(axis=1).sum() <= num_layers
         low, high = (low, middle) if holds else (middle + 1, high)
     return candidates[low:]
 
@@ -184,8 +176,7 @@ class PartitionDP:
             best[: last + 1] = reached.min(axis=0)
         if not np.isfinite(best[last]):
             return np.inf, None
-        columns = np.zeros(len(seconds), dtype=int)
-        left = last
+        columns, left = np.zeros(len(seconds), dtype=int), last
         for stage in reversed(range(len(seconds))):
             columns[stage] = choices[stage][left]
             left -= int(self.numbers[columns[stage]])

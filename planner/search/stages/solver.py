@@ -55,8 +55,7 @@ def solve_split(
     if np.isfinite(below_s):
         longest_s = float(slowest_limit_s(model, np.array([below_s]))[0])
     table = stage_table(model, longest_s, limits, deadline)
-    work_s = float(least_work_s(model)[0])
-    rest_s = float(model.constant_s[0])
+    work_s, rest_s = float(least_work_s(model)[0]), float(model.constant_s[0])
     pipeline = Pipeline(
         num_micro_batches=float(model.strategy.num_micro_batches[0]),
         vpp=float(model.strategy.vpp[0]),
@@ -100,11 +99,9 @@ def _proved(split: Split, below_s: float) -> Split | None:
 
 def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
     stages = np.arange(len(columns))
-    layers = table.layers[columns]
-    counts = table.counts[:, stages, columns]
+    layers, counts = table.layers[columns], table.counts[:, stages, columns]
     seconds = model.iteration_s(layers[None], counts[:, None, :])
-    time_s = float(seconds[0])
-    return Split(layers=layers, counts=counts, iteration_s=time_s, is_optimal=False)
+    return Split(layers=layers, counts=counts, iteration_s=float(seconds[0]), is_optimal=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,10 +141,9 @@ class StageCandidate:
         model = self.models.take(slice(self.place, self.place + 1))
         limits = self.limits.of_one(self.place, int(model.strategy.pp[0]))
         split = solve_split(model, below_s=below_s, deadline=deadline, limits=limits)
-        if split is None:
-            return None
-        split = replace(split, weight=self.weight)
-        return self.variant.completed(split, int(model.strategy.vpp[0]))
+        return split and self.variant.completed(
+            replace(split, weight=self.weight), int(model.strategy.vpp[0])
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +159,9 @@ class StageCandidates:
 
 def below(ways: list[StageCandidate], limit_s: float) -> list[StageCandidate]:
     """Return the candidates of one row that may take less than ``limit_s``."""
-    models = ways[0].models
-    limits = ways[0].limits
+    models, limits = ways[0].models, ways[0].limits
     places = np.array([way.place for way in ways])
-    model = models.take(places)
-    limits = limits.take(places)
+    model, limits = models.take(places), limits.take(places)
     capacity = capacity_of(model, limits)
     kept, _ = within_whole(model, limits, capacity, np.full(len(ways), limit_s))
     return [ways[position] for position in kept.tolist()]
@@ -184,10 +178,9 @@ def non_dominated(options: SelectiveCosts, weights: Array) -> Mask:
             np.broadcast_to(weights[:, None], options.added_s.shape),
         ]
     )
-    by_figure = figures[:, :, None] <= figures[:, None, :]
-    no_worse = np.asarray(by_figure.all(axis=0))
+    no_worse = np.asarray((figures[:, :, None] <= figures[:, None, :]).all(axis=0))
     back = no_worse.transpose(1, 0, 2)
     position = np.arange(len(no_worse))
     earlier = (position[:, None] < position)[:, :, None]
-    beaten = no_worse & (~back | earlier)
-    return np.asarray(~beaten.any(axis=0))
+    beaten = np.asarray((no_worse & (~back | earlier)).any(axis=0))
+    return ~beaten

@@ -7,7 +7,7 @@ for each stage and number of layers, before layers are dealt out.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -47,35 +47,34 @@ class Ranges:
         # 2**26 cells of one table take some ten seconds. Beyond it (hundreds of layers under
         # several policies) layers are put under policies in steps, and nothing is proved.
         most = min(MOST_CELLS, 2**26 // len(self.numbers)) // num_stages
-        most = max(most, 1)
-        kinds = sum(self.free)
         found: list[Part] = []
         size = 0
         for number in self.numbers.astype(int).tolist():
             # The least step with few enough choices, or all layers at once.
-            step = 1
-            while step < number and _num_choices(number, kinds, step) > most:
-                step += 1
-            added = _num_choices(number, kinds, step) * num_stages
-            size += added
+            step = next(
+                (
+                    step
+                    for step in range(1, number)
+                    if _num_choices(number, sum(self.free), step) <= max(most, 1)
+                ),
+                max(number, 1),
+            )
+            size += _num_choices(number, sum(self.free), step) * num_stages
             if found and size <= MOST_CELLS and step == found[-1].step:
-                found[-1] = replace(found[-1], last=number)
+                found[-1] = Part(first=found[-1].first, last=number, step=step)
             else:
-                size = added
+                size = _num_choices(number, sum(self.free), step) * num_stages
                 found.append(Part(first=number, last=number, step=step))
         return found
 
     def grid(self, part: Part) -> tuple[Index, Array, Array]:
         """Stage, layers and counts of every choice within the range of its stage."""
         kinds = sum(self.free)
-        num_most = _num_choices(part.last, kinds, part.step)
-        size = (part.last - part.first + 1) * num_most
-        make = _kept_choices if size <= 2**14 else _made_choices
-        choices = make(part, self.free)
-        layers = choices[0]
-        inside = (layers >= self.fewest[:, None]) & (layers <= self.most[:, None])
+        size = (part.last - part.first + 1) * _num_choices(part.last, kinds, part.step)
+        choices = (_kept_choices if size <= 2**14 else _made_choices)(part, self.free)
+        inside = (choices[0] >= self.fewest[:, None]) & (choices[0] <= self.most[:, None])
         stage, column = np.nonzero(inside)
-        return stage, layers[column], choices[1:, column]
+        return stage, choices[0, column], choices[1:, column]
 
 
 def _num_choices(number: int, kinds: int, step: int) -> int:
@@ -90,11 +89,9 @@ def _made_choices(part: Part, free: tuple[bool, ...]) -> Array:
     for number in range(part.first, part.last + 1):
         some = np.unique([*range(0, number + 1, part.step), number])
         axes = [some if is_free else some[:1] for is_free in free]
-        every = np.meshgrid(*axes, indexing="ij")
-        grid = np.stack([axis.ravel() for axis in every])
+        grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
         grid = grid[:, grid.sum(axis=0) <= number]
-        layers = np.full((1, grid.shape[1]), number)
-        columns.append(np.concatenate([layers, grid]))
+        columns.append(np.concatenate([np.full((1, grid.shape[1]), number), grid]))
     return np.concatenate(columns, axis=1).astype(float)
 
 
@@ -138,14 +135,11 @@ def stage_table(
     """
     num_stages = int(model.strategy.pp[0])
     limits = limits or stage_limits(model, num_stages)
-    left_s = slowest_s - limits.fixed_s[0]
-    by_time = np.floor(left_s / model.layer_s[0] + UNSURE)
+    by_time = np.floor((slowest_s - limits.fixed_s[0]) / model.layer_s[0] + UNSURE)
     most = np.minimum(limits.most[0], by_time)
-    own = np.maximum(most, 0.0)
-    others = own.sum() - own
+    others = np.maximum(most, 0.0).sum() - np.maximum(most, 0.0)
     fewest = np.maximum(limits.fewest[0], model.num_layers - others)
-    least = fewest.min()
-    numbers = np.arange(least, max(most.max(), least) + 1.0)
+    numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
     # As few selective layers as fit follow from the counts of the other policies.
     free = tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))
     ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
@@ -166,8 +160,7 @@ def stage_table(
 
 def _offers(model: StageModel, policy: int) -> bool:
     """Some layer keeps less under the policy; it may be a leading one only."""
-    kept = model.policies.saved_bytes[policy, 0]
-    lead = model.policies.lead_saved_bytes[policy, 0]
+    kept, lead = model.policies.saved_bytes[policy, 0], model.policies.lead_saved_bytes[policy, 0]
     keeps_less = kept < model.saved_bytes[0]
     if model.num_leading:
         keeps_less |= kept + lead < model.saved_bytes[0] + model.lead_saved_bytes[0]
@@ -187,8 +180,7 @@ def _in_parts(
 
 
 def _saves(model: StageModel) -> list[bool]:
-    kept = model.policies.saved_bytes[:, 0]
-    saves: list[bool] = (kept < model.saved_bytes[0]).tolist()
+    saves: list[bool] = (model.policies.saved_bytes[:, 0] < model.saved_bytes[0]).tolist()
     return saves
 
 
@@ -206,14 +198,12 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     for policy in exact:
         less = np.minimum(room, limits.policy_room_bytes[policy, 0, stage])
         room = np.where(counts[policy] > 0, less, room)
-    saved_bytes = (counts * saved).sum(axis=0)
-    used = layers * limits.layer_bytes[0, stage] - saved_bytes
+    used = layers * limits.layer_bytes[0, stage] - (counts * saved).sum(axis=0)
     # 1e-14: relative error of sums of bytes.
     legal = used <= room * (1.0 + 1e-14)
     if saves[SELECTIVE]:
         less = np.minimum(room, limits.policy_room_bytes[SELECTIVE, 0, stage])
-        number = np.ceil((used - less) / saved[SELECTIVE] - UNSURE)
-        number = np.maximum(number, 1.0)
+        number = np.maximum(np.ceil((used - less) / saved[SELECTIVE] - UNSURE), 1.0)
         fits = number <= layers - counts.sum(axis=0)
         counts[SELECTIVE] = np.where(~legal & fits, number, 0.0)
         legal |= fits
@@ -227,14 +217,13 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     seconds = seconds + (counts * model.policies.added_s).sum(axis=0)
     seconds = seconds + ((counts > 0) * model.policies.fill_s).sum(axis=0)
     cells = _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds)
-    return cells.take(legal)
+    return cells.take(np.asarray(legal))
 
 
 def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of full layers on a first stage with leading layers, as few selective as fit."""
     stage, layers, counts = ranges.grid(part)
-    full = counts[FULL][None, :]
-    number = leading_selective(model, layers[None, :], full)[0]
+    number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
     legal = np.isfinite(number)
     counts[SELECTIVE] = np.where(legal, number, 0.0)
     return _priced_cells(model, stage, layers, counts, legal)
@@ -243,8 +232,7 @@ def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
 def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
     stage, layers, counts = ranges.grid(part)
-    at = stage[None, :].astype(float)
-    each = counts[:, None, :]
+    at, each = stage[None, :].astype(float), counts[:, None, :]
     held = model.held_bytes(layers[None, :], each, at)[0]
     return _priced_cells(model, stage, layers, counts, held <= model.held_limit_bytes[0])
 
@@ -253,9 +241,7 @@ def _priced_cells(
     model: StageModel, stage: Index, layers: Array, counts: Array, legal: Mask
 ) -> _Cells:
     """Legal cells, of those that the host has room for, with their times."""
-    at = stage[None, :].astype(float)
-    one = layers[None, :]
-    each = counts[:, None, :]
+    at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
     legal &= model.host_bytes(one, each, at)[0] <= model.host_limit_bytes[0]
     seconds = model.time_s(one, each, at)[0]
     return _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds).take(legal)
@@ -286,13 +272,11 @@ def _best(
     cells = _fastest(cells)
     column = (cells.layers - numbers[0]).astype(int)
     shape = (num_stages, len(numbers))
-    table = np.full(shape, np.inf)
-    found = np.zeros((len(POLICIES), *shape))
+    table, found = np.full(shape, np.inf), np.zeros((len(POLICIES), *shape))
     table[cells.stage, column] = cells.seconds
     found[:, cells.stage, column] = cells.counts
     every = np.repeat(np.arange(float(num_stages)), len(numbers))
-    layers = np.tile(numbers, num_stages)
-    tails = model.step_end_s(layers[None, :], every[None, :])[0]
+    tails = model.step_end_s(np.tile(numbers, num_stages)[None, :], every[None, :])[0]
     return StageTable(
         layers=numbers,
         seconds=table,
