@@ -231,8 +231,7 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
         assumption = f"assumed node {usual}, of which {count} of {size} {accelerator}"
         node = part_of_node(node, count)
     elif count % size:
-        below = count // size * size
-        above = below + size
+        below, above = count // size * size, (count // size + 1) * size
         message = (
             f"{count} is not a multiple of {size}, the {accelerator} in one {usual}; "
             f"nearest are {below} and {above}"

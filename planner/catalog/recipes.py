@@ -140,10 +140,9 @@ def sources() -> dict[str, RecipeSource]:
 @cache
 def load_recipes() -> tuple[Recipe, ...]:
     """All recipes of the catalog, file by file in the order of their sources."""
-    folder, recipes = hwdb_dir() / "recipes", list[Recipe]()
-    for name, source in sources().items():
-        recipes += read_recipes(folder / f"{name}.csv", source)
-    return tuple(recipes)
+    folder = hwdb_dir() / "recipes"
+    read = (read_recipes(folder / f"{name}.csv", source) for name, source in sources().items())
+    return tuple(recipe for recipes in read for recipe in recipes)
 
 
 def find_recipe(name: str) -> Recipe:

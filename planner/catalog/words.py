@@ -51,10 +51,9 @@ def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
     recipes = {recipe.recipe: recipe for recipe in load_recipes()}
     own: dict[str, frozenset[str]] = {}
     for name, recipe in recipes.items():
-        what = (name, recipe.source.vendor, recipe.model, recipe.task)
-        how = (recipe.precision, recipe.sharding, recipe.accelerator, recipe.node)
+        what = (name, recipe.source.vendor, recipe.model, recipe.task, recipe.precision)
         gpus = f"{recipe.gpus}gpu" if recipe.gpus else ""
-        own[name] = _split(*what, *how, gpus)
+        own[name] = _split(*what, recipe.sharding, recipe.accelerator, recipe.node, gpus)
     return [recipes[name] for name in _matching(own, words, "planner show recipes")]
 
 
@@ -88,9 +87,11 @@ def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
     """Words of an entry's file as it stands: checking hundreds of files would take a second."""
     file = stated(kind, name)
     texts = [SINGULAR[kind], name]
-    for key, value in file.items():
-        if isinstance(value, str | int) and key not in ("note", "usual_node"):
-            texts.append(str(value))
+    texts += [
+        str(value)
+        for key, value in file.items()
+        if isinstance(value, str | int) and key not in ("note", "usual_node")
+    ]
     if kind == "nodes":
         accelerator = stated("accelerators", file["accelerator"])
         texts += [accelerator["vendor"], accelerator.get("architecture", "")]

@@ -104,7 +104,7 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
         path=source.path,
         format=kind.name,
         framework=kind.framework_of(reading),
-        model=request.model or (job.model.name if job else ""),
+        model=job.model.name if job and not request.model else request.model or "",
         cluster=request.cluster or "",
         findings=reading.findings,
     )
@@ -198,11 +198,9 @@ def _as_likely(findings: Sequence[Finding], reading: ParsedConfig) -> tuple[Find
 def _check_beside(source: SourceText, request: Request) -> FileResult | None:
     """Check a file that a launcher takes beside a configuration; None where it is none."""
     found = formats.hosts_in(source)
-    if found is None:
+    if found is None or request.framework not in (AUTO, found[0].name):
         return None
     kind, (slots, findings) = found
-    if request.framework not in (AUTO, kind.name):
-        return None
     num_gpus = sum(slots.values())
     _, cluster = named(request)
     wrong = ""

@@ -120,10 +120,7 @@ def lint_cases(
 
 
 def advice_findings(
-    layout: "Layout",
-    iter_time_s: float,
-    time_limit_s: float | None,
-    kind: Format | None,
+    layout: "Layout", iter_time_s: float, time_limit_s: float | None, kind: Format | None = None
 ) -> Iterator[Finding]:
     """A note with the best plan found, where it is faster by LEAST_ADVICE_FRACTION or more.
 

@@ -191,15 +191,13 @@ def _with_fix(found: FixedFile, start: RepairStart, context: Context) -> FixedFi
     keys = set(written.settings) - set(start.reading.settings)
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
-        emitted = start.kind.emitted(context, best)
-        keys |= {each.key for each in emitted.decided}
+        keys |= {each.key for each in start.kind.emitted(context, best).decided}
     # A key that is not known and nearly one of these may state a field.
     parts = {part for key in keys for part in key.split(".")}
     misspelt = list[Finding]()
     unknown = [one for one in start.reading.findings if one.kind == "unknown_key"]
     for one in unknown:
-        _, _, name = one.key.rpartition(".")
-        if close := alike(name, parts, 0.8):
+        if close := alike(one.key.rpartition(".")[2], parts, 0.8):
             message = f"unknown, but nearly {close}, which states a decision; correct it first"
             misspelt.append(replace(one, message=message))
     _refuse(misspelt)
@@ -227,8 +225,7 @@ def _errors(kind: Format, reading: ParsedConfig, completed: Completed) -> tuple[
     """Return the errors of a check, except memory."""
     found = file_findings(kind, reading, completed.world, completed.findings)
     if completed.layout is not None:
-        illegal = list(legality_findings(completed.layout, is_plan=False))
-        found += not_said_yet(illegal, found)
+        found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
     return tuple(one for one in found if one.severity == "error")
 
 
@@ -249,8 +246,7 @@ def _accepts(
     except (ExpressError, InputError) as error:
         refused.append(str(error))
         return False
-    left = [one for one in made.errors if (one.rule, one.key) not in allowed]
-    rest = list(map(str, left))
+    rest = [str(one) for one in made.errors if (one.rule, one.key) not in allowed]
     if part is not None and start.kind.part(made.settings) != part:
         rest = [f"the file is for {part}, which does not express it"]
     elif missing := not_stated(context, strategy, made.layout):

@@ -87,6 +87,4 @@ def _planned(source: SourceText, request: Request) -> Request:
 
 
 def _near(name: str, folder: Path) -> str | None:
-    if name and is_file(folder / name):
-        return str(folder / name)
-    return name or None
+    return str(folder / name) if name and is_file(folder / name) else name or None

@@ -22,8 +22,8 @@ def memory_findings(
     layout: Layout,
     made: Estimate,
     *,
-    accepts: Accepts | None,
-    time_limit_s: float | None,
+    accepts: Accepts | None = None,
+    time_limit_s: float | None = None,
 ) -> Iterator[Finding]:
     """An error per stage that does not fit, with one way out; a warning where it is tight.
 

@@ -50,11 +50,8 @@ def read_plan_layout(
     try:
         context, strategy, file = read_plan(Path(source.path), cluster=cluster)
     except InputError as error:
-        found = list[Finding]()
-        for problem in error.problems:
-            finding = finding_of(problem, source.path, rule="plan.valid")
-            found.append(_placed(finding, lines))
-        return None, tuple(found), "", cluster or ""
+        found = (finding_of(problem, source.path, rule="plan.valid") for problem in error.problems)
+        return None, tuple(_placed(finding, lines) for finding in found), "", cluster or ""
     keys = {name: f"inputs.{name}" for name in InputsPart.model_fields}
     keys |= {name: f"strategy.{name}" for name in StrategyPart.model_fields}
     places = {name: Located(key=key, line=lines[key]) for name, key in keys.items() if key in lines}
@@ -71,9 +68,7 @@ def _placed(finding: Finding, lines: dict[str, int]) -> Finding:
     key = finding.key
     while key and key not in lines:
         key = key.rpartition(".")[0]
-    if finding.line or not key:
-        return finding
-    return replace(finding, line=lines[key])
+    return finding if finding.line or not key else replace(finding, line=lines[key])
 
 
 def key_lines(source: SourceText) -> dict[str, int]:

@@ -83,8 +83,7 @@ def _read(file: Path) -> Settings | None:
     tool = data.get("tool")
     if not isinstance(tool, dict) or "planner" not in tool:
         return None
-    ours = {"tool": {"planner": tool["planner"]}}
-    return validate(_Project, ours, where).tool.planner
+    return validate(_Project, {"tool": {"planner": tool["planner"]}}, where).tool.planner
 
 
 def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:

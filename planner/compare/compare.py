@@ -153,9 +153,8 @@ def _layout_of(
         message = "says no layout that can be read: --config FILE gives it"
         raise InputError.single(log.path, "layout", message)
     stated = log.dump.reading.decisions
-    unsaid = {name: size for name, size in log.sizes.items() if name not in stated}
-    request = _with_sizes(request, unsaid)
-    return _completed(log.dump.reading, request, log.dump.framework)
+    known = {name: size for name, size in log.sizes.items() if name not in stated}
+    return _completed(log.dump.reading, _with_sizes(request, known), log.dump.framework)
 
 
 def _completed(

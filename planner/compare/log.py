@@ -122,8 +122,7 @@ def _memory(lines: Sequence[str]) -> Memory:
         for line in lines:
             for printed in re.findall(pattern, line[:MAX_LINE]):
                 most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
-    printed_bytes = {kind: size for kind, size in most.items() if size > 0}
-    return Memory(**printed_bytes)
+    return Memory(**{kind: most[kind] for kind in most if most[kind] > 0})
 
 
 def _found(lines: Sequence[str]) -> dict[StepForm, list[Step]]:
@@ -153,13 +152,12 @@ def _chosen(
     for form, steps in found.items():
         if form.prints == "bar" and steps:
             totals = Counter(step.total for step in steps)
-            (usual, _), *_ = totals.most_common()
-            wanted = total if total in totals else usual
+            wanted = total if total in totals else totals.most_common(1)[0][0]
             steps = [step for step in steps if step.total == wanted]
         if steps:
             kept.append((form, steps))
-    own = [(form, steps) for form, steps in kept if form.prints != "summary"]
-    return max(own or kept, key=lambda pair: len(pair[1]), default=None)
+    own = [pair for pair in kept if pair[0].prints != "summary"] or kept
+    return max(own, key=lambda pair: len(pair[1]), default=None)
 
 
 def _ordered(path: str, form: StepForm, printed: Sequence[Step]) -> tuple[Step, ...]:
@@ -213,16 +211,17 @@ def _stated(lines: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, pattern in forms.SIZES:
         matches = (re.search(pattern, line[:MAX_LINE]) for line in reversed(lines))
-        if last := next(filter(None, matches), None):
-            digits = last[1].replace(",", "")[:15]
-            found[name] = found.get(name) or int(digits)
+        last = next(filter(None, matches), None)
+        value = int(last[1].replace(",", "")[:15]) if last else 0
+        if value:
+            found.setdefault(name, value)
     return found
 
 
 def _sizes(lines: Sequence[str], stated: Mapping[str, int]) -> Sizes:
     """The sizes of the job; GPUs of the Trainer follow from its batches."""
     names = ("global_batch", "seq_len", "num_gpus")
-    found = {name: stated[name] for name in names if stated.get(name)}
+    found = {name: stated[name] for name in names if name in stated}
     per_gpu = stated.get("batch_per_device", 0) * stated.get("accumulation", 0)
     if per_gpu and "global_batch" in found:
         gpus, rest = divmod(found["global_batch"], per_gpu)

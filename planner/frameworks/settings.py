@@ -106,8 +106,7 @@ def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> Fra
     if unknown:
         message = f"unknown modules {unknown} of {traits.name}; allowed are {', '.join(known)}"
         raise InputError.single("command line", "--recompute-modules", message)
-    recompute = replace(traits.recompute, selected=tuple(names))
-    return replace(traits, recompute=recompute)
+    return replace(traits, recompute=replace(traits.recompute, selected=tuple(names)))
 
 
 def usual_mtp_layers(model: ModelSpec, traits: FrameworkTraits) -> int:

@@ -81,15 +81,14 @@ def job_name(context: Context) -> str:
 def quoted(word: str) -> str:
     """Quote a word for bash: ``${NAME}`` is replaced when the script runs, all else is literal."""
     parts = _VARIABLE.split(word)
-    if len(parts) == 1:
+    literals, names = parts[::2], parts[1::2]
+    if not names:
         return shlex.quote(word)
-    # literals and names of variables by turns
-    for place, part in enumerate(parts):
-        if place % 2:
-            parts[place] = f'"${{{part}}}"'
-        elif part:
-            parts[place] = shlex.quote(part)
-    return "".join(parts)
+    pieces = [shlex.quote(literals[0]) if literals[0] else ""]
+    for name, literal in zip(names, literals[1:], strict=True):
+        pieces.append(f'"${{{name}}}"')
+        pieces.append(shlex.quote(literal) if literal else "")
+    return "".join(pieces)
 
 
 def user_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -212,5 +211,4 @@ class Launcher:
         script = launch_script(emitted, context, strategy)
         if self.own is None:
             return (script,)
-        nodes = allocation_of(context, strategy)
-        return (self.own(emitted, context, nodes, script), script)
+        return (self.own(emitted, context, allocation_of(context, strategy), script), script)

@@ -39,9 +39,8 @@ def _slurm_file(emitted: Emitted, context: Context, nodes: Allocation, _: Output
         f"--nodes={nodes.num_nodes}",
         "--ntasks-per-node=1",
         f"--gpus-per-node={nodes.gpus_per_node}",
+        *(["--exclusive"] if nodes.is_exclusive else []),
     ]
-    if nodes.is_exclusive:
-        directives.append("--exclusive")
     checks = check_lines(BATCH_SCRIPT, user_variables(emitted.variables))
     text = f"""\
 #!/usr/bin/env bash
@@ -99,25 +98,23 @@ exec bash {SCRIPT}
     # The runtime calls both its job and its container ``node``.
     # shared memory for collectives and data loaders; for RDMA the right to pin memory
     shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
-    container: dict[str, Any] = {"name": "node", "volumeMounts": mounts}
-    limits = {resource: nodes.gpus_per_node}
-    fabric = context.cluster.fabric.kubernetes_resource
-    if fabric and nodes.num_nodes > 1:
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-        limits[fabric] = 1
-    pod = {"containers": [container], "volumes": [shared]}
+    mounts = {"name": "node", "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
+    pinning = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
+    fabric = context.cluster.fabric.kubernetes_resource if nodes.num_nodes > 1 else ""
+    pod = {"containers": [mounts | (pinning if fabric else {})], "volumes": [shared]}
     job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
     patch = {"template": {"spec": {"replicatedJobs": [job]}}}
-    trainer: dict[str, Any] = {
+    environment = [{"name": name, "value": ""} for name in user_variables(emitted.variables)]
+    trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
-        "resourcesPerNode": {"limits": limits},
+        "resourcesPerNode": {
+            "limits": {resource: nodes.gpus_per_node} | ({fabric: 1} if fabric else {})
+        },
         "command": ["bash", "-c"],
         "args": [script],
+        **({"env": environment} if environment else {}),
     }
-    if variables := user_variables(emitted.variables):
-        trainer["env"] = [{"name": name, "value": ""} for name in variables]
     spec = {
         "runtimeRef": {"name": RUNTIME},
         "trainer": trainer,

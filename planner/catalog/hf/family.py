@@ -298,6 +298,6 @@ def wrong_layer_types(
 
 def _shown(kinds: Kinds) -> str:
     """Runs of equal layers: ``5 sliding_attention, 1 full_attention, ...``."""
-    runs = [f"{len(list(same))} {kind}" for kind, same in groupby(kinds)]
-    text = ", ".join(runs[:4])
+    runs = [(len(list(same)), kind) for kind, same in groupby(kinds)]
+    text = ", ".join(f"{count} {kind}" for count, kind in runs[:4])
     return f"{text}, ..." if len(runs) > 4 else text

@@ -52,8 +52,7 @@ class _Given:
     @cached_property
     def keys(self) -> Mapping[str, Any]:
         """Values by keys in the family's main spelling."""
-        spelled = self.spelled.items()
-        return {main: self.written[key] for main, key in spelled}
+        return {main: self.written[key] for main, key in self.spelled.items()}
 
     def problem(self, problem: Problem) -> Problem:
         """Return the problem with the key as it stands in the file."""
@@ -149,8 +148,7 @@ def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
         between = broken_rules(family.raw(family.names(right)), where)
         found = [*map(given.problem, problems), *map(given.in_their_words, between)]
         raise InputError(found) from None
-    checked = {key: getattr(config, key) for key in family.keys}
-    names = family.names(checked)
+    names = family.names({key: getattr(config, key) for key in family.keys})
     refused = [given.problem(each) for each in family.findings(names)]
     if refused:
         raise InputError(refused)
