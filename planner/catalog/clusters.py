@@ -99,8 +99,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         message = f"not a cluster; given {str(argument)!r}, allowed {_SHAPE}"
         raise InputError.single("cluster", str(argument) or "''", message)
     text, name = counted.groups()
-    is_whole = text.isdecimal() and len(text) <= MAX_COUNT_DIGITS
-    if not is_whole or not 1 <= int(text) <= MAX_GPUS:
+    if len(text) > MAX_COUNT_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
         message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
         raise InputError.single("cluster", short(str(argument)), message)
     count = int(text)
@@ -260,10 +259,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         "power_w",
         "usd_per_hour",
     )
-    own: dict[str, Any] = {}
-    for name in shared:
-        whole = getattr(node, name)
-        own[name] = None if whole is None else share * whole
+    known = {name: getattr(node, name) for name in shared}
     return replace(
         node,
         name=f"{num_accelerators}/{node.num_accelerators} {node.name}",
@@ -271,7 +267,7 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
         package=node.package and node.package.within(num_accelerators),
         scale_up=node.scale_up.within(num_accelerators),
         whole=node,
-        **own,
+        **{name: value * share for name, value in known.items() if value is not None},
     )
 
 
@@ -292,8 +288,7 @@ def cluster_of_data(
     Raises InputError with every problem found.
     """
     where = str(path)
-    problems = list(override_problems(raw.get("overrides"), where))
-    problems += level_problems(raw, where)
+    problems = [*override_problems(raw.get("overrides"), where), *level_problems(raw, where)]
     parts: dict[str, _Part] = {}
     kinds: Mapping[Part, Kind] = {
         "node": "nodes",
@@ -303,16 +298,14 @@ def cluster_of_data(
     for key, kind in kinds.items():
         value = raw.get(key)
         if isinstance(value, dict) and key != "fabric":
-            name = _name(raw, key, path)
-            parts[key] = _Part(raw=value, name=name, path=path, section=key)
+            parts[key] = _Part(raw=value, name=_name(raw, key, path), path=path, section=key)
         elif isinstance(value, str):
             try:
                 parts[key] = _part(kind, value, path, key)
             except InputError as error:
                 problems += error.problems
-    # sections are checked with the rules of their own files
-    whole = {key: {} if key in parts and parts[key].section else raw[key] for key in raw}
-    file = validate(ClusterFile, whole, where, problems)
+    stated: Mapping[str, Any] = {key: {} for key, part in parts.items() if part.section}
+    file = validate(ClusterFile, {**raw, **stated}, where, problems)
     overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
     node, fabric = _read(**parts, overrides=overrides)
     name = file.name or name_of(path.stem)
@@ -343,8 +336,7 @@ def _read(
         part = accelerator or _part("accelerators", file.accelerator, node.path, "accelerator")
         own = part.checked(AcceleratorFile, "accelerator", overrides)
         device = to_accelerator(own, part.name, str(part.path), file)
-        scale = collectives_scale(own, file)
-        spec = to_node(file, node.name, device, scale, *host_rules())
+        spec = to_node(file, node.name, device, collectives_scale(own, file), *host_rules())
     except InputError as error:
         problems += error.problems
     try:
@@ -364,11 +356,7 @@ def node_of_catalog(node: str) -> tuple[NodeSpec, Network]:
 
 
 def _cluster(
-    name: str,
-    num_nodes: int,
-    node: NodeSpec,
-    network: Network,
-    assumptions: tuple[Note, ...] = (),
+    name: str, num_nodes: int, node: NodeSpec, network: Network, assumptions: tuple[Note, ...] = ()
 ) -> ClusterSpec:
     """Join nodes with a fabric; more than one scale-up domain needs a network."""
     num_accelerators = num_nodes * node.num_accelerators

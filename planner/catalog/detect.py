@@ -85,13 +85,10 @@ def merge(sources: Sequence[Source], accelerator: str = "", partition: str = "")
     }
     # two sources that tell different things of one node
     for what, given in told.items():
-        told_before: tuple[str, Any] | None = None
-        for where, value in given:
-            if not value:
-                continue
-            first_where, first = told_before = told_before or (where, value)
-            if value != first:
-                message = f"told {value} here and {first} by {first_where}; give files of one node"
+        first, *others = [each for each in given if each[1]] or [("", None)]
+        for where, value in others:
+            if value != first[1]:
+                message = f"told {value} here and {first[1]} by {first[0]}; give files of one node"
                 problems.found.append(Problem(where=where, key=what, message=message))
     problems.finish()
     name = _first_known(observations, accelerator) or _refuse(observations, accelerator)
@@ -121,8 +118,7 @@ def merge(sources: Sequence[Source], accelerator: str = "", partition: str = "")
 
 def _first(observations: Sequence[Observation], name: str) -> Any:  # noqa: ANN401
     """The first value told of a field."""
-    told = (getattr(item, name) for item in observations)
-    return next(filter(None, told), None)
+    return next((value for item in observations if (value := getattr(item, name))), None)
 
 
 # The accelerator: a tool's name for a GPU, never a guess.
@@ -142,8 +138,7 @@ def may_mean(gpu: str, accelerator: str) -> bool:
 
 def _words(name: str) -> frozenset[str]:
     """Words of a name in lower case, without those of vendors and brands."""
-    words = re.findall(r"[a-z0-9:]+", name.lower())
-    return frozenset(words) - set(detection_rules().brand_words)
+    return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - set(detection_rules().brand_words)
 
 
 @cache
@@ -192,9 +187,8 @@ def _one_group(every: Source, hint: str | None, accelerator: str, partition: str
     """
     groups = [group for group in every if not partition or partition in group.partitions]
     if not groups:
-        partitions = [name for group in every for name in group.partitions]
-        known = ", ".join(dict.fromkeys(partitions)) or "none, none is named"
-        message = f"no GPUs in partition {partition!r}; allowed {known}"
+        known = ", ".join(dict.fromkeys(name for group in every for name in group.partitions))
+        message = f"no GPUs in partition {partition!r}; allowed {known or 'none, none is named'}"
         raise InputError.single(every[0].where, "--partition", message)
     unnamed = [group for group in groups if accelerator_of(group.gpu) is None]
     matching = [group for group in groups if hint and may_mean(group.gpu, hint)]

@@ -4,7 +4,6 @@ A figure is a flow mapping ``{value: 80, basis: read, source: sheet}``; its file
 says what ``sheet`` is. Every check collects all problems of a file before it raises.
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -134,10 +133,7 @@ class Source(Strict):
 
 
 def validate(
-    model_class: type[FileModel],
-    data: Mapping[str, Any],
-    where: str,
-    also: Iterable[Problem] = (),
+    model_class: type[FileModel], data: Mapping[str, Any], where: str, also: Iterable[Problem] = ()
 ) -> FileModel:
     """Return ``data`` as ``model_class``, or raise one InputError with every problem.
 
@@ -190,9 +186,8 @@ def implausible(key: str, value: object, is_measured: bool = False) -> str:
     """Return what is wrong with the magnitude of a figure of this key, or an empty text."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return ""
-    ends = (limits for end, limits in _SUFFIX_LIMITS.items() if key.endswith(end))
-    of_end = next(ends, (0.0, math.inf))
-    low, high = _LIMITS.get(key, of_end)
+    suffixes = (limits for suffix, limits in _SUFFIX_LIMITS.items() if key.endswith(suffix))
+    low, high = _LIMITS.get(key) or next(suffixes, (0.0, float("inf")))
     # what was measured has no mistyped unit, and a core of a processor is that slow
     if is_measured and key.endswith(("_tflops", "gb_per_s", "_per_direction", "_fraction")):
         low = 1e-4
@@ -218,8 +213,8 @@ def message_of(details: ErrorDetails) -> str:
     """Return what pydantic found wrong with a value in our words: what is wrong, given, allowed."""
     kind, given = details["type"], details["input"]
     if kind == "missing":
-        keys = ", ".join(map(str, given)) if isinstance(given, Mapping) else ""
-        return f"is missing; given keys are {keys or 'none'}"
+        keys = ", ".join(map(str, given)) if isinstance(given, Mapping) and given else "none"
+        return f"is missing; given keys are {keys}"
     if kind == "literal_error":
         return f"unknown choice; given {brief(given)}, allowed {details['ctx']['expected']}"
     # `Input should be a valid integer`, `String should match pattern ...`

@@ -110,9 +110,11 @@ def read_file(
     return path, load_yaml(path) if is_path(argument) else load_trusted(path)
 
 
-def load_file(schema: type[File], kind: Kind, argument: str | Path) -> tuple[Path, File]:
+def load_file(
+    schema: type[File], kind: Kind, argument: str | Path, beside: Path | None = None, key: str = ""
+) -> tuple[Path, File]:
     """Return the file of a name, alias or path, and what it holds."""
-    path, raw = read_file(kind, argument)
+    path, raw = read_file(kind, argument, beside, key)
     return path, checked(schema, raw, str(path))
 
 
@@ -238,8 +240,7 @@ def _node_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
     if package and size % package:
         message = f"must divide domain_accelerators = {size}; given {package}"
         messages["package.accelerators"] = message
-    found = {key: text for key, text in messages.items() if text}
-    return [Problem(where=where, key=key, message=text) for key, text in found.items()]
+    return [Problem(where=where, key=key, message=text) for key, text in messages.items() if text]
 
 
 def _dims_problem(section: object, size: int) -> str:
@@ -250,9 +251,7 @@ def _dims_problem(section: object, size: int) -> str:
         return given if dims is not None else ""
     if dims is None:
         return f"is missing; a {topology} needs the members along each dimension"
-    if not isinstance(dims, list):
-        return ""
-    if not all(isinstance(length, int) for length in dims):
+    if not isinstance(dims, list) or not all(isinstance(length, int) for length in dims):
         return ""
     if f"{len(dims)}d" != number:
         return f"a {topology} has {number.removesuffix('d')} dimensions; given {dims}"
@@ -310,9 +309,7 @@ def load_entry(name: str) -> tuple[Kind, str, HardwareFile]:
     """Return kind, name and file of whatever catalog entry has this name or alias."""
     found = None if is_path(name) else find_entry(name)
     if found is None:
-        known = list[str]()
-        for kind in SCHEMAS:
-            known += (*list_names(kind), *aliases()[kind])
+        known = [text for kind in SCHEMAS for text in (*list_names(kind), *aliases()[kind])]
         raise unknown_name("hardware", name, known, "hardware", name)
     kind, own = found
     _, file = load_file(SCHEMAS[kind], kind, own)

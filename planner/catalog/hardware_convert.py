@@ -62,9 +62,8 @@ def to_accelerator(
         rate = getattr(file, "fp32_tflops" if dtype == "fp32" else f"{dtype}_dense_tflops")
         if rate:
             rates[dtype] = rate.value * TERA
-    flash2, flash_attn = file.attention_flash2 or file.attention, None
-    if file.attention_flash_attn:
-        flash_attn = _to_attention(file.attention_flash_attn, where, "attention_flash_attn")
+    flash_attn = file.attention_flash_attn
+    flash2 = file.attention_flash2 or file.attention
     return AcceleratorSpec(
         **_in_base_units(file, AcceleratorSpec),
         name=name,
@@ -72,7 +71,9 @@ def to_accelerator(
         gemm=_to_gemm(file.gemm, where),
         attention=_to_attention(file.attention, where, "attention"),
         attention_flash2=_to_attention(flash2, where, "attention_flash2"),
-        attention_flash_attn=flash_attn,
+        attention_flash_attn=_to_attention(flash_attn, where, "attention_flash_attn")
+        if flash_attn
+        else None,
         collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
         assumptions=_assumed(file, name),
     )
@@ -119,11 +120,10 @@ def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionE
         for name, given in section.low_precision.items()
     }
     fit = AttentionEfficiency(**_in_base_units(section, AttentionEfficiency), low_precision=low)
-    lists = [fit.head_dims, fit.forward_head_factors, fit.backward_head_factors]
+    lengths = {len(fit.head_dims), len(fit.forward_head_factors), len(fit.backward_head_factors)}
     for each in low.values():
-        lists += (each.forward_factors, each.backward_factors)
-    rising = tuple(sorted(set(fit.head_dims)))
-    if fit.head_dims != rising or len(set(map(len, lists))) > 1:
+        lengths |= {len(each.forward_factors), len(each.backward_factors)}
+    if len(lengths) > 1 or list(fit.head_dims) != sorted(set(fit.head_dims)):
         message = "head_dims must rise, with one forward and one backward factor each"
         raise InputError([Problem(where=where, key=f"{key}.head_dims", message=message)])
     return fit
@@ -183,14 +183,7 @@ def to_node(
     What it does not state of its processors is taken from ``processor``, and of its memory from
     ``host_memory``: ``factor · accelerators · HBM``, up to whole steps.
     """
-    scale_up, price, package = file.scale_up, file.price, None
-    if file.package:
-        package = LevelSpec(
-            **_in_base_units(file.package, LevelSpec),
-            name="package",
-            topology="fully_connected",
-            num_accelerators=file.package.accelerators.value,
-        )
+    scale_up, package, price = file.scale_up, file.package, file.price
     nics, nic, memory = file.nics, file.nic_gbit_per_s, file.host_memory_gib
     factor, step = host_memory.times_accelerator_memory, host_memory.step_gib.value * GIB
     least = factor.value * file.accelerators_per_node.value * accelerator.hbm_bytes
@@ -212,7 +205,14 @@ def to_node(
             name=scale_up.kind,
             num_accelerators=scale_up.domain_accelerators.value,
         ),
-        package=package,
+        package=LevelSpec(
+            **_in_base_units(package, LevelSpec),
+            name="package",
+            topology="fully_connected",
+            num_accelerators=package.accelerators.value,
+        )
+        if package
+        else None,
         host_memory_note=note,
         usd_per_hour=price.usd_per_hour.value if price else None,
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",

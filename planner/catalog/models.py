@@ -33,6 +33,7 @@ _ENDINGS = re.compile(
 )
 # The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
 _SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])(?![a-z0-9])")
+_ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +57,32 @@ def model_file(name: str) -> Path:
 
 def _known_instead(name: str) -> str:
     """Names that may be meant, of the size that this name says; else the nearest in size."""
-    known, size = list_models(), _billions(name)
-    if size is None:
-        rest = f"{len(known)} are known; `planner show models` lists them"
-        return did_you_mean(name, known) or rest
-    apart = {}
-    for each in known:
-        if billions := _billions(each):
-            apart[each] = abs(math.log(billions / size))
+    size = _billions(name)
+    sizes = {known: _billions(known) for known in list_models()}
     # names round; who writes 9b may mean 8b, but not 70b
-    alike = [each for each in known if apart.get(each, 0.0) <= 0.15]
-    nearest = min(apart, key=apart.__getitem__)
-    return did_you_mean(name, alike) or f"the nearest in size is {nearest}"
+    alike = [
+        known
+        for known, billions in sizes.items()
+        if size is None or billions is None or abs(billions / size - 1.0) <= 0.15
+    ]
+    if hint := did_you_mean(name, alike):
+        return hint
+    if size is None:
+        return f"{len(sizes)} are known; `planner show models` lists them"
+    # Of a mixture the nearest mixture, of others whatever is nearest.
+    distance = {
+        known: abs(math.log(billions / size))
+        for known, billions in sizes.items()
+        if billions and (_ACTIVE.search(known) or not _ACTIVE.search(name.lower()))
+    }
+    return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 
 
 def _billions(name: str) -> float | None:
     """Parameters that a name says, in billions."""
     said = _SIZE.search(name.lower())
-    if said is None:
-        return None
-    number, unit = said.groups()
     billions = {"m": 1e-3, "b": 1.0, "t": 1e3}
-    return float(number) * billions[unit] or None
+    return float(said[1]) * billions[said[2]] or None if said else None
 
 
 def load_model(argument: str | Path) -> ModelSpec:
@@ -160,8 +165,8 @@ def _is_hub_name(argument: str) -> bool:
 
 def to_spec(file: ModelFile, name: str) -> ModelSpec:
     """Return the model of a file, what is left out filled in."""
-    given = dict(file)
-    same = {each.name: given[each.name] for each in fields(ModelSpec) if each.name in given}
+    names = {field.name for field in fields(ModelSpec)} & ModelFile.model_fields.keys()
+    same: dict[str, Any] = {each: getattr(file, each) for each in names}
     is_pair = file.architecture == "encoder-decoder"
     num_learned = file.num_learned_positions or file.max_seq_len
     head_dim, mla, moe = file.hidden_size // file.num_heads, file.mla, file.moe
@@ -190,8 +195,7 @@ def catalog_name(name: str) -> str | None:
     ending of a checkpoint do not count.
     """
     known = _spellings()
-    _, _, own = name.rstrip("/").rpartition("/")
-    text = own.lower().removeprefix("meta-")
+    text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
     while plain(text) not in known:
         shorter = _ENDINGS.sub("", text)
         if shorter == text:

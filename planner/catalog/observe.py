@@ -126,10 +126,9 @@ def read_source(path: Path) -> Source:
 def clean(text: str, where: str) -> str:
     """Return the text without colours and foreign line ends; InputError where it is no text."""
     text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    for char in text:
-        if not char.isprintable() and char not in "\n\t":
-            message = f"has the control character {char!r}; is it text?"
-            raise InputError.single(where, "file", message)
+    odd = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
+    if odd:
+        raise InputError.single(where, "file", f"has the control character {odd!r}; is it text?")
     return text
 
 
@@ -162,11 +161,7 @@ def parse(text: str, where: str) -> Source:
 
 
 def _rows(
-    lines: Sequence[str],
-    start: int,
-    header: Sequence[str],
-    delimiter: str,
-    problems: Problems,
+    lines: Sequence[str], start: int, header: Sequence[str], delimiter: str, problems: Problems
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Number and cells of the lines below a header."""
     for number, line in enumerate(lines[start + 1 :], start=start + 2):
@@ -229,8 +224,7 @@ def _of_sinfo(rows: Rows, problems: Problems) -> Iterator[Observation]:
     partitions: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     left_out: dict[str, str] = {}
     for number, row in rows.items():
-        node, gres = row["NODELIST"], row["GRES"]
-        partition = row.get("PARTITION", "").rstrip("*")
+        node, gres, partition = row["NODELIST"], row["GRES"], row.get("PARTITION", "").rstrip("*")
         if "[" in node or not node:
             message = f"must be one node a row; given {brief(node)}, run sinfo with -N"
             problems.add(f"line {number}: NODELIST", message)

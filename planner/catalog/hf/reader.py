@@ -136,7 +136,7 @@ def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
     Raises InputError for what is wrong with keys, and between those that are right.
     """
     family, where = given.family, given.where
-    known = {key: value for key, value in given.keys.items() if key in family.keys}
+    known = {key: given.keys[key] for key in given.keys if key in family.keys}
     try:
         config = family.config_class.model_validate(known)
     except ValidationError as error:
@@ -169,8 +169,8 @@ def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
     # of heads for classes, which files of any family may have
     own = {"id2label", "num_labels", *family.keys, *family.only}
     others = set[str]().union(*(each.keys for each in families().values()))
-    present = (key for key in others - own if given.keys.get(key) is not None)
-    if unread := sorted(present):
+    unread = sorted(key for key in others - own if given.keys.get(key) is not None)
+    if unread:
         yield f"{family.class_name} does not read {', '.join(unread)}"
 
 
@@ -190,14 +190,9 @@ def _found(data: Mapping[str, Any], where: str) -> _Given:
         # also keys that stand outside the part
         outer = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
         note = f"{_PART}.* only: the text part of {one_line(str(model_type)[:60])}"
-        read_as = () if model_type == kind else _read_as(inner, kind)
-        return _Given(
-            where=where,
-            kind=kind,
-            written={**outer, **inner},
-            prefix=f"{_PART}.",
-            notes=(note, *read_as),
-        )
+        notes = (note, *(() if model_type == kind else _read_as(inner, kind)))
+        written, prefix = {**outer, **inner}, f"{_PART}."
+        return _Given(where=where, kind=kind, written=written, prefix=prefix, notes=notes)
     kind = _kind(data)
     if kind is None:
         raise InputError.single(where, "model_type", _unknown(data))
@@ -214,10 +209,8 @@ def _kind(keys: Mapping[str, Any]) -> str | None:
     elif model_type is not None:
         return None
     name = names[0] if isinstance(names, list) and names else None
-    for kind, family in families().items():
-        if name == family.class_name and not family.text_part_only:
-            return kind
-    return None
+    whole = (kind for kind, family in families().items() if not family.text_part_only)
+    return next((kind for kind in whole if name == families()[kind].class_name), None)
 
 
 def _read_as(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
